@@ -1,0 +1,66 @@
+# pgpaces: every task of the project. `make` prints this list.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+READY := $(VENV)/.ready
+BUILT := $(VENV)/.built
+RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test test-slow lint format bench docs wheel clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pgpaces needs Python 3.11 or later")'
+	$(PYTHON) -m venv $(VENV) || { echo "Debian: apt install python3-venv"; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	touch $@
+
+$(BUILT): $(READY) $(RUST) pyproject.toml
+	maturin develop --release --locked --quiet
+	touch $@
+
+build: $(BUILT) ## Build the engine and install pgpaces into .venv
+
+run: build ## From nothing to a first answer: reporting at one query a second
+	pgpaces run reporting --scale 2 --rate 1 --latency-limit 500ms --duration 30s
+	@pgpaces runs --limit 5
+
+test: build ## All tests but the slow ones
+	cargo nextest run --workspace --locked
+	pytest -q
+
+test-slow: build ## The slow tests
+	pytest -q -m slow
+
+lint: build ## Every check that is not a test
+	cargo fmt --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo deny check licenses bans sources
+	if cargo deny fetch db >/dev/null 2>&1; then cargo deny --offline check advisories; \
+	else echo "advisories: not checked, their database cannot be reached"; fi
+	ruff check python tests docs bench
+	ruff format --check python tests docs bench
+	mypy
+	lint-imports
+	cd python && stubtest pgpaces._engine
+
+format: $(READY) ## Format all code
+	cargo fmt
+	ruff format python tests docs bench
+	ruff check --fix python tests docs bench
+
+bench: build ## Side by side with pgbench: prints ratios
+	python bench/bench.py
+
+docs: build ## Write the generated pages of docs/reference
+	python docs/generate.py
+
+wheel: $(READY) ## Build the wheel into dist/
+	maturin build --release --locked --out dist
+
+clean: ## Remove what was built here
+	rm -rf target dist $(VENV)

@@ -1,0 +1,239 @@
+//! Values from Python to the engine and back. The shapes are documented in `_engine.pyi`.
+
+use crate::errors::exception;
+use pgpaces_engine::error::{Error, Kind};
+use pgpaces_engine::pace::{Arrivals, Think};
+use pgpaces_engine::plan::{Load, Plan, Policy, Protocol, Stop};
+use pgpaces_engine::record;
+use pyo3::prelude::*;
+
+/// A plan as Python gives it: an object with these attributes.
+#[derive(FromPyObject)]
+pub struct PlanIn {
+    clients: u32,
+    threads: u32,
+    protocol: String,
+    describe: bool,
+    load: String,
+    rate: f64,
+    arrivals: String,
+    think: String,
+    think_ns: i64,
+    policy: String,
+    limit_ns: Option<i64>,
+    duration_ns: Option<i64>,
+    transactions: Option<u64>,
+    warmup_ns: i64,
+    grace_ns: i64,
+    seed: u64,
+    variables: Vec<(String, String)>,
+    on_connect: Vec<String>,
+}
+
+fn unknown(what: &str, found: &str, expected: &str) -> PyErr {
+    exception(&Error::new(
+        Kind::Plan,
+        format!("{what} \"{found}\" is not known; expected one of {expected}"),
+    ))
+}
+
+impl PlanIn {
+    /// The engine's plan.
+    pub fn plan(self) -> PyResult<Plan> {
+        let arrivals = match self.arrivals.as_str() {
+            "poisson" => Arrivals::Poisson,
+            "even" => Arrivals::Even,
+            other => return Err(unknown("arrivals", other, "poisson, even")),
+        };
+        let think = match self.think.as_str() {
+            "none" => Think::None,
+            "fixed" => Think::Fixed(self.think_ns),
+            "exponential" => Think::Exponential(self.think_ns),
+            other => return Err(unknown("think time", other, "none, fixed, exponential")),
+        };
+        let load = match self.load.as_str() {
+            "open" => Load::Open {
+                rate: self.rate,
+                arrivals,
+            },
+            "paced" => Load::Paced {
+                rate: self.rate,
+                arrivals,
+            },
+            "closed" => Load::Closed { think },
+            other => return Err(unknown("load", other, "open, paced, closed")),
+        };
+        let protocol = match self.protocol.as_str() {
+            "simple" => Protocol::Simple,
+            "extended" => Protocol::Extended,
+            "prepared" => Protocol::Prepared,
+            other => return Err(unknown("protocol", other, "simple, extended, prepared")),
+        };
+        let policy = match self.policy.as_str() {
+            "run" => Policy::Run,
+            "skip" => Policy::Skip,
+            other => return Err(unknown("policy", other, "run, skip")),
+        };
+        let stop = match (self.duration_ns, self.transactions) {
+            (_, Some(count)) => Stop::Count(count),
+            (duration, None) => Stop::Time(duration.unwrap_or(0)),
+        };
+        Ok(Plan {
+            clients: self.clients,
+            threads: self.threads,
+            protocol,
+            describe: self.describe,
+            load,
+            policy,
+            limit: self.limit_ns,
+            stop,
+            warmup: self.warmup_ns,
+            grace: self.grace_ns,
+            seed: self.seed,
+            variables: self.variables,
+            on_connect: self.on_connect,
+        })
+    }
+}
+
+/// A distribution of times.
+#[pyclass(frozen, get_all, module = "pgpaces._engine")]
+pub struct Times {
+    count: u64,
+    sum_ns: u128,
+    square_sum: f64,
+    max_ns: u64,
+    histogram: Py<pyo3::types::PyBytes>,
+}
+
+fn times(py: Python<'_>, times: &record::Times) -> PyResult<Py<Times>> {
+    let histogram = pyo3::types::PyBytes::new(py, &times.histogram).unbind();
+    let record::Times {
+        count,
+        sum_ns,
+        square_sum,
+        max_ns,
+        ..
+    } = *times;
+    Py::new(
+        py,
+        Times {
+            count,
+            sum_ns,
+            square_sum,
+            max_ns,
+            histogram,
+        },
+    )
+}
+
+/// Counts of one due second and script.
+#[pyclass(frozen, get_all, module = "pgpaces._engine")]
+pub struct Tally {
+    due_second: i64,
+    script: u16,
+    due: u64,
+    on_time: u64,
+    late: u64,
+    skipped: u64,
+    failed: Vec<(String, u64)>,
+    unfinished: u64,
+    latency: Py<Times>,
+    lag: Py<Times>,
+    service: Py<Times>,
+}
+
+/// Times of one statement of a script.
+#[pyclass(frozen, get_all, module = "pgpaces._engine")]
+pub struct StatementTally {
+    script: u16,
+    command: u16,
+    failed: u64,
+    times: Py<Times>,
+}
+
+/// What became known in one second.
+#[pyclass(frozen, get_all, module = "pgpaces._engine")]
+pub struct Interval {
+    second: i64,
+    tallies: Vec<Py<Tally>>,
+    statements: Vec<Py<StatementTally>>,
+    messages: Vec<(String, String)>,
+    cpu_ns: Vec<u64>,
+    dispatch: Py<Times>,
+    in_flight_ns: u128,
+    ended_ns: i64,
+    connects: u32,
+    disconnects: u32,
+    notes: Vec<String>,
+}
+
+fn state(sqlstate: record::SqlState) -> String {
+    String::from_utf8_lossy(&sqlstate).into_owned()
+}
+
+fn tally(py: Python<'_>, tally: &record::Tally) -> PyResult<Py<Tally>> {
+    let made = Tally {
+        due_second: tally.due_second,
+        script: tally.script,
+        due: tally.due,
+        on_time: tally.on_time,
+        late: tally.late,
+        skipped: tally.skipped,
+        failed: tally.failed.iter().map(|(s, n)| (state(*s), *n)).collect(),
+        unfinished: tally.unfinished,
+        latency: times(py, &tally.latency)?,
+        lag: times(py, &tally.lag)?,
+        service: times(py, &tally.service)?,
+    };
+    Py::new(py, made)
+}
+
+fn statement(py: Python<'_>, tally: &record::StatementTally) -> PyResult<Py<StatementTally>> {
+    let record::StatementTally {
+        script,
+        command,
+        failed,
+        ..
+    } = *tally;
+    Py::new(
+        py,
+        StatementTally {
+            script,
+            command,
+            failed,
+            times: times(py, &tally.times)?,
+        },
+    )
+}
+
+impl Interval {
+    /// The Python form of an engine interval.
+    pub fn new(py: Python<'_>, from: record::Interval) -> PyResult<Self> {
+        Ok(Self {
+            second: from.second,
+            tallies: from
+                .tallies
+                .iter()
+                .map(|t| tally(py, t))
+                .collect::<PyResult<_>>()?,
+            statements: from
+                .statements
+                .iter()
+                .map(|s| statement(py, s))
+                .collect::<PyResult<_>>()?,
+            messages: from
+                .messages
+                .into_iter()
+                .map(|(s, m)| (state(s), m))
+                .collect(),
+            cpu_ns: from.cpu_ns,
+            dispatch: times(py, &from.dispatch)?,
+            in_flight_ns: from.in_flight_ns,
+            ended_ns: from.ended,
+            connects: from.connects,
+            disconnects: from.disconnects,
+            notes: from.notes,
+        })
+    }
+}

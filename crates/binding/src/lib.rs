@@ -1,0 +1,176 @@
+//! `pgpaces._engine`: the engine for Python. Nothing else knows PyO3. Python is entered once an
+//! interval; while the engine works, the GIL is released. Documented in `_engine.pyi`.
+
+mod convert;
+mod errors;
+mod histogram;
+
+use errors::exception;
+use pgpaces_engine::conninfo::{self, ProcessEnvironment};
+use pgpaces_engine::script::{Action, Scripts};
+use pgpaces_engine::{route, run};
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Resolved connection parameters.
+#[pyclass(frozen, module = "pgpaces._engine")]
+struct Conninfo(conninfo::Conninfo);
+
+#[pymethods]
+impl Conninfo {
+    /// Every keyword that has a value.
+    fn keywords(&self) -> BTreeMap<String, String> {
+        let filled = self.0.iter().filter(|(_, value)| !value.is_empty());
+        filled
+            .map(|(keyword, value)| (keyword.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    /// What was ignored although somebody meant it.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.0.warnings.clone()
+    }
+
+    /// The password of the first host, if there is one.
+    fn password(&self) -> PyResult<Option<String>> {
+        let endpoints = self.0.endpoints().map_err(|e| exception(&e))?;
+        Ok(endpoints
+            .into_iter()
+            .next()
+            .and_then(|endpoint| endpoint.password))
+    }
+}
+
+/// Resolves a connection string as libpq does.
+#[pyfunction]
+fn resolve(dsn: &str, overrides: BTreeMap<String, String>) -> PyResult<Conninfo> {
+    let pairs: Vec<(&str, &str)> = overrides
+        .iter()
+        .map(|(k, v)| (k.as_str(), v.as_str()))
+        .collect();
+    conninfo::resolve(dsn, &pairs, &ProcessEnvironment)
+        .map(Conninfo)
+        .map_err(|e| exception(&e))
+}
+
+/// The way to a server that was found to work.
+#[pyclass(frozen, module = "pgpaces._engine")]
+struct Route(route::Route);
+
+#[pymethods]
+impl Route {
+    #[getter]
+    fn server_version(&self) -> &str {
+        &self.0.server_version
+    }
+
+    #[getter]
+    fn address(&self) -> String {
+        route::shown(&self.0.address)
+    }
+}
+
+/// Logs in once to find the way to a server.
+#[pyfunction]
+fn find_route(py: Python<'_>, conninfo: &Conninfo) -> PyResult<Route> {
+    py.detach(|| route::find(&conninfo.0))
+        .map(Route)
+        .map_err(|e| exception(&e))
+}
+
+/// The commands of a script: line, first line of text, and whether it is SQL.
+#[pyfunction]
+fn parse_script(name: &str, text: &str) -> PyResult<Vec<(u32, String, bool)>> {
+    let mut scripts = Scripts::default();
+    scripts.add(name, 1, text).map_err(|e| exception(&e))?;
+    let commands = scripts.list.remove(0).commands.into_iter();
+    Ok(commands
+        .map(|c| (c.line, c.text, matches!(c.action, Action::Sql(_))))
+        .collect())
+}
+
+/// A trial that is going on.
+#[pyclass(frozen, module = "pgpaces._engine")]
+struct Run {
+    run: Mutex<run::Run>,
+    handle: run::Handle,
+    #[pyo3(get)]
+    connect_ns: u64,
+}
+
+#[pymethods]
+impl Run {
+    /// Connects all clients and starts the load.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        plan: convert::PlanIn,
+        scripts: Vec<(String, u32, String)>,
+        route: &Route,
+    ) -> PyResult<Self> {
+        let plan = plan.plan()?;
+        let started = py.detach(|| {
+            let mut parsed = Scripts::default();
+            for (name, weight, text) in &scripts {
+                parsed.add(name, *weight, text)?;
+            }
+            run::Run::start(&plan, parsed, route.0.clone())
+        });
+        let run = started.map_err(|e| exception(&e))?;
+        let connect_ns = u64::try_from(run.connect_time.as_nanos()).unwrap_or(u64::MAX);
+        Ok(Self {
+            handle: run.handle(),
+            run: Mutex::new(run),
+            connect_ns,
+        })
+    }
+
+    /// The next second; none when the trial is over.
+    fn next_interval(&self, py: Python<'_>) -> PyResult<Option<convert::Interval>> {
+        let next = py.detach(|| {
+            self.run
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .next_interval()
+        });
+        match next.map_err(|e| exception(&e))? {
+            None => Ok(None),
+            Some(interval) => convert::Interval::new(py, interval).map(Some),
+        }
+    }
+
+    /// Lets nothing new fall due.
+    fn stop(&self) {
+        self.handle.stop();
+    }
+
+    /// Ends at once.
+    fn abort(&self) {
+        self.handle.abort();
+    }
+
+    /// When nothing new falls due any more.
+    #[getter]
+    fn end_ns(&self) -> i64 {
+        self.handle.end()
+    }
+}
+
+/// The load engine.
+#[pymodule(name = "_engine")]
+fn engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Conninfo>()?;
+    module.add_class::<Route>()?;
+    module.add_class::<Run>()?;
+    module.add_class::<histogram::Histogram>()?;
+    module.add_class::<convert::Interval>()?;
+    module.add_class::<convert::Tally>()?;
+    module.add_class::<convert::StatementTally>()?;
+    module.add_class::<convert::Times>()?;
+    module.add_function(wrap_pyfunction!(resolve, module)?)?;
+    module.add_function(wrap_pyfunction!(find_route, module)?)?;
+    module.add_function(wrap_pyfunction!(parse_script, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! The load engine of pgpaces.
+//!
+//! It knows no Python, no terminal, no configuration file and no result store. Values go in
+//! (`plan`), one `Interval` a second comes out (`run`). The middle is pure: `script`, `wire`,
+//! `pace`, `record` and `client` never read a clock and never touch a socket; `worker` and
+//! `poll` are the thin shell that does.
+
+pub mod client;
+pub mod conninfo;
+pub mod error;
+pub mod pace;
+pub mod plan;
+pub mod poll;
+pub mod record;
+pub mod route;
+pub mod run;
+pub mod script;
+pub mod wire;
+pub mod worker;

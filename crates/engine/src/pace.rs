@@ -1,0 +1,366 @@
+//! When transaction n is due and which script it runs: pure functions of n and a seed. No
+//! clock: times are nanoseconds relative to the start of the measured part of a trial.
+//!
+//! A schedule is a value that can be copied. Every worker holds a copy and only the number of
+//! the next transaction is shared, so who serves a transaction cannot change when it was due.
+
+use crate::script::random::Random;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Nanoseconds on the monotonic clock, relative to the start of the measured part.
+pub type Ns = i64;
+
+/// A second in nanoseconds.
+pub const SECOND: Ns = 1_000_000_000;
+
+/// How arrivals are spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Independent exponential gaps, as many users who do not know of each other.
+    Poisson,
+    /// Equal gaps.
+    Even,
+}
+
+/// The due times of one stream of transactions at a constant rate.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    random: Random,
+    arrivals: Arrivals,
+    gap_ns: f64,
+    start: Ns,
+    passed: u64,
+    elapsed: f64,
+}
+
+impl Schedule {
+    /// Transactions from `start` on at `rate` per second (positive, finite).
+    #[must_use]
+    pub fn new(rate: f64, arrivals: Arrivals, start: Ns, random: Random) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "10^9 is exact")]
+        let gap_ns = SECOND as f64 / rate;
+        Self {
+            random,
+            arrivals,
+            gap_ns,
+            start,
+            passed: 0,
+            elapsed: 0.0,
+        }
+    }
+
+    /// The same with its beginning shifted by a random part of one gap, so that many evenly
+    /// paced users do not act in step.
+    #[must_use]
+    pub fn shifted(mut self) -> Self {
+        if self.arrivals == Arrivals::Even {
+            self.start = self
+                .start
+                .saturating_add(whole(self.random.unit() * self.gap_ns));
+        }
+        self
+    }
+
+    /// When transaction `n` (from 0) is due. `n` must not fall from call to call.
+    #[expect(clippy::cast_precision_loss, reason = "n below 2^53")]
+    pub fn due(&mut self, n: u64) -> Ns {
+        match self.arrivals {
+            Arrivals::Even => self.elapsed = n as f64 * self.gap_ns,
+            Arrivals::Poisson => {
+                while self.passed <= n {
+                    self.elapsed += self.random.exponential_unit() * self.gap_ns;
+                    self.passed += 1;
+                }
+            }
+        }
+        self.start.saturating_add(whole(self.elapsed))
+    }
+}
+
+/// Rounds to whole nanoseconds; saturates far beyond any run.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "float to int casts saturate"
+)]
+fn whole(ns: f64) -> Ns {
+    ns.round() as Ns
+}
+
+/// Which script transaction n runs: a weighted draw, none where there is one script only.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    weights: Arc<[u32]>,
+    total: u64,
+    random: Random,
+    passed: u64,
+    last: u16,
+}
+
+impl Choice {
+    /// Draws in proportion to `weights`, of which at least one is positive.
+    #[must_use]
+    pub fn new(weights: Arc<[u32]>, random: Random) -> Self {
+        let total = weights.iter().map(|&w| u64::from(w)).sum();
+        Self {
+            weights,
+            total,
+            random,
+            passed: 0,
+            last: 0,
+        }
+    }
+
+    /// The script of transaction `n`; `n` must not fall from call to call.
+    pub fn script(&mut self, n: u64) -> u16 {
+        if self.weights.len() > 1 {
+            while self.passed <= n {
+                self.last = self.draw();
+                self.passed += 1;
+            }
+        }
+        self.last
+    }
+
+    fn draw(&mut self) -> u16 {
+        let mut left = self.random.up_to(self.total - 1);
+        for (script, &weight) in self.weights.iter().enumerate() {
+            if left < u64::from(weight) {
+                return u16::try_from(script).expect("fewer than 2^16 scripts");
+            }
+            left -= u64::from(weight);
+        }
+        unreachable!("the draw is below the sum of the weights")
+    }
+}
+
+/// A transaction that is to start at `at`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Its number in its stream, from 0.
+    pub n: u64,
+    /// When it is due.
+    pub at: Ns,
+    /// The script it runs.
+    pub script: u16,
+}
+
+/// A stream of due transactions: a schedule and the scripts it runs.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    /// When.
+    pub schedule: Schedule,
+    /// What.
+    pub choice: Choice,
+    /// The next number this copy has not passed.
+    pub next: u64,
+    /// How many there are at most.
+    pub count_max: u64,
+    /// Looked at by `until` and not due yet.
+    ahead: Option<Due>,
+}
+
+impl Stream {
+    /// A stream of at most `count_max` transactions.
+    #[must_use]
+    pub fn new(schedule: Schedule, choice: Choice, count_max: u64) -> Self {
+        Self {
+            schedule,
+            choice,
+            next: 0,
+            count_max,
+            ahead: None,
+        }
+    }
+
+    /// The same stream from number `next` on, for somebody who has seen nothing of it.
+    ///
+    /// `self` must be the stream as it was made, or have passed no number beyond `next`.
+    #[must_use]
+    pub fn from(mut self, next: u64) -> Self {
+        self.next = next;
+        self.ahead = None;
+        self
+    }
+
+    /// Transaction `n`, none behind the last; `n` must not fall from call to call.
+    pub fn at(&mut self, n: u64) -> Option<Due> {
+        self.next = n + 1;
+        (n < self.count_max).then(|| Due {
+            n,
+            at: self.schedule.due(n),
+            script: self.choice.script(n),
+        })
+    }
+
+    /// Every transaction from this copy's next number that is due before `end`, in order.
+    pub fn until(&mut self, end: Ns, mut each: impl FnMut(Due)) {
+        loop {
+            match self.ahead.take().or_else(|| self.at(self.next)) {
+                Some(due) if due.at < end => each(due),
+                later => {
+                    self.ahead = later;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// How long a client of a closed load thinks before each transaction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Think {
+    /// Not at all.
+    None,
+    /// Always as long, nanoseconds.
+    Fixed(Ns),
+    /// Exponentially distributed with this mean, nanoseconds.
+    Exponential(Ns),
+}
+
+impl Think {
+    fn draw(self, random: &mut Random) -> Ns {
+        match self {
+            Self::None => 0,
+            Self::Fixed(ns) => ns,
+            #[expect(clippy::cast_precision_loss, reason = "a mean, not a time")]
+            Self::Exponential(mean) => whole(random.exponential_unit() * mean as f64),
+        }
+    }
+}
+
+/// Where a worker's clients get their next transaction from.
+#[derive(Debug)]
+pub enum Feed {
+    /// One stream for all clients of all workers; whoever is free first takes the next.
+    Open {
+        /// The number of the next transaction that nobody has taken.
+        taken: Arc<AtomicU64>,
+        /// This worker's copy of the stream.
+        stream: Stream,
+        /// Taken, and given back by a client that lost its connection before it could start.
+        returned: VecDeque<Due>,
+    },
+    /// A stream for each of this worker's clients, which waits for it.
+    Paced(Vec<Stream>),
+    /// Each client starts when it is free and has thought.
+    Closed {
+        /// The pause before each transaction.
+        think: Think,
+        /// What each client runs, how many it has taken, and its dice for thinking.
+        clients: Vec<(Choice, u64, Random)>,
+        /// How many transactions a client runs at most.
+        count_max: u64,
+    },
+}
+
+impl Feed {
+    /// What this worker's `client` does next, being free at `now`. None where nothing more is
+    /// due before `end`.
+    pub fn next(&mut self, client: usize, now: Ns, end: Ns) -> Option<Due> {
+        let due = match self {
+            Self::Open {
+                taken,
+                stream,
+                returned,
+            } => match returned.pop_front() {
+                Some(due) => Some(due),
+                None => stream.at(taken.fetch_add(1, Ordering::Relaxed)),
+            },
+            Self::Paced(streams) => {
+                let stream = &mut streams[client];
+                stream.at(stream.next)
+            }
+            Self::Closed {
+                think,
+                clients,
+                count_max,
+            } => {
+                let (choice, count, random) = &mut clients[client];
+                let n = *count;
+                (n < *count_max).then(|| {
+                    *count += 1;
+                    Due {
+                        n,
+                        at: now + think.draw(random),
+                        script: choice.script(n),
+                    }
+                })
+            }
+        };
+        due.filter(|due| due.at < end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stream(rate: f64, arrivals: Arrivals, seed: u64) -> Stream {
+        let schedule = Schedule::new(rate, arrivals, 0, Random::from_seed(seed));
+        let choice = Choice::new([3, 1].into(), Random::from_seed(seed + 1));
+        Stream::new(schedule, choice, u64::MAX)
+    }
+
+    proptest! {
+        #[test]
+        fn a_copy_that_skips_numbers_agrees_with_one_that_does_not(
+            seed: u64, rate in 0.01..1e5f64, step in 1u64..50
+        ) {
+            let (mut all, mut some) = (stream(rate, Arrivals::Poisson, seed >> 1), stream(rate, Arrivals::Poisson, seed >> 1));
+            for n in 0..200 {
+                let due = all.at(n);
+                if n % step == 0 {
+                    prop_assert_eq!(some.at(n), due);
+                }
+            }
+        }
+
+        #[test]
+        fn counting_until_an_end_finds_exactly_what_is_due_before_it(
+            seed: u64, ends in proptest::collection::vec(0..5 * SECOND, 1..6)
+        ) {
+            let mut ends = ends;
+            ends.sort_unstable();
+            let mut counted = stream(50.0, Arrivals::Poisson, seed >> 1);
+            let mut found = Vec::new();
+            for end in &ends {
+                counted.until(*end, |due| found.push(due));
+            }
+            let mut all = stream(50.0, Arrivals::Poisson, seed >> 1);
+            let expected: Vec<_> =
+                (0..).map_while(|n| all.at(n).filter(|d| d.at < *ends.last().unwrap())).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_poisson_schedule_keeps_its_rate_and_its_gaps_are_exponential() {
+        let mut schedule = Schedule::new(1000.0, Arrivals::Poisson, 0, Random::from_seed(3));
+        let dues: Vec<_> = (0..100_000).map(|n| schedule.due(n)).collect();
+        let seconds = *dues.last().unwrap() as f64 / 1e9;
+        assert!((seconds - 100.0).abs() < 1.5, "{seconds}");
+        let long = dues.windows(2).filter(|w| w[1] - w[0] > 1_000_000).count() as f64;
+        assert!((long / 1e5 - (-1f64).exp()).abs() < 0.01, "{long}");
+    }
+
+    #[test]
+    fn an_even_schedule_does_not_drift() {
+        let mut schedule = Schedule::new(3.0, Arrivals::Even, -SECOND, Random::from_seed(3));
+        assert_eq!(schedule.due(0), -SECOND);
+        assert_eq!(schedule.due(3_000_003), 1_000_000 * SECOND);
+    }
+
+    #[test]
+    fn scripts_are_chosen_in_proportion_to_their_weights() {
+        let mut choice = Choice::new([3, 0, 1].into(), Random::from_seed(5));
+        let mut counts = [0; 3];
+        for n in 0..40_000 {
+            counts[usize::from(choice.script(n))] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        assert!((counts[0] - 30_000i32).abs() < 400, "{counts:?}");
+    }
+}

@@ -1,0 +1,81 @@
+//! The seam between the load and the world: one thread's sockets and its clock. `readiness` is
+//! the real one over epoll or kqueue; tests put a server in virtual time behind it.
+
+pub mod readiness;
+
+use crate::pace::Ns;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Names a connection within one thread.
+pub type Token = usize;
+
+/// Where a connection goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// TCP, resolved.
+    Tcp(SocketAddr),
+}
+
+/// What came of a receive.
+#[derive(Debug)]
+pub enum Received<'a> {
+    /// These bytes; `more` if there may be others already.
+    Bytes {
+        /// What came.
+        bytes: &'a [u8],
+        /// Whether to ask again before waiting.
+        more: bool,
+        /// The time behind the receive.
+        now: Ns,
+    },
+    /// Nothing yet.
+    Nothing,
+    /// The connection is closed, or it broke for this reason.
+    Closed(Option<io::Error>),
+}
+
+/// A connection on which something can be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// The connection.
+    pub token: Token,
+    /// It may have bytes for us.
+    pub readable: bool,
+    /// It may take bytes from us.
+    pub writable: bool,
+}
+
+/// One thread's sockets and clock.
+pub trait Poll {
+    /// The time: monotonic, relative to the start of the measured part once `origin` was set.
+    fn now(&mut self) -> Ns;
+
+    /// Waits until something is ready or it is `until`; appends to `ready`. `precise` asks for
+    /// better than a millisecond.
+    ///
+    /// # Errors
+    /// What the operating system reports.
+    fn wait(&mut self, until: Ns, precise: bool, ready: &mut Vec<Ready>) -> io::Result<()>;
+
+    /// Begins to connect. The connection is writable when it stands.
+    ///
+    /// # Errors
+    /// What the operating system reports at once.
+    fn connect(&mut self, token: Token, address: &Address) -> io::Result<()>;
+
+    /// Takes what has come.
+    fn receive(&mut self, token: Token) -> Received<'_>;
+
+    /// Sends as much as fits now; `writable` is reported when more does.
+    ///
+    /// # Errors
+    /// What the operating system reports; a connection that failed to come about, too.
+    fn send(&mut self, token: Token, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Closes a connection.
+    fn close(&mut self, token: Token);
+}

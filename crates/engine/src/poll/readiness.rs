@@ -1,0 +1,283 @@
+//! Sockets by readiness, on mio: epoll on Linux, kqueue elsewhere. One buffer for a thread, one
+//! receive for an answer: a short read means that nothing is left.
+
+use super::{Address, Poll, Ready, Received, Token};
+use crate::pace::Ns;
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Events, Interest, Waker};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const BUFFER: usize = 64 * 1024;
+const WAKER: mio::Token = mio::Token(usize::MAX);
+#[cfg(target_os = "linux")]
+const TIMER: mio::Token = mio::Token(usize::MAX - 1);
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+struct Socket {
+    stream: Stream,
+    /// The connection stands; before that only `writable` means anything.
+    connected: bool,
+    /// We wait for room to write.
+    blocked: bool,
+}
+
+/// One thread's sockets over readiness events.
+pub struct Readiness {
+    poll: mio::Poll,
+    events: Events,
+    waker: Arc<Waker>,
+    timer: Timer,
+    origin: Instant,
+    sockets: Vec<Option<Socket>>,
+    buffer: Box<[u8]>,
+}
+
+impl Readiness {
+    /// A poller whose clock starts now.
+    ///
+    /// # Errors
+    /// What the operating system reports.
+    pub fn new() -> io::Result<Self> {
+        let poll = mio::Poll::new()?;
+        Ok(Self {
+            events: Events::with_capacity(1024),
+            waker: Arc::new(Waker::new(poll.registry(), WAKER)?),
+            timer: Timer::new(poll.registry())?,
+            poll,
+            origin: Instant::now(),
+            sockets: Vec::new(),
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+        })
+    }
+
+    /// Ends a wait from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Arc<Waker> {
+        Arc::clone(&self.waker)
+    }
+
+    /// Makes `origin` the time 0.
+    pub fn set_origin(&mut self, origin: Instant) {
+        self.origin = origin;
+    }
+}
+
+fn source(stream: &mut Stream) -> &mut dyn Source {
+    match stream {
+        Stream::Unix(stream) => stream,
+        Stream::Tcp(stream) => stream,
+    }
+}
+
+/// The time relative to `origin`, which may lie ahead.
+fn since(origin: Instant) -> Ns {
+    let now = Instant::now();
+    match now.checked_duration_since(origin) {
+        Some(after) => Ns::try_from(after.as_nanos()).unwrap_or(Ns::MAX),
+        None => -Ns::try_from((origin - now).as_nanos()).unwrap_or(Ns::MAX),
+    }
+}
+
+impl Poll for Readiness {
+    fn now(&mut self) -> Ns {
+        since(self.origin)
+    }
+
+    fn wait(&mut self, until: Ns, precise: bool, ready: &mut Vec<Ready>) -> io::Result<()> {
+        let now = self.now();
+        let left = Duration::from_nanos(u64::try_from(until - now).unwrap_or(0));
+        if precise && !left.is_zero() {
+            self.timer.arm(until, left)?;
+        }
+        match self.poll.poll(&mut self.events, Some(left)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            other => other?,
+        }
+        for event in &self.events {
+            let token = event.token();
+            if let Some(Some(socket)) = self.sockets.get_mut(token.0) {
+                let readable = event.is_readable() || event.is_read_closed() || event.is_error();
+                let writable = event.is_writable() && (!socket.connected || socket.blocked);
+                ready.push(Ready {
+                    token: token.0,
+                    readable,
+                    writable,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, token: Token, address: &Address) -> io::Result<()> {
+        let mut stream = match address {
+            Address::Tcp(address) => Stream::Tcp(TcpStream::connect(*address)?),
+            Address::Unix(path) => {
+                let address = std::os::unix::net::SocketAddr::from_pathname(path)?;
+                Stream::Unix(UnixStream::connect_addr(&address)?)
+            }
+        };
+        let both = Interest::READABLE | Interest::WRITABLE;
+        self.poll
+            .registry()
+            .register(source(&mut stream), mio::Token(token), both)?;
+        if self.sockets.len() <= token {
+            self.sockets.resize_with(token + 1, || None);
+        }
+        self.sockets[token] = Some(Socket {
+            stream,
+            connected: false,
+            blocked: false,
+        });
+        Ok(())
+    }
+
+    fn receive(&mut self, token: Token) -> Received<'_> {
+        let Some(Some(socket)) = self.sockets.get_mut(token) else {
+            return Received::Nothing;
+        };
+        loop {
+            let read = match &mut socket.stream {
+                Stream::Unix(stream) => stream.read(&mut self.buffer),
+                Stream::Tcp(stream) => stream.read(&mut self.buffer),
+            };
+            return match read {
+                Ok(0) => Received::Closed(None),
+                Ok(length) => Received::Bytes {
+                    bytes: &self.buffer[..length],
+                    more: length == BUFFER,
+                    now: since(self.origin),
+                },
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected => Received::Nothing,
+                    io::ErrorKind::Interrupted => continue,
+                    _ => Received::Closed(Some(error)),
+                },
+            };
+        }
+    }
+
+    fn send(&mut self, token: Token, bytes: &[u8]) -> io::Result<usize> {
+        let Some(Some(socket)) = self.sockets.get_mut(token) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if !socket.connected && !stands(&mut socket.stream)? {
+            return Ok(0);
+        }
+        let written = match &mut socket.stream {
+            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => stream.write(bytes),
+        };
+        let written = match written {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        let blocked = written < bytes.len();
+        if blocked != socket.blocked || !socket.connected {
+            (socket.connected, socket.blocked) = (true, blocked);
+            let interest = if blocked {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
+            let registry = self.poll.registry();
+            registry.reregister(source(&mut socket.stream), mio::Token(token), interest)?;
+        }
+        Ok(written)
+    }
+
+    fn close(&mut self, token: Token) {
+        if let Some(Some(mut socket)) = self.sockets.get_mut(token).map(Option::take) {
+            let _ = self.poll.registry().deregister(source(&mut socket.stream));
+        }
+    }
+}
+
+/// Whether a connection stands; an error if it will not.
+fn stands(stream: &mut Stream) -> io::Result<bool> {
+    let (error, peer) = match stream {
+        Stream::Unix(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
+        Stream::Tcp(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
+    };
+    if let Some(error) = error {
+        return Err(error);
+    }
+    match peer {
+        Ok(()) => {
+            if let Stream::Tcp(stream) = stream {
+                stream.set_nodelay(true)?;
+            }
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Wakes a wait to the microsecond; epoll's own time-out counts milliseconds and has slack.
+#[cfg(target_os = "linux")]
+struct Timer {
+    fd: std::os::fd::OwnedFd,
+    armed_for: Ns,
+}
+
+#[cfg(target_os = "linux")]
+impl Timer {
+    fn new(registry: &mio::Registry) -> io::Result<Self> {
+        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+        use std::os::fd::AsRawFd as _;
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let raw = fd.as_raw_fd();
+        registry.register(&mut mio::unix::SourceFd(&raw), TIMER, Interest::READABLE)?;
+        Ok(Self {
+            fd,
+            armed_for: Ns::MIN,
+        })
+    }
+
+    fn arm(&mut self, until: Ns, left: Duration) -> io::Result<()> {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        if self.armed_for == until {
+            return Ok(());
+        }
+        let value = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: value,
+        };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once)?;
+        self.armed_for = until;
+        Ok(())
+    }
+}
+
+/// kqueue's time-out counts nanoseconds.
+#[cfg(not(target_os = "linux"))]
+struct Timer;
+
+#[cfg(not(target_os = "linux"))]
+impl Timer {
+    #[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
+    fn new(_: &mio::Registry) -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as on Linux")]
+    fn arm(&mut self, _: Ns, _: Duration) -> io::Result<()> {
+        Ok(())
+    }
+}

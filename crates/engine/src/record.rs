@@ -1,0 +1,469 @@
+//! What became of every transaction, and how an interval sums it up. Pure: times come in.
+//!
+//! due = on time + late + skipped + failed + unfinished (+ pending while a trial runs),
+//! per due second and script. Counts belong to the second in which a transaction was due,
+//! whenever its outcome is known; `Interval` holds what became known in one second.
+//!
+//! The hot path only appends an `Outcome` to a vector that is used again every other second;
+//! counting and histograms are made from it on the thread that asks for intervals.
+
+use crate::pace::{Ns, SECOND};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer as _, V2Serializer};
+use std::collections::BTreeMap;
+
+/// A five-character SQLSTATE.
+pub type SqlState = [u8; 5];
+
+/// What became of a transaction. Exactly one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Succeeded within the limit, or there is none.
+    OnTime,
+    /// Succeeded after the limit.
+    Late,
+    /// Never sent, because it was already too late.
+    Skipped,
+    /// The server, the connection or the script made it fail.
+    Failed,
+    /// Without an outcome when the grace period ended.
+    Unfinished,
+}
+
+/// The end of one transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// When it was meant to start.
+    pub due: Ns,
+    /// When it was started; the time of the decision where it never was.
+    pub sent: Ns,
+    /// When its end was seen.
+    pub done: Ns,
+    /// The client that ran it.
+    pub client: u32,
+    /// The script it ran.
+    pub script: u16,
+    /// What became of it.
+    pub class: Class,
+    /// Whether its client was idle when it was due: then its lag is ours.
+    pub idle: bool,
+    /// Why it failed.
+    pub sqlstate: SqlState,
+}
+
+impl Outcome {
+    /// The second it was due in.
+    #[must_use]
+    pub fn due_second(&self) -> i64 {
+        self.due.div_euclid(SECOND)
+    }
+}
+
+/// How long one statement of a script took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Its script.
+    pub script: u16,
+    /// Its place in the script.
+    pub command: u16,
+    /// False where it failed.
+    pub succeeded: bool,
+    /// From sending it to the end of its answer.
+    pub ns: Ns,
+}
+
+/// How many transactions of a script fell due in a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DueCount {
+    /// The second.
+    pub second: i64,
+    /// The script.
+    pub script: u16,
+    /// How many.
+    pub count: u64,
+}
+
+/// Adds one to the count of a second and script; neighbours share an entry.
+pub fn count_due(counts: &mut Vec<DueCount>, second: i64, script: u16) {
+    let recent = counts.iter_mut().rev().take(8);
+    for entry in recent {
+        if entry.second == second && entry.script == script {
+            entry.count += 1;
+            return;
+        }
+    }
+    counts.push(DueCount {
+        second,
+        script,
+        count: 1,
+    });
+}
+
+/// Everything one worker saw in one second.
+#[derive(Debug, Default, Clone)]
+pub struct Batch {
+    /// The worker.
+    pub worker: usize,
+    /// The second, which began at `second` times `SECOND`.
+    pub second: i64,
+    /// Transactions that ended.
+    pub outcomes: Vec<Outcome>,
+    /// Statements that ended.
+    pub timings: Vec<Timing>,
+    /// What fell due, where only the worker can know it (closed loads).
+    pub due: Vec<DueCount>,
+    /// One message for each SQLSTATE seen.
+    pub messages: Vec<(SqlState, String)>,
+    /// CPU time of the worker's thread, nanoseconds.
+    pub cpu_ns: u64,
+    /// The integral of transactions in flight over this second, nanoseconds.
+    pub in_flight_ns: u128,
+    /// Connections made, and lost, in this second.
+    pub connects: u32,
+    /// Connections lost in this second.
+    pub disconnects: u32,
+    /// Things the user should know once.
+    pub notes: Vec<String>,
+    /// When the batch was closed: the end of its second, or of the trial.
+    pub ended: Ns,
+    /// True for the worker's last batch.
+    pub last: bool,
+}
+
+/// A worker's record of the second that is going on.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    /// What was seen so far.
+    pub batch: Batch,
+    spare: Vec<Batch>,
+    in_flight: u32,
+    counted_to: Ns,
+}
+
+impl Recorder {
+    /// A recorder for `worker` whose first second holds `start`.
+    #[must_use]
+    pub fn new(worker: usize, start: Ns) -> Self {
+        let batch = Batch {
+            worker,
+            second: start.div_euclid(SECOND),
+            ..Batch::default()
+        };
+        Self {
+            batch,
+            spare: Vec::new(),
+            in_flight: 0,
+            counted_to: start,
+        }
+    }
+
+    /// A transaction started.
+    pub fn begin(&mut self, now: Ns) {
+        self.advance(now);
+        self.in_flight += 1;
+    }
+
+    /// A transaction that had begun ended.
+    pub fn end(&mut self, outcome: Outcome) {
+        self.leave(outcome.done);
+        self.put(outcome);
+    }
+
+    /// A transaction that had begun was done at `done`; its outcome is `put` later.
+    pub fn leave(&mut self, done: Ns) {
+        self.advance(done);
+        // It may be seen after something later was: what was counted since is not its own.
+        let since = u128::try_from(self.counted_to - done).unwrap_or(0);
+        self.batch.in_flight_ns = self.batch.in_flight_ns.saturating_sub(since);
+        self.in_flight -= 1;
+    }
+
+    /// The outcome of a transaction that is not in flight: it never began, or has left.
+    pub fn put(&mut self, outcome: Outcome) {
+        self.batch.outcomes.push(outcome);
+    }
+
+    /// A failure's message, kept once for each SQLSTATE and second.
+    pub fn message(&mut self, sqlstate: SqlState, message: &str) {
+        if self.batch.messages.len() < 32 && self.batch.messages.iter().all(|m| m.0 != sqlstate) {
+            self.batch.messages.push((sqlstate, message.to_owned()));
+        }
+    }
+
+    /// Takes the second that ended at `end` and goes on with the next.
+    pub fn swap(&mut self, end: Ns) -> Batch {
+        self.advance(end);
+        let (worker, second) = (self.batch.worker, self.batch.second);
+        let mut fresh = self.spare.pop().unwrap_or_default();
+        fresh.worker = worker;
+        fresh.second = second + 1;
+        self.batch.ended = end;
+        std::mem::replace(&mut self.batch, fresh)
+    }
+
+    /// Takes back a batch whose content was read, to use its memory again.
+    pub fn recycle(&mut self, mut batch: Batch) {
+        batch.outcomes.clear();
+        batch.timings.clear();
+        let kept = Batch {
+            outcomes: batch.outcomes,
+            timings: batch.timings,
+            ..Batch::default()
+        };
+        self.spare.push(kept);
+    }
+
+    fn advance(&mut self, now: Ns) {
+        let passed = u128::try_from(now - self.counted_to).unwrap_or(0);
+        self.batch.in_flight_ns += passed * u128::from(self.in_flight);
+        self.counted_to = self.counted_to.max(now);
+    }
+}
+
+/// What became known in one second about one script's transactions of one due second.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tally {
+    /// The second in which they were due.
+    pub due_second: i64,
+    /// The script.
+    pub script: u16,
+    /// How many fell due; counted once, in the interval of that second or the next.
+    pub due: u64,
+    /// Succeeded within the limit.
+    pub on_time: u64,
+    /// Succeeded after it.
+    pub late: u64,
+    /// Never sent.
+    pub skipped: u64,
+    /// Failed, by SQLSTATE.
+    pub failed: BTreeMap<SqlState, u64>,
+    /// Without an outcome at the end.
+    pub unfinished: u64,
+    /// Latency of those that succeeded: done - due.
+    pub latency: Times,
+    /// Lag of those that succeeded: sent - due.
+    pub lag: Times,
+    /// Service of those that succeeded: done - sent.
+    pub service: Times,
+}
+
+/// A distribution of times: exact sums and a histogram.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Times {
+    /// How many.
+    pub count: u64,
+    /// Their sum, nanoseconds.
+    pub sum_ns: u128,
+    /// The sum of their squares, square nanoseconds.
+    pub square_sum: f64,
+    /// The largest, nanoseconds.
+    pub max_ns: u64,
+    /// The histogram in HdrHistogram's V2 encoding; empty where `count` is 0.
+    pub histogram: Vec<u8>,
+}
+
+/// Statements of one kind that ended in one second.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StatementTally {
+    /// The script.
+    pub script: u16,
+    /// The command's place in the script.
+    pub command: u16,
+    /// How many failed.
+    pub failed: u64,
+    /// Times of those that succeeded.
+    pub times: Times,
+}
+
+/// What became known in one second.
+#[derive(Debug, Clone, Default)]
+pub struct Interval {
+    /// The second, from 0 at the start of the measured part; negative in the warm-up.
+    pub second: i64,
+    /// By due second and script.
+    pub tallies: Vec<Tally>,
+    /// By script and command.
+    pub statements: Vec<StatementTally>,
+    /// One message for each SQLSTATE.
+    pub messages: Vec<(SqlState, String)>,
+    /// CPU time of each worker, nanoseconds.
+    pub cpu_ns: Vec<u64>,
+    /// Lag of transactions whose client was idle at the due time.
+    pub dispatch: Times,
+    /// The integral of transactions in flight, nanoseconds.
+    pub in_flight_ns: u128,
+    /// When the last worker closed it: the end of its second, or of the trial.
+    pub ended: Ns,
+    /// Connections made.
+    pub connects: u32,
+    /// Connections lost.
+    pub disconnects: u32,
+    /// Things the user should know once.
+    pub notes: Vec<String>,
+}
+
+impl Interval {
+    /// The tally of a due second and script, a new one if there is none.
+    pub fn tally(&mut self, due_second: i64, script: u16) -> &mut Tally {
+        let at = self
+            .tallies
+            .iter()
+            .position(|t| (t.due_second, t.script) == (due_second, script));
+        let at = at.unwrap_or_else(|| {
+            self.tallies.push(Tally {
+                due_second,
+                script,
+                ..Tally::default()
+            });
+            self.tallies.len() - 1
+        });
+        &mut self.tallies[at]
+    }
+}
+
+/// The histogram of all times: 3 significant digits up to an hour, in nanoseconds.
+///
+/// # Panics
+/// Never: the bounds are constants.
+#[must_use]
+pub fn histogram() -> Histogram<u32> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds")
+}
+
+/// Makes intervals from batches; keeps its histograms between them.
+pub struct Summary {
+    histogram: Histogram<u32>,
+    serializer: V2Serializer,
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self {
+            histogram: histogram(),
+            serializer: V2Serializer::new(),
+        }
+    }
+}
+
+impl Summary {
+    /// The interval of one second from every worker's batch of it and what fell due.
+    pub fn interval(&mut self, second: i64, batches: &mut [Batch], due: &[DueCount]) -> Interval {
+        let mut interval = Interval {
+            second,
+            ..Interval::default()
+        };
+        let mut tallies: BTreeMap<(i64, u16), Tally> = BTreeMap::new();
+        for count in due.iter().chain(batches.iter().flat_map(|b| &b.due)) {
+            tally(&mut tallies, count.second, count.script).due += count.count;
+        }
+        let outcomes = || batches.iter().flat_map(|b| &b.outcomes);
+        for ((second, script), group) in grouped(outcomes(), |o| (o.due_second(), o.script)) {
+            self.count(&group, tally(&mut tallies, second, script));
+        }
+        interval.tallies = tallies.into_values().collect();
+        let dispatched = outcomes().filter(|o| o.idle && o.class != Class::Skipped);
+        interval.dispatch = self.times(dispatched.map(|o| o.sent - o.due));
+        interval.statements = self.statements(batches);
+        for batch in batches {
+            interval.cpu_ns.push(batch.cpu_ns);
+            interval.in_flight_ns += batch.in_flight_ns;
+            interval.ended = interval.ended.max(batch.ended);
+            interval.connects += batch.connects;
+            interval.disconnects += batch.disconnects;
+            interval.messages.append(&mut batch.messages);
+            interval.notes.append(&mut batch.notes);
+        }
+        interval
+    }
+
+    /// Counts outcomes of one due second and script.
+    fn count(&mut self, outcomes: &[&Outcome], tally: &mut Tally) {
+        for outcome in outcomes {
+            match outcome.class {
+                Class::OnTime => tally.on_time += 1,
+                Class::Late => tally.late += 1,
+                Class::Skipped => tally.skipped += 1,
+                Class::Failed => *tally.failed.entry(outcome.sqlstate).or_default() += 1,
+                Class::Unfinished => tally.unfinished += 1,
+            }
+        }
+        let succeeded = || {
+            outcomes
+                .iter()
+                .filter(|o| matches!(o.class, Class::OnTime | Class::Late))
+        };
+        tally.latency = self.times(succeeded().map(|o| o.done - o.due));
+        tally.lag = self.times(succeeded().map(|o| o.sent - o.due));
+        tally.service = self.times(succeeded().map(|o| o.done - o.sent));
+    }
+
+    fn statements(&mut self, batches: &[Batch]) -> Vec<StatementTally> {
+        let timings = batches.iter().flat_map(|b| &b.timings);
+        let groups = grouped(timings, |t| (t.script, t.command)).into_iter();
+        groups
+            .map(|((script, command), group)| {
+                let succeeded = group.iter().filter(|t| t.succeeded);
+                let failed = group.len() - succeeded.clone().count();
+                let times = self.times(succeeded.map(|t| t.ns));
+                StatementTally {
+                    script,
+                    command,
+                    failed: failed as u64,
+                    times,
+                }
+            })
+            .collect()
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a sum of squares for a deviation"
+    )]
+    fn times(&mut self, values: impl Iterator<Item = Ns>) -> Times {
+        let mut times = Times::default();
+        let histogram = &mut self.histogram;
+        for value in values {
+            let value = u64::try_from(value).unwrap_or(0);
+            times.count += 1;
+            times.sum_ns += u128::from(value);
+            times.square_sum += (value as f64).powi(2);
+            times.max_ns = times.max_ns.max(value);
+            histogram.saturating_record(value);
+        }
+        if times.count > 0 {
+            self.serializer
+                .serialize(histogram, &mut times.histogram)
+                .expect("a vector takes all bytes");
+            histogram.reset();
+        }
+        times
+    }
+}
+
+fn tally(tallies: &mut BTreeMap<(i64, u16), Tally>, due_second: i64, script: u16) -> &mut Tally {
+    tallies
+        .entry((due_second, script))
+        .or_insert_with(|| Tally {
+            due_second,
+            script,
+            ..Tally::default()
+        })
+}
+
+/// Items by key, in the order they came; quick where neighbours share a key.
+fn grouped<'a, T: 'a, K: Ord + Copy>(
+    items: impl Iterator<Item = &'a T>,
+    key: impl Fn(&T) -> K,
+) -> BTreeMap<K, Vec<&'a T>> {
+    let mut groups: BTreeMap<K, Vec<&T>> = BTreeMap::new();
+    let mut items = items.peekable();
+    while let Some(first) = items.next() {
+        let shared = key(first);
+        let group = groups.entry(shared).or_default();
+        group.push(first);
+        while let Some(next) = items.next_if(|item| key(item) == shared) {
+            group.push(next);
+        }
+    }
+    groups
+}

@@ -1,0 +1,284 @@
+//! Finds once, before the load starts, which server the load goes to and how: tries the hosts
+//! and TLS modes of a conninfo in libpq's order over blocking sockets, logs in, and keeps the
+//! way that worked. Every client then takes that way.
+
+use crate::conninfo::Address as Named;
+use crate::conninfo::{
+    AuthMethod, Conninfo, Endpoint, SslMode, SslNegotiation, TargetSessionAttrs,
+};
+use crate::error::{Error, Kind, Result};
+use crate::poll::Address;
+use crate::wire::{Connection, Credentials, Event, Fault, Settings, Status, tls};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The way to a server.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// Where.
+    pub address: Address,
+    /// How.
+    pub settings: Arc<Settings>,
+    /// The server's version as it reports it.
+    pub server_version: String,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+}
+
+/// How long connecting may take where nobody says.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+const METHODS: [AuthMethod; 4] = [
+    AuthMethod::None,
+    AuthMethod::Password,
+    AuthMethod::Md5,
+    AuthMethod::ScramSha256,
+];
+
+/// Finds the way to the server that `conninfo` names.
+///
+/// # Errors
+/// Why the last host that was tried cannot be used; a refused login ends the search at once.
+pub fn find(conninfo: &Conninfo) -> Result<Route> {
+    let mut last = Error::new(Kind::Connect, "no host to connect to");
+    for endpoint in conninfo.endpoints()? {
+        for address in addresses(&endpoint)? {
+            match try_modes(conninfo, &endpoint, &address) {
+                Ok(route) => return Ok(route),
+                Err(error) if error.kind == Kind::Connect => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Err(last)
+}
+
+fn addresses(endpoint: &Endpoint) -> Result<Vec<Address>> {
+    match &endpoint.address {
+        Named::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
+        Named::Tcp { host } => {
+            let found = (host.as_str(), endpoint.port)
+                .to_socket_addrs()
+                .map_err(|e| {
+                    Error::new(Kind::Connect, format!("host \"{host}\" is not known: {e}"))
+                        .with_hint("check the host's name, or give an address")
+                })?;
+            Ok(found.map(Address::Tcp).collect())
+        }
+    }
+}
+
+/// The TLS settings to try in turn, as sslmode says; a local socket never uses TLS.
+fn modes(conninfo: &Conninfo, endpoint: &Endpoint) -> Result<Vec<Option<tls::Settings>>> {
+    if matches!(endpoint.address, Named::Unix(_)) {
+        return Ok(vec![None]);
+    }
+    let secure = || tls::Settings::load(conninfo, &endpoint.host).map(Some);
+    Ok(match conninfo.ssl_mode() {
+        SslMode::Disable => vec![None],
+        SslMode::Allow => vec![None, secure()?],
+        SslMode::Prefer => vec![secure()?, None],
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => vec![secure()?],
+    })
+}
+
+fn try_modes(conninfo: &Conninfo, endpoint: &Endpoint, address: &Address) -> Result<Route> {
+    let mut last: Option<Error> = None;
+    for tls in modes(conninfo, endpoint)? {
+        let settings = Arc::new(Settings {
+            credentials: Credentials {
+                user: conninfo.user().to_owned(),
+                password: endpoint.password.clone(),
+                allowed: METHODS
+                    .into_iter()
+                    .filter(|m| conninfo.auth_allowed(*m))
+                    .collect(),
+                binding: conninfo.channel_binding(),
+            },
+            startup: conninfo.startup_parameters(),
+            tls,
+        });
+        match log_in(conninfo, address, settings) {
+            Ok(route) => return Ok(route),
+            // Wrong passwords stay wrong; pg_hba.conf may ask for the other mode.
+            Err(error) if matches!(error.kind, Kind::Tls | Kind::Auth | Kind::Connect) => {
+                // That there is no TLS matters less than what happened without it.
+                if last.as_ref().is_none_or(|before| before.kind == Kind::Tls) {
+                    last = Some(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::new(Kind::Connect, "no way to connect is allowed")))
+}
+
+fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Result<Route> {
+    let connect_timeout = conninfo.connect_timeout().unwrap_or(TIMEOUT);
+    let mut socket = connect(address, connect_timeout)?;
+    let mut connection = Connection::open(&settings);
+    let mut buffer = [0; 16 * 1024];
+    while !connection.is_ready() {
+        write_all(&mut connection, &mut *socket)?;
+        let count = socket
+            .read(&mut buffer)
+            .map_err(|e| no_answer(address, &e))?;
+        if count == 0 {
+            let direct = conninfo.ssl_negotiation() == SslNegotiation::Direct;
+            let hint = if direct {
+                "sslnegotiation=direct needs PostgreSQL 17 or later"
+            } else {
+                "look into the server's log"
+            };
+            let message = format!(
+                "the server at {} closed the connection during login",
+                shown(address)
+            );
+            return Err(Error::new(Kind::Connect, message).with_hint(hint));
+        }
+        let seen = connection.receive(&buffer[..count], |_, event| match event {
+            Event::Failed(error) => Err(Fault::Server(error)),
+            Event::Ready(Status::Idle | Status::InBlock | Status::Failed) => Ok(()),
+        });
+        seen.map_err(|fault| error_of(&fault))?;
+    }
+    check_role(conninfo, &connection)?;
+    let server_version = connection
+        .parameter("server_version")
+        .unwrap_or("unknown")
+        .to_owned();
+    postgres_protocol::message::frontend::terminate(connection.buffer());
+    let _ = write_all(&mut connection, &mut *socket);
+    Ok(Route {
+        address: address.clone(),
+        settings,
+        server_version,
+        connect_timeout,
+    })
+}
+
+/// Whether the server plays the part that `target_session_attrs` asks for, as far as it reports
+/// it (from PostgreSQL 14 on).
+fn check_role(conninfo: &Conninfo, connection: &Connection) -> Result<()> {
+    let standby = connection.parameter("in_hot_standby") == Some("on");
+    let read_only = standby || connection.parameter("default_transaction_read_only") == Some("on");
+    let fits = match conninfo.target_session_attrs() {
+        TargetSessionAttrs::Any | TargetSessionAttrs::PreferStandby => true,
+        TargetSessionAttrs::ReadWrite => !read_only,
+        TargetSessionAttrs::ReadOnly => read_only,
+        TargetSessionAttrs::Primary => !standby,
+        TargetSessionAttrs::Standby => standby,
+    };
+    if fits {
+        return Ok(());
+    }
+    let wanted = conninfo.get("target_session_attrs").unwrap_or_default();
+    Err(
+        Error::new(Kind::Connect, format!("the server is not {wanted}"))
+            .with_hint("name a host that is, or drop target_session_attrs"),
+    )
+}
+
+/// Asks the server to cancel what a backend runs; nobody hears whether it did.
+///
+/// The request goes out in clear text as the protocol has it; where the server takes only TLS,
+/// the statement ends when the server notices that we are gone.
+pub fn cancel(route: &Route, process: i32, secret: i32) {
+    let timeout = route.connect_timeout.min(Duration::from_millis(500));
+    if let Ok(mut socket) = connect(&route.address, timeout) {
+        let mut request = bytes::BytesMut::new();
+        postgres_protocol::message::frontend::cancel_request(process, secret, &mut request);
+        if socket.write_all(&request).is_ok() {
+            // The server closes when it is done.
+            let _ = socket.read(&mut [0; 1]);
+        }
+    }
+}
+
+trait Socket: Read + Write {}
+impl<T: Read + Write> Socket for T {}
+
+fn connect(address: &Address, timeout: Duration) -> Result<Box<dyn Socket>> {
+    let refused = |e: io::Error| no_answer(address, &e);
+    match address {
+        Address::Unix(path) => {
+            let socket = UnixStream::connect(path).map_err(refused)?;
+            socket.set_read_timeout(Some(timeout)).map_err(refused)?;
+            Ok(Box::new(socket))
+        }
+        Address::Tcp(address) => {
+            let socket = TcpStream::connect_timeout(address, timeout).map_err(refused)?;
+            socket.set_read_timeout(Some(timeout)).map_err(refused)?;
+            Ok(Box::new(socket))
+        }
+    }
+}
+
+fn write_all(connection: &mut Connection, socket: &mut dyn Socket) -> Result<()> {
+    let bytes = connection.outgoing().map_err(|fault| error_of(&fault))?;
+    let count = bytes.len();
+    let written = socket.write_all(bytes);
+    connection.sent(count);
+    // A server that refuses us may have closed already; what it said is still to be read.
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::new(
+            Kind::Connect,
+            format!("sending to the server failed: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// An address as people write it.
+#[must_use]
+pub fn shown(address: &Address) -> String {
+    match address {
+        Address::Unix(path) => path.display().to_string(),
+        Address::Tcp(address) => address.to_string(),
+    }
+}
+
+fn no_answer(address: &Address, error: &io::Error) -> Error {
+    let reason = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+        _ => error.to_string(),
+    };
+    Error::new(
+        Kind::Connect,
+        format!(
+            "no PostgreSQL server answers at {}: {reason}",
+            shown(address)
+        ),
+    )
+    .with_hint("is the server running there, and does it accept connections from here?")
+}
+
+/// What a fault at login means for somebody who waits for the run to start.
+#[must_use]
+pub fn error_of(fault: &Fault) -> Error {
+    let sqlstate = fault.sqlstate();
+    let message = fault.message().to_owned();
+    match (fault, &sqlstate) {
+        (Fault::Tls(_), _) => Error::new(Kind::Tls, message)
+            .with_hint("check sslmode, sslrootcert and the server's certificate"),
+        (Fault::Login(_), _) => Error::new(Kind::Auth, message)
+            .with_hint("set PGPASSWORD or use a password file (~/.pgpass)"),
+        (Fault::Protocol(_), _) => {
+            Error::new(Kind::Connect, message).with_hint("is this really a PostgreSQL server?")
+        }
+        (_, b"3D000") => Error::new(Kind::NoDatabase, message)
+            .with_hint("create it, or name one that exists in --target"),
+        (_, b"53300") => Error::new(Kind::TooManyConnections, message)
+            .with_hint("use fewer clients, or raise max_connections on the server"),
+        (_, state) if state.starts_with(b"28") => Error::new(Kind::Auth, message)
+            .with_hint("check the user, the password (PGPASSWORD, ~/.pgpass) and pg_hba.conf"),
+        (_, state) if state.starts_with(b"22") || state.starts_with(b"42") => {
+            Error::new(Kind::Plan, message).with_hint("check --set and the connection's options")
+        }
+        _ => Error::new(Kind::Connect, message),
+    }
+}

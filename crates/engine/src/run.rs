@@ -1,0 +1,599 @@
+//! One trial: starts the threads, lets them begin together, and yields what they saw, one
+//! `Interval` a second. What fell due is counted here from a copy of the schedule, so that it
+//! does not depend on anybody having served it.
+
+use crate::client::{Client, Shared, first_variables};
+use crate::error::{Error, Kind, Result};
+use crate::pace::{Choice, Feed, Ns, SECOND, Schedule, Stream};
+use crate::plan::{Load, Plan, Stop};
+use crate::poll::readiness::Readiness;
+use crate::record::{Batch, DueCount, Interval, Summary, count_due};
+use crate::route::Route;
+use crate::script::Scripts;
+use crate::script::eval::{Value, Variable, Variables};
+use crate::script::random::Random;
+use crate::worker::{Control, NEVER, Setup, Worker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How soon after a request nothing new falls due: long enough that every thread has seen it.
+const STOP_NOTICE: Ns = 100_000_000;
+
+/// Ends a run early, from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    control: Arc<Control>,
+    wakers: Arc<[Arc<mio::Waker>]>,
+    origin: Instant,
+}
+
+impl Handle {
+    /// Lets nothing new fall due; what was due is still served within the grace period.
+    pub fn stop(&self) {
+        let elapsed = Instant::now()
+            .checked_duration_since(self.origin)
+            .unwrap_or_default();
+        let elapsed = Ns::try_from(elapsed.as_nanos()).unwrap_or(Ns::MAX / 4);
+        self.control.end_at(elapsed + STOP_NOTICE);
+        self.wake();
+    }
+
+    /// Ends at once: what is in flight is cancelled and stays unfinished.
+    pub fn abort(&self) {
+        self.control.abort();
+        self.stop();
+    }
+
+    /// When nothing new falls due any more, in nanoseconds from the start of the measured part.
+    #[must_use]
+    pub fn end(&self) -> Ns {
+        self.control.end()
+    }
+
+    fn wake(&self) {
+        for waker in self.wakers.iter() {
+            let _ = waker.wake();
+        }
+    }
+}
+
+/// A trial that is going on.
+pub struct Run {
+    handle: Handle,
+    lines: Vec<Line>,
+    summary: Summary,
+    due: Falling,
+    /// The one schedule of an open load as it was at the start, and how much of it was taken.
+    whole: Option<Stream>,
+    taken: Arc<AtomicU64>,
+    second: i64,
+    ended: bool,
+    route: Route,
+    error: Option<Error>,
+    abandoned: Vec<(i32, i32)>,
+    /// How long connecting all clients took.
+    pub connect_time: Duration,
+}
+
+/// What connects the run to one thread.
+struct Line {
+    batches: Receiver<Batch>,
+    spare: Sender<Batch>,
+    thread: Option<JoinHandle<Result<Vec<(i32, i32)>>>>,
+    last: bool,
+}
+
+/// What falls due, known without the workers (open, paced) or only from them (closed).
+enum Falling {
+    Streams(Vec<Stream>),
+    Closed,
+}
+
+/// A thread's word that its clients are connected, or why not.
+type Ready = Result<Arc<mio::Waker>>;
+
+impl Run {
+    /// Connects all clients and starts the load. Returns when it runs.
+    ///
+    /// # Errors
+    /// What cannot be: a plan, a script, a connection; with its hint.
+    pub fn start(plan: &Plan, mut scripts: Scripts, route: Route) -> Result<Self> {
+        plan.check()?;
+        if scripts.list.iter().all(|script| script.weight == 0) {
+            return Err(Error::new(
+                Kind::Plan,
+                "total script weight must not be zero",
+            ));
+        }
+        let begun = Instant::now();
+        let start = -plan.warmup;
+        let end = match plan.stop {
+            Stop::Time(duration) => duration,
+            Stop::Count(_) => NEVER,
+        };
+        let control = Arc::new(Control::new(end));
+        let taken = Arc::new(AtomicU64::new(0));
+        let mut seeds = Seeds::new(plan);
+        let variables = variables(plan, &mut scripts, &mut seeds)?;
+        let streams = Streams::new(plan, &scripts, &mut seeds, start);
+        let shared = Arc::new(Shared {
+            settings: Arc::clone(&route.settings),
+            scripts,
+            protocol: plan.protocol,
+            describe: plan.describe,
+            on_connect: plan.on_connect.clone(),
+            limit: plan.limit,
+        });
+        let mut starter = Starter {
+            plan,
+            route: &route,
+            control: &control,
+            shared,
+            lines: Vec::new(),
+            origins: Vec::new(),
+            ready: channel(),
+        };
+        let mut first = 0;
+        for number in 0..plan.threads.min(plan.clients) {
+            let count = share(plan.clients, plan.threads.min(plan.clients), number);
+            let ids = first..first + count;
+            first += count;
+            let feed = streams.feed(ids.clone(), &taken);
+            let clients =
+                ids.map(|id| (id, variables.clone(), seeds.functions[id as usize].clone()));
+            starter.thread(
+                number as usize,
+                clients.collect(),
+                feed,
+                seeds.extra.split(),
+            )?;
+        }
+        let (wakers, lines, origin) = starter.go(plan.warmup)?;
+        Ok(Self {
+            handle: Handle {
+                control,
+                wakers: wakers.into(),
+                origin,
+            },
+            lines,
+            summary: Summary::default(),
+            whole: streams.whole(),
+            due: streams.falling(),
+            taken,
+            second: start.div_euclid(SECOND),
+            ended: false,
+            route,
+            error: None,
+            abandoned: Vec::new(),
+            connect_time: begun.elapsed(),
+        })
+    }
+
+    /// What became known in the next second; waits for it. None when the trial is over.
+    ///
+    /// # Errors
+    /// Why the run had to end early; every interval before has been given.
+    pub fn next_interval(&mut self) -> Result<Option<Interval>> {
+        if self.ended {
+            self.cancel_abandoned();
+            return self.error.take().map_or(Ok(None), Err);
+        }
+        let mut batches = Vec::with_capacity(self.lines.len());
+        for at in 0..self.lines.len() {
+            if self.lines[at].last {
+                continue;
+            }
+            match self.lines[at].batches.recv() {
+                Ok(batch) => {
+                    self.lines[at].last = batch.last;
+                    batches.push((at, batch));
+                }
+                Err(_) => self.lines[at].last = true,
+            }
+            if self.lines[at].last {
+                self.join(at);
+            }
+        }
+        self.ended = self.lines.iter().all(|line| line.last);
+        let interval = self.summarize(&mut batches);
+        for (at, batch) in batches {
+            let _ = self.lines[at].spare.send(batch);
+        }
+        self.second += 1;
+        Ok(Some(interval))
+    }
+
+    fn summarize(&mut self, batches: &mut [(usize, Batch)]) -> Interval {
+        let end = self.handle.end();
+        let boundary = if self.ended {
+            end
+        } else {
+            end.min((self.second + 1) * SECOND)
+        };
+        let mut due: Vec<DueCount> = Vec::new();
+        if let Falling::Streams(streams) = &mut self.due {
+            for stream in streams {
+                stream.until(boundary, |d| {
+                    count_due(&mut due, d.at.div_euclid(SECOND), d.script)
+                });
+            }
+            // Started in the moment between a request to stop and its being seen.
+            for outcome in batches.iter().flat_map(|(_, b)| &b.outcomes) {
+                if outcome.due >= end {
+                    count_due(&mut due, outcome.due_second(), outcome.script);
+                }
+            }
+        }
+        let mut owned: Vec<Batch> = batches.iter_mut().map(|(_, b)| std::mem::take(b)).collect();
+        let mut interval = self.summary.interval(self.second, &mut owned, &due);
+        for ((_, batch), used) in batches.iter_mut().zip(owned) {
+            *batch = used;
+        }
+        if self.ended {
+            self.count_untaken(end, &mut interval);
+        }
+        interval
+    }
+
+    /// What was due under one schedule and taken by nobody stays unfinished.
+    fn count_untaken(&mut self, end: Ns, interval: &mut Interval) {
+        if let Some(stream) = self.whole.take() {
+            stream
+                .from(self.taken.load(Ordering::Acquire))
+                .until(end, |due| {
+                    interval
+                        .tally(due.at.div_euclid(SECOND), due.script)
+                        .unfinished += 1;
+                });
+        }
+    }
+
+    fn join(&mut self, at: usize) {
+        let Some(thread) = self.lines[at].thread.take() else {
+            return;
+        };
+        match thread.join() {
+            Ok(Ok(keys)) => self.abandoned.extend(keys),
+            Ok(Err(error)) => self.fail(error),
+            Err(_) => self.fail(
+                Error::new(Kind::System, "a thread of the load engine panicked").with_hint(
+                    "this is a bug in pgpaces: please report it with the command that you ran",
+                ),
+            ),
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+        self.handle.abort();
+    }
+
+    /// What may be asked of this run from another thread.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Asks the server to stop what nobody waits for any more; gives up after two seconds.
+    fn cancel_abandoned(&mut self) {
+        let begun = Instant::now();
+        for (process, secret) in std::mem::take(&mut self.abandoned) {
+            if begun.elapsed() > Duration::from_secs(2) {
+                return;
+            }
+            crate::route::cancel(&self.route, process, secret);
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.handle.abort();
+        for line in &mut self.lines {
+            if let Some(thread) = line.thread.take() {
+                if let Ok(Ok(keys)) = thread.join() {
+                    self.abandoned.extend(keys);
+                }
+            }
+        }
+        self.cancel_abandoned();
+    }
+}
+
+/// All random streams of a run, drawn in pgbench's order from one seed.
+struct Seeds {
+    functions: Vec<Random>,
+    default_seed: i64,
+    choose: Vec<Random>,
+    throttle: Vec<Random>,
+    extra: Random,
+}
+
+impl Seeds {
+    fn new(plan: &Plan) -> Self {
+        let mut base = Random::from_seed(plan.seed);
+        let functions = (0..plan.clients).map(|_| base.split()).collect();
+        let given = plan
+            .variables
+            .iter()
+            .any(|(name, _)| name == "default_seed");
+        let default_seed = if given { 0 } else { base.bits().cast_signed() };
+        let (mut choose, mut throttle) = (Vec::new(), Vec::new());
+        for _ in 0..plan.threads.min(plan.clients) {
+            choose.push(base.split());
+            throttle.push(base.split());
+            base.bits(); // pgbench's stream for sampling its log
+        }
+        Self {
+            functions,
+            default_seed,
+            choose,
+            throttle,
+            extra: base.split(),
+        }
+    }
+}
+
+/// Every client's first variables; `client_id` is set for each.
+fn variables(plan: &Plan, scripts: &mut Scripts, seeds: &mut Seeds) -> Result<ClientVariables> {
+    let seed = plan.seed.cast_signed();
+    let automatic = [
+        ("scale", 1),
+        ("client_id", 0),
+        ("random_seed", seed),
+        ("default_seed", seeds.default_seed),
+    ];
+    let common = first_variables(scripts, &plan.variables, &automatic)?;
+    let given = plan.variables.iter().any(|(name, _)| name == "client_id");
+    Ok(ClientVariables {
+        common,
+        client_id: (!given).then(|| scripts.names.slot("client_id")),
+    })
+}
+
+#[derive(Clone)]
+struct ClientVariables {
+    common: Variables,
+    client_id: Option<u32>,
+}
+
+impl ClientVariables {
+    fn of(&self, client: u32) -> Variables {
+        let mut own = self.common.clone();
+        if let Some(slot) = self.client_id {
+            own.0[slot as usize] = Variable::Value(Value::Int(i64::from(client)));
+        }
+        own
+    }
+}
+
+/// The streams of due transactions before anybody has taken one.
+enum Streams {
+    Open(Stream),
+    Paced(Vec<Stream>),
+    Closed(crate::pace::Think, Vec<(Choice, u64, Random)>, u64),
+}
+
+impl Streams {
+    fn new(plan: &Plan, scripts: &Scripts, seeds: &mut Seeds, start: Ns) -> Self {
+        let weights: Arc<[u32]> = scripts.list.iter().map(|script| script.weight).collect();
+        let each = match plan.stop {
+            Stop::Time(_) => u64::MAX,
+            Stop::Count(count) => count,
+        };
+        let choose = seeds.choose[0].clone();
+        match plan.load {
+            Load::Open { rate, arrivals } => {
+                let schedule = Schedule::new(rate, arrivals, start, seeds.throttle[0].clone());
+                let all = each.saturating_mul(u64::from(plan.clients));
+                Self::Open(Stream::new(schedule, Choice::new(weights, choose), all))
+            }
+            Load::Paced { rate, arrivals } => Self::Paced(
+                (0..plan.clients)
+                    .map(|_| {
+                        let schedule =
+                            Schedule::new(rate, arrivals, start, seeds.extra.split()).shifted();
+                        let choice = Choice::new(Arc::clone(&weights), seeds.extra.split());
+                        Stream::new(schedule, choice, each)
+                    })
+                    .collect(),
+            ),
+            Load::Closed { think } => {
+                let firsts = first_clients(plan);
+                let clients = (0..plan.clients).map(|id| {
+                    // The first client of each thread chooses as pgbench's thread does.
+                    let random = match firsts.iter().position(|&first| first == id) {
+                        Some(thread) => seeds.choose[thread].clone(),
+                        None => seeds.extra.split(),
+                    };
+                    (
+                        Choice::new(Arc::clone(&weights), random),
+                        0,
+                        seeds.extra.split(),
+                    )
+                });
+                Self::Closed(think, clients.collect(), each)
+            }
+        }
+    }
+
+    /// The feed of the worker that has these clients.
+    fn feed(&self, ids: std::ops::Range<u32>, taken: &Arc<AtomicU64>) -> Feed {
+        let own = ids.start as usize..ids.end as usize;
+        match self {
+            Self::Open(stream) => Feed::Open {
+                taken: Arc::clone(taken),
+                stream: stream.clone(),
+                returned: std::collections::VecDeque::new(),
+            },
+            Self::Paced(streams) => Feed::Paced(streams[own].to_vec()),
+            Self::Closed(think, clients, count_max) => Feed::Closed {
+                think: *think,
+                clients: clients[own].to_vec(),
+                count_max: *count_max,
+            },
+        }
+    }
+
+    fn whole(&self) -> Option<Stream> {
+        match self {
+            Self::Open(stream) => Some(stream.clone()),
+            Self::Paced(_) | Self::Closed(..) => None,
+        }
+    }
+
+    fn falling(self) -> Falling {
+        match self {
+            Self::Open(stream) => Falling::Streams(vec![stream]),
+            Self::Paced(streams) => Falling::Streams(streams),
+            Self::Closed(..) => Falling::Closed,
+        }
+    }
+}
+
+/// How many of `total` clients thread `number` of `threads` drives: as even as can be.
+fn share(total: u32, threads: u32, number: u32) -> u32 {
+    let dealt: u32 = (0..number).fold(0, |dealt, n| dealt + (total - dealt).div_ceil(threads - n));
+    (total - dealt).div_ceil(threads - number)
+}
+
+fn first_clients(plan: &Plan) -> Vec<u32> {
+    let threads = plan.threads.min(plan.clients);
+    (0..threads)
+        .scan(0, |first, number| {
+            let own = *first;
+            *first += share(plan.clients, threads, number);
+            Some(own)
+        })
+        .collect()
+}
+
+/// Starts the threads and holds them until all are connected.
+struct Starter<'a> {
+    plan: &'a Plan,
+    route: &'a Route,
+    control: &'a Arc<Control>,
+    shared: Arc<Shared>,
+    lines: Vec<Line>,
+    origins: Vec<Sender<Instant>>,
+    ready: (Sender<Ready>, Receiver<Ready>),
+}
+
+impl Starter<'_> {
+    fn thread(
+        &mut self,
+        number: usize,
+        clients: Vec<(u32, ClientVariables, Random)>,
+        feed: Feed,
+        random: Random,
+    ) -> Result<()> {
+        let (batches, received) = channel();
+        let (spare, returned) = channel();
+        let (origin, begins) = channel();
+        let setup = Setup {
+            number,
+            address: self.route.address.clone(),
+            policy: self.plan.policy,
+            limit: self.plan.limit,
+            grace: self.plan.grace,
+            connect_timeout: Ns::try_from(self.route.connect_timeout.as_nanos()).unwrap_or(Ns::MAX),
+            random,
+            control: Arc::clone(self.control),
+            batches,
+            spare: returned,
+        };
+        let (shared, ready) = (Arc::clone(&self.shared), self.ready.0.clone());
+        let start = -self.plan.warmup;
+        let body = move || {
+            let clients = clients
+                .into_iter()
+                .map(|(id, variables, random)| Client::new(id, &shared, variables.of(id), random))
+                .collect();
+            work(setup, clients, feed, &ready, &begins, start)
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("pgpaces-{number}"))
+            .spawn(body)
+            .map_err(|e| Error::new(Kind::System, format!("a thread cannot be started: {e}")))?;
+        self.lines.push(Line {
+            batches: received,
+            spare,
+            thread: Some(thread),
+            last: false,
+        });
+        self.origins.push(origin);
+        Ok(())
+    }
+
+    /// Waits until all are connected and gives them their common start.
+    fn go(mut self, warmup: Ns) -> Result<(Vec<Arc<mio::Waker>>, Vec<Line>, Instant)> {
+        let mut wakers = Vec::new();
+        let mut failure = None;
+        for _ in 0..self.lines.len() {
+            match self.ready.1.recv() {
+                Ok(Ok(waker)) => wakers.push(waker),
+                Ok(Err(error)) => {
+                    self.control.abort();
+                    failure.get_or_insert(error);
+                }
+                Err(_) => break,
+            }
+        }
+        if let Some(error) = failure {
+            self.origins.clear();
+            for line in &mut self.lines {
+                if let Some(thread) = line.thread.take() {
+                    let _ = thread.join();
+                }
+            }
+            return Err(error);
+        }
+        let warmup = Duration::from_nanos(u64::try_from(warmup).unwrap_or(0));
+        let origin = Instant::now() + warmup + Duration::from_millis(1);
+        for sender in &self.origins {
+            let _ = sender.send(origin);
+        }
+        Ok((wakers, self.lines, origin))
+    }
+}
+
+/// The whole life of a thread.
+fn work(
+    setup: Setup,
+    clients: Vec<Client>,
+    feed: Feed,
+    ready: &Sender<Ready>,
+    begins: &Receiver<Instant>,
+    start: Ns,
+) -> Result<Vec<(i32, i32)>> {
+    let poll = Readiness::new().map_err(|e| {
+        Error::new(
+            Kind::System,
+            format!("the system gives no event queue: {e}"),
+        )
+    });
+    let connected = poll.and_then(|poll| {
+        let waker = poll.waker();
+        let mut worker = Worker::new(poll, setup, clients, feed);
+        worker.connect().map(|()| (worker, waker))
+    });
+    match connected {
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            Ok(Vec::new())
+        }
+        Ok((mut worker, waker)) => {
+            let _ = ready.send(Ok(waker));
+            match begins.recv() {
+                Err(_) => Ok(Vec::new()),
+                Ok(origin) => {
+                    worker.poll().set_origin(origin);
+                    worker.run(start)
+                }
+            }
+        }
+    }
+}

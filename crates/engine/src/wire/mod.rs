@@ -1,0 +1,238 @@
+//! A connection to a server as a pure state machine: bytes in, events out, bytes to send in
+//! `outgoing`. TLS and the login are part of it; sockets and clocks are somebody else's.
+//!
+//! Results are read and discarded: only the frames that decide something are ever held, and
+//! those are small, so memory stays bounded whatever the server sends.
+
+mod auth;
+mod session;
+pub mod tls;
+
+pub use auth::Credentials;
+pub use session::{Event, ServerError, Status};
+
+use bytes::BytesMut;
+use session::Session;
+use std::sync::Arc;
+
+/// How to open connections to one server: the same for all clients of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Who we are.
+    pub credentials: Credentials,
+    /// Parameters of the startup message: user, database, options, ...
+    pub startup: Vec<(String, String)>,
+    /// TLS, where the connection uses it.
+    pub tls: Option<tls::Settings>,
+}
+
+/// What goes wrong in a connection: it cannot be used any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The server refused the login or ended the session, in its own words.
+    Server(Box<ServerError>),
+    /// We refuse to log in as the server demands.
+    Login(String),
+    /// TLS could not be set up or verified.
+    Tls(String),
+    /// What came is not the protocol.
+    Protocol(String),
+}
+
+impl Fault {
+    /// The SQLSTATE that a transaction fails with when this ends its connection.
+    #[must_use]
+    pub fn sqlstate(&self) -> [u8; 5] {
+        match self {
+            Self::Server(error) => error.sqlstate,
+            Self::Login(_) => *b"28000",
+            Self::Tls(_) => *b"08001",
+            Self::Protocol(_) => *b"08P01",
+        }
+    }
+
+    /// What happened, in words.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Server(error) => &error.message,
+            Self::Login(text) | Self::Tls(text) | Self::Protocol(text) => text,
+        }
+    }
+}
+
+/// How far the layers below the session are.
+enum Link {
+    Plain,
+    /// An `SSLRequest` was sent; one byte answers it.
+    Asked,
+    Tls(Box<tls::Tunnel>),
+}
+
+/// One connection.
+pub struct Connection {
+    settings: Arc<Settings>,
+    link: Link,
+    session: Session,
+    /// Plain bytes that the session wants to send.
+    pending: BytesMut,
+    /// Bytes for the socket.
+    sealed: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl Connection {
+    /// A connection whose first bytes are ready in `outgoing`.
+    #[must_use]
+    pub fn open(settings: &Arc<Settings>) -> Self {
+        let mut connection = Self {
+            settings: Arc::clone(settings),
+            link: Link::Plain,
+            session: Session::default(),
+            pending: BytesMut::new(),
+            sealed: Vec::new(),
+            plain: Vec::new(),
+        };
+        match &settings.tls {
+            None => connection.login(None),
+            Some(tls) if tls.direct => connection.handshake(),
+            Some(_) => {
+                postgres_protocol::message::frontend::ssl_request(&mut connection.pending);
+                connection.link = Link::Asked;
+            }
+        }
+        connection
+    }
+
+    fn login(&mut self, binding: Option<Vec<u8>>) {
+        self.session
+            .login(&self.settings, binding, &mut self.pending);
+    }
+
+    fn handshake(&mut self) {
+        let settings = self.settings.tls.as_ref().expect("TLS was asked for");
+        self.link = Link::Tls(Box::new(tls::Tunnel::new(settings)));
+    }
+
+    /// Takes bytes from the socket and reports each event to `each`.
+    ///
+    /// # Errors
+    /// A `Fault` ends the connection.
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        mut each: impl FnMut(&mut Self, Event) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        match &mut self.link {
+            Link::Plain => self.consume(bytes, &mut each),
+            Link::Asked => self.answered(bytes),
+            Link::Tls(_) => self.decrypt(bytes, &mut each),
+        }
+    }
+
+    fn consume(
+        &mut self,
+        mut bytes: &[u8],
+        each: &mut impl FnMut(&mut Self, Event) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        while let Some(event) = self.session.advance(&mut bytes, &mut self.pending)? {
+            each(self, event)?;
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        match bytes {
+            [] => Ok(()),
+            b"S" => {
+                self.handshake();
+                Ok(())
+            }
+            b"N" => Err(Fault::Tls("the server does not support TLS".into())),
+            [b'E', ..] => Err(Fault::Protocol(
+                "the server answered an SSL request with an error".into(),
+            )),
+            _ => Err(Fault::Tls(
+                "the server sent more than one byte in answer to an SSL request".into(),
+            )),
+        }
+    }
+
+    fn decrypt(
+        &mut self,
+        bytes: &[u8],
+        each: &mut impl FnMut(&mut Self, Event) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let Link::Tls(tunnel) = &mut self.link else {
+            return Ok(());
+        };
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        let up_before = tunnel.is_up();
+        tunnel.decrypt(bytes, &mut plain)?;
+        if !up_before && tunnel.is_up() {
+            let binding = tunnel.server_end_point();
+            self.login(binding);
+        }
+        let done = self.consume(&plain, each);
+        self.plain = plain;
+        done
+    }
+
+    /// Bytes for the socket; `sent` says how many of them were taken.
+    ///
+    /// # Errors
+    /// A `Fault` where TLS cannot encrypt them.
+    pub fn outgoing(&mut self) -> Result<&[u8], Fault> {
+        match &mut self.link {
+            Link::Tls(tunnel) => {
+                tunnel.encrypt(&self.pending, &mut self.sealed)?;
+                self.pending.clear();
+                Ok(&self.sealed)
+            }
+            Link::Plain | Link::Asked => Ok(&self.pending),
+        }
+    }
+
+    /// The first `count` bytes of `outgoing` were taken.
+    pub fn sent(&mut self, count: usize) {
+        match &self.link {
+            Link::Tls(_) => drop(self.sealed.drain(..count)),
+            Link::Plain | Link::Asked if count == self.pending.len() => self.pending.clear(),
+            Link::Plain | Link::Asked => bytes::Buf::advance(&mut self.pending, count),
+        }
+    }
+
+    /// Where messages to the server are written.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.pending
+    }
+
+    /// The transaction status of the last `ReadyForQuery`.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.session.status
+    }
+
+    /// True once the login is done.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.session.is_ready()
+    }
+
+    /// What a cancel request needs: process id and secret.
+    #[must_use]
+    pub fn cancel_key(&self) -> Option<(i32, i32)> {
+        self.session.cancel_key
+    }
+
+    /// What the server reported of itself at login and since.
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.session
+            .parameters
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
+    }
+}

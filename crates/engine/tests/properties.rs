@@ -1,0 +1,299 @@
+//! What holds for every trial, whatever the load, the server and the line to it do: each due
+//! transaction ends in exactly one class, and all sums fit together.
+
+mod support;
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
+use pgpaces_engine::plan::{Load, Plan, Policy, Protocol, Stop};
+use pgpaces_engine::record::{Class, Interval, Tally, Times};
+use pgpaces_engine::script::random::Random;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use support::trial::{Seen, Texts, plan, run_together};
+use support::world::{Answer, Server, Workforce};
+
+const MS: Ns = 1_000_000;
+
+const TEXTS: &[Texts<'static>] = &[
+    &[(1, "SELECT 1;")],
+    &[
+        (3, "SELECT 1;"),
+        (1, "BEGIN;\nUPDATE t SET a = 1;\nSELECT 2;\nCOMMIT;"),
+    ],
+    &[
+        (1, "\\sleep 3 ms\nSELECT 1;\n\\sleep 2 ms"),
+        (1, "BEGIN;\nSELECT 1;"),
+    ],
+    &[(1, "\\set x 1"), (2, "SELECT :x;\nSELECT :x + 1;")],
+];
+
+/// What the server and the line do.
+#[derive(Debug, Clone)]
+struct Weather {
+    work: Ns,
+    exponential: bool,
+    shared: bool,
+    /// One statement in so many fails; one in ten times as many loses its connection.
+    failing: u64,
+    cuts: Vec<(Ns, usize)>,
+    freezes: Vec<(Ns, Ns)>,
+    outages: Vec<(Ns, Ns)>,
+    receive_max: usize,
+    send_max: usize,
+    tick: Ns,
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    plan: Plan,
+    texts: usize,
+    workers: usize,
+    weather: Weather,
+}
+
+fn load() -> impl Strategy<Value = Load> {
+    let arrivals = || prop_oneof![Just(Arrivals::Poisson), Just(Arrivals::Even)];
+    let think = prop_oneof![
+        Just(Think::None),
+        (1..200 * MS).prop_map(Think::Fixed),
+        (1..200 * MS).prop_map(Think::Exponential),
+    ];
+    prop_oneof![
+        (0.5..200.0, arrivals()).prop_map(|(rate, arrivals)| Load::Open { rate, arrivals }),
+        (0.5..40.0, arrivals()).prop_map(|(rate, arrivals)| Load::Paced { rate, arrivals }),
+        think.prop_map(|think| Load::Closed { think }),
+    ]
+}
+
+prop_compose! {
+    fn plans()(
+        load in load(),
+        (clients, seed) in (1u32..9, any::<u64>()),
+        skips: bool,
+        limit in prop::option::of(1..100 * MS),
+        stop in prop_oneof![
+            (1..4 * SECOND).prop_map(Stop::Time), (1u64..40).prop_map(Stop::Count)
+        ],
+        warmup in prop_oneof![Just(0), 1..2 * SECOND],
+        grace in prop_oneof![Just(0), 1..SECOND],
+        protocol in prop_oneof![
+            Just(Protocol::Simple), Just(Protocol::Extended), Just(Protocol::Prepared)
+        ],
+    ) -> Plan {
+        let can_skip = limit.is_some() && !matches!(load, Load::Closed { .. });
+        let policy = if skips && can_skip { Policy::Skip } else { Policy::Run };
+        Plan { clients, limit, policy, stop, warmup, grace, protocol, seed: seed >> 1, ..plan(load) }
+    }
+}
+
+/// Begin and end of something that lasts, within the trial or across its end.
+fn spans(count: usize) -> impl Strategy<Value = Vec<(Ns, Ns)>> {
+    let span = (-SECOND..5 * SECOND, 1..SECOND).prop_map(|(from, length)| (from, from + length));
+    prop::collection::vec(span, 0..=count)
+}
+
+prop_compose! {
+    fn weathers()(
+        work in MS..100 * MS,
+        (exponential, shared) in any::<(bool, bool)>(),
+        failing in prop_oneof![Just(u64::MAX / 16), 3u64..50],
+        cuts in prop::collection::vec((-SECOND..5 * SECOND, 0usize..8), 0..6),
+        (freezes, outages) in (spans(2), prop_oneof![Just(Vec::new()), spans(1)]),
+        receive_max in prop_oneof![Just(usize::MAX), 1usize..40],
+        send_max in prop_oneof![Just(usize::MAX), 1usize..40],
+        tick in prop_oneof![Just(0), 1..2000i64],
+    ) -> Weather {
+        Weather {
+            work, exponential, shared, failing, cuts, freezes, outages, receive_max, send_max, tick,
+        }
+    }
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    (plans(), 0..TEXTS.len(), 1usize..3, weathers()).prop_map(|(plan, texts, workers, weather)| {
+        let workers = workers.min(plan.clients as usize);
+        Case {
+            plan,
+            texts,
+            workers,
+            weather,
+        }
+    })
+}
+
+/// The server of one worker, whose clients are so many.
+fn server(case: &Case, number: usize) -> Server {
+    let weather = case.weather.clone();
+    let clients = case.plan.clients as usize;
+    let own = clients * (number + 1) / case.workers - clients * number / case.workers;
+    let mut random = Random::from_seed(case.plan.seed + number as u64);
+    let (work, exponential, failing) = (weather.work, weather.exponential, weather.failing);
+    let mut server = Server::new(move |call| {
+        let units = if exponential {
+            random.exponential_unit()
+        } else {
+            1.0
+        };
+        let work = (units * work as f64) as Ns;
+        match random.up_to(10 * failing) {
+            0 => Answer::Vanish(work),
+            1..=10 if call.sql != "ROLLBACK" => Answer::Error("40001", work),
+            _ => Answer::Rows(work),
+        }
+    });
+    if weather.shared {
+        server.workforce = Workforce::shared(2);
+    }
+    // All are let in before the start.
+    let runs = |(from, _): &(Ns, Ns)| *from >= -case.plan.warmup;
+    let cuts = weather.cuts.into_iter();
+    server.cuts = cuts
+        .filter(|(at, token)| runs(&(*at, 0)) && *token < own)
+        .collect();
+    server.freezes = weather.freezes.into_iter().filter(runs).collect();
+    server.outages = weather.outages.into_iter().filter(runs).collect();
+    server.receive_max = weather.receive_max;
+    server.send_max = weather.send_max;
+    server.tick = weather.tick;
+    server
+}
+
+fn trial(case: &Case) -> Seen {
+    let servers = (0..case.workers)
+        .map(|number| server(case, number))
+        .collect();
+    run_together(&case.plan, TEXTS[case.texts], servers)
+}
+
+/// All intervals' tallies by due second and script.
+fn by_second(intervals: &[Interval]) -> BTreeMap<(i64, u16), Vec<&Tally>> {
+    let mut found: BTreeMap<_, Vec<&Tally>> = BTreeMap::new();
+    for tally in intervals.iter().flat_map(|interval| &interval.tallies) {
+        found
+            .entry((tally.due_second, tally.script))
+            .or_default()
+            .push(tally);
+    }
+    found
+}
+
+fn ended(tally: &Tally) -> u64 {
+    let failed: u64 = tally.failed.values().sum();
+    tally.on_time + tally.late + tally.skipped + failed + tally.unfinished
+}
+
+fn in_histogram(times: &Times) -> u64 {
+    if times.histogram.is_empty() {
+        return 0;
+    }
+    let found: Histogram<u64> = Deserializer::new()
+        .deserialize(&mut &times.histogram[..])
+        .expect("HdrHistogram's V2");
+    found.len()
+}
+
+fn each_due_transaction_ends_in_one_class(intervals: &[Interval]) -> Result<(), TestCaseError> {
+    for (key, tallies) in by_second(intervals) {
+        let due: u64 = tallies.iter().map(|t| t.due).sum();
+        let ended: u64 = tallies.iter().map(|tally| ended(tally)).sum();
+        prop_assert_eq!(due, ended, "due second and script {:?}", key);
+    }
+    Ok(())
+}
+
+fn what_the_schedule_says_is_what_ends(seen: &Seen) -> Result<(), TestCaseError> {
+    let Some(scheduled) = &seen.scheduled else {
+        return Ok(());
+    };
+    let mut expected: Vec<_> = scheduled.iter().map(|due| (due.at, due.script)).collect();
+    let untaken = seen.untaken.iter().map(|due| (due.at, due.script));
+    let mut found: Vec<_> = seen
+        .outcomes()
+        .map(|o| (o.due, o.script))
+        .chain(untaken)
+        .collect();
+    expected.sort_unstable();
+    found.sort_unstable();
+    prop_assert_eq!(found, expected);
+    Ok(())
+}
+
+fn each_outcome_fits_its_times(seen: &Seen, plan: &Plan) -> Result<(), TestCaseError> {
+    for outcome in seen.outcomes() {
+        prop_assert!(
+            outcome.due <= outcome.sent && outcome.sent <= outcome.done,
+            "{:?}",
+            outcome
+        );
+        prop_assert!(outcome.due >= -plan.warmup, "{:?}", outcome);
+        if let Stop::Time(end) = plan.stop {
+            prop_assert!(outcome.due < end, "{:?}", outcome);
+        }
+        let is_late = plan
+            .limit
+            .is_some_and(|limit| outcome.done - outcome.due > limit);
+        match outcome.class {
+            Class::OnTime => prop_assert!(!is_late, "{:?}", outcome),
+            Class::Late => prop_assert!(is_late, "{:?}", outcome),
+            Class::Skipped => prop_assert!(is_late && outcome.sent == outcome.done),
+            Class::Failed => prop_assert!(outcome.sqlstate != *b"00000", "{:?}", outcome),
+            Class::Unfinished => {}
+        }
+    }
+    Ok(())
+}
+
+fn distributions_fit_together(intervals: &[Interval]) -> Result<(), TestCaseError> {
+    for tally in intervals.iter().flat_map(|interval| &interval.tallies) {
+        let succeeded = tally.on_time + tally.late;
+        for times in [&tally.latency, &tally.lag, &tally.service] {
+            prop_assert_eq!(times.count, succeeded);
+            prop_assert_eq!(in_histogram(times), succeeded);
+        }
+        prop_assert_eq!(
+            tally.latency.sum_ns,
+            tally.lag.sum_ns + tally.service.sum_ns
+        );
+    }
+    Ok(())
+}
+
+fn what_is_in_flight_pairs_with_service(
+    seen: &Seen,
+    intervals: &[Interval],
+) -> Result<(), TestCaseError> {
+    let in_flight: u128 = intervals.iter().map(|interval| interval.in_flight_ns).sum();
+    let service: Ns = seen.outcomes().map(|o| o.done - o.sent).sum();
+    prop_assert_eq!(in_flight, u128::try_from(service).unwrap());
+    Ok(())
+}
+
+fn connections_are_made_again_only_where_they_were_lost(
+    intervals: &[Interval],
+) -> Result<(), TestCaseError> {
+    let (mut made, mut lost) = (0, 0);
+    for interval in intervals {
+        made += interval.connects;
+        lost += interval.disconnects;
+        prop_assert!(made <= lost, "{} made, {} lost", made, lost);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_trial_adds_up(case in cases()) {
+        let seen = trial(&case);
+        let intervals = seen.intervals();
+        each_due_transaction_ends_in_one_class(&intervals)?;
+        what_the_schedule_says_is_what_ends(&seen)?;
+        each_outcome_fits_its_times(&seen, &case.plan)?;
+        distributions_fit_together(&intervals)?;
+        what_is_in_flight_pairs_with_service(&seen, &intervals)?;
+        connections_are_made_again_only_where_they_were_lost(&intervals)?;
+    }
+}

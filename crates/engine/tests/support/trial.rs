@@ -1,0 +1,340 @@
+//! A whole trial in virtual time: real workers on virtual worlds, and their batches made into
+//! intervals as `run` does it, with what fell due counted from copies of the streams.
+
+use super::turns::turns;
+use super::world::{Server, World};
+use pgpaces_engine::client::{Client, Shared, first_variables};
+use pgpaces_engine::pace::{Choice, Due, Feed, Ns, SECOND, Schedule, Stream};
+use pgpaces_engine::plan::{Load, Plan, Policy, Protocol, Stop};
+use pgpaces_engine::poll::Address;
+use pgpaces_engine::record::{Batch, Class, DueCount, Interval, Outcome, Summary, count_due};
+use pgpaces_engine::script::Scripts;
+use pgpaces_engine::script::eval::Variables;
+use pgpaces_engine::script::random::Random;
+use pgpaces_engine::wire::{Credentials, Settings};
+use pgpaces_engine::worker::{Control, Setup, Worker};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+/// A trial of ten seconds with one client.
+pub fn plan(load: Load) -> Plan {
+    Plan {
+        clients: 1,
+        threads: 1,
+        protocol: Protocol::Simple,
+        describe: false,
+        load,
+        policy: Policy::Run,
+        limit: None,
+        stop: Stop::Time(10 * SECOND),
+        warmup: 0,
+        grace: 5 * SECOND,
+        seed: 1,
+        variables: Vec::new(),
+        on_connect: Vec::new(),
+    }
+}
+
+/// Weight and text of each script.
+pub type Texts<'a> = &'a [(u32, &'a str)];
+
+pub const ONE_STATEMENT: Texts<'static> = &[(1, "SELECT 1;")];
+
+/// A trial behind us.
+pub struct Seen {
+    /// What each worker sent.
+    batches: Vec<Vec<Batch>>,
+    /// Due before the end, and taken by no worker.
+    pub untaken: Vec<Due>,
+    /// All that fell due, where the schedule knows it (not under a closed load).
+    pub scheduled: Option<Vec<Due>>,
+    /// The workers' cancel keys.
+    pub keys: Vec<(i32, i32)>,
+}
+
+/// A trial with one worker.
+pub fn run(plan: &Plan, texts: Texts<'_>, server: Server) -> Seen {
+    run_together(plan, texts, vec![server])
+}
+
+/// A trial with as many workers as servers, each of which has its part of the clients.
+pub fn run_together(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen {
+    plan.check().expect("a plan that can be");
+    let start = -plan.warmup;
+    let streams = Streams::new(plan, texts, start);
+    let crew = Crew::new(plan, texts);
+    let count = servers.len();
+    let clock = start - 1_000_000;
+    let (mut batches, mut keys) = (Vec::new(), Vec::new());
+    std::thread::scope(|scope| {
+        let turns = turns(count, clock);
+        let workers = servers
+            .into_iter()
+            .zip(turns)
+            .enumerate()
+            .map(|(number, (server, turn))| {
+                let clients = plan.clients as usize;
+                let ids = clients * number / count..clients * (number + 1) / count;
+                let world = World::new(server, ids.len(), clock);
+                let (crew, feed) = (&crew, streams.feed(ids.clone(), &crew.taken));
+                scope.spawn(move || {
+                    let (mut worker, received) = crew.worker(plan, number, ids, (world, feed));
+                    worker.connect().expect("all are let in");
+                    worker.poll().take_turns(turn);
+                    let keys = worker.run(start).expect("no script goes wrong");
+                    drop(worker);
+                    (received.into_iter().collect::<Vec<_>>(), keys)
+                })
+            });
+        for worker in workers.collect::<Vec<_>>() {
+            let (own, found) = worker.join().expect("a worker that does not panic");
+            batches.push(own);
+            keys.extend(found);
+        }
+    });
+    let end = crew.control.end();
+    Seen {
+        batches,
+        untaken: streams.untaken(crew.taken.load(Ordering::Relaxed), end),
+        scheduled: streams.scheduled(end),
+        keys,
+    }
+}
+
+impl Seen {
+    /// How every transaction that a worker took ended.
+    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.batches
+            .iter()
+            .flatten()
+            .flat_map(|batch| &batch.outcomes)
+    }
+
+    /// Latencies of what succeeded, in ascending order.
+    pub fn latencies(&self) -> Vec<Ns> {
+        let succeeded = |o: &&Outcome| matches!(o.class, Class::OnTime | Class::Late);
+        let mut all: Vec<Ns> = self
+            .outcomes()
+            .filter(succeeded)
+            .map(|o| o.done - o.due)
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The intervals, as `run` makes them. Every worker sent its seconds in order, none left out.
+    pub fn intervals(&self) -> Vec<Interval> {
+        let first = self
+            .batches
+            .iter()
+            .map(|own| own[0].second)
+            .min()
+            .expect("a worker");
+        let count = self.batches.iter().map(Vec::len).max().expect("a worker");
+        let mut coming = self.scheduled.iter().flatten().peekable();
+        let mut summary = Summary::default();
+        let mut intervals = Vec::new();
+        for (at, second) in (first..).take(count).enumerate() {
+            let of_second = self.batches.iter().filter_map(|own| own.get(at));
+            let mut of_second: Vec<Batch> = of_second.cloned().collect();
+            assert!(
+                of_second.iter().all(|b| b.second == second),
+                "no second is left out"
+            );
+            let mut due: Vec<DueCount> = Vec::new();
+            let is_last = at + 1 == count;
+            while let Some(next) = coming.next_if(|d| is_last || d.at < (second + 1) * SECOND) {
+                count_due(&mut due, next.at.div_euclid(SECOND), next.script);
+            }
+            intervals.push(summary.interval(second, &mut of_second, &due));
+        }
+        for due in &self.untaken {
+            let interval = intervals.last_mut().expect("at least one");
+            interval
+                .tally(due.at.div_euclid(SECOND), due.script)
+                .unfinished += 1;
+        }
+        intervals
+    }
+}
+
+/// What all workers share.
+struct Crew {
+    shared: Arc<Shared>,
+    variables: Variables,
+    control: Arc<Control>,
+    taken: Arc<AtomicU64>,
+}
+
+impl Crew {
+    fn new(plan: &Plan, texts: Texts<'_>) -> Self {
+        let mut scripts = Scripts::default();
+        for (number, (weight, text)) in texts.iter().enumerate() {
+            scripts
+                .add(&format!("script {number}"), *weight, text)
+                .expect("a script that parses");
+        }
+        let variables = first_variables(&mut scripts, &plan.variables, &[]).expect("good names");
+        let shared = Shared {
+            settings: Arc::new(settings(None)),
+            scripts,
+            protocol: plan.protocol,
+            describe: plan.describe,
+            on_connect: plan.on_connect.clone(),
+            limit: plan.limit,
+        };
+        let end = match plan.stop {
+            Stop::Time(duration) => duration,
+            Stop::Count(_) => Ns::MAX / 2,
+        };
+        Self {
+            shared: Arc::new(shared),
+            variables,
+            control: Arc::new(Control::new(end)),
+            taken: Arc::default(),
+        }
+    }
+
+    fn worker(
+        &self,
+        plan: &Plan,
+        number: usize,
+        ids: Range<usize>,
+        (world, feed): (World, Feed),
+    ) -> (Worker<World>, Receiver<Batch>) {
+        let (batches, received) = channel();
+        let (_, spare) = channel();
+        let setup = Setup {
+            number,
+            address: Address::Unix("virtual".into()),
+            policy: plan.policy,
+            limit: plan.limit,
+            grace: plan.grace,
+            connect_timeout: 30 * SECOND,
+            random: random(plan, 1 << 40 | number),
+            control: Arc::clone(&self.control),
+            batches,
+            spare,
+        };
+        let client = |id: usize| {
+            let number = u32::try_from(id).expect("few clients");
+            let random = random(plan, 2 << 40 | id);
+            Client::new(number, &self.shared, self.variables.clone(), random)
+        };
+        (
+            Worker::new(world, setup, ids.map(client).collect(), feed),
+            received,
+        )
+    }
+}
+
+/// How to log in, with this password if with any.
+pub fn settings(password: Option<&str>) -> Settings {
+    use pgpaces_engine::conninfo::{AuthMethod, ChannelBinding};
+    Settings {
+        credentials: Credentials {
+            user: "user".into(),
+            password: password.map(str::to_owned),
+            allowed: vec![
+                AuthMethod::None,
+                AuthMethod::Password,
+                AuthMethod::Md5,
+                AuthMethod::ScramSha256,
+            ],
+            binding: ChannelBinding::Prefer,
+        },
+        startup: vec![("user".into(), "user".into())],
+        tls: None,
+    }
+}
+
+/// A stream of random numbers of its own for each purpose.
+fn random(plan: &Plan, purpose: usize) -> Random {
+    let mut base = Random::from_seed(plan.seed ^ (purpose as u64) << 16);
+    base.split()
+}
+
+enum Streams {
+    Open(Stream),
+    Paced(Vec<Stream>),
+    Closed(Feed),
+}
+
+impl Streams {
+    fn new(plan: &Plan, texts: Texts<'_>, start: Ns) -> Self {
+        let weights: Arc<[u32]> = texts.iter().map(|(weight, _)| *weight).collect();
+        let each = match plan.stop {
+            Stop::Time(_) => u64::MAX,
+            Stop::Count(count) => count,
+        };
+        let ids = || 0..plan.clients as usize;
+        let choice = |id| Choice::new(Arc::clone(&weights), random(plan, 3 << 40 | id));
+        match plan.load {
+            Load::Open { rate, arrivals } => {
+                let schedule = Schedule::new(rate, arrivals, start, random(plan, 4 << 40));
+                let all = each.saturating_mul(u64::from(plan.clients));
+                Self::Open(Stream::new(schedule, choice(0), all))
+            }
+            Load::Paced { rate, arrivals } => {
+                let schedule =
+                    |id| Schedule::new(rate, arrivals, start, random(plan, 4 << 40 | id));
+                let stream = |id| Stream::new(schedule(id).shifted(), choice(id), each);
+                Self::Paced(ids().map(stream).collect())
+            }
+            Load::Closed { think } => Self::Closed(Feed::Closed {
+                think,
+                clients: ids()
+                    .map(|id| (choice(id), 0, random(plan, 4 << 40 | id)))
+                    .collect(),
+                count_max: each,
+            }),
+        }
+    }
+
+    /// The feed of the worker that has the clients `ids`.
+    fn feed(&self, ids: Range<usize>, taken: &Arc<AtomicU64>) -> Feed {
+        match self {
+            Self::Open(stream) => Feed::Open {
+                taken: Arc::clone(taken),
+                stream: stream.clone(),
+                returned: VecDeque::new(),
+            },
+            Self::Paced(streams) => Feed::Paced(streams[ids].to_vec()),
+            Self::Closed(Feed::Closed {
+                think,
+                clients,
+                count_max,
+            }) => Feed::Closed {
+                think: *think,
+                clients: clients[ids].to_vec(),
+                count_max: *count_max,
+            },
+            Self::Closed(_) => unreachable!("made from a closed load"),
+        }
+    }
+
+    fn scheduled(&self, end: Ns) -> Option<Vec<Due>> {
+        let streams = match self {
+            Self::Open(stream) => std::slice::from_ref(stream),
+            Self::Paced(streams) => streams,
+            Self::Closed(_) => return None,
+        };
+        let mut all = Vec::new();
+        for stream in streams {
+            stream.clone().until(end, |due| all.push(due));
+        }
+        all.sort_by_key(|due| due.at);
+        Some(all)
+    }
+
+    fn untaken(&self, taken: u64, end: Ns) -> Vec<Due> {
+        let mut left = Vec::new();
+        if let Self::Open(stream) = self {
+            stream.clone().from(taken).until(end, |due| left.push(due));
+        }
+        left
+    }
+}

@@ -1,0 +1,367 @@
+"""Fills the generated parts of the documentation from the program itself.
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; everything else of
+a page is written by hand. `python docs/generate.py` writes the parts that are out of date,
+`--check` only names their pages. A new part is a function in PARTS and its marker in a page.
+Reads the program's values; starts no server and no load.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pgpaces import api, errors, plan, result, workload
+from pgpaces.answers import summary
+from pgpaces.cli import main as cli_main
+from pgpaces.cli import run as cli_run
+
+DOCS = Path(__file__).resolve().parent
+MARKER = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# What click knows of an option's value is in brackets at the end of its help: [default: 1; x>=1].
+_BRACKETS = re.compile(r"\s*\[([^\]]*)\]")
+# What docstrings say to the program's authors only.
+_INTERNAL = re.compile(r"\s*\(METHOD\.md[^)]*\)")
+
+OTHER_CODES = {
+    0: ("", "All went well. `--fail-if` was not given or did not hold."),
+    1: ("", "Something that pgpaces did not foresee: a bug. Please report what was printed."),
+    2: ("usage", "A command, option or argument that does not exist, is missing or has no sense."),
+    cli_run.FAIL_IF_EXIT: ("`--fail-if`", "The run went well and the condition held."),
+    cli_run.INTERRUPTED_EXIT: ("interrupted", "Ctrl-C or SIGTERM. What was measured is kept."),
+}
+
+KEYS = {
+    "description": "One sentence. `pgpaces workload list` shows those of the shipped ones.",
+    "scale": "The size of the data where `--scale` does not say otherwise.",
+    "writes": "True: the scripts change data, and each run gets a copy of it that is dropped"
+    " afterwards. False: runs use the data itself, without a copy.",
+    "init": "SQL files that create the data, in this order, run by psql with the variables"
+    " `scale` and `seed`. Paths start at the folder; `[]` means no data.",
+    "scripts": "The scripts, each a table `[[scripts]]` of its own.",
+    "scripts.file": "The script. Its name is the file's without the ending.",
+    "scripts.weight": "How often it is chosen, in relation to the others. 0: never, unless"
+    " `--script NAME@WEIGHT` gives it a weight.",
+    "load": "What `pgpaces run` does where its options do not say otherwise.",
+    "load.rate": "An open load of this rate, such as `1/s`. Used where no option names a kind of"
+    " load or a number of clients.",
+    "load.clients": "A closed load of so many clients. Read only where there is no `load.rate`.",
+    "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
+    "variables": "Variables of the scripts, by name. `--define` goes before them.",
+}
+
+RUN_ARGUMENTS = {
+    "name": "A shipped workload, or a folder.",
+    "rate": "Open load: transactions a second in all.",
+    "rate_per_client": "Open load: this much for each of `clients`, on one schedule.",
+    "clients": "Connections. Without a rate: a closed load of so many.",
+    "users": "Paced load: so many users, each with the `pace`.",
+    "pace": "Paced load: transactions a second of each user.",
+    "think_time": "Closed load: mean pause of a client before each transaction.",
+    "arrivals": '`"poisson"` or `"even"`.',
+    "latency_limit": "Later than this is late. Default: the workload's, or none.",
+    "duration": "How long, warm-up apart.",
+    "warmup": "Default: a tenth of the duration, 30 s at most.",
+    "target": "Somebody's server: anything libpq reads. Default: a server of ours.",
+    "server": "The version, or the folder, of an installed PostgreSQL to start.",
+    "scale": "The size of the data. Default: the workload's.",
+    "store": "The file of results. Default: as for the command line.",
+    "listener": "An object that hears what happens: a subclass of `pgpaces.experiment.Listener`.",
+    "options": "Other fields of the trial: see the next table.",
+}
+
+TRIAL_FIELDS = {
+    "threads": "Threads of the load generator. Default: chosen by the number of clients.",
+    "policy": '`"run"` or `"skip"`.',
+    "protocol": '`"simple"`, `"extended"` or `"prepared"`.',
+    "describe": "Ask for result descriptions, as pgbench does.",
+    "transactions": "So many of each client; with `duration=None`.",
+    "grace_ns": "How long the backlog may still take after the end, in nanoseconds.",
+    "seed": "Everything random in the load follows from it.",
+    "variables": "Script variables: pairs of name and text.",
+    "settings": "Session settings: pairs of name and value.",
+    "on_connect": "SQL that every connection runs first.",
+}
+
+FIELD_CLASSES = (
+    result.Estimate,
+    result.Counts,
+    summary.Spread,
+    summary.ScriptSummary,
+    summary.StatementSummary,
+    summary.Generator,
+)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    lines = [list(head), *([*row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    cells = ([cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def first_line(documented: object) -> str:
+    """The first paragraph of a docstring as one line."""
+    text = inspect.getdoc(documented) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+# Commands
+
+
+def commands() -> Iterator[tuple[click.Context, click.Command]]:
+    """Every command with its context, groups before what is in them."""
+    yield from _below(click.Context(cli_main.cli, info_name="pgpaces"))
+
+
+def _below(context: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
+    yield context, context.command
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            found = context.command.get_command(context, name)
+            if found is not None:
+                yield from _below(click.Context(found, info_name=name, parent=context))
+
+
+def command_reference() -> str:
+    """One section for each command: what it does, usage, options, examples."""
+    return "\n".join(_section(context, command) for context, command in commands())
+
+
+def _section(context: click.Context, command: click.Command) -> str:
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    parts = [f"## {context.command_path}\n", f"{text}\n"]
+    parts.append(f"```text\n{usage}\n```\n")
+    if isinstance(command, click.Group):
+        parts.append(table(("command", "what it does"), _members(context, command)))
+    options = [o for p in command.params if (o := _option(context, p)) is not None]
+    if options:
+        parts.append(table(("option", "default", "meaning"), options))
+    examples = _examples(command)
+    if examples:
+        parts.append("```sh\n" + "\n".join(examples) + "\n```\n")
+    return "\n".join(parts)
+
+
+def _members(context: click.Context, group: click.Group) -> Iterator[tuple[str, str]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is not None:
+            path = f"{context.command_path} {name}"
+            link = path.replace(" ", "-")
+            yield f"[`{path}`](#{link})", first_line(command.callback)
+
+
+def _option(context: click.Context, parameter: click.Parameter) -> tuple[str, str, str] | None:
+    record = parameter.get_help_record(context)
+    if record is None or isinstance(parameter, click.Argument):
+        return None
+    names, text = record
+    notes = [n.strip() for found in _BRACKETS.findall(text) for n in found.split(";")]
+    default = next((n.removeprefix("default: ") for n in notes if n.startswith("default: ")), "")
+    others = "".join(f" ({n})" for n in notes if not n.startswith("default: "))
+    repeated = " May be repeated." if getattr(parameter, "multiple", False) else ""
+    return f"`{names}`", default, _BRACKETS.sub("", text).strip() + others + repeated
+
+
+def _examples(command: click.Command) -> list[str]:
+    lines = (command.epilog or "").replace("\b", "").splitlines()
+    return [line.strip() for line in lines if line.startswith("  ")]
+
+
+# Exit codes
+
+
+def exit_codes() -> str:
+    """All exit codes of the program."""
+    rows = dict(OTHER_CODES)
+    for error in _errors(errors.PgpacesError):
+        before = rows.get(error.exit_code)
+        name, meaning = f"`{error.__name__}`", first_line(error)
+        rows[error.exit_code] = (
+            (name, meaning)
+            if before is None
+            else (", ".join(filter(None, (name, before[0]))), f"{meaning} {before[1]}")
+        )
+    return table(("code", "in Python", "meaning"), ((str(c), *rows[c]) for c in sorted(rows)))
+
+
+def _errors(base: type[errors.PgpacesError]) -> Iterator[type[errors.PgpacesError]]:
+    for error in base.__subclasses__():
+        if error.__module__ == errors.__name__:
+            yield error
+            yield from _errors(error)
+
+
+# workload.toml
+
+
+def toml_keys() -> dict[str, tuple[str, str, str]]:
+    """Every key with its type, default and limits, from the model that reads the file."""
+    schema = workload._schema().model_json_schema()
+    return dict(_keys(schema, schema["$defs"], ""))
+
+
+def _keys(
+    node: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    required = node.get("required", [])
+    for name, found in node["properties"].items():
+        nested = _definition(found, definitions) or _definition(found.get("items", {}), definitions)
+        default = "required" if name in required else _default(found, nested)
+        yield prefix + name, (_type(found, definitions), default, _limits(found))
+        if nested:
+            yield from _keys(nested, definitions, f"{prefix}{name}.")
+
+
+def _definition(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
+    return definitions.get(str(node.get("$ref", "")).rpartition("/")[2])
+
+
+def _type(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    if _definition(node, definitions):
+        return "table"
+    if "anyOf" in node:
+        kinds = (_type(option, definitions) for option in node["anyOf"])
+        return " or ".join(kind for kind in kinds if kind != "null")
+    if node["type"] == "array":
+        inner = _type(node["items"], definitions)
+        return f"array of {inner}s"
+    if node["type"] == "object":
+        return f"table of {_type(node['additionalProperties'], definitions)}"
+    return {"number": "float"}.get(node["type"], str(node["type"]))
+
+
+def _default(node: Mapping[str, Any], nested: object) -> str:
+    default = node.get("default")
+    if nested or default is None:
+        return "none"
+    return "empty" if default == {} else f"`{str(default).lower()}`"
+
+
+def _limits(node: Mapping[str, Any]) -> str:
+    low = node.get("minimum", node.get("minItems"))
+    for option in node.get("anyOf", ()):
+        low = option.get("minimum", low)
+    high = node.get("maximum", node.get("maxItems"))
+    if low is None:
+        return ""
+    return f" From {low} to {high}." if high is not None else f" At least {low}."
+
+
+def workload_keys() -> str:
+    """The keys of workload.toml as a table."""
+    return table(
+        ("key", "type", "default", "meaning"),
+        (
+            (f"`{key}`", kind, default, KEYS[key] + limits)
+            for key, (kind, default, limits) in toml_keys().items()
+        ),
+    )
+
+
+# Python
+
+
+def run_arguments() -> str:
+    """The arguments of pgpaces.run."""
+    rows = []
+    for name, parameter in inspect.signature(api.run).parameters.items():
+        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        no_default = parameter.default is parameter.empty
+        default = "" if no_default else f"`{parameter.default!r}`"
+        kind = str(parameter.annotation).replace("experiment.", "")
+        rows.append((f"`{stars}{name}`", f"`{kind}`", default, RUN_ARGUMENTS[name]))
+    return table(("argument", "type", "default", "meaning"), rows)
+
+
+def trial_fields() -> str:
+    """The fields of a trial that pgpaces.run passes on."""
+    fields = {field.name: field for field in dataclasses.fields(plan.TrialPlan)}
+    rows = (
+        (f"`{name}`", f"`{fields[name].type}`", f"`{fields[name].default!r}`", meaning)
+        for name, meaning in TRIAL_FIELDS.items()
+    )
+    return table(("option", "type", "default", "meaning"), rows)
+
+
+def result_fields() -> str:
+    """The fields of a Result."""
+    rows = []
+    for name, member in vars(api.Result).items():
+        if isinstance(member, property) and not name.startswith("_"):
+            kind = inspect.signature(member.fget or api.run).return_annotation
+            rows.append((f"`{name}`", f"`{kind}`", first_line(member)))
+    rows += [
+        ("`trial`", "`Trial`", "All that was asked and measured, second by second."),
+        ("`summary`", "`Summary`", "The answer that the fields above are taken from."),
+    ]
+    return table(("field", "type", "meaning"), rows)
+
+
+def value_fields() -> str:
+    """What the values in a Result hold."""
+    parts = []
+    for value in FIELD_CLASSES:
+        names = [f"`{f.name}`: {f.type}" for f in dataclasses.fields(value)]
+        names += [f"`{name}`: int" for name in _properties(value)]
+        text = _INTERNAL.sub("", " ".join((inspect.getdoc(value) or "").split()))
+        parts.append(f"### {value.__name__}\n\n{text}\n\n{', '.join(names)}.\n")
+    return "\n".join(parts)
+
+
+def _properties(value: type) -> list[str]:
+    return [name for name, member in vars(value).items() if isinstance(member, property)]
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": command_reference,
+    "exit-codes": exit_codes,
+    "workload-keys": workload_keys,
+    "run-arguments": run_arguments,
+    "trial-fields": trial_fields,
+    "result-fields": result_fields,
+    "value-fields": value_fields,
+}
+
+
+def fill(text: str) -> str:
+    """A page with its generated parts as they should be. KeyError for an unknown part."""
+    return MARKER.sub(lambda m: f"{m[1]}\n{PARTS[m[2]]().strip()}\n\n{m[3]}", text)
+
+
+def outdated() -> dict[Path, str]:
+    """The pages whose generated parts are out of date, with the text they should have."""
+    pages = ((page, page.read_text(encoding="utf-8")) for page in sorted(DOCS.rglob("*.md")))
+    filled = {page: (text, fill(text)) for page, text in pages}
+    return {page: right for page, (text, right) in filled.items() if text != right}
+
+
+def main(arguments: list[str]) -> int:
+    """Writes or checks; 1 if a check found something, 2 for other arguments."""
+    if arguments not in ([], ["--check"]):
+        sys.stderr.write("usage: python docs/generate.py [--check]\n")
+        return 2
+    found = outdated()
+    for page, text in found.items():
+        name = page.relative_to(DOCS.parent)
+        if arguments:
+            sys.stderr.write(f"{name} is out of date: python docs/generate.py\n")
+        else:
+            page.write_text(text, encoding="utf-8")
+            sys.stderr.write(f"wrote {name}\n")
+    return 1 if arguments and found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,187 @@
+"""The load engine (Rust). Times are integer nanoseconds unless a name says otherwise."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+__all__ = [
+    "Conninfo",
+    "Histogram",
+    "Interval",
+    "Route",
+    "Run",
+    "StatementTally",
+    "Tally",
+    "Times",
+    "find_route",
+    "parse_script",
+    "resolve",
+]
+
+@final
+class Conninfo:
+    """Connection parameters, resolved as libpq does it."""
+
+    def keywords(self) -> dict[str, str]:
+        """Every keyword that has a value, the password included."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was ignored although somebody meant it (a readable password file, ...)."""
+
+    def password(self) -> str | None:
+        """The password of the first host, also from the password file."""
+
+@final
+class Route:
+    """The way to a server that was found to work: host, TLS, login."""
+
+    @property
+    def server_version(self) -> str:
+        """The version as the server reports it."""
+
+    @property
+    def address(self) -> str:
+        """The socket's path or address:port."""
+
+@final
+class Times:
+    """A distribution of times; `histogram` is HdrHistogram's V2 encoding, empty of nothing."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def sum_ns(self) -> int: ...
+    @property
+    def square_sum(self) -> float: ...
+    @property
+    def max_ns(self) -> int: ...
+    @property
+    def histogram(self) -> bytes: ...
+
+@final
+class Tally:
+    """Counts of one due second and script; see pgpaces.result.Tally."""
+
+    @property
+    def due_second(self) -> int: ...
+    @property
+    def script(self) -> int: ...
+    @property
+    def due(self) -> int: ...
+    @property
+    def on_time(self) -> int: ...
+    @property
+    def late(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def failed(self) -> list[tuple[str, int]]: ...
+    @property
+    def unfinished(self) -> int: ...
+    @property
+    def latency(self) -> Times: ...
+    @property
+    def lag(self) -> Times: ...
+    @property
+    def service(self) -> Times: ...
+
+@final
+class StatementTally:
+    """Times of one command of a script."""
+
+    @property
+    def script(self) -> int: ...
+    @property
+    def command(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def times(self) -> Times: ...
+
+@final
+class Interval:
+    """What became known in one second; see pgpaces.result.Interval."""
+
+    @property
+    def second(self) -> int: ...
+    @property
+    def tallies(self) -> list[Tally]: ...
+    @property
+    def statements(self) -> list[StatementTally]: ...
+    @property
+    def messages(self) -> list[tuple[str, str]]: ...
+    @property
+    def cpu_ns(self) -> list[int]: ...
+    @property
+    def dispatch(self) -> Times: ...
+    @property
+    def in_flight_ns(self) -> int: ...
+    @property
+    def ended_ns(self) -> int: ...
+    @property
+    def connects(self) -> int: ...
+    @property
+    def disconnects(self) -> int: ...
+    @property
+    def notes(self) -> list[str]: ...
+
+@final
+class Histogram:
+    """A histogram of times, 3 significant digits from 1 ns to 1 h; longer ones count as 1 h."""
+
+    def __new__(cls) -> Histogram: ...
+    def add(self, encoded: bytes) -> None:
+        """Adds an encoded histogram; empty bytes add nothing. ValueError if it is none."""
+
+    def record(self, ns: int) -> None:
+        """Counts one time."""
+
+    def encode(self) -> bytes:
+        """HdrHistogram's V2 encoding."""
+
+    @property
+    def count(self) -> int: ...
+    def value_at_rank(self, rank: int) -> int | None:
+        """The time with this rank in ascending order, from 1; None outside the count."""
+
+    def buckets(self) -> list[tuple[int, int]]:
+        """Every value that occurs, ascending, with its count."""
+
+@final
+class Run:
+    """A trial that is going on. `plan` is an object with the attributes of EnginePlan."""
+
+    def __new__(cls, plan: Any, scripts: Sequence[tuple[str, int, str]], route: Route) -> Run:
+        """Connects all clients and starts the load; returns when it runs.
+
+        scripts: name, weight and text of each. Raises PgpacesError.
+        """
+
+    def next_interval(self) -> Interval | None:
+        """Waits for the next second; None when the trial is over.
+
+        Raises PgpacesError for why the run ended early, behind the last interval.
+        """
+
+    def stop(self) -> None:
+        """Lets nothing new fall due; the backlog is served within the grace period."""
+
+    def abort(self) -> None:
+        """Ends at once; what is in flight is cancelled and stays unfinished."""
+
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def connect_ns(self) -> int: ...
+
+def resolve(dsn: str, overrides: dict[str, str]) -> Conninfo:
+    """Resolves a connection string, URI or database name. Raises PgpacesError."""
+
+def find_route(conninfo: Conninfo) -> Route:
+    """Logs in once to find the way to a server. Raises PgpacesError."""
+
+def parse_script(name: str, text: str) -> list[tuple[int, str, bool]]:
+    """The commands of a script: line, first line of text, whether it is SQL.
+
+    Raises ScriptError with file, line, column and a caret.
+    """

@@ -1,0 +1,151 @@
+"""The Python face: one call, the values that the command line prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pgpaces import experiment, workload
+from pgpaces.answers.summary import Generator, ScriptSummary, Spread, StatementSummary, Summary
+from pgpaces.plan import Load, TargetPlan, TrialPlan, choose_load, duration_ns
+from pgpaces.result import Counts, Estimate, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A trial that was run, and its answer. Times in milliseconds, shares from 0 to 1."""
+
+    trial: Trial
+    summary: Summary
+
+    @property
+    def id(self) -> str:
+        """The run's id in the store."""
+        return self.trial.id
+
+    @property
+    def missed(self) -> Estimate | None:
+        """late + skipped + failed + unfinished, of due, with its 95 % interval."""
+        return self.summary.missed
+
+    @property
+    def counts(self) -> Counts:
+        """due = on time + late + skipped + failed + unfinished."""
+        return self.summary.counts
+
+    @property
+    def rate(self) -> float:
+        """Transactions that succeeded, a second."""
+        return self.summary.rate
+
+    @property
+    def latency(self) -> Spread:
+        """done - due."""
+        return self.summary.latency
+
+    @property
+    def lag(self) -> Spread:
+        """sent - due."""
+        return self.summary.lag
+
+    @property
+    def service(self) -> Spread:
+        """done - sent."""
+        return self.summary.service
+
+    @property
+    def scripts(self) -> tuple[ScriptSummary, ...]:
+        """Each script."""
+        return self.summary.scripts
+
+    @property
+    def statements(self) -> tuple[StatementSummary, ...]:
+        """Each SQL command."""
+        return self.summary.statements
+
+    @property
+    def generator(self) -> Generator:
+        """What the generator says of itself."""
+        return self.summary.generator
+
+    def __repr__(self) -> str:
+        """The verdict."""
+        from pgpaces.report.text import verdict
+
+        return f"<run {self.id}: {verdict(self.summary, self.trial.plan)}>"
+
+
+def _duration(value: str | float | None, what: str, *, zero: bool = False) -> int | None:
+    """Nanoseconds of a text with a unit, or of a number of seconds."""
+    if value is None:
+        return None
+    return duration_ns(value if isinstance(value, str) else f"{value}s", what, zero=zero)
+
+
+def _load(given: dict[str, Any], defaults: dict[str, str]) -> tuple[Load, int | None]:
+    texts = {k: None if v is None else str(v) for k, v in given.items()}
+    numbers = {k: given[k] for k in ("clients", "users")}
+    return choose_load({**texts, **numbers}, defaults)
+
+
+def run(  # noqa: PLR0913 - the options of a command, all by keyword
+    name: str,
+    *,
+    rate: str | float | None = None,
+    rate_per_client: str | float | None = None,
+    clients: int | None = None,
+    users: int | None = None,
+    pace: str | float | None = None,
+    think_time: str | float | None = None,
+    arrivals: str = "poisson",
+    latency_limit: str | float | None = None,
+    duration: str | float = 60,
+    warmup: str | float | None = None,
+    target: str | None = None,
+    server: str | None = None,
+    scale: int | None = None,
+    store: str | Path | None = None,
+    listener: experiment.Listener | None = None,
+    **options: Any,
+) -> Result:
+    """Runs a workload and returns its answer; the same as `pgpaces run`.
+
+    name: a shipped workload or a folder. Durations are texts with a unit ("500ms") or seconds;
+    rates are texts ("1/s") or numbers a second. options: the other fields of TrialPlan, such as
+    policy, protocol, seed, threads. Raises PgpacesError.
+    """
+    found = workload.find(name)
+    given = {
+        "rate": rate,
+        "rate_per_client": rate_per_client,
+        "clients": clients,
+        "users": users,
+        "pace": pace,
+        "think_time": think_time
+        if think_time is None or isinstance(think_time, str)
+        else f"{think_time}s",
+        "think": "exponential",
+        "arrivals": arrivals,
+    }
+    kind, count = _load(given, found.load)
+    limit = latency_limit if latency_limit is not None else found.load.get("latency_limit")
+    request = experiment.Request(
+        workload=found,
+        trial=TrialPlan(
+            load=kind,
+            clients=count,
+            limit_ns=_duration(limit, "latency_limit"),
+            duration_ns=_duration(duration, "duration"),
+            warmup_ns=_duration(warmup, "warmup", zero=True),
+            **options,
+        ),
+        target=TargetPlan(dsn=target, server=server),
+        scale=scale,
+        store=None if store is None else Path(store),
+    )
+    outcome = experiment.run(request, listener)
+    for error in (outcome.error, outcome.store_error):
+        if error is not None:
+            raise error
+    return Result(outcome.trial, outcome.summary)

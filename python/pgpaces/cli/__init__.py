@@ -1,0 +1,1 @@
+"""The command line: arguments -> one call -> print. Only here is anything printed."""

@@ -1,0 +1,83 @@
+"""The command `pgpaces`: its sub-commands, imported when they are used, and how it ends."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from pgpaces.errors import PgpacesError
+
+# name: (module, one line for --help)
+COMMANDS = {
+    "run": ("run", "Run a workload and say what share was on time"),
+    "runs": ("runs", "List the runs in the store"),
+    "show": ("runs", "Show the answer of a stored run"),
+    "export": ("runs", "Write a stored run as CSV or JSON"),
+    "server": ("server", "Start, list, stop and clean servers of ours"),
+    "workload": ("workload", "List, show and make workloads"),
+}
+
+EXAMPLES = """\b
+Examples:
+  pgpaces run reporting --rate 1 --latency-limit 500ms
+  pgpaces run ./my-workload --target postgresql://pi4/bench --users 8 --pace 1/s
+  pgpaces runs
+"""
+
+
+class _Lazy(click.Group):
+    """Imports a sub-command's module when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None where there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"pgpaces.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list for --help, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(
+    cls=_Lazy,
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-?", "-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="pgpaces", prog_name="pgpaces")
+def cli() -> None:
+    """Put PostgreSQL through its paces: your workload, at your pace, against your expectation."""
+
+
+def main() -> None:
+    """Runs the command and ends with its exit code (docs/reference/exit-codes.md)."""
+    try:
+        code = cli.main(prog_name="pgpaces", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except PgpacesError as error:
+        fail(error)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+def fail(error: PgpacesError) -> None:
+    """Prints an error and its hint."""
+    click.echo(f"pgpaces: error: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"pgpaces: hint: {error.hint}", err=True)

@@ -1,0 +1,182 @@
+"""Option values as people write them, turned into the values of plan.py. Prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from pgpaces.errors import PlanError
+from pgpaces.plan import TargetPlan, TrialPlan, choose_load, duration_ns
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+STORE = click.option(
+    "--store",
+    "store_path",
+    type=click.Path(),
+    help="The file of results. [default: $PGPACES_STORE, else results.db in the data folder]",
+)
+
+TARGET = (
+    click.option(
+        "--target", metavar="DSN", help="Somebody's server: anything libpq reads. Default: our own."
+    ),
+    click.option("--server", metavar="VERSION", help="An installed PostgreSQL to start, e.g. 15."),
+    click.option("--data-dir", metavar="DIR", help="The disk for the data of a server of ours."),
+    click.option(
+        "--server-set", multiple=True, metavar="NAME=VALUE", help="Setting of our server."
+    ),
+    click.option("--own", metavar="DBNAME", help="A database that you hand over on the target."),
+    click.option("--fresh", is_flag=True, help="Make the data anew."),
+)
+
+LOAD = (
+    click.option(
+        "--rate", metavar="RATE", help="Open load: transactions a second in all, e.g. 10."
+    ),
+    click.option("--rate-per-client", metavar="RATE", help="Open load: this for each client."),
+    click.option("-c", "--clients", type=int, metavar="N", help="Connections."),
+    click.option("--users", type=int, metavar="N", help="Paced load: users with a --pace each."),
+    click.option("--pace", metavar="RATE", help="Paced load: transactions a second of each user."),
+    click.option("--think-time", metavar="TIME", help="Closed load: mean pause before each."),
+    click.option(
+        "--think",
+        type=click.Choice(["exponential", "fixed"]),
+        default="exponential",
+        show_default=True,
+        help="How think times are spread.",
+    ),
+    click.option(
+        "--arrivals",
+        type=click.Choice(["poisson", "even"]),
+        default="poisson",
+        show_default=True,
+        help="How arrivals are spaced.",
+    ),
+    click.option("-L", "--latency-limit", metavar="TIME", help="Later than this is late."),
+    click.option(
+        "--policy",
+        type=click.Choice(["run", "skip"]),
+        default="run",
+        show_default=True,
+        help="What happens to work that is too late to start.",
+    ),
+)
+
+TRIAL = (
+    click.option(
+        "-T", "--duration", metavar="TIME", help="How long, warm-up apart. [default: 60s]"
+    ),
+    click.option(
+        "-t", "--transactions", type=int, metavar="N", help="Or this many of each client."
+    ),
+    click.option("--warmup", metavar="TIME", help="[default: duration / 10, up to 30s]"),
+    click.option("--grace", metavar="TIME", help="For the backlog. [default: 5s or -L]"),
+    click.option(
+        "-M",
+        "--protocol",
+        type=click.Choice(["simple", "extended", "prepared"]),
+        default="simple",
+        show_default=True,
+        help="How SQL is sent.",
+    ),
+    click.option("--describe", is_flag=True, help="Ask for result descriptions, as pgbench does."),
+    click.option("-j", "--threads", type=int, metavar="N", help="Threads of the load generator."),
+    click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random."),
+    click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="Script variable."),
+    click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Session setting."),
+    click.option("--on-connect", multiple=True, metavar="SQL", help="Every connection runs it."),
+)
+
+
+def options(*groups: Sequence[Decorator]) -> Decorator:
+    """Adds groups of options to a command, in order."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for group in reversed(groups):
+            for option in reversed(group):
+                function = option(function)
+        return function
+
+    return add
+
+
+def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE texts as pairs. Raises PlanError."""
+    found = []
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name.strip():
+            raise PlanError(f"{option} '{value}' is not NAME=VALUE")
+        found.append((name.strip(), text))
+    return tuple(found)
+
+
+def trial(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
+    """The trial that the options ask for, over the workload's defaults. Raises PlanError."""
+    if given["duration"] is not None and given["transactions"] is not None:
+        raise PlanError("--duration and --transactions exclude each other", "choose one")
+    kind, clients = choose_load(given, defaults)
+    limit = given["latency_limit"] or defaults.get("latency_limit")
+
+    def optional(name: str) -> int | None:
+        text = given[name]
+        return None if text is None else duration_ns(text, f"--{name}", zero=True)
+
+    counted = given["transactions"] is not None
+    return TrialPlan(
+        load=kind,
+        clients=clients,
+        threads=given["threads"],
+        limit_ns=None if limit is None else duration_ns(limit, "--latency-limit"),
+        policy=given["policy"],
+        protocol=given["protocol"],
+        describe=given["describe"],
+        duration_ns=None if counted else duration_ns(given["duration"] or "60s", "--duration"),
+        transactions=given["transactions"],
+        warmup_ns=optional("warmup"),
+        grace_ns=optional("grace"),
+        seed=given["seed"],
+        variables=pairs(given["define"], "--define"),
+        settings=pairs(given["settings"], "--set"),
+        on_connect=tuple(given["on_connect"]),
+    )
+
+
+def target(given: Mapping[str, Any]) -> TargetPlan:
+    """Where the options send the load. Raises PlanError."""
+    if given["target"] is not None:
+        for name in ("server", "data_dir"):
+            if given[name] is not None:
+                raise PlanError(
+                    f"--{name.replace('_', '-')} is for servers of ours, --target for somebody's",
+                    "choose one",
+                )
+        if given["server_set"]:
+            raise PlanError("--server-set is for servers of ours, --target for somebody's")
+    elif given["own"] is not None:
+        raise PlanError("--own needs --target: on a server of ours everything is ours")
+    return TargetPlan(
+        dsn=given["target"],
+        server=given["server"],
+        data_dir=given["data_dir"],
+        own=given["own"],
+        fresh=given["fresh"],
+        server_settings=pairs(given["server_set"], "--server-set"),
+    )
+
+
+def scripts(values: Sequence[str]) -> tuple[tuple[str, int | None], ...]:
+    """NAME or NAME@WEIGHT texts as names and weights. Raises PlanError."""
+    found: list[tuple[str, int | None]] = []
+    for value in values:
+        name, at, weight = value.rpartition("@")
+        if not at:
+            found.append((value, None))
+        elif weight.isascii() and weight.isdigit():
+            found.append((name, int(weight)))
+        else:
+            raise PlanError(f"--script '{value}': the weight '{weight}' is not a number")
+    return tuple(found)

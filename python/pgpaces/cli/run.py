@@ -1,0 +1,177 @@
+"""`pgpaces run`: one trial, with progress on stderr and the answer on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgpaces.cli import options
+from pgpaces.experiment import Listener
+
+if TYPE_CHECKING:
+    from pgpaces.experiment import Outcome
+    from pgpaces.generators.engine import EnginePlan
+    from pgpaces.result import Interval, Trial
+
+FAIL_IF_EXIT = 30
+INTERRUPTED_EXIT = 130
+
+EXAMPLES = """\b
+Examples:
+  pgpaces run reporting --rate 1 --latency-limit 500ms
+  pgpaces run reporting --users 8 --pace 1/s -L 500ms --duration 10min
+  pgpaces run tpcb-like --clients 10 -M prepared -T 60s
+  pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
+"""
+
+
+class _Progress(Listener):
+    """Tells on stderr what happens: a line that is rewritten on a terminal, else now and then."""
+
+    def __init__(self, every_s: int | None) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._every_s = every_s if every_s is not None else (1 if self._terminal else 5)
+        self._due = self._missed = self._ended = self._latency_ns = self._succeeded = 0
+        self._since = 0
+        self._open = False
+        self._last_say = 0.0
+        self._last_text = ""
+
+    def say(self, text: str) -> None:
+        """A stage; repeated ones only every 5 s where there is no terminal."""
+        if not self._every_s:
+            return
+        now, stage = time.monotonic(), text.split(",", maxsplit=1)[0]
+        if (
+            self._terminal
+            or now - self._last_say >= 5
+            or text.split(",", maxsplit=1)[0] != self._last_text
+        ):
+            self._write(text, rewrite=True)
+            self._last_say, self._last_text = now, stage
+
+    def started(self, trial: Trial, plan: EnginePlan) -> None:
+        """Says what runs."""
+        if self._every_s:
+            end = f"{(plan.warmup_ns + (plan.duration_ns or 0)) / 1e9:g} s"
+            count = f"{plan.transactions} transactions each"
+            self._write(
+                f"running {trial.workload['name']}: {trial.plan['load_text']},"
+                f" {plan.clients} clients, {end if plan.duration_ns else count}",
+                rewrite=False,
+            )
+
+    def interval(self, interval: Interval) -> None:
+        """Counts, and says so every few seconds."""
+        for tally in interval.tallies:
+            failed = sum(tally.failed.values())
+            self._due += tally.due
+            self._missed += tally.late + tally.skipped + failed + tally.unfinished
+            self._latency_ns += tally.latency.sum_ns
+            self._succeeded += tally.latency.count
+        self._since += 1
+        if self._every_s and self._since >= self._every_s:
+            mean = f"{self._latency_ns / self._succeeded / 1e6:.3g} ms" if self._succeeded else "-"
+            rate = self._succeeded / self._since
+            stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
+            self._write(
+                f"{stage}: {rate:.4g}/s, mean latency {mean}, missed {self._missed}", rewrite=True
+            )
+            self._missed = self._latency_ns = self._succeeded = self._since = 0
+
+    def stopping(self, count: int) -> None:
+        """Says what Ctrl-C does."""
+        if count == 1:
+            self._write("stopping: waiting for what was due (again to end at once)", rewrite=False)
+
+    def _write(self, text: str, *, rewrite: bool) -> None:
+        if not self._terminal:
+            click.echo(text, err=True)
+            return
+        width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+        click.echo(f"\r\x1b[K{text[:width]}" + ("" if rewrite else "\n"), err=True, nl=False)
+        self._open = rewrite
+
+    def done(self) -> None:
+        """Leaves the line that was being rewritten."""
+        if self._open:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("workload")
+@click.option("--scale", "-s", type=click.IntRange(1), help="Size of the data.")
+@click.option(
+    "--data-seed", type=click.IntRange(0), default=1, show_default=True, help="Of the data."
+)
+@click.option("--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Only these.")
+@options.options(options.LOAD, options.TRIAL, options.TARGET, (options.STORE,))
+@click.option("-P", "--progress", type=click.IntRange(0), metavar="SECONDS", help="0: none.")
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
+@click.option("--fail-if", metavar="CONDITION", help=f"Exit code {FAIL_IF_EXIT} if it is so.")
+def run(**given: Any) -> int:
+    """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time."""
+    from pgpaces import experiment, workload
+    from pgpaces.answers import condition
+
+    found = workload.find(given["workload"])
+    fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
+    request = experiment.Request(
+        workload=found,
+        trial=options.trial(given, found.load),
+        target=options.target(given),
+        scale=given["scale"],
+        data_seed=given["data_seed"],
+        scripts=options.scripts(given["scripts"]),
+        store=Path(given["store_path"]) if given["store_path"] else None,
+    )
+    progress = _Progress(given["progress"])
+    try:
+        outcome = experiment.run(request, progress)
+    finally:
+        progress.done()
+    _print(outcome, as_json=given["as_json"])
+    return _exit_code(outcome, fails is not None and fails(outcome.summary))
+
+
+def _print(outcome: Outcome, *, as_json: bool) -> None:
+    if as_json:
+        from pgpaces.answers.summary import as_json as plain
+
+        document = {
+            "run": outcome.trial.id,
+            "state": outcome.trial.state,
+            "workload": outcome.trial.workload["name"],
+            "scale": outcome.trial.workload["scale"],
+            "server": outcome.trial.server["version"],
+            "plan": dict(outcome.trial.plan),
+            "notes": list(outcome.trial.notes),
+            **plain(outcome.summary),
+        }
+        click.echo(json.dumps(document, indent=1))
+        return
+    from rich.console import Console
+
+    from pgpaces.report.text import answer
+
+    console = Console(highlight=False, soft_wrap=False)
+    for part in answer(outcome.trial, outcome.summary, console.width):
+        console.print(part)
+
+
+def _exit_code(outcome: Outcome, failed: bool) -> int:
+    from pgpaces.cli.main import fail
+
+    for error in (outcome.error, outcome.store_error):
+        if error is not None:
+            fail(error)
+            return error.exit_code
+    if outcome.trial.state == "interrupted":
+        return INTERRUPTED_EXIT
+    return FAIL_IF_EXIT if failed else 0

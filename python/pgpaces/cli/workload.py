@@ -1,0 +1,50 @@
+"""`pgpaces workload`: what there is to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.group(epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
+def workload() -> None:
+    """List, show and make workloads."""
+
+
+@workload.command("list")
+def list_() -> None:
+    """List the workloads that come with pgpaces."""
+    from pgpaces import workload as workloads
+
+    for name in workloads.shipped():
+        click.echo(f"{name:15} {workloads.find(name).description}")
+
+
+@workload.command()
+@click.argument("name")
+def show(name: str) -> None:
+    """Show a workload: its data, scripts and default load."""
+    from pgpaces import workload as workloads
+
+    found = workloads.find(name)
+    click.echo(f"{found.name}: {found.description}")
+    click.echo(f"folder {found.folder}")
+    writes = "each trial gets a fresh copy" if found.writes else "trials share the data"
+    click.echo(f"scale {found.scale} by default; {writes}")
+    defaults = ", ".join(f"{key} {value}" for key, value in found.load.items())
+    click.echo(f"load {defaults or 'one client, closed'}")
+    for step in found.init:
+        click.echo(f"init {step.name}")
+    for script in found.scripts:
+        click.echo(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}")
+
+
+@workload.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def new(folder: Path) -> None:
+    """Write a small workload to start from into FOLDER."""
+    from pgpaces import workload as workloads
+
+    made = workloads.create(folder)
+    click.echo(f"wrote {made}; try: pgpaces run {made if '/' in str(made) else f'./{made}'}")

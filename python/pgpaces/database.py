@@ -1,0 +1,492 @@
+"""Prepares the target: our own databases with a mark, their data, copies of them, and facts.
+
+We never drop, truncate or overwrite what has no mark. The mark is the database's comment: it
+says what the data is, and whether it is complete. Knows nothing of load and results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.errors import ConsentError, PrepareError, ServerError
+from pgpaces.workload import InitStep, Workload
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Session = psycopg.Connection[tuple[Any, ...]]
+
+Say = Callable[[str], None]
+_MARK = "pgpaces "
+_LOCK_CLASS = 0x70677061  # "pgpa"
+_PSQL_TAIL_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to administer a server: libpq keywords (the password among them) and psql."""
+
+    keywords: Mapping[str, str]
+    psql: Path
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        shown = {k: v for k, v in self.keywords.items() if "password" not in k}
+        return f"Access({shown})"
+
+    @property
+    def dbname(self) -> str:
+        """The database that we administer from."""
+        return self.keywords.get("dbname", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The data wanted: a workload's, at a scale, for a seed, in a database of ours or `own`."""
+
+    workload: Workload
+    scale: int
+    seed: int
+    own: str | None = None
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A database with its data: its name, and what making it took.
+
+    created: made now, not used again. cloned_from: the database this is a copy of, if it is one.
+    """
+
+    dbname: str
+    fingerprint: str
+    created: bool
+    seconds: float
+    size_bytes: int
+    cloned_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a database of ours says of itself."""
+
+    workload: str
+    fingerprint: str
+    state: str
+
+    def text(self) -> str:
+        """The comment on the database."""
+        values = {"workload": self.workload, "fingerprint": self.fingerprint, "state": self.state}
+        return _MARK + json.dumps(values)
+
+    @classmethod
+    def read(cls, comment: str | None) -> Mark | None:
+        """The mark in a comment; None where it is not ours."""
+        if comment is None or not comment.startswith(_MARK):
+            return None
+        try:
+            values = json.loads(comment.removeprefix(_MARK))
+            return cls(values["workload"], values["fingerprint"], values["state"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@contextlib.contextmanager
+def connect(access: Access, dbname: str | None = None) -> Iterator[Session]:
+    """An administrative session in autocommit. What goes wrong in it is a ServerError."""
+    import psycopg
+
+    keywords: dict[str, Any] = dict(access.keywords)
+    keywords["application_name"] = "pgpaces admin"
+    if dbname is not None:
+        keywords["dbname"] = dbname
+    try:
+        with psycopg.connect(autocommit=True, **keywords) as session:
+            yield session
+    except psycopg.Error as error:
+        raise ServerError(f"an administrative session failed: {str(error).strip()}") from None
+
+
+@contextlib.contextmanager
+def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
+    """The database that `wish` asks for, ready and held against other pgpaces until the end.
+
+    Raises ConsentError for a database that is not ours, PrepareError where making it fails.
+    """
+    with connect(access) as admin:
+        major = admin.info.server_version // 10_000
+        fingerprint = _fingerprint(wish, major)
+        dbname = wish.own or _dbname(wish.workload, fingerprint)
+        _hold(admin, dbname)
+        started = time.monotonic()
+        created = _ensure(access, admin, Target(dbname, fingerprint, wish), say)
+        seconds = time.monotonic() - started
+        prepared = Prepared(dbname, fingerprint, created, seconds, _size(admin, dbname))
+        if wish.workload.writes and wish.own is None:
+            with _clone(admin, prepared, wish.workload.name, say) as copy:
+                yield copy
+        else:
+            yield prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database to make sure of."""
+
+    dbname: str
+    fingerprint: str
+    wish: Wish
+
+    def mark(self, state: str) -> Mark:
+        """Its mark in a state."""
+        return Mark(self.wish.workload.name, self.fingerprint, state)
+
+
+def _fingerprint(wish: Wish, major: int) -> str:
+    text = f"{wish.workload.data_hash} {wish.scale} {wish.seed} {major}"
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _dbname(workload: Workload, fingerprint: str) -> str:
+    """A name after the folder that makes the data: workloads with the same data share it."""
+    first = workload.init[0].path.resolve().parent.name if workload.init else workload.name
+    plain = re.sub(r"[^a-z0-9]+", "_", first.lower()).strip("_")[:40]
+    return f"pgpaces_{plain}_{fingerprint}"
+
+
+def _hold(admin: Session, dbname: str) -> None:
+    """Keeps other pgpaces from this database as long as the session lasts."""
+    query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
+    row = admin.execute(query, (_LOCK_CLASS, dbname)).fetchone()
+    if row is None or not row[0]:
+        raise ServerError(
+            f"another pgpaces is using database {dbname} on this server",
+            "wait until it is done, or use another --scale or --data-seed to get a database apart",
+        )
+
+
+def _comment(admin: Session, dbname: str) -> tuple[bool, str | None]:
+    """Whether the database exists, and its comment."""
+    query = (
+        "SELECT shobj_description(oid, 'pg_database') FROM pg_catalog.pg_database"
+        " WHERE datname = %s"
+    )
+    row = admin.execute(query, (dbname,)).fetchone()
+    return (False, None) if row is None else (True, row[0])
+
+
+def _set_mark(admin: Session, dbname: str, mark: Mark) -> None:
+    from psycopg import sql
+
+    statement = sql.SQL("COMMENT ON DATABASE {} IS {}")
+    admin.execute(statement.format(sql.Identifier(dbname), sql.Literal(mark.text())))
+
+
+def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
+    """Makes sure that the database holds the data; true if it was made now."""
+    exists, comment = _comment(admin, target.dbname)
+    mark = Mark.read(comment)
+    ready = mark is not None and (mark.fingerprint, mark.state) == (target.fingerprint, "ready")
+    if ready and not target.wish.fresh:
+        return False
+    with _explained(target.dbname):
+        if target.wish.own is not None:
+            _empty_own(access, target, exists, mark)
+        else:
+            if exists and mark is None:
+                raise ConsentError(
+                    f"database {target.dbname} exists and has no mark of pgpaces",
+                    "rename it, or hand it over with --own " + target.dbname,
+                )
+            _create(admin, target.dbname, exists)
+        _set_mark(admin, target.dbname, target.mark("preparing"))
+    _run_init(access, target, say)
+    _set_mark(admin, target.dbname, target.mark("ready"))
+    return True
+
+
+def _create(admin: Session, dbname: str, exists: bool) -> None:
+    from psycopg import sql
+
+    name = sql.Identifier(dbname)
+    if exists:
+        admin.execute(sql.SQL("DROP DATABASE {}").format(name))
+    admin.execute(sql.SQL("CREATE DATABASE {}").format(name))
+
+
+def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) -> None:
+    """A database that the user handed over: used if empty, emptied if that was said too."""
+    from psycopg import sql
+
+    if not exists:
+        raise ConsentError(
+            f"database {target.dbname} does not exist",
+            f"create it (createdb {target.dbname}), or leave --own out: pgpaces makes its own",
+        )
+    with connect(access, target.dbname) as session:
+        schemas = session.execute(
+            "SELECT n.nspname, count(c.oid) FROM pg_catalog.pg_namespace n"
+            " LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid"
+            " WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' GROUP BY 1"
+        ).fetchall()
+        used = sum(count for _, count in schemas)
+        if used and mark is None and not target.wish.fresh:
+            raise ConsentError(
+                f"database {target.dbname} holds {used} tables and indexes that are not ours",
+                "--own takes an empty database; add --fresh to drop everything that is in it",
+            )
+        for name, count in schemas:
+            if count or name != "public":
+                drop = sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name))
+                session.execute(drop)
+        session.execute("CREATE SCHEMA IF NOT EXISTS public")
+
+
+@contextlib.contextmanager
+def _explained(dbname: str) -> Iterator[None]:
+    import psycopg
+
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConsentError(
+            f"the role may not make database {dbname}: {error.diag.message_primary}",
+            "grant it CREATEDB, or have a database made for it and name that with --own DBNAME",
+        ) from None
+    except psycopg.errors.ObjectInUse as error:
+        detail = error.diag.message_detail or ""
+        raise PrepareError(
+            f"database {dbname} is in use: {error.diag.message_primary} {detail}".strip(),
+            "end the sessions that use it, then run again",
+        ) from None
+    except psycopg.Error as error:
+        raise PrepareError(f"preparing database {dbname} failed: {str(error).strip()}") from None
+
+
+def _run_init(access: Access, target: Target, say: Say) -> None:
+    """Runs the workload's SQL through psql, step by step."""
+    steps = target.wish.workload.init
+    with _psql_environment(access, target.dbname) as environment:
+        for number, step in enumerate(steps, 1):
+            what = (
+                f"preparing {target.wish.workload.name} at scale {target.wish.scale}:"
+                f" {step.name} ({number} of {len(steps)})"
+            )
+            _run_step(access, target, (step, what), environment, say)
+
+
+def _run_step(
+    access: Access,
+    target: Target,
+    step: tuple[InitStep, str],
+    environment: dict[str, str],
+    say: Say,
+) -> None:
+    init, what = step
+    variables = {"ON_ERROR_STOP": 1, "scale": target.wish.scale, "seed": target.wish.seed}
+    command = [str(access.psql), "-X", "-q"]
+    for name, value in variables.items():
+        command += ["-v", f"{name}={value}"]
+    command += ["-f", str(init.path)]
+    say(what)
+    started = time.monotonic()
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as psql:
+        try:
+            while True:
+                try:
+                    _, errors = psql.communicate(timeout=5)
+                    break
+                except subprocess.TimeoutExpired:
+                    say(f"{what}, {time.monotonic() - started:.0f} s")
+        except BaseException:
+            psql.kill()
+            raise
+    if psql.returncode != 0:
+        tail = "\n".join(errors.strip().splitlines()[-_PSQL_TAIL_LINES:])
+        raise PrepareError(
+            f"making the data of {target.wish.workload.name} failed in {init.name}:\n{tail}",
+            "mend the file and run again: what was made so far is thrown away",
+        )
+
+
+@contextlib.contextmanager
+def _psql_environment(access: Access, dbname: str) -> Iterator[dict[str, str]]:
+    """The variables for psql; a password goes through a private file, never through them."""
+    known = {
+        "host": "PGHOST",
+        "hostaddr": "PGHOSTADDR",
+        "port": "PGPORT",
+        "user": "PGUSER",
+        "sslmode": "PGSSLMODE",
+        "sslrootcert": "PGSSLROOTCERT",
+        "sslcert": "PGSSLCERT",
+        "sslkey": "PGSSLKEY",
+        "channel_binding": "PGCHANNELBINDING",
+        "connect_timeout": "PGCONNECT_TIMEOUT",
+        "passfile": "PGPASSFILE",
+        "target_session_attrs": "PGTARGETSESSIONATTRS",
+    }
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    environment |= {known[k]: v for k, v in access.keywords.items() if k in known}
+    environment |= {"PGDATABASE": dbname, "PGAPPNAME": "pgpaces init", "PGCLIENTENCODING": "UTF8"}
+    password = access.keywords.get("password")
+    if password is None:
+        yield environment
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="pgpaces-", encoding="utf-8") as file:
+        escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+        file.write(f"*:*:*:*:{escaped}\n")
+        file.flush()
+        yield environment | {"PGPASSFILE": file.name}
+
+
+@contextlib.contextmanager
+def _clone(admin: Session, origin: Prepared, workload: str, say: Say) -> Iterator[Prepared]:
+    """A copy of the prepared database for a trial that writes; dropped at the end."""
+    from psycopg import sql
+
+    dbname = f"{origin.dbname}_run"
+    name, template = sql.Identifier(dbname), sql.Identifier(origin.dbname)
+    drop = sql.SQL("DROP DATABASE IF EXISTS {}").format(name)
+    started = time.monotonic()
+    with _explained(dbname):
+        exists, comment = _comment(admin, dbname)
+        if exists and Mark.read(comment) is None:
+            raise ConsentError(
+                f"database {dbname} exists and has no mark of pgpaces", "rename or drop it"
+            )
+        say(f"copying {origin.dbname}")
+        admin.execute(drop)
+        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, template))
+        _set_mark(admin, dbname, Mark(workload, origin.fingerprint, "copy"))
+    try:
+        seconds = origin.seconds + time.monotonic() - started
+        yield Prepared(
+            dbname, origin.fingerprint, origin.created, seconds, origin.size_bytes, origin.dbname
+        )
+    finally:
+        # A server that died takes its copy with it, or the next run drops it.
+        with contextlib.suppress(Exception):
+            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
+
+
+def _size(admin: Session, dbname: str) -> int:
+    row = admin.execute("SELECT pg_database_size(%s)", (dbname,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def ours(access: Access) -> dict[str, tuple[Mark, int]]:
+    """The databases on a server that bear our mark, with their size in bytes."""
+    query = (
+        "SELECT datname, shobj_description(oid, 'pg_database'), pg_database_size(oid)"
+        " FROM pg_catalog.pg_database WHERE NOT datistemplate ORDER BY 1"
+    )
+    with connect(access) as admin:
+        rows = admin.execute(query).fetchall()
+    marks = ((name, Mark.read(comment), size) for name, comment, size in rows)
+    return {name: (mark, size) for name, mark, size in marks if mark is not None}
+
+
+def clean(access: Access) -> int:
+    """Drops every database with our mark; the bytes that this frees. Raises PrepareError."""
+    from psycopg import sql
+
+    freed = 0
+    found = ours(access)
+    with connect(access) as admin:
+        for dbname, (_, size) in found.items():
+            _hold(admin, dbname)
+            with _explained(dbname):
+                admin.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(dbname)))
+            freed += size
+    return freed
+
+
+def facts(access: Access, dbname: str) -> dict[str, Any]:
+    """What must be known of a server to repeat a trial: version, identity, settings.
+
+    settings: those that are not at their default, in the session that the load gets.
+    """
+    import psycopg
+
+    with connect(access, dbname) as session:
+        version = session.execute("SELECT version()").fetchone()
+        settings = session.execute(
+            "SELECT name, current_setting(name) FROM pg_catalog.pg_settings"
+            " WHERE source NOT IN ('default', 'override', 'client')"
+            " OR (source = 'client' AND name NOT IN ('application_name', 'client_encoding'))"
+            " ORDER BY 1"
+        ).fetchall()
+        found: dict[str, Any] = {
+            "version": session.info.parameter_status("server_version") or "unknown",
+            "version_text": version[0] if version else "",
+            "version_number": session.info.server_version,
+            "settings": {name: value for name, value in settings if "password" not in name},
+        }
+        optional = {
+            "system_identifier": "SELECT system_identifier::text FROM pg_control_system()",
+            "data_directory": "SELECT current_setting('data_directory')",
+            "configure": "SELECT setting FROM pg_config() WHERE name = 'CONFIGURE'",
+        }
+        for key, query in optional.items():
+            try:
+                row = session.execute(query).fetchone()
+                found[key] = row[0] if row else None
+            except psycopg.Error:
+                found[key] = None
+    return found
+
+
+def free_connections(access: Access) -> int | None:
+    """How many more sessions the server lets in; None where it does not say."""
+    import psycopg
+
+    query = (
+        "SELECT current_setting('max_connections')::int"
+        " - current_setting('superuser_reserved_connections')::int"
+        " - coalesce(current_setting('reserved_connections', true)::int, 0)"
+        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity"
+        "    WHERE backend_type = 'client backend')"
+    )
+    with connect(access) as admin:
+        try:
+            row = admin.execute(query).fetchone()
+        except psycopg.Error:
+            return None
+    return None if row is None else int(row[0])
+
+
+def find_psql(preferred: Path | None, candidates: list[Path]) -> Path:
+    """psql: the server's own if given, else the one on the PATH, else any of `candidates`.
+
+    Raises ServerError where there is none.
+    """
+    if preferred is not None:
+        return preferred
+    on_path = shutil.which("psql")
+    if on_path is not None:
+        return Path(on_path)
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise ServerError("psql is not on this machine", "install it (Debian: postgresql-client)")

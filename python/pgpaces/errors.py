@@ -1,0 +1,111 @@
+"""Why pgpaces cannot do what was asked. Imports nothing of ours.
+
+PgpacesError                        exit code
+├── PlanError                       2   an option, duration, rate or combination that cannot be
+├── WorkloadError                   3   no such workload, or its folder is not as it should be
+├── ScriptError                     4   a script does not parse: file, line, column, caret
+├── ServerError                     10  the target cannot be used
+│   ├── AuthError                   11  it does not let us in
+│   ├── DatabaseAbsentError         12  the database does not exist
+│   ├── ConnectionsError            13  too few free connections
+│   ├── TlsError                    14  TLS cannot be set up or verified
+│   ├── ConsentError                15  it is not ours and nobody allowed us to change it
+│   └── PrepareError                16  making the data failed
+├── StoreError                      20  results cannot be kept
+│   └── StoreVersionError           21  the store was written by a newer pgpaces
+└── RunError                        5   the load could not start or go on
+
+A failed transaction is data and never one of these.
+"""
+
+
+class PgpacesError(Exception):
+    """What was found and what was expected, in one sentence; `hint` says what to do.
+
+    `exit_code` is what a command line ends with (docs/reference/exit-codes.md).
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class PlanError(PgpacesError):
+    """An option, duration, rate or combination that cannot be."""
+
+    exit_code = 2
+
+
+class WorkloadError(PgpacesError):
+    """No such workload, or its folder is not as it should be."""
+
+    exit_code = 3
+
+
+class ScriptError(PgpacesError):
+    """A script does not parse, or cannot run as written."""
+
+    exit_code = 4
+
+
+class RunError(PgpacesError):
+    """The load could not start or go on."""
+
+    exit_code = 5
+
+
+class ServerError(PgpacesError):
+    """No server answers at the target, or it cannot be started."""
+
+    exit_code = 10
+
+
+class AuthError(ServerError):
+    """The server does not let us in: password, role, pg_hba.conf."""
+
+    exit_code = 11
+
+
+class DatabaseAbsentError(ServerError):
+    """The database named in the target does not exist."""
+
+    exit_code = 12
+
+
+class ConnectionsError(ServerError):
+    """The server has fewer free connections than the load needs."""
+
+    exit_code = 13
+
+
+class TlsError(ServerError):
+    """TLS cannot be set up, or the server's certificate cannot be verified."""
+
+    exit_code = 14
+
+
+class ConsentError(ServerError):
+    """A database that is not ours would have to be changed."""
+
+    exit_code = 15
+
+
+class PrepareError(ServerError):
+    """Making the workload's data failed."""
+
+    exit_code = 16
+
+
+class StoreError(PgpacesError):
+    """Results cannot be kept or read: full disk, no permission, not a store."""
+
+    exit_code = 20
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer pgpaces."""
+
+    exit_code = 21

@@ -1,0 +1,369 @@
+"""The pipeline: plan, prepare, generate, store. The only place where the stages meet.
+
+Knows no terminal: what happens is told to a Listener.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pgpaces import database, host
+from pgpaces.answers.summary import Summary, summarize
+from pgpaces.errors import ConnectionsError, PgpacesError, PlanError, StoreError
+from pgpaces.generators import engine as generator
+from pgpaces.plan import TargetPlan, TrialPlan
+from pgpaces.result import Interval, Trial
+from pgpaces.servers import binaries, embedded
+from pgpaces.store import Store, new_id
+from pgpaces.workload import Workload, WorkloadScript
+
+_MEASURED_MAX_NS = 2**61
+
+
+class Listener:
+    """Hears what happens. Override what is wanted."""
+
+    def say(self, text: str) -> None:
+        """A stage has begun or goes on."""
+
+    def started(self, trial: Trial, plan: generator.EnginePlan) -> None:
+        """The load runs."""
+
+    def interval(self, interval: Interval) -> None:
+        """A second has passed and is stored."""
+
+    def stopping(self, count: int) -> None:
+        """The user asked to stop, for the first or a further time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A trial to be run: of what, how, where. scripts: names, with weights, to run of all."""
+
+    workload: Workload
+    trial: TrialPlan
+    target: TargetPlan = field(default_factory=TargetPlan)
+    scale: int | None = None
+    data_seed: int = 1
+    scripts: tuple[tuple[str, int | None], ...] = ()
+    store: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A trial that was run, its answer, and why it could not all be stored, if so."""
+
+    trial: Trial
+    summary: Summary
+    error: PgpacesError | None = None
+    store_error: StoreError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the load goes: the way to administer it, and whether the server is ours."""
+
+    access: database.Access
+    ours: bool
+    server: dict[str, Any] = field(default_factory=dict)
+
+
+def run(request: Request, listener: Listener | None = None) -> Outcome:
+    """Runs one trial and stores every second of it.
+
+    Raises PgpacesError for what keeps the load from starting. What ends it early stands in the
+    outcome, beside everything that was measured.
+    """
+    listener = listener or Listener()
+    scripts = choose(request.workload, request.scripts)
+    commands = [generator.commands(script.name + ".sql", script.text) for script in scripts]
+    store = Store.open(request.store)
+    with site(request.target, listener) as where:
+        wish = database.Wish(
+            request.workload,
+            request.scale or request.workload.scale,
+            request.data_seed,
+            own=request.target.own,
+            fresh=request.target.fresh,
+        )
+        _check_connections(where, request.trial)
+        with database.prepare(where.access, wish, listener.say) as prepared:
+            cell = _Cell(request, scripts, commands, where, prepared, wish.scale)
+            return _measure(cell, store, listener)
+
+
+def choose(
+    workload: Workload, wanted: Sequence[tuple[str, int | None]]
+) -> tuple[WorkloadScript, ...]:
+    """The scripts of a workload that run, all by default. Raises PlanError for unknown ones."""
+    if not wanted:
+        return workload.scripts
+    known = {script.name: script for script in workload.scripts}
+    for name, _ in wanted:
+        if name not in known:
+            raise PlanError(
+                f"workload {workload.name} has no script '{name}'", f"it has {', '.join(known)}"
+            )
+    return tuple(
+        known[name] if weight is None else replace(known[name], weight=weight)
+        for name, weight in wanted
+    )
+
+
+@contextlib.contextmanager
+def site(target: TargetPlan, listener: Listener) -> Iterator[Site]:
+    """A server that runs: somebody's, or ours for as long as this lasts. Raises ServerError."""
+    candidates = [i.program("psql") for i in binaries.installations()]
+    if target.dsn is not None:
+        connection = generator.resolve(target.dsn)
+        for warning in connection.warnings:
+            listener.say(f"warning: {warning}")
+        generator.probe(connection)
+        keywords = dict(connection.keywords)
+        if connection.password is not None:
+            keywords["password"] = connection.password
+        yield Site(database.Access(keywords, database.find_psql(None, candidates)), ours=False)
+        return
+    installation = binaries.find(target.server)
+    spec = embedded.ServerSpec(
+        installation,
+        data_dir=Path(target.data_dir) if target.data_dir else None,
+        settings=_server_settings(target, f"pg{installation.major}"),
+    )
+    listener.say(f"starting PostgreSQL {installation.version}")
+    with embedded.start(spec, on_progress=listener.say) as server:
+        keywords = dict(generator.resolve(server.dsn()).keywords)
+        psql = database.find_psql(_existing(installation.program("psql")), candidates)
+        about = {"name": server.name, "stays": server.stays, "source": str(installation.source)}
+        yield Site(database.Access(keywords, psql), ours=True, server=about)
+
+
+def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
+    """The settings asked for; those of a staying server of this name where none are."""
+    if not target.server_settings:
+        for server in embedded.running():
+            if server.name == name and server.stays:
+                return dict(server.settings)
+    return dict(target.server_settings)
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.is_file() else None
+
+
+def _check_connections(where: Site, plan: TrialPlan) -> None:
+    if plan.clients is None:
+        return
+    free = database.free_connections(where.access)
+    if free is not None and free < plan.clients:
+        raise ConnectionsError(
+            f"the server has {max(0, free)} free connections, {plan.clients} clients need as many",
+            "use fewer --clients, or raise max_connections (on a server of ours:"
+            f" --server-set max_connections={plan.clients + 20})",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A trial whose data and server stand ready."""
+
+    request: Request
+    scripts: tuple[WorkloadScript, ...]
+    commands: list[list[generator.Command]]
+    site: Site
+    prepared: database.Prepared
+    scale: int
+
+    def connection(self) -> generator.Connection:
+        """The way of the load to its database, with the session settings asked for."""
+        options = " ".join(
+            f"-c {name}={value.replace(chr(92), chr(92) * 2).replace(' ', chr(92) + ' ')}"
+            for name, value in self.request.trial.settings
+        )
+        present = self.site.access.keywords.get("options", "")
+        overrides = {k: v for k, v in self.site.access.keywords.items() if k != "options"}
+        overrides["dbname"] = self.prepared.dbname
+        overrides["options"] = f"{present} {options}".strip()
+        overrides.setdefault("application_name", "pgpaces")
+        return generator.resolve("", **overrides)
+
+    def engine_plan(self) -> generator.EnginePlan:
+        """The trial with the number of clients and threads decided."""
+        trial = self.request.trial
+        free = None if trial.clients else database.free_connections(self.site.access)
+        clients = trial.clients_for(free)
+        threads = trial.threads or max(1, min((os.cpu_count() or 2) // 2, clients // 64))
+        given = dict(trial.variables)
+        variables = {"scale": str(self.scale), **self.request.workload.variables, **given}
+        decided = replace(trial, variables=tuple(variables.items()))
+        return generator.EnginePlan.of(decided, clients, threads)
+
+
+def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connection) -> Trial:
+    """The record of a trial that is about to start, with all that a rerun needs."""
+    from importlib.metadata import version
+
+    request, workload = cell.request, cell.request.workload
+    access = replace(cell.site.access, keywords=_with_password(connection))
+    server = database.facts(access, cell.prepared.dbname)
+    shown = ("host", "hostaddr", "port", "user", "sslmode")
+    server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
+    server |= {"ours": cell.site.ours, **cell.site.server}
+    scripts = [
+        {**asdict(script), "commands": [[c.line, c.text, c.is_sql] for c in commands]}
+        for script, commands in zip(cell.scripts, cell.commands, strict=True)
+    ]
+    return Trial(
+        id=new_id(),
+        state="running",
+        started_at=datetime.now(UTC),
+        version=version("pgpaces"),
+        plan={
+            **asdict(plan),
+            "load_text": str(request.trial.load),
+            "model": request.trial.load.model,
+            "settings": dict(request.trial.settings),
+        },
+        workload={
+            "name": workload.name,
+            "description": workload.description,
+            "hash": workload.hash,
+            "scale": cell.scale,
+            "data_seed": request.data_seed,
+            "init": {step.name: step.text for step in workload.init},
+            "scripts": scripts,
+            "prepared": asdict(cell.prepared),
+        },
+        server=server,
+        host=host.facts(),
+    )
+
+
+def _with_password(connection: generator.Connection) -> dict[str, str]:
+    password = {} if connection.password is None else {"password": connection.password}
+    return {**connection.keywords, **password}
+
+
+def _measure(cell: _Cell, store: Store, listener: Listener) -> Outcome:
+    """Generates the load and stores what it does, until its end or somebody's."""
+    plan, connection = cell.engine_plan(), cell.connection()
+    before = store.size_bytes()
+    trial = _trial(cell, plan, connection)
+    texts = [(s.name + ".sql", s.weight, s.text) for s in cell.scripts]
+    load = generator.Engine(plan, texts, connection)
+    keeper = _Keeper(store, trial)
+    listener.started(trial, plan)
+    error: PgpacesError | None = None
+    with _signals(load, listener) as stops:
+        try:
+            for interval in load:
+                keeper.add(interval)
+                listener.interval(interval)
+        except PgpacesError as found:
+            error = found
+        except BaseException:
+            load.abort()
+            raise
+    ended = keeper.intervals[-1].ended_ns if keeper.intervals else 0
+    notes = [note for interval in keeper.intervals for note in interval.notes]
+    if _same_disk(store.path, trial.server):
+        written = max(0, store.size_bytes() - before) / 1024
+        notes.append(
+            f"the store lies on the disk that is measured; it grew by {written:.0f} KiB in this run"
+        )
+    trial = replace(
+        trial,
+        state="failed" if error else "interrupted" if stops else "finished",
+        ended_at=datetime.now(UTC),
+        measured_ns=max(0, min(load.end_ns if load.end_ns < _MEASURED_MAX_NS else ended, ended)),
+        error=str(error) if error else None,
+        notes=tuple(dict.fromkeys(notes)),
+        intervals=tuple(keeper.intervals),
+    )
+    summary = summarize(trial)
+    return Outcome(trial, summary, error, keeper.finish(trial, summary))
+
+
+def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
+    """Whether the store shares a file system with the server's data, as far as we can see it."""
+    data, host_name = server.get("data_directory"), server["target"].get("host", "")
+    local = host_name.startswith(("/", "@")) or host_name in {"localhost", "127.0.0.1", "::1"}
+    try:
+        return bool(local and data and Path(data).stat().st_dev == store.stat().st_dev)
+    except OSError:
+        return False
+
+
+class _Keeper:
+    """Stores intervals as they come; keeps in memory what the store does not take, and retries."""
+
+    def __init__(self, store: Store, trial: Trial) -> None:
+        self._store, self._id = store, trial.id
+        self.intervals: list[Interval] = []
+        self._stored = 0
+        store.begin(trial)
+
+    def add(self, interval: Interval) -> None:
+        self.intervals.append(interval)
+        with contextlib.suppress(StoreError):
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._stored < len(self.intervals):
+            self._store.add(self._id, self.intervals[self._stored])
+            self._stored += 1
+
+    def finish(self, trial: Trial, summary: Summary) -> StoreError | None:
+        """Stores the end; why that failed, if it did."""
+        try:
+            self._flush()
+            self._store.finish(trial, brief(summary))
+        except StoreError as error:
+            return error
+        return None
+
+
+def brief(summary: Summary) -> dict[str, Any]:
+    """What a list of runs shows of a trial."""
+    missed = summary.missed
+    return {
+        "due": summary.counts.due,
+        "missed": summary.counts.missed,
+        "missed_share": None if missed is None else [missed.value, missed.low, missed.high],
+        "rate": summary.rate,
+        "p50_ms": summary.latency.p50,
+        "p99_ms": summary.latency.p99,
+    }
+
+
+@contextlib.contextmanager
+def _signals(load: generator.Engine, listener: Listener) -> Iterator[list[int]]:
+    """First Ctrl-C: nothing new falls due. Second: ends at once. Yields the signals that came."""
+    stops: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stops
+        return
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        stops.append(number)
+        if len(stops) == 1:
+            load.stop()
+        else:
+            load.abort()
+        listener.stopping(len(stops))
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stops
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,174 @@
+"""Load by the Rust engine: a trial in, intervals out. Python is entered once an interval.
+
+Knows nothing of servers, stores and terminals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pgpaces import _engine
+from pgpaces.plan import TrialPlan
+from pgpaces.result import Interval, StatementTally, Tally, Times
+
+# A script as the engine takes it: name, weight, text.
+ScriptText = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of a script: line, first line of its text, whether it is SQL."""
+
+    line: int
+    text: str
+    is_sql: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """A trial with every choice made, as the binding reads it."""
+
+    clients: int
+    threads: int
+    protocol: str
+    describe: bool
+    load: str
+    rate: float
+    arrivals: str
+    think: str
+    think_ns: int
+    policy: str
+    limit_ns: int | None
+    duration_ns: int | None
+    transactions: int | None
+    warmup_ns: int
+    grace_ns: int
+    seed: int
+    variables: list[tuple[str, str]]
+    on_connect: list[str]
+
+    @classmethod
+    def of(cls, plan: TrialPlan, clients: int, threads: int) -> EnginePlan:
+        """The plan with its number of clients and threads."""
+        return cls(
+            clients=clients,
+            threads=threads,
+            protocol=plan.protocol,
+            describe=plan.describe,
+            load=plan.load.model,
+            rate=plan.load.rate or 1.0,
+            arrivals=plan.load.arrivals,
+            think=plan.load.think,
+            think_ns=plan.load.think_ns,
+            policy=plan.policy,
+            limit_ns=plan.limit_ns,
+            duration_ns=plan.duration_ns,
+            transactions=plan.transactions,
+            warmup_ns=0 if plan.transactions is not None else plan.warmup,
+            grace_ns=plan.grace,
+            seed=plan.seed,
+            variables=list(plan.variables),
+            on_connect=list(plan.on_connect),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where the load goes: resolved keywords for Python's driver, and the engine's own form."""
+
+    keywords: Mapping[str, str]
+    password: str | None
+    warnings: tuple[str, ...]
+    resolved: _engine.Conninfo
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        shown = {k: v for k, v in self.keywords.items() if "password" not in k}
+        return f"Connection({shown})"
+
+
+def resolve(dsn: str, **overrides: str) -> Connection:
+    """Resolves a connection string, URI or database name as libpq does. Raises ServerError."""
+    resolved = _engine.resolve(dsn, overrides)
+    keywords = resolved.keywords()
+    return Connection(keywords, resolved.password(), tuple(resolved.warnings), resolved)
+
+
+def probe(connection: Connection) -> str:
+    """Logs in once; the server's version. Raises ServerError with what is wrong."""
+    return _engine.find_route(connection.resolved).server_version
+
+
+def commands(name: str, text: str) -> list[Command]:
+    """The commands of a script. Raises ScriptError with line, column and caret."""
+    return [Command(*found) for found in _engine.parse_script(name, text)]
+
+
+class Engine:
+    """A trial that is going on: iterate over it, `stop` or `abort` it from a signal handler."""
+
+    def __init__(
+        self, plan: EnginePlan, scripts: Sequence[ScriptText], connection: Connection
+    ) -> None:
+        """Connects all clients and starts the load. Raises PgpacesError."""
+        route = _engine.find_route(connection.resolved)
+        self._run = _engine.Run(plan, list(scripts), route)
+        self.connect_ns = self._run.connect_ns
+
+    def __iter__(self) -> Iterator[Interval]:
+        """One interval a second until the trial is over; then why it ended early, if it did."""
+        while (interval := self._run.next_interval()) is not None:
+            yield _interval(interval)
+
+    @property
+    def end_ns(self) -> int:
+        """When nothing new falls due any more; 2^62 in a run that ends by count."""
+        return self._run.end_ns
+
+    def stop(self) -> None:
+        """Lets nothing new fall due; the backlog is still served within the grace period."""
+        self._run.stop()
+
+    def abort(self) -> None:
+        """Ends at once; what is in flight stays unfinished."""
+        self._run.abort()
+
+
+def _times(times: _engine.Times) -> Times:
+    return Times(times.count, times.sum_ns, times.square_sum, times.max_ns, times.histogram)
+
+
+def _tally(tally: _engine.Tally) -> Tally:
+    return Tally(
+        due_second=tally.due_second,
+        script=tally.script,
+        due=tally.due,
+        on_time=tally.on_time,
+        late=tally.late,
+        skipped=tally.skipped,
+        failed=dict(tally.failed),
+        unfinished=tally.unfinished,
+        latency=_times(tally.latency),
+        lag=_times(tally.lag),
+        service=_times(tally.service),
+    )
+
+
+def _interval(interval: _engine.Interval) -> Interval:
+    return Interval(
+        second=interval.second,
+        tallies=tuple(_tally(t) for t in interval.tallies),
+        statements=tuple(
+            StatementTally(s.script, s.command, s.failed, _times(s.times))
+            for s in interval.statements
+        ),
+        messages=tuple(interval.messages),
+        cpu_ns=tuple(interval.cpu_ns),
+        dispatch=_times(interval.dispatch),
+        in_flight_ns=interval.in_flight_ns,
+        ended_ns=interval.ended_ns,
+        connects=interval.connects,
+        disconnects=interval.disconnects,
+        notes=tuple(interval.notes),
+    )

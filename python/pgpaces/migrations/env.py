@@ -1,0 +1,8 @@
+"""Runs migrations on the connection that store.py hands over."""
+
+from alembic import context
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, transaction_per_migration=True)
+with context.begin_transaction():
+    context.run_migrations()

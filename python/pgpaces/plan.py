@@ -1,0 +1,229 @@
+"""What was asked: durations, rates and loads as people write them, as frozen values.
+
+Knows no files, servers or engine. Everything here is valid once made.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pgpaces.errors import PlanError
+
+SECOND_NS = 1_000_000_000
+_UNITS_NS = {
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": SECOND_NS,
+    "min": 60 * SECOND_NS,
+    "h": 3600 * SECOND_NS,
+    "d": 86_400 * SECOND_NS,
+}
+_RATE_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION_MAX_NS = 366 * 86_400 * SECOND_NS
+_RATE_MAX = 1e7
+_RATE_MIN = 1e-6
+_NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
+
+Model = Literal["open", "closed", "paced"]
+Policy = Literal["run", "skip"]
+Protocol = Literal["simple", "extended", "prepared"]
+Arrivals = Literal["poisson", "even"]
+
+
+def duration_ns(text: str, what: str = "duration", *, zero: bool = False) -> int:
+    """Nanoseconds of `500ms`, `1.5s`, `10min`, `2h`; more than nothing unless `zero`.
+
+    Raises PlanError for anything else, also for durations over a year.
+    """
+    found = re.fullmatch(rf"\s*{_NUMBER}\s*(us|ms|s|min|h|d)\s*", text)
+    if zero and text.strip() == "0":
+        return 0
+    if not found:
+        raise PlanError(
+            f"{what} '{text}' is not a duration",
+            "write a number with a unit: us, ms, s, min, h or d, such as 500ms or 10min",
+        )
+    value = float(found[1]) * _UNITS_NS[found[2]]
+    if not value <= _DURATION_MAX_NS:
+        raise PlanError(f"{what} '{text}' is longer than a year", "give a shorter one")
+    if round(value) < (0 if zero else 1):
+        raise PlanError(f"{what} '{text}' must be longer than nothing")
+    return round(value)
+
+
+def rate_per_s(text: str, what: str = "rate") -> float:
+    """Transactions a second of `1/s`, `30/min`, `1000/h`, or a bare number a second.
+
+    Raises PlanError for anything else, and outside 1e-6 to 1e7 a second.
+    """
+    found = re.fullmatch(rf"\s*{_NUMBER}\s*(?:/\s*(s|min|h|d))?\s*", text)
+    if not found:
+        raise PlanError(
+            f"{what} '{text}' is not a rate",
+            "write a number of transactions, with its time if it is not a second: 1/s, 30/min",
+        )
+    value = float(found[1]) / _RATE_UNITS_S[found[2] or "s"]
+    if not _RATE_MIN <= value <= _RATE_MAX:
+        raise PlanError(f"{what} '{text}' is out of range", "from 0.000001/s to 10000000/s")
+    return value
+
+
+def positive(value: float, what: str, maximum: float) -> None:
+    """Raises PlanError unless 0 < value <= maximum."""
+    if not (math.isfinite(value) and 0 < value <= maximum):
+        raise PlanError(f"{what} must be more than 0 and at most {maximum:g}, not {value:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Where transactions come from (METHOD: open, closed or paced).
+
+    rate: transactions a second, in all (open) or for each user (paced); None when closed.
+    think: mean pause of a closed client before each transaction, ns.
+    """
+
+    model: Model
+    rate: float | None = None
+    arrivals: Arrivals = "poisson"
+    think_ns: int = 0
+    think: Literal["none", "fixed", "exponential"] = "none"
+
+    def __str__(self) -> str:
+        """What the load is, for a sentence."""
+        if self.rate is not None:
+            each = " per user" if self.model == "paced" else ""
+            spacing = "" if self.arrivals == "poisson" else ", evenly spaced"
+            return f"{self.model}, {self.rate:g}/s{each}{spacing}"
+        if self.think == "none":
+            return "closed, without think time"
+        return f"closed, {self.think} think time of {self.think_ns / 1e6:g} ms"
+
+
+def _one_of(given: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    used = [f"--{name.replace('_', '-')}" for name in names if given.get(name) is not None]
+    if len(used) > 1:
+        raise PlanError(f"{' and '.join(used)} exclude each other", "choose one kind of load")
+
+
+def choose_load(given: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
+    """The load and the number of clients that options (texts, by name) ask for.
+
+    given: rate, rate_per_client, clients, users, pace, think_time, think, arrivals; None where
+    not asked for. defaults: the workload's own, used where no kind of load is named.
+    Raises PlanError for options that exclude each other or miss one.
+    """
+    _one_of(given, ("rate", "rate_per_client", "users", "think_time"))
+    _one_of(given, ("clients", "users"))
+    arrivals, clients = given["arrivals"], given["clients"]
+    if given["users"] is not None:
+        if given["pace"] is None:
+            raise PlanError("--users needs the pace of each", "add --pace, such as --pace 1/s")
+        return Load("paced", rate_per_s(given["pace"], "--pace"), arrivals), given["users"]
+    if given["pace"] is not None:
+        raise PlanError("--pace needs the number of users", "add --users N")
+    if given["rate_per_client"] is not None:
+        if clients is None:
+            raise PlanError("--rate-per-client needs the number of clients", "add --clients N")
+        each = rate_per_s(given["rate_per_client"], "--rate-per-client")
+        return Load("open", each * clients, arrivals), clients
+    if given["rate"] is not None:
+        return Load("open", rate_per_s(given["rate"], "--rate"), arrivals), clients
+    if given["think_time"] is not None:
+        pause = duration_ns(given["think_time"], "--think-time")
+        return Load("closed", think_ns=pause, think=given["think"]), clients
+    if clients is None and "rate" in defaults:
+        return Load("open", rate_per_s(defaults["rate"], "the workload's rate"), arrivals), None
+    return Load("closed"), clients or int(defaults.get("clients", "1"))
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """One trial: all that decides what is sent when. Times in nanoseconds.
+
+    clients: None lets the pipeline choose (see `clients_for`).
+    duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
+    """
+
+    load: Load
+    clients: int | None = None
+    threads: int | None = None
+    limit_ns: int | None = None
+    policy: Policy = "run"
+    protocol: Protocol = "simple"
+    describe: bool = False
+    duration_ns: int | None = 60 * SECOND_NS
+    transactions: int | None = None
+    warmup_ns: int | None = None
+    grace_ns: int | None = None
+    seed: int = 1
+    variables: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    on_connect: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for what cannot be."""
+        if self.clients is not None and not 1 <= self.clients <= 100_000:
+            raise PlanError(f"{self.clients} clients cannot be", "from 1 to 100000")
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise PlanError(f"{self.threads} threads cannot be", "from 1 to 1024")
+        if not 0 <= self.seed < 2**64:
+            raise PlanError(f"seed {self.seed} is out of range", "from 0 to 2^64 - 1")
+        if self.policy == "skip" and self.limit_ns is None:
+            raise PlanError(
+                "policy skip needs a latency limit: without one nothing is too late",
+                "add --latency-limit, or use --policy run",
+            )
+        if self.policy == "skip" and self.load.model == "closed":
+            raise PlanError(
+                "policy skip needs a rate: a closed load has no schedule to fall behind",
+                "add --rate, or use --policy run",
+            )
+        if self.transactions is not None and self.transactions < 1:
+            raise PlanError("a trial needs at least one transaction of each client")
+
+    @property
+    def warmup(self) -> int:
+        """The warm-up: as asked, else a tenth of the duration and at most 30 s."""
+        if self.warmup_ns is not None:
+            return self.warmup_ns
+        return min((self.duration_ns or 0) // 10, 30 * SECOND_NS)
+
+    @property
+    def grace(self) -> int:
+        """How long a backlog may still take: the larger of the limit and 5 s by default."""
+        floor = self.limit_ns or 0
+        return max(floor, 5 * SECOND_NS if self.grace_ns is None else self.grace_ns)
+
+    def clients_for(self, free_connections: int | None) -> int:
+        """The number of clients: as asked, else max(4, ceil(4 x rate x limit)), capped.
+
+        free_connections: what the server has left; None where it cannot be asked.
+        """
+        if self.clients is not None:
+            return self.clients
+        if self.load.model != "open" or self.load.rate is None:
+            return 1
+        limit_s = (self.limit_ns or SECOND_NS) / SECOND_NS
+        wanted = max(4, math.ceil(4 * self.load.rate * limit_s))
+        return wanted if free_connections is None else max(1, min(wanted, free_connections))
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """Where the load goes: a DSN of somebody's, or a server of ours.
+
+    dsn: anything libpq reads; None for a server that pgpaces starts.
+    server: version or folder of the installation to start; None for the embedded one.
+    own: a database that the user hands over.
+    """
+
+    dsn: str | None = None
+    server: str | None = None
+    data_dir: str | None = None
+    own: str | None = None
+    fresh: bool = False
+    server_settings: tuple[tuple[str, str], ...] = field(default=())

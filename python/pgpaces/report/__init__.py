@@ -1,0 +1,1 @@
+"""Reports: values in, text, tables and pages out. Reads no store and measures nothing."""

@@ -1,0 +1,205 @@
+"""What was measured, as frozen values: distributions, tallies, intervals, trials, estimates.
+
+Knows where none of it came from. The only module that imports the binding's histogram type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from pgpaces._engine import Histogram
+
+State = Literal["running", "finished", "interrupted", "failed"]
+CLASSES = ("on_time", "late", "skipped", "failed", "unfinished")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its interval: value, low, high in the same unit; n observations."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2)."""
+
+    count: int = 0
+    sum_ns: int = 0
+    square_sum: float = 0.0
+    max_ns: int = 0
+    histogram: bytes = b""
+
+    @property
+    def mean_ns(self) -> float | None:
+        """The mean, or None of nothing."""
+        return self.sum_ns / self.count if self.count else None
+
+    @property
+    def stddev_ns(self) -> float | None:
+        """The standard deviation of all that was counted."""
+        mean = self.mean_ns
+        if mean is None:
+            return None
+        return math.sqrt(max(0.0, self.square_sum / self.count - mean * mean))
+
+
+def merge(parts: Iterable[Times]) -> Times:
+    """One distribution of several, of one trial."""
+    histogram = Histogram()
+    count = sum_ns = max_ns = 0
+    square_sum = 0.0
+    for part in parts:
+        if part.count:
+            histogram.add(part.histogram)
+            count += part.count
+            sum_ns += part.sum_ns
+            square_sum += part.square_sum
+            max_ns = max(max_ns, part.max_ns)
+    return Times(count, sum_ns, square_sum, max_ns, histogram.encode() if count else b"")
+
+
+def value_at_rank(times: Times, rank: int) -> int | None:
+    """The time with `rank` in ascending order, ns, from 1; None beyond the count.
+
+    Good to 3 significant digits; the last one is the exact maximum.
+    """
+    if rank == times.count:
+        return times.max_ns
+    if not times.count:
+        return None
+    histogram = Histogram()
+    histogram.add(times.histogram)
+    return histogram.value_at_rank(rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became known in one second about one script's transactions of one due second.
+
+    due = on_time + late + skipped + sum(failed) + unfinished, summed over all tallies of a due
+    second and script, when the trial is over.
+    """
+
+    due_second: int
+    script: int
+    due: int = 0
+    on_time: int = 0
+    late: int = 0
+    skipped: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
+    unfinished: int = 0
+    latency: Times = Times()
+    lag: Times = Times()
+    service: Times = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class StatementTally:
+    """Times of one command of a script that ended in one second."""
+
+    script: int
+    command: int
+    failed: int = 0
+    times: Times = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What became known in one second; second 0 begins the measured part.
+
+    cpu_ns: CPU time of each worker thread. dispatch: lag of transactions whose client was idle
+    when they were due. in_flight_ns: integral of transactions in flight. ended_ns: its end.
+    """
+
+    second: int
+    tallies: tuple[Tally, ...] = ()
+    statements: tuple[StatementTally, ...] = ()
+    messages: tuple[tuple[str, str], ...] = ()
+    cpu_ns: tuple[int, ...] = ()
+    dispatch: Times = Times()
+    in_flight_ns: int = 0
+    ended_ns: int = 0
+    connects: int = 0
+    disconnects: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The identity: due = on time + late + skipped + failed + unfinished + pending."""
+
+    due: int = 0
+    on_time: int = 0
+    late: int = 0
+    skipped: int = 0
+    failed: int = 0
+    unfinished: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Transactions that have an outcome."""
+        return self.on_time + self.late + self.skipped + self.failed + self.unfinished
+
+    @property
+    def pending(self) -> int:
+        """Due and still without an outcome; 0 when a trial is over."""
+        return self.due - self.ended
+
+    @property
+    def missed(self) -> int:
+        """late + skipped + failed + unfinished."""
+        return self.late + self.skipped + self.failed + self.unfinished
+
+    def with_pending_unfinished(self) -> Counts:
+        """The counts of an interrupted trial: what was pending never ended."""
+        return replace(self, unfinished=self.unfinished + max(0, self.pending))
+
+
+def counts(tallies: Iterable[Tally]) -> Counts:
+    """The sums of tallies."""
+    sums = dict.fromkeys(("due", *CLASSES), 0)
+    for tally in tallies:
+        sums["due"] += tally.due
+        sums["on_time"] += tally.on_time
+        sums["late"] += tally.late
+        sums["skipped"] += tally.skipped
+        sums["failed"] += sum(tally.failed.values())
+        sums["unfinished"] += tally.unfinished
+    return Counts(**sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of one cell: what was asked, where, when, and every interval.
+
+    plan, workload, server, host: plain values as they are stored. scripts: for each script its
+    name, weight and the text of its commands. measured_ns: how long the measured part lasted.
+    """
+
+    id: str
+    state: State
+    started_at: datetime
+    plan: Mapping[str, Any]
+    workload: Mapping[str, Any]
+    server: Mapping[str, Any]
+    host: Mapping[str, Any]
+    version: str
+    intervals: tuple[Interval, ...] = ()
+    ended_at: datetime | None = None
+    measured_ns: int | None = None
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> tuple[Tally, ...]:
+        """The tallies of transactions due in the measured part, not in the warm-up."""
+        every = (tally for interval in self.intervals for tally in interval.tallies)
+        return tuple(tally for tally in every if tally.due_second >= 0)

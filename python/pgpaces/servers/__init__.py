@@ -1,0 +1,14 @@
+"""Where PostgreSQL comes from: programs found on this machine, and servers of our own.
+
+binaries.py    which PostgreSQL programs are here
+embedded.py    servers of our own: start, running, stop. What the rest of pgpaces calls
+record.py      what is known of one server: its address as DSN and PG* variables, its file
+folder.py      where a server lives on disk, and who may use that folder now
+access.py      who may connect: the private socket, TCP with a password
+account.py     who runs a server when we are root
+postmaster.py  one initdb, one start: the conversation with supervise.py
+supervise.py   a program of its own: PostgreSQL's parent, which ends it when we end
+failure.py     what PostgreSQL wrote when it refused, as one sentence and a hint
+
+Knows nothing of workloads, loads, results or the command line.
+"""

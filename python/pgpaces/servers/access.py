@@ -1,0 +1,91 @@
+"""Who may connect to a server of ours, and how: the private socket, and TCP with a password.
+
+The socket needs no password because only its owner can enter its folder. TCP is an extra that
+has to be asked for, and always has one: fresh at every start, kept in a file of ours alone.
+Starts no server; standbys and TLS will add their lines here.
+"""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgpaces.errors import PlanError, ServerError
+from pgpaces.servers.record import ServerRecord
+
+DEFAULT_PORT = 5432
+RULES = """\
+# pgpaces writes this file at every start. The socket lies in a private folder.
+local all         all     trust
+local replication all     trust
+host  all         all all scram-sha-256
+host  replication all all scram-sha-256
+"""
+
+
+@dataclass(frozen=True)
+class Listen:
+    """TCP beside the socket: an address of this machine, and a port or None for a free one."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.port is not None and not 1 <= self.port <= 65535:
+            raise PlanError(f"port {self.port} cannot be", "a port is a number from 1 to 65535")
+        if not self.host:
+            raise PlanError("an empty address to listen on", "127.0.0.1, or * for every address")
+
+
+def choose_port(listen: Listen | None) -> int:
+    """The port asked for, a free one of that address, or PostgreSQL's own for a socket alone."""
+    if listen is None:
+        return DEFAULT_PORT
+    if listen.port is not None:
+        return listen.port
+    host = None if listen.host == "*" else listen.host
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(address)
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise ServerError(
+            f"no server can listen on {listen.host}: {error}",
+            "choose an address of this machine, such as 127.0.0.1",
+        ) from error
+
+
+def write_rules(path: Path) -> None:
+    """Write pg_hba.conf where the server's user can read it."""
+    path.write_text(RULES)
+    path.chmod(0o644)
+
+
+def set_password(record: ServerRecord) -> None:
+    """Give the superuser a fresh password; the server is sent its SCRAM verifier only."""
+    import psycopg
+    from psycopg import sql
+
+    password = secrets.token_urlsafe(24)
+    if record.password_file is not None:
+        _write_password(record.password_file, f"*:*:*:{record.superuser}:{password}\n")
+    try:
+        with psycopg.connect(record.dsn(), autocommit=True) as connection:
+            verifier = connection.pgconn.encrypt_password(
+                password.encode(), record.superuser.encode(), b"scram-sha-256"
+            )
+            role, secret = sql.Identifier(record.superuser), sql.Literal(verifier.decode())
+            connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, secret))
+    except psycopg.Error as error:
+        raise ServerError(f"the password for TCP could not be set: {error}") from error
+
+
+def _write_password(path: Path, line: str) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(line)

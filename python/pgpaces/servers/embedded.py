@@ -1,0 +1,342 @@
+"""Servers of our own: started on a private socket, found again, stopped. Never left behind.
+
+`start` gives a running server. One that does not stay ends with us, whatever ends us; one that
+stays goes on until `stop`. Its data directory persists, so prepared data is used again. Knows
+nothing of what runs on the server; other versions, profiles, TLS and standbys come as an
+Installation, as settings, and as functions beside `start`.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+
+from pgpaces.errors import PlanError, ServerError
+from pgpaces.home import home
+from pgpaces.servers import postmaster
+from pgpaces.servers.access import Listen, choose_port, set_password, write_rules
+from pgpaces.servers.account import (
+    Account,
+    account_for,
+    check_entry,
+    make_folder,
+    reachable,
+)
+from pgpaces.servers.binaries import Installation
+from pgpaces.servers.folder import (
+    ServerFolder,
+    make_data_home,
+    make_socket_folder,
+    postmaster_pid,
+    server_folder,
+    server_folders,
+)
+from pgpaces.servers.record import ServerRecord, as_values
+
+CLAIM_S = 0.1  # how often another pgpaces is looked at while we wait for it
+ENDING_S = 20.0  # how long a server of a pgpaces that was killed may take to end
+STARTING_S = 90.0  # how long another pgpaces may take to start one that stays
+STEPS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 8.0), (signal.SIGKILL, 5.0))
+OURS = ("unix_socket_directories", "listen_addresses", "port", "hba_file", "data_directory")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """What server is wanted. An empty name is pg<major>; listen None is the socket only.
+
+    `data_dir` is a folder on the disk that is to hold the data; ours is made inside it. Settings
+    go to the server's command line, so nothing of them remains after it stops.
+    """
+
+    installation: Installation
+    name: str = ""
+    data_dir: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    listen: Listen | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", f"pg{self.installation.major}")
+        if not _NAME.fullmatch(self.name):
+            raise PlanError(
+                f"a server cannot be named {self.name!r}",
+                "letters, digits, dots, hyphens and underscores, at most 63 of them",
+            )
+        for setting in self.settings:
+            if not _SETTING.fullmatch(setting):
+                raise PlanError(f"{setting!r} is no name of a setting", "settings are NAME=VALUE")
+            if setting.lower() in OURS:
+                raise PlanError(
+                    f"the setting {setting} is pgpaces' own",
+                    "choose the address with listen and the disk with data_dir",
+                )
+
+
+@dataclass(frozen=True)
+class Server(ServerRecord):
+    """A running server. As a context manager it ends one that does not stay, and leaves others.
+
+    Keep it as long as the server is needed: one that does not stay ends when its Server goes.
+    """
+
+    folder: ServerFolder = field(kw_only=True, repr=False)
+    held: postmaster.Postmaster | None = field(default=None, repr=False, compare=False)
+
+    def stop(self) -> None:
+        """End the server, also one that stays; nothing happens if it has ended already."""
+        if self.held is not None:
+            self.held.stop()
+        _end(self.folder, self)
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self.stays:
+            self.stop()
+
+
+def start(
+    spec: ServerSpec, *, stay: bool = False, on_progress: Callable[[str], None] | None = None
+) -> Server:
+    """A running server that accepts connections; one of that name that stays is given as it is.
+
+    Raises ServerError: PostgreSQL refuses (with its own line), another pgpaces holds the server,
+    or the one that runs is not the one that was asked for.
+    """
+    say = on_progress or (lambda _: None)
+    folder = server_folder(spec.name)
+    try:
+        make_folder(folder.path)
+        claimed = _claim(folder, spec, say)
+        if isinstance(claimed, ServerRecord):
+            return _adopt(claimed, folder, spec)
+        try:
+            return _start(spec, folder, _Terms(claimed, stay, say))
+        finally:
+            os.close(claimed)
+    except OSError as error:
+        raise ServerError(
+            f"the server {spec.name} cannot be started in {folder.path}: {error}",
+            "set PGPACES_HOME to a folder of yours on a disk with room",
+        ) from error
+
+
+def running() -> list[Server]:
+    """All servers of this user's that run now, those that stay and those of other runs."""
+    found = ((folder, folder.running()) for folder in server_folders())
+    return [Server(**as_values(record), folder=folder) for folder, record in found if record]
+
+
+def stop(name: str) -> None:
+    """End the server of that name; ServerError if none runs, or if it is a living run's."""
+    folder = server_folder(name)
+    record = folder.running() if folder.path.is_dir() else None
+    if record is None:
+        names = ", ".join(server.name for server in running()) or "none"
+        raise ServerError(f"no server {name!r} runs; running: {names}", "pgpaces server list")
+    if not record.stays and record.owner_pid != os.getpid() and _is_alive(record.owner_pid):
+        raise _held_by_another(record)
+    _end(folder, record)
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """How a start goes: under which lock, whether the server stays, whom to tell."""
+
+    lock: int
+    stay: bool
+    say: Callable[[str], None]
+
+
+def _claim(
+    folder: ServerFolder, spec: ServerSpec, say: Callable[[str], None]
+) -> int | ServerRecord:
+    """The folder's lock, or the record of the staying server that has it."""
+    deadline = None
+    while (lock := folder.lock(CLAIM_S)) is None:
+        record = folder.read()
+        if record is not None and record.stays and folder.running():
+            return record
+        if record is not None and not record.stays and _is_alive(record.owner_pid):
+            raise _held_by_another(record)
+        if deadline is None:
+            say(f"waiting for the server {spec.name} of another pgpaces")
+            is_starting = record is not None and record.stays and record.pid == 0
+            deadline = time.monotonic() + (STARTING_S if is_starting else ENDING_S)
+        if time.monotonic() > deadline:
+            raise ServerError(
+                f"another pgpaces neither starts nor ends the server {spec.name} in {folder.path}",
+                f"wait, or `pgpaces server stop {spec.name}`, or use --name for one of your own",
+            )
+    return lock
+
+
+def _adopt(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> Server:
+    """The staying server, if it is what was asked for."""
+    asked: dict[str, tuple[object, object]] = {
+        "version": (record.version, spec.installation.version),
+        "settings": (dict(record.settings), dict(spec.settings)),
+        "data": (record.data_dir, folder.data_home(spec.data_dir) / "data"),
+    }
+    if spec.listen is not None:
+        port = spec.listen.port or record.port
+        asked["TCP"] = ((record.tcp_host, record.port), (spec.listen.host, port))
+    for what, (found, wanted) in asked.items():
+        if found != wanted:
+            raise ServerError(
+                f"the server {spec.name} that runs has other {what}: {found}, not {wanted}",
+                f"`pgpaces server stop {spec.name}` first, or use --name for another server",
+            )
+    return Server(**as_values(record), folder=folder)
+
+
+def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
+    """Start the server, under the folder's lock."""
+    if (stale := folder.read()) is not None:
+        folder.forget(stale)
+    data_dir = make_data_home(folder, spec.data_dir) / "data"
+    account = account_for(data_dir)
+    for path in (folder.path, data_dir.parent):
+        check_entry(path, account)
+    installation = reachable(spec.installation, account, home() / "cache")
+    port = choose_port(spec.listen)
+    record = ServerRecord(
+        name=spec.name,
+        version=installation.version,
+        major=installation.major,
+        bin=installation.bin,
+        socket_dir=make_socket_folder(folder, port, account),
+        port=port,
+        data_dir=data_dir,
+        pid=0,
+        owner_pid=os.getpid(),
+        stays=terms.stay,
+        superuser=postmaster.SUPERUSER,
+        tcp_host=spec.listen.host if spec.listen else None,
+        password_file=folder.password_file if spec.listen else None,
+        settings=dict(spec.settings),
+    )
+    try:
+        folder.write(record)
+        _prepare(installation, data_dir, account, terms)
+        return _launch(record, folder, account, terms)
+    except BaseException:
+        folder.forget(record)
+        raise
+
+
+def _prepare(
+    installation: Installation, data_dir: Path, account: Account | None, terms: _Terms
+) -> None:
+    """Make the data directory, or see that it is of this version."""
+    try:
+        made_by = (data_dir / "PG_VERSION").read_text().strip()
+    except FileNotFoundError:
+        terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
+        return postmaster.initialize(installation, data_dir, account, terms.lock)
+    if made_by not in (str(installation.major), ".".join(installation.version.split(".")[:2])):
+        raise ServerError(
+            f"the data in {data_dir} was made by PostgreSQL {made_by}, "
+            f"and {installation.version} cannot use it",
+            "use --name for a server of its own, or `pgpaces server clean` the old one",
+        )
+    return None
+
+
+def _launch(
+    record: ServerRecord, folder: ServerFolder, account: Account | None, terms: _Terms
+) -> Server:
+    """Start the programs and wait; the server ends again if anything goes wrong."""
+    write_rules(folder.access)
+    folder.rotate_log()
+    order = postmaster.Order(
+        argv=_command(record, folder),
+        account=account,
+        lock=terms.lock,
+        stays=terms.stay,
+        files=(folder.record_file, folder.password_file),
+        folder=record.socket_dir,
+    )
+    held = postmaster.Postmaster(order, folder.log)
+    try:
+        held.wait_ready(record.data_dir, f"the server {record.name}", terms.say)
+        record = replace(record, pid=held.pid)
+        if record.tcp_host is not None:
+            set_password(record)
+        folder.write(record)
+        if terms.stay:
+            held.leave()
+    except BaseException:
+        held.end()
+        raise
+    return Server(**as_values(record), folder=folder, held=None if terms.stay else held)
+
+
+def _command(record: ServerRecord, folder: ServerFolder) -> tuple[str, ...]:
+    """The postmaster's command line; the user's settings first, so that ours hold."""
+    ours = {
+        "unix_socket_directories": str(record.socket_dir),
+        "listen_addresses": record.tcp_host or "",
+        "port": str(record.port),
+        "hba_file": str(folder.access),
+    }
+    settings = [f"{name}={value}" for name, value in {**record.settings, **ours}.items()]
+    options = [word for setting in settings for word in ("-c", setting)]
+    return (str(record.bin / "postgres"), "-D", str(record.data_dir), *options)
+
+
+def _end(folder: ServerFolder, record: ServerRecord) -> None:
+    """End a server that nobody supervises any more, and remove what it leaves.
+
+    The record says whose the folder is: without it the server has ended in good order.
+    """
+    for number, wait_s in STEPS:
+        current = folder.read()
+        if current is None or current.pid != record.pid:
+            return
+        if (lock := folder.lock()) is None:
+            if postmaster_pid(record.data_dir) == record.pid:
+                _signal(record.pid, number)
+            lock = folder.lock(wait_s)
+        if lock is not None:
+            folder.forget(record)
+            os.close(lock)
+            return
+    raise ServerError(f"the server {record.name} (process {record.pid}) does not end")
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _held_by_another(record: ServerRecord) -> ServerError:
+    return ServerError(
+        f"the server {record.name} belongs to another run of pgpaces (process "
+        f"{record.owner_pid}) and ends with it",
+        "wait for that run, or use a server of your own: "
+        f"`pgpaces server start --name {record.name}-2`",
+    )

@@ -1,0 +1,152 @@
+"""What PostgreSQL wrote when it refused to start, as one sentence and what to do about it.
+
+Pure: text in, ServerError out. Knows nothing of processes, folders and users.
+"""
+
+import re
+from dataclasses import dataclass
+
+from pgpaces.errors import ServerError
+
+LINES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A line that PostgreSQL writes, and the way out; {1}, {2} are the pattern's groups."""
+
+    pattern: re.Pattern[str]
+    hint: str
+
+
+def _cause(pattern: str, hint: str) -> Cause:
+    return Cause(re.compile(pattern), hint)
+
+
+# The first that matches anywhere in the output wins, so causes stand before their consequences.
+CAUSES = (
+    _cause(
+        r"No space left on device|Disk quota exceeded",
+        "the disk is full: free some space (`pgpaces server clean` drops prepared data), or put "
+        "the data on another disk with --data-dir or PGPACES_HOME",
+    ),
+    _cause(
+        r"Permission denied",
+        "the server's user must be able to enter every folder on that path: set PGPACES_HOME "
+        "(or --data-dir) to a folder that every user can enter, such as /var/lib/pgpaces",
+    ),
+    _cause(r"Read-only file system", "that disk is mounted read-only: choose another --data-dir"),
+    _cause(
+        r"unrecognized configuration parameter \"([^\"]+)\" in file",
+        "the data was made by another version: use --name for a server of its own",
+    ),
+    _cause(
+        r"unrecognized configuration parameter \"([^\"]+)\"",
+        "this version has no setting {1}: check its name, or choose another version",
+    ),
+    _cause(
+        r"(?:invalid value for|valid range for|FATAL: ) *parameter \"([^\"]+)\"",
+        "give the setting {1} a value that this version takes",
+    ),
+    _cause(
+        r"could not (?:access file|load library) \"([^\"]+)\"",
+        "this build has no library {1}: leave it out, or choose another installation",
+    ),
+    _cause(
+        r"is not supported by this build|not supported on this platform",
+        "leave that setting out, or choose another installation",
+    ),
+    _cause(
+        r"could not map anonymous shared memory|could not create shared memory segment",
+        "the server asks for more memory than there is: lower shared_buffers, max_connections or "
+        "huge_pages",
+    ),
+    _cause(
+        r"could not (?:bind|create listen socket)[^\n]*Address already in use",
+        "another program listens on that port: choose another port, or none for a free one",
+    ),
+    _cause(
+        r"could not (?:bind|create listen socket|translate host name)",
+        "choose an address of this machine to listen on, such as 127.0.0.1",
+    ),
+    _cause(
+        r"lock file \"postmaster\.pid\" already exists[\s\S]*\(PID (\d+)\)[^\"]*\"([^\"]+)\"",
+        "a server that pgpaces did not start uses the data: stop process {1}; if that is no "
+        "PostgreSQL, remove {2}/postmaster.pid",
+    ),
+    _cause(
+        r"pre-existing shared memory block",
+        "processes of an earlier server still use the data: end them first",
+    ),
+    _cause(
+        r"has wrong ownership",
+        "the data belongs to another user: run pgpaces as that user, or use --name for a server "
+        "of your own",
+    ),
+    _cause(
+        r"has invalid permissions", "somebody changed the data folder's permissions: chmod 0700"
+    ),
+    _cause(
+        r"database files are incompatible with server",
+        "the data was made by another version or build: use --name for a server of its own",
+    ),
+    _cause(
+        r"could not look up effective user ID",
+        "PostgreSQL needs a user that the machine knows: run as one that is in /etc/passwd",
+    ),
+    _cause(
+        r"error while loading shared libraries: (\S+):",
+        "install the library {1}, or choose another installation",
+    ),
+    _cause(
+        r"could not locate a valid checkpoint record|PANIC:",
+        "the data is damaged: `pgpaces server clean` it, or use --name for a new one",
+    ),
+)
+
+_PREFIX = re.compile(r"^.*?(?=\b(?:FATAL|PANIC|LOG|DETAIL|HINT): )")
+_FATAL = re.compile(
+    r"\b(?:FATAL|PANIC):(?!\s*the database system is)"
+    r"|^\S*(?:initdb|postgres)\S*: (?:error: )?(?!warning)"
+)
+_REASON = re.compile(r"\bLOG: +could not |\bDETAIL: |\bHINT: +(?:Available|Valid|Value)")
+
+
+def refusal(what: str, output: str, log: str | None = None) -> ServerError:
+    """ServerError saying what did not work, with PostgreSQL's own line and the way out.
+
+    `output` is all that the program wrote; `log` names the file that has it, for the hint.
+    """
+    hints = [hint] if (hint := way_out(output)) else []
+    if log:
+        hints.append(f"the whole log is {log}")
+    return ServerError(f"{what}: {reason(output)}", "; ".join(hints) or None)
+
+
+def way_out(output: str) -> str | None:
+    """What to do about it, if it is a known cause."""
+    for cause in CAUSES:
+        if match := cause.pattern.search(output):
+            return cause.hint.format(match[0], *match.groups())
+    return None
+
+
+def reason(output: str) -> str:
+    """The fatal line, with the line that explains it; the last lines where there is none."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    fatal = next((line for line in lines if _FATAL.search(line)), None)
+    if fatal is None:
+        return last_lines(output)
+    why = next((f" ({_bare(line)})" for line in lines if _REASON.search(line)), "")
+    return _bare(fatal) + why
+
+
+def last_lines(output: str, count: int = LINES_SHOWN) -> str:
+    """The last lines of a log in one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return " | ".join(lines[-count:]) or "it wrote nothing"
+
+
+def _bare(line: str) -> str:
+    """A line of the log without time and process, and without its double space."""
+    return _PREFIX.sub("", line).replace(":  ", ": ", 1)

@@ -1,0 +1,194 @@
+"""Where a server of ours lives on disk, and who may use that folder now.
+
+    HOME/servers/NAME/   data/ run/ log log.1 lock server.json pg_hba.conf pgpass
+    HOME/cache/          copies of programs
+    DIR/pgpaces-NAME/    data/ pgpaces.json      where --data-dir DIR chose the disk
+
+The lock is held by every process of a running server (they inherit it), so it says that one
+runs, whoever died and whatever pid was given again. Starts and stops nothing.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgpaces.errors import ServerError
+from pgpaces.home import home
+from pgpaces.servers.account import Account, make_folder, make_private_folder
+from pgpaces.servers.record import ServerRecord, from_json, to_json
+
+SOCKET_PATH_BYTES_MAX = 103 if sys.platform == "darwin" else 107  # sun_path without its zero
+SHORT_FOLDERS = "/tmp"
+MARKER = "pgpaces.json"
+POLL_S = 0.02
+STATUS_LINE = 7  # of postmaster.pid, counted from 0; since PostgreSQL 10
+
+
+@dataclass(frozen=True)
+class ServerFolder:
+    """The folder of one server."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.path.name
+
+    @property
+    def log(self) -> Path:
+        """What the server wrote since its last start; `log.1` is the start before."""
+        return self.path / "log"
+
+    @property
+    def access(self) -> Path:
+        """Who may connect: pg_hba.conf, outside the data directory."""
+        return self.path / "pg_hba.conf"
+
+    @property
+    def password_file(self) -> Path:
+        """The password for TCP, in libpq's format."""
+        return self.path / "pgpass"
+
+    @property
+    def record_file(self) -> Path:
+        """What is known of the server while it runs."""
+        return self.path / "server.json"
+
+    def data_home(self, chosen: Path | None) -> Path:
+        """The folder that holds data/: this one, or one of ours on the chosen disk."""
+        return chosen.absolute() / f"pgpaces-{self.name}" if chosen else self.path
+
+    def read(self) -> ServerRecord | None:
+        """The record, if there is one that can be read."""
+        try:
+            return from_json(self.record_file.read_text())
+        except OSError:
+            return None
+
+    def write(self, record: ServerRecord) -> None:
+        """Replace the record at once."""
+        fresh = self.record_file.with_suffix(".new")
+        fresh.write_text(to_json(record))
+        fresh.replace(self.record_file)
+
+    def running(self) -> ServerRecord | None:
+        """The record of the server that runs and is ready; None if there is none."""
+        record = self.read()
+        if record is None or not is_ready(record.data_dir, record.pid):
+            return None
+        lock = self.lock()
+        if lock is None:
+            return record
+        os.close(lock)
+        return None
+
+    def lock(self, patience_s: float = 0.0) -> int | None:
+        """A descriptor that holds the folder's lock; None if a server holds it all that time."""
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    os.close(descriptor)
+                    return None
+            except OSError:
+                os.close(descriptor)
+                raise
+            time.sleep(POLL_S)
+
+    def forget(self, record: ServerRecord) -> None:
+        """Remove what only a running server has. The lock must be held."""
+        for path in (self.record_file, self.password_file):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(record.socket_dir, ignore_errors=True)
+
+    def rotate_log(self) -> None:
+        """Begin an empty log that only we can read, and keep the one before."""
+        if self.log.exists():
+            self.log.replace(self.path / "log.1")
+        os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def server_folder(name: str) -> ServerFolder:
+    """The folder of the server of that name, whether it exists or not."""
+    return ServerFolder(home() / "servers" / name)
+
+
+def server_folders() -> Iterator[ServerFolder]:
+    """The folders of all servers, by name."""
+    for record_file in sorted((home() / "servers").glob("*/server.json")):
+        yield ServerFolder(record_file.parent)
+
+
+def postmaster_pid(data_dir: Path) -> int | None:
+    """The process that PostgreSQL itself says runs on the data; None where none does."""
+    lines = _postmaster_lines(data_dir)
+    return int(lines[0]) if lines and lines[0].isdecimal() else None
+
+
+def is_ready(data_dir: Path, pid: int) -> bool:
+    """Whether the postmaster `pid` accepts connections: what pg_ctl looks at, too."""
+    lines = _postmaster_lines(data_dir)
+    if pid == 0 or len(lines) <= STATUS_LINE:
+        return False
+    return lines[0] == str(pid) and lines[STATUS_LINE].strip() == "ready"
+
+
+def _postmaster_lines(data_dir: Path) -> list[str]:
+    try:
+        return (data_dir / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def make_data_home(folder: ServerFolder, chosen: Path | None) -> Path:
+    """The folder that holds data/, made and marked as ours where the user chose the disk.
+
+    ServerError where the chosen folder does not exist, or ours would be somebody else's.
+    """
+    path = folder.data_home(chosen)
+    if chosen is None:
+        return path
+    if not chosen.is_dir():
+        raise ServerError(
+            f"there is no folder {chosen} to put data in",
+            "make it, or mount the disk first: pgpaces makes only its own folder inside it",
+        )
+    if path.exists() and any(path.iterdir()) and not (path / MARKER).exists():
+        raise ServerError(
+            f"{path} has something in it that pgpaces did not make",
+            "choose another --data-dir or --name, or empty that folder yourself",
+        )
+    make_folder(path)
+    (path / MARKER).write_text(json.dumps({"made_by": "pgpaces", "server": folder.name}) + "\n")
+    return path
+
+
+def make_socket_folder(folder: ServerFolder, port: int, account: Account | None) -> Path:
+    """An empty private folder for the socket: run/, or a short one where the path is too long."""
+    path = folder.path / "run"
+    if fits_socket(path, port):
+        shutil.rmtree(path, ignore_errors=True)  # sockets of a server that was killed
+        make_private_folder(path, account)
+        return path
+    path = Path(tempfile.mkdtemp(prefix="pgpaces-", dir=SHORT_FOLDERS))
+    if account is not None:
+        os.chown(path, account.uid, account.gid)
+    return path
+
+
+def fits_socket(directory: Path, port: int) -> bool:
+    """Whether a socket there can be named: sun_path is short, libpq splits hosts at commas."""
+    socket_path = os.fsencode(directory / f".s.PGSQL.{port}")
+    return len(socket_path) <= SOCKET_PATH_BYTES_MAX and b"," not in socket_path

@@ -1,0 +1,207 @@
+"""One initdb and one start: how a PostgreSQL process of ours comes to be, and how it ends.
+
+The start is a conversation with supervise.py, which is PostgreSQL's parent: we hold the other
+end of its standard input, and when we are gone, by whatever death, it ends the server. Knows
+nothing of names, records and who may start what: embedded.py decides that.
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pgpaces.errors import ServerError
+from pgpaces.servers import failure
+from pgpaces.servers.account import Account, make_private_folder, options_of
+from pgpaces.servers.binaries import Installation
+from pgpaces.servers.folder import is_ready
+
+SUPERUSER = "postgres"
+SILENCE_S_MAX = 60.0  # a start is given up when the log has not grown for so long
+PATIENCE_S = 3.0  # then say what it is doing: recovery after a crash can take minutes
+POLL_S = 0.01
+END_S_MAX = 90.0  # longer than supervise.py takes in the worst case
+
+Say = Callable[[str], None]
+_held_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
+
+
+def _let_go_after_fork() -> None:
+    """A forked child must not hold our end of the pipe: it may outlive us."""
+    for pipe in list(_held_pipes):
+        pipe.close()
+
+
+os.register_at_fork(after_in_child=_let_go_after_fork)
+
+
+def server_environment() -> dict[str, str]:
+    """Our environment without what would change the server: PG* variables and the locale."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PG", "LC_", "LANG"))
+    }
+    return kept | {"LC_ALL": "C"}
+
+
+def initialize(
+    installation: Installation, data_dir: Path, account: Account | None, lock: int
+) -> None:
+    """Make a data directory: UTF8, locale C, data checksums on, superuser `postgres`.
+
+    It gets its name when it is complete, so an interrupted initdb leaves no half of one.
+    """
+    unfinished = data_dir.with_name(f"{data_dir.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    make_private_folder(unfinished, account)
+    options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--data-checksums", "--no-sync")
+    try:
+        done = subprocess.run(
+            [installation.program("initdb"), "-D", unfinished, "-U", SUPERUSER, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd="/",
+            env=server_environment(),
+            pass_fds=(lock,),
+            check=False,
+            **options_of(account),
+        )
+        if done.returncode != 0:
+            raise failure.refusal(
+                f"PostgreSQL {installation.version} could not make its data in {data_dir}",
+                done.stdout,
+            )
+        unfinished.rename(data_dir)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What supervise.py is told: what to run, as whom, and what to remove afterwards."""
+
+    argv: tuple[str, ...]
+    account: Account | None
+    lock: int
+    stays: bool
+    files: tuple[Path, ...]
+    folder: Path
+
+    def to_json(self) -> str:
+        """The order in one line."""
+        return json.dumps(
+            {
+                "argv": self.argv,
+                "uid": self.account.uid if self.account else None,
+                "gid": self.account.gid if self.account else None,
+                "lock_fd": self.lock,
+                "stays": self.stays,
+                "files": [str(path) for path in self.files],
+                "folder": str(self.folder),
+            }
+        )
+
+
+class Postmaster:
+    """A PostgreSQL server on its way up, running, or ended; and our end of the pipe."""
+
+    def __init__(self, order: Order, log: Path) -> None:
+        """Start supervise.py with its order."""
+        self.pid = 0
+        self._log = log
+        self._heard = b""
+        with log.open("ab") as log_file:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", Path(__file__).with_name("supervise.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log_file,
+                bufsize=0,
+                cwd="/",
+                env=server_environment(),
+                pass_fds=(order.lock,),
+                start_new_session=True,
+            )
+        if self._supervisor.stdin is not None:
+            _held_pipes.add(self._supervisor.stdin)
+            weakref.finalize(self, self._supervisor.stdin.close)  # Popen alone would live on
+        self._tell(order.to_json())
+
+    def wait_ready(self, data_dir: Path, what: str, say: Say) -> None:
+        """Return when the server accepts connections; ServerError if it ends or says nothing."""
+        began = quiet_since = time.monotonic()
+        size = 0
+        while not is_ready(data_dir, self.pid):
+            now = time.monotonic()
+            if self._hear(POLL_S) == "ended":
+                raise failure.refusal(f"{what} did not start", self._written(), str(self._log))
+            if (grown := self._log.stat().st_size) != size:
+                size, quiet_since = grown, now
+                if now - began > PATIENCE_S:
+                    say(f"{what} is still starting: {failure.last_lines(self._written(), 1)}")
+            if now - quiet_since > SILENCE_S_MAX:
+                raise ServerError(
+                    f"{what} did not accept connections and wrote nothing for "
+                    f"{SILENCE_S_MAX:.0f} s; its last lines: {failure.last_lines(self._written())}",
+                    f"the whole log is {self._log}",
+                )
+
+    def leave(self) -> None:
+        """Let the server go on without us and without a supervisor."""
+        self._tell("leave")
+        self._finish()
+
+    def stop(self) -> None:
+        """End the server politely; return when it is gone and its files are removed."""
+        self._tell("stop")
+        self._finish()
+
+    def end(self) -> None:
+        """End the server within seconds, as our death would."""
+        if self._supervisor.stdin is not None:
+            self._supervisor.stdin.close()
+        self._finish()
+
+    def _tell(self, words: str) -> None:
+        """Write a line; a supervisor that is gone is found out by whoever waits for it."""
+        if self._supervisor.stdin is None or self._supervisor.stdin.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._supervisor.stdin.write(f"{words}\n".encode())
+
+    def _hear(self, timeout_s: float) -> str:
+        """Take in what the supervisor says: "running", or "ended" when the server has."""
+        if self._supervisor.stdout is None:
+            return "ended"
+        if not select.select([self._supervisor.stdout], [], [], timeout_s)[0]:
+            return "running"
+        said = os.read(self._supervisor.stdout.fileno(), 4096)
+        self._heard += said
+        for line in self._heard.decode().splitlines():
+            if line.startswith("pid "):
+                self.pid = int(line.split()[1])
+        return "running" if said and b"exit" not in self._heard else "ended"
+
+    def _finish(self) -> None:
+        try:
+            self._supervisor.wait(END_S_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise ServerError(f"PostgreSQL (process {self.pid}) does not end") from error
+        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _written(self) -> str:
+        return self._log.read_text(errors="replace")

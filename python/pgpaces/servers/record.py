@@ -1,0 +1,115 @@
+"""What is known of one server of ours: its name, version, processes and address.
+
+The record is kept in the server's folder as JSON, so that another pgpaces finds the server,
+and it gives the address in the two forms everything else understands: a conninfo string and
+the PG* variables. Never holds a password: TCP names a password file. Starts and stops nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+
+
+class Transport(StrEnum):
+    """The way to a server."""
+
+    SOCKET = "socket"
+    TCP = "tcp"
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """One server of ours. `pid` is the postmaster's, 0 while it is starting."""
+
+    name: str
+    version: str
+    major: int
+    bin: Path
+    socket_dir: Path
+    port: int
+    data_dir: Path
+    pid: int
+    owner_pid: int
+    stays: bool
+    superuser: str = "postgres"
+    tcp_host: str | None = None
+    password_file: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def dsn(self, dbname: str = "postgres", transport: Transport = Transport.SOCKET) -> str:
+        """The address as a libpq conninfo string of keywords and values."""
+        words: dict[str, object] = {
+            "host": self._host(transport),
+            "port": self.port,
+            "user": self.superuser,
+            "dbname": dbname,
+        }
+        if transport is Transport.TCP:
+            words["passfile"] = self.password_file
+        return " ".join(f"{word}={quoted(str(value))}" for word, value in words.items())
+
+    def environment(
+        self, dbname: str = "postgres", transport: Transport = Transport.SOCKET
+    ) -> dict[str, str]:
+        """The address as the PG* variables that psql, pgbench and every libpq program read."""
+        variables = {
+            "PGHOST": self._host(transport),
+            "PGPORT": str(self.port),
+            "PGUSER": self.superuser,
+            "PGDATABASE": dbname,
+        }
+        if transport is Transport.TCP:
+            variables["PGPASSFILE"] = str(self.password_file)
+        return variables
+
+    @property
+    def password(self) -> str | None:
+        """What TCP asks for, read from the password file; None for a server without TCP."""
+        if self.password_file is None:
+            return None
+        return self.password_file.read_text().strip().rpartition(":")[2]
+
+    def _host(self, transport: Transport) -> str:
+        if transport is Transport.SOCKET:
+            return str(self.socket_dir)
+        if self.tcp_host is None:
+            raise ValueError(f"server {self.name} was started without TCP")
+        return {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(
+            self.tcp_host, self.tcp_host
+        )
+
+
+def quoted(value: str) -> str:
+    """A value of a conninfo string, in quotes where libpq needs them."""
+    if value and not any(c.isspace() or c in "'\\" for c in value):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def to_json(record: ServerRecord) -> str:
+    """The record as the text of its file."""
+    values = as_values(record) | {"settings": dict(record.settings)}
+    return json.dumps({"format": FORMAT, **values}, default=str, indent=1) + "\n"
+
+
+def from_json(text: str) -> ServerRecord | None:
+    """The record in a file's text; None where it is torn, or of another format."""
+    try:
+        values: dict[str, Any] = json.loads(text)
+        if values.pop("format") != FORMAT:
+            return None
+        for key in ("bin", "socket_dir", "data_dir", "password_file"):
+            values[key] = None if values[key] is None else Path(values[key])
+        return ServerRecord(**values)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def as_values(record: ServerRecord) -> dict[str, Any]:
+    """The fields of a record by name, without what a subclass adds."""
+    return {f.name: getattr(record, f.name) for f in fields(ServerRecord)}

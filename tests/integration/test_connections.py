@@ -1,0 +1,738 @@
+"""Ways to a server, held against PostgreSQL 15: who comes in, how, and what those hear who do not.
+
+`resolve` + `find_route` log in once; `ways` then lets the clients of a run take that route and
+asks the server how they came.
+"""
+
+import os
+import shutil
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from pgpaces import _engine
+from pgpaces.errors import (
+    AuthError,
+    ConnectionsError,
+    DatabaseAbsentError,
+    PgpacesError,
+    PlanError,
+    ServerError,
+    TlsError,
+)
+
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
+PASSWORD = "s3:cr\\t@/%27' ü"  # as in conftest: hard to quote
+WRONG = "Wr0ng:pass"
+
+
+def bug(why: str) -> pytest.MarkDecorator:
+    """What the engine does not do yet; remove the mark with the bug."""
+    return pytest.mark.xfail(strict=True, reason=f"engine: {why}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ways_table(pg15: Any, pg15_tls12: Any) -> None:
+    """Where clients leave how they came."""
+    for server in (pg15, pg15_tls12):
+        server.execute("CREATE TABLE IF NOT EXISTS ways (way text)")
+        server.execute("GRANT ALL ON ways TO PUBLIC")
+
+
+NOTE = """INSERT INTO ways SELECT concat_ws(' ', current_user, CASE WHEN ssl THEN version ELSE
+'plain' END, coalesce(host(client_addr), 'socket')) FROM pg_stat_ssl JOIN pg_stat_activity
+USING (pid) WHERE pid = pg_backend_pid()"""
+
+
+@pytest.fixture
+def ways(run_load: Callable[..., Any]) -> Callable[..., str]:
+    """The way that all clients of a short run came, as the server saw it."""
+
+    def ways(server: Any, dsn: str) -> str:
+        server.execute("TRUNCATE ways")
+        assert run_load(dsn, NOTE, clients=2).on_time == 2
+        [[way, count]] = server.execute("SELECT way, count(*) FROM ways GROUP BY way")
+        assert count == 2
+        return str(way)
+
+    return ways
+
+
+def refusal(
+    dsn: str, kind: type[PgpacesError], words: str, secrets: tuple[str, ...] = (PASSWORD, WRONG)
+) -> PgpacesError:
+    """The error of a login: of this very class, with a hint, and without a secret."""
+    with pytest.raises(PgpacesError, match=words) as caught:
+        _engine.find_route(_engine.resolve(dsn, {}))
+    error = caught.value
+    assert type(error) is kind, (type(error), error.message)
+    shown = f"{error} {error!r} {error.message} {error.hint} {error.args}"
+    assert not [secret for secret in secrets if secret in shown], shown
+    assert error.hint, f"no hint: {error.message}"
+    return error
+
+
+# --- methods --------------------------------------------------------------------------------
+
+METHODS = ("u_password", "u_md5", "u_scram")
+
+
+@pytest.mark.parametrize("transport", ["dsn", "tcp", "tls"])
+@pytest.mark.parametrize("user", ["u_trust", *METHODS])
+def test_every_method_lets_in_who_has_the_password(
+    pg15: Any, ways: Any, user: str, transport: str
+) -> None:
+    password = {} if user == "u_trust" else {"password": PASSWORD}
+    way = ways(pg15, getattr(pg15, transport)(user, **password))
+    expected = {"dsn": "plain socket", "tcp": "plain 127.0.0.1", "tls": "TLSv1.3 127.0.0.1"}
+    assert way == f"{user} {expected[transport]}"
+
+
+@pytest.mark.parametrize("transport", ["dsn", "tcp", "tls"])
+@pytest.mark.parametrize("user", METHODS)
+def test_a_wrong_password_is_refused_in_the_servers_words(
+    pg15: Any, user: str, transport: str
+) -> None:
+    dsn = getattr(pg15, transport)(user, password=WRONG)
+    refusal(dsn, AuthError, "password authentication failed")
+
+
+@pytest.mark.parametrize("transport", ["dsn", "tcp", "tls"])
+@pytest.mark.parametrize("user", METHODS)
+def test_no_password_is_told_apart_from_a_wrong_one(pg15: Any, user: str, transport: str) -> None:
+    error = refusal(getattr(pg15, transport)(user), AuthError, "none was given")
+    assert "PGPASSWORD" in str(error.hint)
+
+
+def test_an_empty_password_counts_as_none(pg15: Any) -> None:
+    refusal(pg15.tcp("u_scram", password=""), AuthError, "none was given")
+
+
+def test_ipv6_is_a_way_like_any_other(pg15: Any, ways: Any) -> None:
+    if not pg15.has_ipv6:
+        pytest.skip("skipped: needs IPv6 on loopback")
+    assert ways(pg15, pg15.tcp(host="::1")) == "u_trust plain ::1"
+    assert ways(pg15, pg15.tls(host="::1", sslmode="require")) == "u_trust TLSv1.3 ::1"
+    uri = f"postgresql://u_trust@[::1]:{pg15.port}/postgres"
+    assert ways(pg15, uri) == "u_trust TLSv1.3 ::1"
+
+
+def test_a_route_tells_the_servers_version_and_address(pg15: Any) -> None:
+    route = _engine.find_route(_engine.resolve(pg15.tcp(), {}))
+    [[version]] = pg15.execute("SHOW server_version")
+    assert (route.server_version, route.address) == (version, f"127.0.0.1:{pg15.port}")
+    socket_route = _engine.find_route(_engine.resolve(pg15.dsn(), {}))
+    assert socket_route.address == f"{pg15.folder}/.s.PGSQL.{pg15.port}"
+
+
+# --- refusals -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("user", "words", "kind", "message"),
+    [
+        ("u_trust", {"dbname": "nowhere"}, DatabaseAbsentError, "nowhere"),
+        ("u_absent", {}, AuthError, "u_absent"),
+        ("u_reject", {}, AuthError, "pg_hba.conf"),
+        ("u_nobody_rules", {}, AuthError, "pg_hba.conf"),
+        ("u_hostssl", {}, AuthError, "no encryption"),
+        ("u_cert", {}, AuthError, "no encryption"),
+        ("u_trust", {"options": "-c nosuch_setting=1"}, PlanError, "nosuch_setting"),
+        ("u_trust", {"options": "-c work_mem=abc"}, PlanError, "work_mem"),
+        ("u_trust", {"host": "nosuch.invalid"}, ServerError, "nosuch.invalid"),
+        ("u_trust", {"host": "/nonexistent"}, ServerError, "/nonexistent"),
+        ("u_trust", {"target_session_attrs": "standby"}, ServerError, "standby"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_refusal_has_its_class_and_a_hint(
+    pg15: Any, user: str, words: dict[str, str], kind: type[PgpacesError], message: str
+) -> None:
+    refusal(pg15.tcp(user, password=PASSWORD, **words), kind, message)
+
+
+@bug("SQLSTATE 42501 at login is taken for a wrong setting (PlanError)")
+def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15: Any) -> None:
+    pg15.execute("CREATE DATABASE closed_db")
+    try:
+        pg15.execute("REVOKE CONNECT ON DATABASE closed_db FROM PUBLIC")
+        refusal(pg15.tcp(dbname="closed_db"), AuthError, "permission denied for database")
+    finally:
+        pg15.execute("DROP DATABASE closed_db")
+
+
+@bug("a refusal of an SQLSTATE that route.rs does not name has no hint")
+def test_a_database_that_takes_no_connections_is_said_with_a_hint(pg15: Any) -> None:
+    refusal(pg15.tcp(dbname="template0"), ServerError, "not currently accepting connections")
+
+
+def test_a_role_that_may_not_log_in_is_a_matter_of_login(pg15: Any) -> None:
+    pg15.execute("ALTER ROLE u_trust NOLOGIN")
+    try:
+        refusal(pg15.tcp(), AuthError, "not permitted to log in")
+    finally:
+        pg15.execute("ALTER ROLE u_trust LOGIN")
+
+
+def test_nobody_listening_is_said_with_the_address() -> None:
+    with closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))  # bound and not listening: refused for sure
+        port = held.getsockname()[1]
+        refusal(f"host=127.0.0.1 port={port} user=u", ServerError, f"127.0.0.1:{port}")
+
+
+def test_a_server_that_says_nothing_is_given_up_after_connect_timeout() -> None:
+    with closing(socket.socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        dsn = f"host=127.0.0.1 port={port} user=u connect_timeout=2"
+        refusal(dsn, ServerError, "no answer in time")
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        pytest.param(
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            marks=bug("a frame that claims a gigabyte is refused only when more of it comes"),
+        ),
+        pytest.param(
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            marks=bug("during a login, frames of rows and COPY data are passed over"),
+        ),
+        b"220 mail.example ESMTP\r\n",
+    ],
+    ids=["ssh", "http", "smtp"],
+)
+def test_what_is_no_postgresql_is_said(greeting: bytes) -> None:
+    with answering(lambda wire: wire.sendall(greeting)) as port:
+        dsn = f"host=127.0.0.1 port={port} user=u sslmode=disable connect_timeout=2"
+        refusal(dsn, ServerError, "protocol")
+
+
+def test_too_few_connections_is_an_error_of_its_own(pg15: Any, run_load: Any) -> None:
+    with pytest.raises(ConnectionsError, match="too many connections") as caught:
+        run_load(pg15.tcp("u_limited"), "SELECT 1", clients=3)
+    assert "max_connections" in str(caught.value.hint)
+
+
+def test_bad_sql_on_connecting_is_an_error_before_the_run(pg15: Any, run_load: Any) -> None:
+    with pytest.raises(PlanError, match="nosuch"):
+        run_load(pg15.dsn(), "SELECT 1", on_connect=["SELECT nosuch"])
+
+
+# --- sources --------------------------------------------------------------------------------
+
+
+def pass_file(path: Path, server: Any, mode: int = 0o600) -> Path:
+    """A password file for u_scram: the first line is for another port."""
+    escaped = PASSWORD.replace("\\", "\\\\").replace(":", "\\:")
+    path.write_text(f"*:1:*:*:{WRONG}\n# comment\n127.0.0.1:{server.port}:*:u_scram:{escaped}\n")
+    path.chmod(mode)
+    return path
+
+
+def test_a_password_file_is_used(pg15: Any, ways: Any, tmp_path: Path) -> None:
+    path = pass_file(tmp_path / "pgpass", pg15)
+    assert ways(pg15, pg15.tcp("u_scram", passfile=path)) == "u_scram plain 127.0.0.1"
+
+
+def test_the_password_file_at_home_and_the_one_of_PGPASSFILE_are_used(  # noqa: N802
+    pg15: Any, ways: Any, clean_client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pass_file(clean_client / ".pgpass", pg15)
+    assert ways(pg15, pg15.tcp("u_scram")).startswith("u_scram")
+    (clean_client / ".pgpass").unlink()
+    monkeypatch.setenv("PGPASSFILE", str(pass_file(tmp_path / "elsewhere", pg15)))
+    assert ways(pg15, pg15.tcp("u_scram")).startswith("u_scram")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_password_file_that_others_can_read_is_ignored_with_a_warning(
+    pg15: Any, tmp_path: Path, mode: int
+) -> None:
+    path = pass_file(tmp_path / "pgpass", pg15, mode)
+    dsn = pg15.tcp("u_scram", passfile=path)
+    [warning] = _engine.resolve(dsn, {}).warnings
+    assert str(path) in warning
+    assert "0600" in warning
+    assert PASSWORD not in warning
+    refusal(dsn, AuthError, "none was given")
+
+
+def test_a_service_file_gives_what_the_string_does_not(
+    pg15: Any, ways: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "services"
+    path.write_text(
+        f"# ours\n[other]\nhost=nosuch.invalid\n\n[pi]\nhost=127.0.0.1\nport={pg15.port}\n"
+        "user=u_trust\ndbname=postgres\nsslmode=disable\n"
+    )
+    monkeypatch.setenv("PGSERVICEFILE", str(path))
+    assert ways(pg15, "service=pi") == "u_trust plain 127.0.0.1"
+    assert ways(pg15, "service=pi sslmode=require") == "u_trust TLSv1.3 127.0.0.1"
+    monkeypatch.setenv("PGSERVICE", "pi")
+    assert ways(pg15, "") == "u_trust plain 127.0.0.1"
+    refusal("service=absent", ServerError, "absent")
+
+
+def test_a_uri_carries_a_password_that_needs_escapes(pg15: Any, ways: Any) -> None:
+    secret = quote(PASSWORD, safe="")
+    uri = f"postgresql://u_scram:{secret}@127.0.0.1:{pg15.port}/postgres"
+    assert ways(pg15, f"{uri}?sslmode=disable") == "u_scram plain 127.0.0.1"
+    host = quote(str(pg15.folder), safe="")
+    uri = f"postgres://u_scram:{secret}@{host}:{pg15.port}/postgres"
+    assert ways(pg15, uri) == "u_scram plain socket"
+
+
+def test_a_broken_uri_does_not_show_its_password(pg15: Any) -> None:
+    for uri in (
+        f"postgresql://u:pa%ss{WRONG}@127.0.0.1/x",
+        f"postgresql://u@127.0.0.1:{WRONG}/x",
+        f"postgres+psycopg://u:{WRONG}@127.0.0.1/x",
+    ):
+        refusal(uri, ServerError, "URI")
+
+
+def test_variables_say_what_the_string_does_not(
+    pg15: Any, ways: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(pg15.port),
+        "PGUSER": "u_md5",
+        "PGPASSWORD": PASSWORD,
+        "PGDATABASE": "nowhere",
+        "PGSSLMODE": "disable",
+    }.items():
+        monkeypatch.setenv(name, value)
+    refusal("", DatabaseAbsentError, "nowhere")
+    assert ways(pg15, "postgres") == "u_md5 plain 127.0.0.1"
+    assert ways(pg15, "dbname=postgres user=u_scram") == "u_scram plain 127.0.0.1"
+
+
+def test_overrides_are_stronger_than_the_string(pg15: Any) -> None:
+    overrides = {"dbname": "nowhere"}
+    with pytest.raises(DatabaseAbsentError, match="nowhere"):
+        _engine.find_route(_engine.resolve(pg15.tcp(), overrides))
+
+
+def test_settings_in_options_hold_in_every_session(pg15: Any, run_load: Any) -> None:
+    dsn = pg15.tcp(options="-c work_mem=77MB -c search_path=public", application_name="pp opt")
+    pg15.execute("TRUNCATE ways")
+    run_load(dsn, "INSERT INTO ways SELECT concat_ws(' ', current_setting('work_mem'), "
+             "current_setting('application_name'))", clients=3)  # fmt: skip
+    assert pg15.execute("SELECT DISTINCT way FROM ways") == [("77MB pp opt",)]
+
+
+# --- several hosts --------------------------------------------------------------------------
+
+
+def test_of_several_hosts_the_first_that_answers_is_taken(pg15: Any, ways: Any) -> None:
+    with closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))
+        ports = f"{held.getsockname()[1]},{pg15.port}"
+        dsn = pg15.tcp(host="127.0.0.1,127.0.0.1", port=ports)
+        assert ways(pg15, dsn) == "u_trust plain 127.0.0.1"
+        uri = f"postgresql://u_trust@127.0.0.1:{ports.replace(',', ',127.0.0.1:')}/postgres"
+        assert ways(pg15, f"{uri}?sslmode=disable") == "u_trust plain 127.0.0.1"
+    assert ways(pg15, pg15.tcp(host=f"/nonexistent,{pg15.folder}")) == "u_trust plain socket"
+
+
+@bug("a name that is not known ends the search for a host")
+def test_a_host_that_is_not_known_does_not_keep_us_from_the_next(pg15: Any, ways: Any) -> None:
+    dsn = pg15.tcp(host="nosuch.invalid,127.0.0.1")
+    assert ways(pg15, dsn) == "u_trust plain 127.0.0.1"
+
+
+def test_of_several_hosts_the_one_with_the_right_role_is_taken(pg15: Any, ways: Any) -> None:
+    dsn = pg15.tcp(host="127.0.0.1,127.0.0.1", target_session_attrs="read-write")
+    assert ways(pg15, dsn) == "u_trust plain 127.0.0.1"
+
+
+def test_a_wrong_password_ends_the_search(pg15: Any) -> None:
+    dsn = pg15.tcp("u_scram", host="127.0.0.1,nosuch.invalid", password=WRONG)
+    refusal(dsn, AuthError, "password authentication failed")
+
+
+# --- TLS ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tls:
+    """One row: sslmode and its companions, and what comes of it on the server."""
+
+    mode: str
+    expected: str | tuple[type[PgpacesError], str]
+    user: str = "u_trust"
+    root: str | None = None
+    host: str = "localhost"
+    more: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join(
+            [
+                self.mode,
+                self.user,
+                f"root={self.root}",
+                self.host,
+                *map("=".join, self.more.items()),
+            ]
+        )
+
+
+PLAIN, SECURE = "plain 127.0.0.1", "TLSv1.3 127.0.0.1"
+NOT_SIGNED = (TlsError, "not signed by a root")
+NOT_NAMED = (TlsError, "name of the host")
+TLS_ROWS = [
+    Tls("disable", PLAIN),
+    Tls("allow", PLAIN),
+    Tls("prefer", SECURE),
+    Tls("require", SECURE),
+    Tls("verify-ca", (TlsError, "no root certificate")),
+    Tls("verify-full", (TlsError, "no root certificate")),
+    # pg_hba.conf wants the other one
+    Tls("disable", (AuthError, "no encryption"), "u_hostssl"),
+    Tls("allow", SECURE, "u_hostssl"),
+    Tls("prefer", SECURE, "u_hostssl"),
+    Tls("prefer", PLAIN, "u_hostnossl"),
+    Tls("allow", PLAIN, "u_hostnossl"),
+    Tls("require", (AuthError, "pg_hba.conf"), "u_hostnossl"),
+    # certificates
+    Tls("verify-ca", SECURE, root="ca"),
+    Tls("verify-full", SECURE, root="ca"),
+    Tls("verify-full", SECURE, root="ca", host="127.0.0.1"),
+    Tls("verify-ca", SECURE, root="ca", host="pi4.example"),
+    Tls("verify-full", NOT_NAMED, root="ca", host="pi4.example"),
+    Tls("verify-ca", NOT_SIGNED, root="other_ca"),
+    Tls("verify-full", NOT_SIGNED, root="other_ca"),
+    Tls("require", SECURE, root="ca", host="pi4.example"),
+    Tls("require", NOT_SIGNED, root="other_ca"),
+    Tls("prefer", PLAIN, root="other_ca"),
+    Tls("prefer", NOT_SIGNED, "u_hostssl", root="other_ca"),
+    Tls("require", SECURE, root="absent"),
+    Tls("verify-ca", (TlsError, "absent"), root="absent"),
+    Tls("verify-full", (TlsError, "not signed by a root"), root="system"),
+    Tls("verify-ca", (ServerError, "too weak"), root="system"),
+    # versions
+    Tls("require", "TLSv1.2 127.0.0.1", more={"ssl_max_protocol_version": "TLSv1.2"}),
+    Tls("require", SECURE, more={"ssl_min_protocol_version": "TLSv1.3"}),
+    Tls("require", SECURE, more={"ssl_min_protocol_version": "TLSv1"}),
+    # only libpq 17 servers take it
+    Tls("require", (ServerError, "closed the connection"), more={"sslnegotiation": "direct"}),
+    Tls("prefer", (ServerError, "too weak|too strong"), more={"sslnegotiation": "direct"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TLS_ROWS, ids=str)
+def test_sslmode_means_what_it_means_to_libpq(
+    pg15: Any, ways: Any, certificates: Any, row: Tls
+) -> None:
+    words: dict[str, object] = {"host": row.host, "hostaddr": "127.0.0.1", "sslmode": row.mode}
+    if row.root is not None:
+        words["sslrootcert"] = "system" if row.root == "system" else certificates.crt(row.root)
+    dsn = pg15.tcp(row.user, **words, **row.more)
+    if isinstance(row.expected, str):
+        assert ways(pg15, dsn) == f"{row.user} {row.expected}"
+    else:
+        refusal(dsn, *row.expected)
+
+
+def test_sslmode_is_no_concern_of_a_socket(pg15: Any, ways: Any) -> None:
+    assert ways(pg15, pg15.dsn(sslmode="verify-full")) == "u_trust plain socket"
+
+
+def test_a_root_certificate_at_home_is_used(
+    pg15: Any, ways: Any, certificates: Any, clean_client: Path
+) -> None:
+    (clean_client / ".postgresql").mkdir()
+    home = clean_client / ".postgresql/root.crt"
+    shutil.copy(certificates.crt("ca"), home)
+    dsn = pg15.tls(host="localhost", hostaddr="127.0.0.1", sslmode="verify-full")
+    assert ways(pg15, dsn) == f"u_trust {SECURE}"
+    shutil.copy(certificates.crt("other_ca"), home)
+    refusal(pg15.tls(sslmode="require"), *NOT_SIGNED)
+
+
+@bug("an unreadable certificate file has no hint")
+def test_a_root_file_that_is_none_is_named(pg15: Any, tmp_path: Path) -> None:
+    path = tmp_path / "root.crt"
+    path.write_text("not a certificate\n")
+    refusal(pg15.tls(sslmode="verify-ca", sslrootcert=path), TlsError, str(path))
+
+
+def test_tls_13_is_not_to_be_had_of_a_server_that_stops_at_12(pg15_tls12: Any, ways: Any) -> None:
+    assert ways(pg15_tls12, pg15_tls12.tls()) == "u_trust TLSv1.2 127.0.0.1"
+    dsn = pg15_tls12.tls(ssl_min_protocol_version="TLSv1.3")
+    refusal(dsn, TlsError, r"TLS|protocol")
+
+
+SELF_SIGNED = bug("CaUsedAsEndEntity: PostgreSQL's own recipe (openssl req -x509) is refused")
+
+
+@pytest.mark.parametrize(
+    ("mode", "certificate", "root", "expected"),
+    [
+        ("verify-ca", "wrong_name", "ca", None),
+        ("verify-full", "wrong_name", "ca", NOT_NAMED),
+        ("require", "wrong_name", None, None),
+        ("require", "documented", None, None),
+        pytest.param("verify-ca", "documented", "documented", None, marks=SELF_SIGNED),
+        pytest.param("verify-full", "documented", "documented", None, marks=SELF_SIGNED),
+        pytest.param("verify-ca", "documented", "ca", (TlsError, "root"), marks=SELF_SIGNED),
+        pytest.param(
+            *("verify-full", "common_name_only", "ca", None),
+            marks=bug("the common name is not looked at where there is no alternative name"),
+        ),
+    ],
+)
+def test_certificates_as_people_make_them(
+    pg15_tls12: Any, certificates: Any, ways: Any, mode: str, certificate: str,
+    root: str | None, expected: Any,
+) -> None:  # fmt: skip
+    pg15_tls12.use_certificate(certificate)
+    roots = {} if root is None else {"sslrootcert": certificates.crt(root)}
+    dsn = pg15_tls12.tls(host="localhost", hostaddr="127.0.0.1", sslmode=mode, **roots)
+    try:
+        if expected is None:
+            assert ways(pg15_tls12, dsn) == "u_trust TLSv1.2 127.0.0.1"
+        else:
+            refusal(dsn, *expected)
+    finally:
+        pg15_tls12.use_certificate("server")
+
+
+def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(
+    fake_server: Any,
+) -> None:
+    server = fake_server()
+    for mode in ("disable", "allow", "prefer"):
+        route = _engine.find_route(_engine.resolve(server.dsn(sslmode=mode), {}))
+        assert route.server_version == "18.0 (fake)"
+    refusal(server.dsn(sslmode="require"), TlsError, "does not support TLS")
+
+
+def test_a_server_that_stuffs_bytes_behind_its_yes_is_not_trusted() -> None:
+    """CVE-2021-23222: what came before encryption must not be read as if it were encrypted."""
+
+    def stuff(wire: socket.socket) -> None:
+        wire.recv(8)
+        wire.sendall(b"S" + b"R\0\0\0\x08\0\0\0\0" + b"Z\0\0\0\x05I")
+
+    with answering(stuff) as port:
+        dsn = f"host=127.0.0.1 port={port} user=u sslmode=require"
+        refusal(dsn, TlsError, "more than one byte")
+
+
+# --- client certificates --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shown", "mode", "kind", "words"),
+    [
+        ("u_cert", "require", None, ""),
+        ("u_cert", "prefer", None, ""),
+        ("u_other", "require", AuthError, "certificate authentication failed"),
+        (None, "require", AuthError, "certificate"),
+        ("stranger", "require", TlsError, "TLS"),
+        ("u_cert", "disable", AuthError, "no encryption"),
+    ],
+)
+def test_a_client_certificate_is_shown_and_judged_by_the_server(
+    pg15: Any, certificates: Any, ways: Any, shown: str | None, mode: str,
+    kind: type[PgpacesError] | None, words: str,
+) -> None:  # fmt: skip
+    pair = {} if shown is None else {
+        "sslcert": certificates.crt(shown), "sslkey": certificates.key(shown)
+    }  # fmt: skip
+    dsn = pg15.tls("u_cert", sslmode=mode, **pair)
+    if kind is None:
+        assert ways(pg15, dsn) == f"u_cert {SECURE}"
+    else:
+        refusal(dsn, kind, words)
+
+
+def test_client_certificates_at_home_are_used(
+    pg15: Any, certificates: Any, ways: Any, clean_client: Path
+) -> None:
+    folder = clean_client / ".postgresql"
+    folder.mkdir()
+    shutil.copy(certificates.crt("u_cert"), folder / "postgresql.crt")
+    shutil.copy(certificates.key("u_cert"), folder / "postgresql.key")
+    assert ways(pg15, pg15.tls("u_cert")) == f"u_cert {SECURE}"
+    refusal(pg15.tls("u_cert", sslcertmode="disable"), AuthError, "certificate")
+
+
+@bug("a certificate without a key is silently not shown")
+def test_a_client_certificate_without_its_key_is_said(pg15: Any, certificates: Any) -> None:
+    refusal(pg15.tls("u_cert", sslcert=certificates.crt("u_cert")), TlsError, "key")
+
+
+@bug("no hint")
+def test_a_client_certificate_with_the_key_of_another_is_said(pg15: Any, certificates: Any) -> None:
+    pair = {"sslcert": certificates.crt("u_cert"), "sslkey": certificates.key("u_other")}
+    refusal(pg15.tls("u_cert", **pair), TlsError, "key")
+
+
+@bug("the mode of a key file is not looked at")
+def test_a_client_key_that_others_can_read_is_refused_as_libpq_does(
+    pg15: Any, certificates: Any, tmp_path: Path
+) -> None:
+    key = Path(shutil.copy(certificates.key("u_cert"), tmp_path / "open.key"))
+    key.chmod(0o644)
+    dsn = pg15.tls("u_cert", sslcert=certificates.crt("u_cert"), sslkey=key)
+    refusal(dsn, TlsError, "open.key")
+
+
+@pytest.mark.parametrize(
+    ("mode", "words", "expected"),
+    [
+        ("allow", {"sslrootcert": "/etc/passwd"}, PLAIN),
+        ("prefer", {"sslrootcert": "/etc/passwd"}, PLAIN),
+        ("prefer", {"host": "bad_name!"}, SECURE),
+        ("require", {"host": "bad_name!"}, SECURE),
+    ],
+    ids=["allow, no root", "prefer, no root", "prefer, odd name", "require, odd name"],
+)
+@bug("TLS is set up before it is known to be needed, and the name before it is checked")
+def test_what_tls_lacks_matters_only_where_tls_is_needed_as_in_libpq(
+    pg15: Any, ways: Any, mode: str, words: dict[str, str], expected: str
+) -> None:
+    dsn = pg15.tls(**({"host": "localhost", "hostaddr": "127.0.0.1", "sslmode": mode} | words))
+    assert ways(pg15, dsn) == f"u_trust {expected}"
+
+
+# --- what the client insists on -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("transport", "user", "words", "refused"),
+    [
+        ("tls", "u_scram", {"channel_binding": "require"}, None),
+        ("tls", "u_scram", {"channel_binding": "prefer"}, None),
+        ("tls", "u_scram", {"channel_binding": "disable"}, None),
+        ("tcp", "u_scram", {"channel_binding": "require"}, "channel binding is required"),
+        ("dsn", "u_scram", {"channel_binding": "require"}, "channel binding is required"),
+        ("tls", "u_md5", {"channel_binding": "require"}, "channel binding is required"),
+        ("tls", "u_password", {"channel_binding": "require"}, "channel binding is required"),
+        ("tls", "u_trust", {"channel_binding": "require"}, "channel binding is required"),
+        ("tcp", "u_scram", {"require_auth": "scram-sha-256"}, None),
+        ("tcp", "u_scram", {"require_auth": "md5,scram-sha-256"}, None),
+        ("tcp", "u_scram", {"require_auth": "!password,!md5"}, None),
+        ("tcp", "u_scram", {"require_auth": "!scram-sha-256"}, "require_auth"),
+        ("tcp", "u_scram", {"require_auth": "md5"}, "require_auth"),
+        ("tcp", "u_md5", {"require_auth": "md5"}, None),
+        ("tcp", "u_md5", {"require_auth": "scram-sha-256"}, "require_auth"),
+        ("tcp", "u_password", {"require_auth": "password"}, None),
+        ("tcp", "u_password", {"require_auth": "!password"}, "require_auth"),
+        ("tcp", "u_trust", {"require_auth": "none"}, None),
+        ("tcp", "u_trust", {"require_auth": "scram-sha-256"}, "require_auth"),
+        ("tcp", "u_trust", {"require_auth": "!none"}, "require_auth"),
+    ],
+)  # fmt: skip
+def test_a_server_cannot_talk_us_out_of_what_we_insist_on(
+    pg15: Any, ways: Any, transport: str, user: str, words: dict[str, str], refused: str | None
+) -> None:
+    dsn = getattr(pg15, transport)(user, password=PASSWORD, **words)
+    if refused is None:
+        assert ways(pg15, dsn).startswith(user)
+    else:
+        refusal(dsn, AuthError, refused)
+
+
+@pytest.mark.parametrize(
+    ("binding", "gets_in"), [("disable", True), ("prefer", False), ("require", False)]
+)
+def test_a_man_in_the_middle_breaks_the_channel_binding(
+    pg15: Any, certificates: Any, binding: str, gets_in: bool
+) -> None:
+    """He has a certificate of his own, and passes everything on through TLS."""
+    with man_in_the_middle(pg15.port, certificates) as port:
+        dsn = pg15.tls("u_scram", port=port, password=PASSWORD, channel_binding=binding)
+        if gets_in:
+            assert _engine.find_route(_engine.resolve(dsn, {})).server_version
+        else:
+            refusal(dsn, AuthError, "channel binding")
+
+
+# --- servers of our own making --------------------------------------------------------------
+
+SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+
+
+@contextmanager
+def answering(talk: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port of a server that talks so to everybody who connects."""
+
+    def serve() -> None:
+        while True:
+            try:
+                wire, _ = listener.accept()
+            except OSError:
+                return
+            with wire:
+                try:
+                    talk(wire)
+                    while wire.recv(4096):
+                        pass
+                except OSError:
+                    pass
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+@contextmanager
+def man_in_the_middle(port: int, certificates: Any) -> Iterator[int]:
+    """The port of a proxy that decrypts with a certificate of its own and encrypts again."""
+    inside = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    inside.load_cert_chain(certificates.crt("wrong_name"), certificates.key("wrong_name"))
+    outside = ssl.create_default_context()
+    outside.check_hostname, outside.verify_mode = False, ssl.CERT_NONE
+
+    def pump(source: ssl.SSLSocket, sink: ssl.SSLSocket) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for wire in (source, sink):
+                try:
+                    wire.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+
+    def talk(wire: socket.socket) -> None:
+        assert wire.recv(8) == SSL_REQUEST
+        wire.sendall(b"S")
+        with socket.create_connection(("127.0.0.1", port)) as plain:
+            plain.sendall(SSL_REQUEST)
+            assert plain.recv(1) == b"S"
+            client = inside.wrap_socket(wire.dup(), server_side=True)
+            with closing(client), closing(outside.wrap_socket(plain)) as server:
+                back = threading.Thread(target=pump, args=(server, client), daemon=True)
+                back.start()
+                pump(client, server)
+                back.join()
+
+    with answering(talk) as own_port:
+        yield own_port
+
+
+def test_the_variables_of_this_process_were_put_away() -> None:
+    assert not [n for n in os.environ if n.startswith("PG") and n not in ("PGPACES_HOME",)]

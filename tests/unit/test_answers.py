@@ -1,0 +1,181 @@
+"""What a trial's answer says, from values alone."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as oracle
+
+from pgpaces._engine import Histogram
+from pgpaces.answers import condition
+from pgpaces.answers.stats import dispersion, proportion, quantile_rank
+from pgpaces.answers.summary import spread, summarize
+from pgpaces.errors import PlanError, StoreError
+from pgpaces.report.text import percent, verdict
+from pgpaces.result import Interval, Tally, Times, Trial, merge, value_at_rank
+
+
+def times(values_ms: list[float]) -> Times:
+    histogram = Histogram()
+    values = [round(v * 1e6) for v in values_ms]
+    for value in values:
+        histogram.record(value)
+    return Times(
+        len(values),
+        sum(values),
+        float(sum(v * v for v in values)),
+        max(values, default=0),
+        histogram.encode() if values else b"",
+    )
+
+
+def trial(tallies: list[Tally], **changes: Any) -> Trial:
+    values: dict[str, Any] = {
+        "id": "T",
+        "state": "finished",
+        "started_at": datetime.now(UTC),
+        "plan": {"limit_ns": 500_000_000, "policy": "run", "model": "open"},
+        "workload": {"scripts": [{"name": "a", "weight": 1, "commands": []}]},
+        "server": {},
+        "host": {},
+        "version": "0",
+        "measured_ns": 10_000_000_000,
+        "intervals": (Interval(0, tallies=tuple(tallies)),),
+    }
+    return Trial(**(values | changes))
+
+
+def test_wilson_gives_the_contracts_figures() -> None:
+    found = proportion(8, 600)
+    assert found is not None
+    assert (round(100 * found.low, 2), round(100 * found.high, 2)) == (0.68, 2.61)
+
+
+@given(st.integers(1, 5000), st.data())
+def test_wilson_agrees_with_scipy(n: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, n))
+    found = proportion(k, n)
+    expected = oracle.binomtest(k, n).proportion_ci(0.95, "wilson")
+    assert found is not None
+    assert found.low == pytest.approx(expected.low, abs=1e-9)
+    assert found.high == pytest.approx(expected.high, abs=1e-9)
+
+
+def test_clustered_misses_widen_the_interval() -> None:
+    spread_out = [(1, 100)] * 10
+    clustered = [(10, 100)] + [(0, 100)] * 9
+    assert dispersion(spread_out) == 1.0
+    phi = dispersion(clustered)
+    assert phi == pytest.approx(10 / 0.99, rel=0.02)
+    narrow, wide = proportion(10, 1000), proportion(10, 1000, phi)
+    assert narrow is not None
+    assert wide is not None
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+
+
+@pytest.mark.parametrize("windows", [[], [(1, 10)], [(0, 10), (0, 10)], [(5, 5), (5, 5)]])
+def test_dispersion_is_one_where_it_cannot_be_estimated(windows: list[tuple[int, int]]) -> None:
+    assert dispersion(windows) == 1.0
+
+
+@pytest.mark.parametrize(("q", "n", "rank"), [(0.5, 4, 2), (0.99, 100, 99), (0.99, 101, 100)])
+def test_a_quantile_is_the_lower_order_statistic(q: float, n: int, rank: int) -> None:
+    assert quantile_rank(q, n) == rank
+
+
+@given(st.lists(st.floats(0.001, 3e6), min_size=1, max_size=60), st.integers(1, 60))
+def test_a_value_at_a_rank_is_good_to_three_digits(values: list[float], rank: int) -> None:
+    rank = min(rank, len(values))
+    found = value_at_rank(times(values), rank)
+    assert found is not None
+    assert math.isclose(found, round(sorted(values)[rank - 1] * 1e6), rel_tol=1.1e-3)
+
+
+@given(st.lists(st.lists(st.floats(0.001, 1e4), max_size=10), max_size=5))
+def test_merging_parts_is_the_same_as_counting_all_at_once(parts: list[list[float]]) -> None:
+    merged = merge(times(part) for part in parts)
+    assert merged == times([v for part in parts for v in part]) or merged.square_sum == (
+        pytest.approx(times([v for part in parts for v in part]).square_sum)
+    )
+
+
+def test_shedding_load_cannot_improve_a_quantile() -> None:
+    served = times([10.0] * 90)
+    assert spread(served, 90).p95 == pytest.approx(10, rel=1e-3)
+    assert spread(served, 100).p95 is None
+    assert spread(served, 100).p50 == pytest.approx(10, rel=1e-3)
+    assert spread(served, 100).max is None
+
+
+def test_the_verdict_is_the_contracts_sentence() -> None:
+    tally = Tally(0, 0, due=600, on_time=592, late=8, latency=times([1.0] * 592 + [600.0] * 8))
+    found = summarize(trial([tally]))
+    assert verdict(found, {"limit_ns": 500_000_000, "policy": "run"}) == (
+        "missed 1.3 % (0.7 to 2.6) of 600 due within 500ms, policy run:"
+        " on time 592, late 8, skipped 0, failed 0, unfinished 0"
+    )
+
+
+def test_every_class_but_on_time_is_missed() -> None:
+    tally = Tally(
+        0, 0, due=10, on_time=4, late=1, skipped=2, failed={"40001": 1, "08006": 1}, unfinished=1
+    )
+    found = summarize(trial([tally]))
+    assert (found.counts.missed, found.counts.failed) == (6, 2)
+    assert found.failures == {"40001": 1, "08006": 1}
+
+
+def test_the_warm_up_does_not_count() -> None:
+    found = summarize(trial([Tally(-1, 0, due=5, late=5), Tally(0, 0, due=2, on_time=2)]))
+    assert (found.counts.due, found.counts.missed) == (2, 0)
+
+
+def test_what_an_interrupted_trial_left_pending_is_unfinished() -> None:
+    tallies = [Tally(0, 0, due=10, on_time=7)]
+    assert summarize(trial(tallies, state="interrupted")).counts.unfinished == 3
+
+
+def test_a_finished_trial_whose_counts_do_not_add_up_is_refused() -> None:
+    with pytest.raises(StoreError, match="damaged"):
+        summarize(trial([Tally(0, 0, due=10, on_time=7)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("missed > 5%", True),
+        ("missed > 20%", False),
+        ("late >= 10", True),
+        ("failed > 0", False),
+        ("p50 > 1.01ms", False),
+        ("p50 >= 1ms", True),
+        ("p99 > 250ms", True),
+        ("p99.9 > 250ms", True),
+        ("latency.p99.9 > 250 ms", True),
+        ("max > 1h", False),
+        ("rate < 11/s", True),
+        ("on time < 90", False),
+    ],
+)
+def test_a_condition_is_read_as_written(text: str, holds: bool) -> None:
+    values = times([1.0] * 90 + [600.0] * 10)
+    found = summarize(trial([Tally(0, 0, due=100, on_time=90, late=10, latency=values)]))
+    assert condition.parse(text)(found) is holds
+
+
+@pytest.mark.parametrize("text", ["", "missed", "missed > x%", "p98 > 1ms", "p99 > 5", "a b > 1"])
+def test_a_condition_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(PlanError):
+        condition.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0.0"), (0.01333, "1.3"), (0.5, "50.0"), (0.00012, "0.012")]
+)
+def test_a_percentage_keeps_its_digits(share: float, text: str) -> None:
+    assert percent(share) == text

@@ -1,0 +1,99 @@
+"""The invariants of ARCHITECTURE.md that no linter keeps."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENGINE = ROOT / "crates" / "engine"
+PACKAGE = ROOT / "python" / "pgpaces"
+SOURCES = sorted([*ROOT.glob("crates/*/src/**/*.rs"), *PACKAGE.rglob("*.py")])
+
+
+def named(paths: list[Path]) -> list[object]:
+    return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
+
+
+PURE = [
+    *(ENGINE / "src").glob("script/*.rs"),
+    *(ENGINE / "src").glob("wire/*.rs"),
+    *((ENGINE / "src") / name for name in ("pace.rs", "record.rs", "client.rs", "plan.rs")),
+]
+
+
+@pytest.mark.parametrize("path", named(PURE))
+def test_the_middle_of_the_engine_reads_no_clock_and_touches_no_socket(path: Path) -> None:
+    forbidden = (
+        r"Instant|SystemTime|std::net|std::os::unix::net|\bmio\b|TcpStream|UnixStream|rustix"
+    )
+    assert not re.search(forbidden, path.read_text())
+
+
+def test_the_engine_knows_no_python_no_store_and_no_configuration_format() -> None:
+    manifest = (ENGINE / "Cargo.toml").read_text()
+    assert not re.search(r"^(pyo3|rusqlite|sqlx|toml|serde_yaml|clap)\b", manifest, re.M)
+
+
+def test_only_the_binding_knows_pyo3() -> None:
+    users = [p for p in ROOT.glob("crates/*/Cargo.toml") if "pyo3" in p.read_text()]
+    assert [p.parent.name for p in users] == ["binding"]
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_only_result_and_generators_import_the_binding() -> None:
+    users = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if any(name.startswith("pgpaces._engine") for name in imports(path))
+    }
+    assert users == {"result.py", "generators/engine.py"}
+
+
+def test_only_the_command_line_prints_or_exits() -> None:
+    allowed = {"cli", "__main__.py", "servers"}
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] not in allowed:
+            assert not re.search(r"\bsys\.exit\(|\bprint\(|click\.echo", path.read_text()), path
+
+
+@pytest.mark.parametrize("path", named(SOURCES))
+def test_a_file_says_what_it_is_and_stays_below_600_lines(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith(("//!", '"""')), "the first lines say what the file holds"
+    assert len(text.splitlines()) <= 600
+
+
+def test_a_function_fits_a_screen() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                assert length <= 70, f"{path.name}:{node.name} has {length} lines"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("sqlalchemy", "alembic", "psycopg", "pydantic", "rich", "numpy", "pgpaces._engine")
+    code = (
+        "import sys, contextlib, io\n"
+        "from pgpaces.cli.main import cli\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    cli.main(['--help'], standalone_mode=False)\n"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

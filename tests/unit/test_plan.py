@@ -1,0 +1,146 @@
+"""Durations, rates and loads as people write them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.errors import PlanError
+from pgpaces.plan import SECOND_NS, Load, TrialPlan, choose_load, duration_ns, rate_per_s
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("500ms", 500_000_000),
+        ("1s", SECOND_NS),
+        ("1.5 s", 1_500_000_000),
+        ("10min", 600 * SECOND_NS),
+        ("2h", 7200 * SECOND_NS),
+        ("250us", 250_000),
+        (".5s", 500_000_000),
+        ("1e3ms", SECOND_NS),
+    ],
+)
+def test_a_duration_is_a_number_with_a_unit(text: str, ns: int) -> None:
+    assert duration_ns(text) == ns
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0",
+        "0s",
+        "-1s",
+        "nan",
+        "nans",
+        "infs",
+        "1e400s",
+        "5",
+        "5 parsecs",
+        "1s2",
+        "400d",
+        "1_0s",
+    ],
+)
+def test_an_impossible_duration_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(PlanError, match="duration"):
+        duration_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("1", 1.0), ("10/s", 10.0), ("30/min", 0.5), ("3600/h", 1.0), ("0.1", 0.1)]
+)
+def test_a_rate_is_a_number_with_or_without_a_time(text: str, rate: float) -> None:
+    assert rate_per_s(text) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "nan", "inf", "1e400", "1e8", "1/fortnight", "x"])
+def test_an_impossible_rate_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="rate"):
+        rate_per_s(text)
+
+
+@given(st.text(max_size=20))
+def test_no_text_breaks_the_readers(text: str) -> None:
+    for read in (duration_ns, rate_per_s):
+        with contextlib.suppress(PlanError):
+            assert read(text) > 0
+
+
+def options(**given: Any) -> dict[str, Any]:
+    names = ("rate", "rate_per_client", "clients", "users", "pace", "think_time")
+    return dict.fromkeys(names) | {"arrivals": "poisson", "think": "exponential"} | given
+
+
+@pytest.mark.parametrize(
+    ("given", "defaults", "model", "rate", "clients"),
+    [
+        ({"rate": "5"}, {}, "open", 5.0, None),
+        ({"rate_per_client": "2", "clients": 3}, {}, "open", 6.0, 3),
+        ({"users": 8, "pace": "1/s"}, {}, "paced", 1.0, 8),
+        ({"clients": 4}, {"rate": "1/s"}, "closed", None, 4),
+        ({}, {"rate": "1/s"}, "open", 1.0, None),
+        ({}, {}, "closed", None, 1),
+        ({"think_time": "1s", "clients": 2}, {}, "closed", None, 2),
+    ],
+)
+def test_the_options_choose_the_load(
+    given: dict[str, Any],
+    defaults: dict[str, str],
+    model: str,
+    rate: float | None,
+    clients: int | None,
+) -> None:
+    load, count = choose_load(options(**given), defaults)
+    assert (load.model, load.rate, count) == (model, rate, clients)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rate": "1", "users": 2, "pace": "1"},
+        {"users": 2},
+        {"pace": "1/s"},
+        {"rate_per_client": "1"},
+        {"clients": 2, "users": 2, "pace": "1"},
+        {"rate": "1", "think_time": "1s"},
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(PlanError):
+        choose_load(options(**given), {})
+
+
+def test_policy_skip_needs_a_limit_and_a_schedule() -> None:
+    with pytest.raises(PlanError, match="limit"):
+        TrialPlan(Load("open", 1.0), policy="skip")
+    with pytest.raises(PlanError, match="closed"):
+        TrialPlan(Load("closed"), policy="skip", limit_ns=1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "limit_ns", "free", "clients"),
+    [
+        (1.0, 500_000_000, None, 4),
+        (10.0, 500_000_000, None, 20),
+        (10.0, 500_000_000, 7, 7),
+        (10.0, None, None, 40),
+    ],
+)
+def test_clients_follow_from_rate_and_limit_where_nobody_names_them(
+    rate: float, limit_ns: int | None, free: int | None, clients: int
+) -> None:
+    assert TrialPlan(Load("open", rate), limit_ns=limit_ns).clients_for(free) == clients
+
+
+def test_warm_up_and_grace_have_their_defaults() -> None:
+    short = TrialPlan(Load("open", 1.0), duration_ns=10 * SECOND_NS)
+    long = TrialPlan(Load("open", 1.0), duration_ns=3600 * SECOND_NS, limit_ns=9 * SECOND_NS)
+    assert (short.warmup, long.warmup) == (SECOND_NS, 30 * SECOND_NS)
+    assert (short.grace, long.grace) == (5 * SECOND_NS, 9 * SECOND_NS)

@@ -1,0 +1,147 @@
+"""The store keeps what it was given, whole, and says what is wrong with it otherwise."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pgpaces.errors import PlanError, StoreError, StoreVersionError
+from pgpaces.result import Interval, StatementTally, Tally, Times, Trial
+from pgpaces.store import Store, new_id
+
+TIMES = Times(3, 2**62, 1.5, 9, b"histogram")
+INTERVAL = Interval(
+    second=4,
+    tallies=(
+        Tally(4, 0, 3, 1, 1, 0, {"40001": 1}, 0, TIMES, TIMES, TIMES),
+        Tally(3, 1, due=0, on_time=2),
+    ),
+    statements=(StatementTally(0, 2, 1, TIMES),),
+    messages=(("40001", "could not serialize"),),
+    cpu_ns=(5, 6),
+    dispatch=TIMES,
+    in_flight_ns=2**62,
+    ended_ns=5_000_000_000,
+    connects=1,
+    disconnects=2,
+)
+
+
+def trial(started_at: datetime | None = None) -> Trial:
+    return Trial(
+        id=new_id(),
+        state="running",
+        started_at=started_at or datetime.now(UTC),
+        plan={"load_text": "open, 1/s"},
+        workload={"name": "reporting"},
+        server={"version": "18"},
+        host={},
+        version="0.1.0",
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "results.db")
+
+
+def test_a_trial_comes_back_as_it_was_stored(store: Store) -> None:
+    begun = trial()
+    store.begin(begun)
+    store.add(begun.id, INTERVAL)
+    ended = replace(begun, state="finished", ended_at=datetime.now(UTC), measured_ns=7, error="x")
+    store.finish(ended, {"due": 3})
+    found = store.load(begun.id)
+    assert sorted(found.intervals[0].tallies, key=lambda t: t.due_second) == sorted(
+        INTERVAL.tallies, key=lambda t: t.due_second
+    )
+    assert replace(found.intervals[0], tallies=()) == replace(INTERVAL, tallies=())
+    assert (found.state, found.measured_ns, found.error) == ("finished", 7, "x")
+
+
+def test_every_interval_is_synced_to_the_disk(store: Store) -> None:
+    begun = trial()
+    store.begin(begun)
+    store.add(begun.id, INTERVAL)
+    other = sqlite3.connect(store.path)
+    assert other.execute("SELECT count(*) FROM tally").fetchone() == (2,)
+    with store._engine.connect() as connection:
+        full, wal = (
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("synchronous", "journal_mode")
+        )
+    assert (full, wal) == (2, "wal")
+
+
+def test_a_running_trial_that_has_been_silent_was_interrupted(store: Store) -> None:
+    begun = trial()
+    store.begin(begun)
+    assert store.trials()[0].state == "running"
+    long_ago = (datetime.now(UTC) - timedelta(minutes=1)).replace(tzinfo=None).isoformat(" ")
+    with sqlite3.connect(store.path) as other:
+        other.execute("UPDATE trial SET heartbeat = ?", (long_ago,))
+    assert store.trials()[0].state == "interrupted"
+    assert store.load(begun.id).state == "interrupted"
+
+
+def test_a_run_is_found_by_last_and_by_either_end_of_its_id(store: Store) -> None:
+    old, new = trial(datetime.now(UTC) - timedelta(hours=1)), trial()
+    for one in (old, new):
+        store.begin(one)
+    assert store.find("last") == new.id
+    assert store.find(old.id[-8:].lower()) == old.id
+    assert store.find(new.id) == new.id
+    with pytest.raises(PlanError, match="several"):
+        store.find("0")
+    with pytest.raises(PlanError, match="no run"):
+        store.find("nothing")
+    with pytest.raises(PlanError, match="no run"):
+        store.find("%")
+
+
+def test_a_store_of_a_newer_version_is_refused(store: Store) -> None:
+    with sqlite3.connect(store.path) as other:
+        other.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreVersionError, match="newer"):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but long enough to look at" * 40])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="not a store"):
+        Store.open(path)
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine (x)")
+    with pytest.raises(StoreError, match="something else"):
+        Store.open(path)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError) as found:
+        Store.open(tmp_path / "file" / "results.db")
+    assert found.value.hint
+
+
+def test_opening_an_up_to_date_store_changes_nothing(store: Store) -> None:
+    begun = trial()
+    store.begin(begun)
+    assert Store.open(store.path).trials()[0].id == begun.id
+
+
+def test_ids_sort_by_time_and_differ() -> None:
+    ids = [new_id() for _ in range(100)]
+    assert len(set(ids)) == 100
+    assert all(len(found) == 26 for found in ids)
+    assert [i[:10] for i in ids] == sorted(i[:10] for i in ids)

@@ -1,0 +1,90 @@
+"""Workload folders: what is read from them, and what is wrong with bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgpaces import workload
+from pgpaces.errors import PlanError, WorkloadError
+from pgpaces.experiment import choose
+from pgpaces.generators.engine import commands
+
+GOOD = 'description = "d"\ninit = ["i.sql"]\n[[scripts]]\nfile = "s.sql"\n'
+
+
+def folder(tmp_path: Path, toml: str) -> Path:
+    made = tmp_path / "mine"
+    made.mkdir()
+    (made / "workload.toml").write_text(toml)
+    (made / "i.sql").write_text("CREATE TABLE t (x int);")
+    (made / "s.sql").write_text("SELECT 1;")
+    return made
+
+
+@pytest.mark.parametrize("name", workload.shipped())
+def test_a_shipped_workload_reads_and_its_scripts_parse(name: str) -> None:
+    found = workload.find(name)
+    assert found.description
+    for script in found.scripts:
+        assert any(c.is_sql for c in commands(script.name, script.text))
+
+
+def test_the_builtins_of_pgbench_share_their_data() -> None:
+    hashes = {workload.find(n).data_hash for n in ("tpcb-like", "simple-update", "select-only")}
+    assert len(hashes) == 1
+
+
+def test_a_new_workload_can_be_read_at_once(tmp_path: Path) -> None:
+    made = workload.create(tmp_path / "mine")
+    found = workload.find(str(made))
+    assert [s.name for s in found.scripts] == ["read", "write"]
+    with pytest.raises(WorkloadError, match="not empty"):
+        workload.create(made)
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("", "description"),
+        ("x = [", "not TOML"),
+        (GOOD.replace('d"', 'd"\nscale = 0'), "scale"),
+        (GOOD + "weihgt = 3\n", "weihgt"),
+        (GOOD.replace("s.sql", "absent.sql"), "absent.sql"),
+        (GOOD + "weight = -1\n", "weight"),
+        ('description = "d"\ninit = []\nscripts = []\n', "scripts"),
+    ],
+)
+def test_a_folder_that_is_not_right_is_refused_with_the_key(
+    tmp_path: Path, toml: str, message: str
+) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        workload.read(folder(tmp_path, toml))
+
+
+def test_an_unknown_workload_names_the_nearest() -> None:
+    with pytest.raises(WorkloadError) as found:
+        workload.find("reprting")
+    assert "did you mean reporting" in str(found.value.hint)
+
+
+def test_what_the_data_depends_on_changes_its_hash(tmp_path: Path) -> None:
+    made = folder(tmp_path, GOOD)
+    before = workload.read(made)
+    (made / "s.sql").write_text("SELECT 2;")
+    scripts_changed = workload.read(made)
+    assert (before.data_hash, before.hash != scripts_changed.hash) == (
+        scripts_changed.data_hash,
+        True,
+    )
+    (made / "i.sql").write_text("CREATE TABLE t (y int);")
+    assert workload.read(made).data_hash != before.data_hash
+
+
+def test_scripts_are_chosen_by_name_and_weight() -> None:
+    found = workload.find("reporting")
+    chosen = choose(found, (("one_fk1", 3), ("by_fk1", None)))
+    assert [(s.name, s.weight) for s in chosen] == [("one_fk1", 3), ("by_fk1", 1)]
+    with pytest.raises(PlanError, match="no script 'x'"):
+        choose(found, (("x", None),))
