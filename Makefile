@@ -8,7 +8,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-slow lint format bench docs wheel clean
+.PHONY: help build run test test-slow lint format bench docs lock wheel clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,11 @@ bench: build ## Side by side with pgbench: prints ratios
 
 docs: build ## Write the generated pages of docs/reference
 	python docs/generate.py
+
+lock: $(READY) ## Choose all Python dependencies anew
+	$(BIN)/pip install --quiet uv
+	uv pip compile pyproject.toml --group build --group test --group lint --universal \
+		--generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 
 wheel: $(READY) ## Build the wheel into dist/
 	maturin build --release --locked --out dist

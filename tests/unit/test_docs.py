@@ -1,0 +1,220 @@
+"""The documentation tells the truth: what it names exists, and what exists is in it."""
+
+import importlib.util
+import re
+import shlex
+import sqlite3
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from pgpaces import errors, workload
+from pgpaces.cli import options
+from pgpaces.cli.main import cli
+from pgpaces.generators.engine import commands as script_commands
+from pgpaces.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SHELL_WORDS = {"|", "||", "&&", "&", ";", ">", ">>", "<", "(", ")"}
+
+
+def text_of(page: str) -> str:
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """The code blocks of a language with the page that each is on."""
+    return [
+        (name_of(page), code)
+        for page in PAGES
+        for kind, code in FENCE.findall(page.read_text(encoding="utf-8"))
+        if kind == language
+    ]
+
+
+def command_lines(shell: str) -> list[list[str]]:
+    """The words behind each `pgpaces` that a shell block runs, without what the shell eats."""
+    found: list[list[str]] = []
+    for line in shell.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split, lexer.commenters = True, "#"
+        current: list[str] | None = None
+        before = ";"
+        for word in lexer:
+            if word in SHELL_WORDS or set(word) <= set("();<>|&"):
+                current = None
+            elif current is not None:
+                current.append(word)
+            elif word == "pgpaces" and (set(before) <= set("(;|&$") or "=" in before):
+                current = []
+                found.append(current)
+            before = word
+    return found
+
+
+def parsed(words: list[str]) -> tuple[click.Command, dict[str, object]]:
+    """The command that the words call and its parameters; nothing runs. Raises UsageError."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="pgpaces")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, *words = words
+        found = command.get_command(context, name)
+        if found is None:
+            raise click.UsageError(f"no command {name}")
+        command = found
+        context = click.Context(command, info_name=name, parent=context)
+    try:
+        return command, command.make_context(context.command_path, words).params
+    except click.exceptions.Exit:  # --help, --version
+        return command, {}
+
+
+def all_commands() -> list[tuple[str, click.Command]]:
+    return [(context.command_path, command) for context, command in generator().commands()]
+
+
+def generator() -> ModuleType:
+    if "docs_generate" not in sys.modules:
+        path = ROOT / "docs" / "generate.py"
+        spec = importlib.util.spec_from_file_location("docs_generate", path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules["docs_generate"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules["docs_generate"]
+
+
+SHELL_COMMANDS = [(page, words) for page, code in blocks("sh") for words in command_lines(code)]
+
+
+def test_generated_parts_are_up_to_date() -> None:
+    stale = [name_of(page) for page in generator().outdated()]
+    assert stale == [], "run: python docs/generate.py"
+
+
+def test_every_generated_part_has_a_place_in_a_page() -> None:
+    everything = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    placed = [name for _, name, _ in generator().MARKER.findall(everything)]
+    assert sorted(placed) == sorted(generator().PARTS)
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    reference = text_of("reference/cli.md")
+    for path, command in all_commands():
+        assert f"\n## {path}\n" in reference
+        section = reference.split(f"\n## {path}\n")[1].split("\n## ")[0]
+        for parameter in command.params:
+            for name in parameter.opts if isinstance(parameter, click.Option) else ():
+                assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", section), (path, name)
+
+
+def test_every_key_of_workload_toml_is_in_the_reference() -> None:
+    reference = text_of("reference/workload-toml.md")
+    schema = workload._schema().model_json_schema()
+    models = [schema, *schema["$defs"].values()]
+    for key in (key for model in models for key in model["properties"]):
+        assert re.search(rf"`(\w+\.)?{key}`", reference), key
+
+
+def test_every_exit_code_is_in_the_table() -> None:
+    reference = text_of("reference/exit-codes.md")
+    classes = [e for e in vars(errors).values() if isinstance(e, type)]
+    codes = {e.exit_code for e in classes if issubclass(e, errors.PgpacesError)}
+    for code in codes | {0, 1, 2, 30, 130}:
+        assert f"\n| {code} | " in reference, code
+
+
+def test_every_column_of_the_store_is_in_the_reference(tmp_path: Path) -> None:
+    Store.open(tmp_path / "results.db")
+    reference = text_of("reference/store.md")
+    with sqlite3.connect(tmp_path / "results.db") as store:
+        tables = [
+            name for (name,) in store.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        ]
+        for table in tables:
+            assert f"**{table}**" in reference
+            section = reference.split(f"**{table}**")[1].split("\n**")[0]
+            for _, column, *_ in store.execute(f"PRAGMA table_info({table})"):
+                prefix = re.sub(r"_(count|sum_ns|square_sum|max_ns|histogram)$", "_...", column)
+                assert f"`{prefix}`" in section, (table, column)
+
+
+def test_every_variable_that_connections_read_is_in_the_reference() -> None:
+    source = ROOT / "crates" / "engine" / "src" / "conninfo"
+    code = "".join(file.read_text(encoding="utf-8") for file in source.glob("*.rs"))
+    reference = text_of("reference/environment.md")
+    for variable in set(re.findall(r'"(PG[A-Z]+)"', code)):
+        assert f"`{variable}`" in reference, variable
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link in LINK.findall(text):
+        if "://" not in link:
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), link
+            if anchor:
+                assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as forges make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_map_names_every_page() -> None:
+    linked = {(ROOT / "docs" / link).resolve() for link in LINK.findall(text_of("README.md"))}
+    assert set(PAGES[:-1]) - {ROOT / "docs" / "README.md"} <= linked
+
+
+@pytest.mark.parametrize(("page", "words"), SHELL_COMMANDS, ids=lambda value: str(value)[:60])
+def test_every_printed_command_line_would_be_accepted(page: str, words: list[str]) -> None:
+    command, given = parsed(words)
+    if command.name == "run" and given:
+        name = str(given["workload"])
+        defaults = workload.find(name).load if name in workload.shipped() else {}
+        options.trial(given, defaults)
+        options.target(given)
+        options.scripts(given["scripts"])  # type: ignore[arg-type]
+
+
+def test_printed_command_lines_are_found_wherever_the_shell_finds_them() -> None:
+    shell = "eval $(pgpaces a) && X=1 pgpaces b c | grep pgpaces > pgpaces.txt  # pgpaces d"
+    assert command_lines(shell) == [["a"], ["b", "c"]]
+    assert len(SHELL_COMMANDS) > 30
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("python"))
+def test_every_printed_piece_of_python_compiles(page: str, code: str) -> None:
+    compile(code, page, "exec")
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("pgbench"))
+def test_every_printed_script_parses(page: str, code: str) -> None:
+    assert script_commands(page, code)
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("toml"))
+def test_every_printed_workload_toml_is_valid(page: str, code: str) -> None:
+    workload._schema().model_validate(tomllib.loads(code))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_knows_the_machine_it_was_written_on(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for place in (str(ROOT), "/work/", "/root/", "/home/", "/tmp/"):
+        assert place not in text
