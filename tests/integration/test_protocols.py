@@ -203,19 +203,18 @@ def test_a_statement_that_fails_at_its_first_use_works_later(
 def test_a_statement_whose_first_values_do_not_fit_works_later(
     server: Any, make: Any, run_load: Any, protocol: str
 ) -> None:
-    """It can be parsed and not bound."""
+    """It can be parsed and not bound; in a simple query 1.5 becomes 2."""
     make("CREATE TABLE fits (v int)")
     script = """\\set n :n + 1
 \\set v case when :n > 2 then 7 else 1.5 end
-INSERT INTO fits VALUES (int4(':v'))
+INSERT INTO fits VALUES (:v)
 """
-    script = script.replace("':v'", ":v::text" if protocol == "simple" else ":v")
     done = run_load(
         server.dsn(), script, clients=1, transactions=5, protocol=protocol,
         variables=[("n", "0")],
     )  # fmt: skip
-    assert (done.on_time, sum(done.failed.values())) in [(3, 2), (5, 0)]
-    assert (protocol == "simple") == (done.failed == {}) or done.failed == {"22P02": 2}
+    assert done.failed == ({} if protocol == "simple" else {"22P02": 2})
+    assert count(server, "fits") == done.on_time
 
 
 def test_deadlocks_and_serialization_failures_keep_their_sqlstate(
@@ -319,8 +318,16 @@ def test_many_columns_rows_and_empty_answers_are_read(
         assert (done.on_time, done.failed) == (6, {}), script[:40]
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("size", [60_000, 70_000, 1_000_000])
+@pytest.mark.parametrize(
+    ("transport", "size"),
+    [
+        ("dsn", 1_000_000),
+        ("tcp", 1_000_000),
+        ("tls", 60_000),
+        pytest.param("tls", 70_000, marks=bug("over 64 KiB: failed to write whole buffer")),
+        pytest.param("tls", 1_000_000, marks=bug("over 64 KiB: failed to write whole buffer")),
+    ],
+)
 def test_a_long_statement_is_sent(
     server: Any, run_load: Any, protocol: str, transport: str, size: int
 ) -> None:
@@ -344,13 +351,19 @@ def test_copy_to_stdout_is_read(server: Any, run_load: Any, protocol: str) -> No
     assert (done.on_time, done.failed) == (6, {})
 
 
+@pytest.mark.parametrize(
+    "protocol",
+    ["simple", *(pytest.param(p, marks=bug("no Sync behind CopyFail: the client hangs"))
+                 for p in ("extended", "prepared"))],
+)  # fmt: skip
 def test_copy_from_stdin_fails_and_the_client_goes_on(
     server: Any, make: Any, run_load: Any, protocol: str
 ) -> None:
     make("CREATE TABLE copied (v int)", "CREATE TABLE after (v int)")
     scripts = [("copy", 1, "COPY copied FROM STDIN"), ("after", 1, "INSERT INTO after VALUES (1)")]
-    done = run_load(server.dsn(), scripts, transactions=10, protocol=protocol,
-                    grace_ns=SECOND_NS, duration_ns=None)  # fmt: skip
+    done = run_load(server.dsn(), scripts, transactions=None, duration_ns=SECOND_NS // 2,
+                    grace_ns=SECOND_NS, protocol=protocol)  # fmt: skip
+    assert done.unfinished == 0
     assert done.failed == {"57014": done.per_script[0]}
     assert count(server, "after") == done.on_time == done.per_script[1]
 
@@ -420,6 +433,8 @@ def test_clients_that_finish_say_goodbye(server: Any, run_load: Any, protocol: s
 
 # --- connections that are lost --------------------------------------------------------------
 
+UNHEARD = "an end that comes together with data is not noticed (short read, edge-triggered epoll)"
+
 KILL = f"SELECT pg_terminate_backend(pid) {OURS}"
 
 
@@ -442,7 +457,7 @@ def test_terminated_backends_are_failures_and_the_clients_come_back(
     done = load.finish()
     assert (done.failed, done.unfinished, done.due) == ({"57P01": 6}, 3, 9)
     assert "terminating connection" in done.messages["57P01"]
-    assert (done.connects, done.disconnects) == (6, 6)
+    assert done.disconnects == 6
 
 
 def test_what_is_run_on_connecting_is_run_again_on_connecting_again(
@@ -461,6 +476,7 @@ def test_what_is_run_on_connecting_is_run_again_on_connecting_again(
     assert load.finish().failed == {"57P01": 2}
 
 
+@pytest.mark.xfail(reason=f"engine: {UNHEARD}")  # not strict: it depends on what comes together
 @pytest.mark.parametrize("load_model", ["closed", "open", "paced"])
 def test_a_server_that_crashes_and_comes_back_costs_failures_and_nothing_else(
     server: Any, make: Any, start_load: Any, load_model: str
@@ -468,20 +484,21 @@ def test_a_server_that_crashes_and_comes_back_costs_failures_and_nothing_else(
     make("CREATE TABLE kept (pid int, started timestamptz DEFAULT pg_postmaster_start_time())")
     script = "INSERT INTO kept (pid) VALUES (pg_backend_pid());\nSELECT pg_sleep(0.02)"
     load = start_load(
-        server.tcp(application_name=NAME), script, clients=4, threads=2, transactions=None,
-        duration_ns=1000 * SECOND_NS, protocol="prepared", load=load_model, rate=100.0,
+        server.tcp(application_name=NAME), script, clients=8, threads=2, transactions=None,
+        duration_ns=1000 * SECOND_NS, protocol="prepared", load=load_model,
+        rate=10.0 if load_model == "paced" else 100.0,
+        grace_ns=5 * SECOND_NS,
     )  # fmt: skip
     server.wait_until("SELECT count(*) > 20 FROM work.kept")
     server.restart()
-    server.wait_until("SELECT count(DISTINCT pid) >= 4 AND count(*) > 20 FROM work.kept "
+    server.wait_until("SELECT count(*) > 50 FROM work.kept "
                       "WHERE started = pg_postmaster_start_time()")  # fmt: skip
     load.run.stop()
     done = load.finish()
-    lost = sum(done.failed.values()) + done.unfinished
-    assert done.failed
+    assert done.unfinished == 0
     assert set(done.failed) <= {"57P01", "57P02", "57P03", "08006"}
-    assert done.on_time <= count(server, "kept") <= done.on_time + lost
-    assert done.disconnects >= 1
+    assert done.on_time <= count(server, "kept") <= done.on_time + sum(done.failed.values())
+    assert done.disconnects == 8
 
 
 def test_a_server_that_is_gone_for_good_ends_with_the_run(
@@ -540,9 +557,7 @@ def test_what_a_frozen_server_never_answers_stays_unfinished(
     assert done.unfinished >= 20
 
 
-def test_a_server_that_is_frozen_at_the_start_is_given_up(
-    fake_server: Any, run_load: Any
-) -> None:
+def test_a_server_that_is_frozen_at_the_start_is_given_up(fake_server: Any, run_load: Any) -> None:
     server = fake_server()
     server.control("stall")
     with pytest.raises(ServerError, match="no answer in time"):
@@ -563,22 +578,43 @@ def test_clients_come_back_to_a_server_that_dropped_them(
     done = load.finish()
     assert done.done > done_before
     assert set(done.failed) == {"08006"}
-    assert 1 <= done.failed["08006"] <= 8 == done.connects == done.disconnects
+    assert 1 <= done.failed["08006"] <= 8 == done.disconnects
     assert server.control("stats")["logged_in"] == 1 + 8 + 8  # the search, the start, the return
 
 
-def test_errors_and_ends_that_the_fake_server_makes_are_told_apart(
-    fake_server: Any, run_load: Any, protocol: str
-) -> None:
+@bug("`connects` is never counted")
+def test_connections_that_are_made_again_are_counted(fake_server: Any, start_load: Any) -> None:
     server = fake_server()
-    for call, expected in (
+    load = start_load(server.dsn(), "SELECT pg_sleep(0.005)", clients=8, transactions=None,
+                      duration_ns=2 * SECOND_NS)  # fmt: skip
+    server.control("drop-all")
+    done = load.finish()
+    assert done.connects == done.disconnects == 8
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
         ("fake_error('40P01')", "40P01"),
         ("fake_error('53200', 'out of memory')", "53200"),
         ("fake_terminate()", "57P01"),
         ("fake_disconnect()", "08006"),
-    ):
-        done = run_load(server.dsn(), f"SELECT {call}", transactions=2, protocol=protocol)
-        assert done.failed == {expected: 4}, call
+    ],
+    ids=lambda end: end[1],
+)
+def test_errors_and_ends_are_told_apart(
+    fake_server: Any,
+    run_load: Any,
+    protocol: str,
+    end: tuple[str, str],
+    request: pytest.FixtureRequest,
+) -> None:
+    call, sqlstate = end
+    if sqlstate == "08006" and protocol != "simple":
+        request.applymarker(bug(UNHEARD))
+    done = run_load(fake_server().dsn(), f"SELECT {call}", transactions=None,
+                    duration_ns=SECOND_NS // 2, grace_ns=SECOND_NS, protocol=protocol)  # fmt: skip
+    assert (done.unfinished, set(done.failed)) == (0, {sqlstate})
 
 
 def test_a_password_never_shows_in_what_a_run_says(server: Any, start_load: Any) -> None:

@@ -52,14 +52,8 @@ impl PlanIn {
             other => return Err(unknown("think time", other, "none, fixed, exponential")),
         };
         let load = match self.load.as_str() {
-            "open" => Load::Open {
-                rate: self.rate,
-                arrivals,
-            },
-            "paced" => Load::Paced {
-                rate: self.rate,
-                arrivals,
-            },
+            "open" => Load::Open { rate: self.rate, arrivals },
+            "paced" => Load::Paced { rate: self.rate, arrivals },
             "closed" => Load::Closed { think },
             other => return Err(unknown("load", other, "open, paced, closed")),
         };
@@ -108,23 +102,8 @@ pub struct Times {
 
 fn times(py: Python<'_>, times: &record::Times) -> PyResult<Py<Times>> {
     let histogram = pyo3::types::PyBytes::new(py, &times.histogram).unbind();
-    let record::Times {
-        count,
-        sum_ns,
-        square_sum,
-        max_ns,
-        ..
-    } = *times;
-    Py::new(
-        py,
-        Times {
-            count,
-            sum_ns,
-            square_sum,
-            max_ns,
-            histogram,
-        },
-    )
+    let record::Times { count, sum_ns, square_sum, max_ns, .. } = *times;
+    Py::new(py, Times { count, sum_ns, square_sum, max_ns, histogram })
 }
 
 /// Counts of one due second and script.
@@ -190,21 +169,8 @@ fn tally(py: Python<'_>, tally: &record::Tally) -> PyResult<Py<Tally>> {
 }
 
 fn statement(py: Python<'_>, tally: &record::StatementTally) -> PyResult<Py<StatementTally>> {
-    let record::StatementTally {
-        script,
-        command,
-        failed,
-        ..
-    } = *tally;
-    Py::new(
-        py,
-        StatementTally {
-            script,
-            command,
-            failed,
-            times: times(py, &tally.times)?,
-        },
-    )
+    let record::StatementTally { script, command, failed, .. } = *tally;
+    Py::new(py, StatementTally { script, command, failed, times: times(py, &tally.times)? })
 }
 
 impl Interval {
@@ -212,21 +178,13 @@ impl Interval {
     pub fn new(py: Python<'_>, from: record::Interval) -> PyResult<Self> {
         Ok(Self {
             second: from.second,
-            tallies: from
-                .tallies
-                .iter()
-                .map(|t| tally(py, t))
-                .collect::<PyResult<_>>()?,
+            tallies: from.tallies.iter().map(|t| tally(py, t)).collect::<PyResult<_>>()?,
             statements: from
                 .statements
                 .iter()
                 .map(|s| statement(py, s))
                 .collect::<PyResult<_>>()?,
-            messages: from
-                .messages
-                .into_iter()
-                .map(|(s, m)| (state(s), m))
-                .collect(),
+            messages: from.messages.into_iter().map(|(s, m)| (state(s), m)).collect(),
             cpu_ns: from.cpu_ns,
             dispatch: times(py, &from.dispatch)?,
             in_flight_ns: from.in_flight_ns,

@@ -29,9 +29,8 @@ impl Histogram {
             PyValueError::new_err(format!("not an encoded histogram: {e}"))
         };
         let mut bytes = encoded;
-        let other: hdrhistogram::Histogram<u64> = Deserializer::new()
-            .deserialize(&mut bytes)
-            .map_err(|e| wrong(&e))?;
+        let other: hdrhistogram::Histogram<u64> =
+            Deserializer::new().deserialize(&mut bytes).map_err(|e| wrong(&e))?;
         self.0.add(&other).map_err(|e| wrong(&e))
     }
 

@@ -22,9 +22,7 @@ impl Conninfo {
     /// Every keyword that has a value.
     fn keywords(&self) -> BTreeMap<String, String> {
         let filled = self.0.iter().filter(|(_, value)| !value.is_empty());
-        filled
-            .map(|(keyword, value)| (keyword.to_owned(), value.to_owned()))
-            .collect()
+        filled.map(|(keyword, value)| (keyword.to_owned(), value.to_owned())).collect()
     }
 
     /// What was ignored although somebody meant it.
@@ -36,23 +34,16 @@ impl Conninfo {
     /// The password of the first host, if there is one.
     fn password(&self) -> PyResult<Option<String>> {
         let endpoints = self.0.endpoints().map_err(|e| exception(&e))?;
-        Ok(endpoints
-            .into_iter()
-            .next()
-            .and_then(|endpoint| endpoint.password))
+        Ok(endpoints.into_iter().next().and_then(|endpoint| endpoint.password))
     }
 }
 
 /// Resolves a connection string as libpq does.
 #[pyfunction]
 fn resolve(dsn: &str, overrides: BTreeMap<String, String>) -> PyResult<Conninfo> {
-    let pairs: Vec<(&str, &str)> = overrides
-        .iter()
-        .map(|(k, v)| (k.as_str(), v.as_str()))
-        .collect();
-    conninfo::resolve(dsn, &pairs, &ProcessEnvironment)
-        .map(Conninfo)
-        .map_err(|e| exception(&e))
+    let pairs: Vec<(&str, &str)> =
+        overrides.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    conninfo::resolve(dsn, &pairs, &ProcessEnvironment).map(Conninfo).map_err(|e| exception(&e))
 }
 
 /// The way to a server that was found to work.
@@ -75,9 +66,7 @@ impl Route {
 /// Logs in once to find the way to a server.
 #[pyfunction]
 fn find_route(py: Python<'_>, conninfo: &Conninfo) -> PyResult<Route> {
-    py.detach(|| route::find(&conninfo.0))
-        .map(Route)
-        .map_err(|e| exception(&e))
+    py.detach(|| route::find(&conninfo.0)).map(Route).map_err(|e| exception(&e))
 }
 
 /// The commands of a script: line, first line of text, and whether it is SQL.
@@ -86,9 +75,7 @@ fn parse_script(name: &str, text: &str) -> PyResult<Vec<(u32, String, bool)>> {
     let mut scripts = Scripts::default();
     scripts.add(name, 1, text).map_err(|e| exception(&e))?;
     let commands = scripts.list.remove(0).commands.into_iter();
-    Ok(commands
-        .map(|c| (c.line, c.text, matches!(c.action, Action::Sql(_))))
-        .collect())
+    Ok(commands.map(|c| (c.line, c.text, matches!(c.action, Action::Sql(_)))).collect())
 }
 
 /// A trial that is going on.
@@ -120,21 +107,13 @@ impl Run {
         });
         let run = started.map_err(|e| exception(&e))?;
         let connect_ns = u64::try_from(run.connect_time.as_nanos()).unwrap_or(u64::MAX);
-        Ok(Self {
-            handle: run.handle(),
-            run: Mutex::new(run),
-            connect_ns,
-        })
+        Ok(Self { handle: run.handle(), run: Mutex::new(run), connect_ns })
     }
 
     /// The next second; none when the trial is over.
     fn next_interval(&self, py: Python<'_>) -> PyResult<Option<convert::Interval>> {
-        let next = py.detach(|| {
-            self.run
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .next_interval()
-        });
+        let next =
+            py.detach(|| self.run.lock().unwrap_or_else(PoisonError::into_inner).next_interval());
         match next.map_err(|e| exception(&e))? {
             None => Ok(None),
             Some(interval) => convert::Interval::new(py, interval).map(Some),

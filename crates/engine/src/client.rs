@@ -9,15 +9,15 @@
 //!     +---------------------------------------    +------------ RollingBack
 //! ```
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind};
 use crate::pace::{Due, Ns};
 use crate::plan::Protocol;
 use crate::record::{Class, Outcome, Recorder, SqlState, Timing};
-use crate::script::eval::{Scope, Value, Variable, Variables};
+use crate::request::{StatementName, execute, prepare, simple};
+use crate::script::eval::{Scope, Variable, Variables};
 use crate::script::random::Random;
-use crate::script::{Action, Amount, Piece, Scripts, Sql};
+use crate::script::{Action, Amount, Scripts, Sql};
 use crate::wire::{Connection, Event, Fault, Settings, Status};
-use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 use std::sync::Arc;
 
@@ -264,10 +264,7 @@ impl Client {
         at: Moment,
         record: &mut Recorder,
     ) -> TroubleOr<Next> {
-        let transaction = self
-            .transaction
-            .as_mut()
-            .expect("a busy client has a transaction");
+        let transaction = self.transaction.as_mut().expect("a busy client has a transaction");
         record.batch.timings.push(Timing {
             script: transaction.due.script,
             command: u16::try_from(transaction.command - 1).unwrap_or(u16::MAX),
@@ -285,10 +282,7 @@ impl Client {
     }
 
     fn go_on(&mut self, at: Moment, record: &mut Recorder) -> TroubleOr<Next> {
-        let mut connection = self
-            .connection
-            .take()
-            .expect("a working client has a connection");
+        let mut connection = self.connection.take().expect("a working client has a connection");
         let next = self.advance(&mut connection, at, record);
         self.connection = Some(connection);
         next
@@ -302,10 +296,7 @@ impl Client {
         record: &mut Recorder,
     ) -> TroubleOr<Next> {
         let shared = Arc::clone(&self.shared);
-        let transaction = self
-            .transaction
-            .as_mut()
-            .expect("a working client has a transaction");
+        let transaction = self.transaction.as_mut().expect("a working client has a transaction");
         let script = &shared.scripts.list[usize::from(transaction.due.script)];
         loop {
             let Some(command) = script.commands.get(transaction.command) else {
@@ -315,10 +306,7 @@ impl Client {
             transaction.command += 1;
             match &command.action {
                 Action::Set { variable, value } => {
-                    let mut scope = Scope {
-                        variables: &self.variables,
-                        random: &mut self.random,
-                    };
+                    let mut scope = Scope { variables: &self.variables, random: &mut self.random };
                     let value = scope
                         .eval(value)
                         .map_err(|m| wrong(script.name.as_str(), command.line, &m))?;
@@ -328,9 +316,7 @@ impl Client {
                     let count = amount_of(*amount, &self.variables)
                         .map_err(|m| wrong(script.name.as_str(), command.line, &m))?;
                     self.state = State::Sleeping;
-                    return Ok(Next::Wake(
-                        at.now.saturating_add(count.saturating_mul(*unit_ns)),
-                    ));
+                    return Ok(Next::Wake(at.now.saturating_add(count.saturating_mul(*unit_ns))));
                 }
                 Action::Sql(sql) => {
                     transaction.statement_sent = at.now;
@@ -347,17 +333,13 @@ impl Client {
         let shared = &self.shared;
         let out = connection.buffer();
         let written = match shared.protocol {
-            Protocol::Simple => simple(out, sql, &self.variables, shared),
+            Protocol::Simple => simple(out, sql, &self.variables, &shared.scripts.names),
             Protocol::Extended => frontend::parse("", &sql.numbered, std::iter::empty(), out)
                 .and_then(|()| execute(out, "", sql, &self.variables, shared.describe)),
             Protocol::Prepared => {
                 let name = StatementName::new(sql.id);
                 let known = std::mem::replace(&mut self.prepared[sql.id as usize], true);
-                let parsed = if known {
-                    Ok(())
-                } else {
-                    prepare(out, name.text(), sql)
-                };
+                let parsed = if known { Ok(()) } else { prepare(out, name.text(), sql) };
                 if let Some(transaction) = &mut self.transaction {
                     transaction.preparing = (!known).then_some(sql.id);
                 }
@@ -366,10 +348,7 @@ impl Client {
             }
         };
         written.map_err(|e| {
-            Trouble::Error(Error::new(
-                Kind::Script,
-                format!("a statement cannot be sent: {e}"),
-            ))
+            Trouble::Error(Error::new(Kind::Script, format!("a statement cannot be sent: {e}")))
         })
     }
 
@@ -411,10 +390,7 @@ impl Client {
     }
 
     fn outcome(&self, transaction: &Transaction, done: Ns) -> Outcome {
-        let late = self
-            .shared
-            .limit
-            .is_some_and(|limit| done - transaction.due.at > limit);
+        let late = self.shared.limit.is_some_and(|limit| done - transaction.due.at > limit);
         let class = match transaction.failure {
             Some(_) => Class::Failed,
             None if late => Class::Late,
@@ -451,11 +427,7 @@ impl Client {
             record.put(outcome);
         } else if let Some(transaction) = self.transaction.take() {
             let outcome = self.outcome(&transaction, now);
-            record.end(Outcome {
-                class,
-                sqlstate,
-                ..outcome
-            });
+            record.end(Outcome { class, sqlstate, ..outcome });
         }
     }
 }
@@ -464,14 +436,7 @@ impl Client {
 pub type TroubleOr<T> = std::result::Result<T, Trouble>;
 
 fn wrong(script: &str, line: u32, message: &str) -> Trouble {
-    Trouble::Error(Error::new(
-        Kind::Script,
-        format!("{script}:{line}: {message}"),
-    ))
-}
-
-fn query(connection: &mut Connection, sql: &str) {
-    frontend::query(sql, connection.buffer()).expect("our SQL holds no NUL");
+    Trouble::Error(Error::new(Kind::Script, format!("{script}:{line}: {message}")))
 }
 
 fn amount_of(amount: Amount, variables: &Variables) -> std::result::Result<i64, String> {
@@ -488,130 +453,7 @@ fn amount_of(amount: Amount, variables: &Variables) -> std::result::Result<i64, 
     }
 }
 
-/// Writes a simple query with the variables' text in it.
-fn simple(
-    out: &mut bytes::BytesMut,
-    sql: &Sql,
-    variables: &Variables,
-    shared: &Shared,
-) -> std::io::Result<()> {
-    let mut text = Vec::with_capacity(256);
-    for piece in &sql.pieces {
-        match piece {
-            Piece::Text(literal) => text.extend_from_slice(literal.as_bytes()),
-            Piece::Variable(slot) => {
-                if !variables.write(*slot, &mut text) {
-                    text.push(b':');
-                    text.extend_from_slice(shared.scripts.names.name(*slot).as_bytes());
-                }
-            }
-        }
-    }
-    let text = std::str::from_utf8(&text).map_err(std::io::Error::other)?;
-    frontend::query(text, out)
-}
-
-/// Writes what prepares a statement, also where a first try left it half done: closing a
-/// statement that does not exist is no error.
-fn prepare(out: &mut bytes::BytesMut, name: &str, sql: &Sql) -> std::io::Result<()> {
-    frontend::close(b'S', name, out)?;
-    frontend::parse(name, &sql.numbered, std::iter::empty(), out)
-}
-
-/// Writes bind, execute and sync; variables that are not set are NULL.
-fn execute(
-    out: &mut bytes::BytesMut,
-    name: &str,
-    sql: &Sql,
-    variables: &Variables,
-    describe: bool,
-) -> std::io::Result<()> {
-    let mut text = Vec::new();
-    let bound = frontend::bind(
-        "",
-        name,
-        std::iter::empty(),
-        sql.parameters.iter(),
-        |slot, out| {
-            if variables.is_null(*slot) {
-                return Ok(IsNull::Yes);
-            }
-            text.clear();
-            variables.write(*slot, &mut text);
-            out.extend_from_slice(&text);
-            Ok(IsNull::No)
-        },
-        std::iter::empty(),
-        out,
-    );
-    bound.map_err(|_| std::io::Error::other("its parameters are too long"))?;
-    if describe {
-        frontend::describe(b'P', "", out)?;
-    }
-    frontend::execute("", 0, out)?;
-    frontend::sync(out);
-    Ok(())
-}
-
-/// `P_n` without an allocation.
-struct StatementName {
-    bytes: [u8; 12],
-    length: usize,
-}
-
-impl StatementName {
-    fn new(id: u32) -> Self {
-        let mut digits = itoa::Buffer::new();
-        let digits = digits.format(id).as_bytes();
-        let mut bytes = [0; 12];
-        bytes[..2].copy_from_slice(b"P_");
-        bytes[2..2 + digits.len()].copy_from_slice(digits);
-        Self {
-            bytes,
-            length: 2 + digits.len(),
-        }
-    }
-
-    fn text(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..self.length]).expect("ASCII")
-    }
-}
-
-/// The variables a client begins with: those of the plan, and the automatic ones that the plan
-/// does not set.
-///
-/// # Errors
-/// `Kind::Plan` for a name that cannot be a variable.
-pub fn first_variables(
-    scripts: &mut Scripts,
-    given: &[(String, String)],
-    automatic: &[(&str, i64)],
-) -> Result<Variables> {
-    for (name, _) in given {
-        if !crate::script::is_variable_name(name) {
-            return Err(Error::new(
-                Kind::Plan,
-                format!("\"{name}\" cannot be the name of a variable"),
-            )
-            .with_hint("names are letters, digits and underscores and do not begin with a digit"));
-        }
-    }
-    let mut pairs: Vec<(u32, Variable)> = Vec::new();
-    for (name, value) in automatic {
-        pairs.push((
-            scripts.names.slot(name),
-            Variable::Value(Value::Int(*value)),
-        ));
-    }
-    for (name, text) in given {
-        pairs.push((
-            scripts.names.slot(name),
-            Variable::Text(text.as_str().into()),
-        ));
-    }
-    let mut variables = Variables(vec![Variable::Unset; scripts.names.len()]);
-    for (slot, value) in pairs {
-        variables.0[slot as usize] = value;
-    }
-    Ok(variables)
+/// A simple query of our own, or one that `Plan::check` has seen.
+fn query(connection: &mut Connection, sql: &str) {
+    frontend::query(sql, connection.buffer()).expect("checked for NUL");
 }

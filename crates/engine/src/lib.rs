@@ -7,11 +7,14 @@
 
 pub mod client;
 pub mod conninfo;
+pub mod control;
 pub mod error;
+pub mod feeds;
 pub mod pace;
 pub mod plan;
 pub mod poll;
 pub mod record;
+mod request;
 pub mod route;
 pub mod run;
 pub mod script;

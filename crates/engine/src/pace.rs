@@ -41,14 +41,7 @@ impl Schedule {
     pub fn new(rate: f64, arrivals: Arrivals, start: Ns, random: Random) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "10^9 is exact")]
         let gap_ns = SECOND as f64 / rate;
-        Self {
-            random,
-            arrivals,
-            gap_ns,
-            start,
-            passed: 0,
-            elapsed: 0.0,
-        }
+        Self { random, arrivals, gap_ns, start, passed: 0, elapsed: 0.0 }
     }
 
     /// The same with its beginning shifted by a random part of one gap, so that many evenly
@@ -56,9 +49,7 @@ impl Schedule {
     #[must_use]
     pub fn shifted(mut self) -> Self {
         if self.arrivals == Arrivals::Even {
-            self.start = self
-                .start
-                .saturating_add(whole(self.random.unit() * self.gap_ns));
+            self.start = self.start.saturating_add(whole(self.random.unit() * self.gap_ns));
         }
         self
     }
@@ -80,10 +71,7 @@ impl Schedule {
 }
 
 /// Rounds to whole nanoseconds; saturates far beyond any run.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "float to int casts saturate"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "float to int casts saturate")]
 fn whole(ns: f64) -> Ns {
     ns.round() as Ns
 }
@@ -103,13 +91,7 @@ impl Choice {
     #[must_use]
     pub fn new(weights: Arc<[u32]>, random: Random) -> Self {
         let total = weights.iter().map(|&w| u64::from(w)).sum();
-        Self {
-            weights,
-            total,
-            random,
-            passed: 0,
-            last: 0,
-        }
+        Self { weights, total, random, passed: 0, last: 0 }
     }
 
     /// The script of transaction `n`; `n` must not fall from call to call.
@@ -165,13 +147,7 @@ impl Stream {
     /// A stream of at most `count_max` transactions.
     #[must_use]
     pub fn new(schedule: Schedule, choice: Choice, count_max: u64) -> Self {
-        Self {
-            schedule,
-            choice,
-            next: 0,
-            count_max,
-            ahead: None,
-        }
+        Self { schedule, choice, next: 0, count_max, ahead: None }
     }
 
     /// The same stream from number `next` on, for somebody who has seen nothing of it.
@@ -260,11 +236,7 @@ impl Feed {
     /// due before `end`.
     pub fn next(&mut self, client: usize, now: Ns, end: Ns) -> Option<Due> {
         let due = match self {
-            Self::Open {
-                taken,
-                stream,
-                returned,
-            } => match returned.pop_front() {
+            Self::Open { taken, stream, returned } => match returned.pop_front() {
                 Some(due) => Some(due),
                 None => stream.at(taken.fetch_add(1, Ordering::Relaxed)),
             },
@@ -272,20 +244,12 @@ impl Feed {
                 let stream = &mut streams[client];
                 stream.at(stream.next)
             }
-            Self::Closed {
-                think,
-                clients,
-                count_max,
-            } => {
+            Self::Closed { think, clients, count_max } => {
                 let (choice, count, random) = &mut clients[client];
                 let n = *count;
                 (n < *count_max).then(|| {
                     *count += 1;
-                    Due {
-                        n,
-                        at: now + think.draw(random),
-                        script: choice.script(n),
-                    }
+                    Due { n, at: now + think.draw(random), script: choice.script(n) }
                 })
             }
         };

@@ -123,6 +123,9 @@ impl Plan {
         if !(0..=LONGEST).contains(&self.warmup) || !(0..=LONGEST).contains(&self.grace) {
             return wrong("warm-up and grace cannot be negative or longer than a year".into());
         }
+        if self.on_connect.iter().any(|sql| sql.contains('\0')) {
+            return wrong("SQL to run on connecting cannot hold a NUL byte".into());
+        }
         if self.policy == Policy::Skip {
             if self.limit.is_none() {
                 return wrong(

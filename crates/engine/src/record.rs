@@ -7,7 +7,7 @@
 //! The hot path only appends an `Outcome` to a vector that is used again every other second;
 //! counting and histograms are made from it on the thread that asks for intervals.
 
-use crate::pace::{Ns, SECOND};
+use crate::pace::{Due, Ns, SECOND};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2Serializer};
 use std::collections::BTreeMap;
@@ -52,6 +52,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// A transaction that was never sent, as decided at `now`.
+    #[must_use]
+    pub fn unsent(due: Due, now: Ns, client: u32, class: Class) -> Self {
+        let Due { at, script, .. } = due;
+        let sqlstate = *b"00000";
+        Self { due: at, sent: now, done: now, client, script, class, idle: false, sqlstate }
+    }
+
     /// The second it was due in.
     #[must_use]
     pub fn due_second(&self) -> i64 {
@@ -92,11 +100,7 @@ pub fn count_due(counts: &mut Vec<DueCount>, second: i64, script: u16) {
             return;
         }
     }
-    counts.push(DueCount {
-        second,
-        script,
-        count: 1,
-    });
+    counts.push(DueCount { second, script, count: 1 });
 }
 
 /// Everything one worker saw in one second.
@@ -144,17 +148,8 @@ impl Recorder {
     /// A recorder for `worker` whose first second holds `start`.
     #[must_use]
     pub fn new(worker: usize, start: Ns) -> Self {
-        let batch = Batch {
-            worker,
-            second: start.div_euclid(SECOND),
-            ..Batch::default()
-        };
-        Self {
-            batch,
-            spare: Vec::new(),
-            in_flight: 0,
-            counted_to: start,
-        }
+        let batch = Batch { worker, second: start.div_euclid(SECOND), ..Batch::default() };
+        Self { batch, spare: Vec::new(), in_flight: 0, counted_to: start }
     }
 
     /// A transaction started.
@@ -205,11 +200,7 @@ impl Recorder {
     pub fn recycle(&mut self, mut batch: Batch) {
         batch.outcomes.clear();
         batch.timings.clear();
-        let kept = Batch {
-            outcomes: batch.outcomes,
-            timings: batch.timings,
-            ..Batch::default()
-        };
+        let kept = Batch { outcomes: batch.outcomes, timings: batch.timings, ..Batch::default() };
         self.spare.push(kept);
     }
 
@@ -305,16 +296,9 @@ pub struct Interval {
 impl Interval {
     /// The tally of a due second and script, a new one if there is none.
     pub fn tally(&mut self, due_second: i64, script: u16) -> &mut Tally {
-        let at = self
-            .tallies
-            .iter()
-            .position(|t| (t.due_second, t.script) == (due_second, script));
+        let at = self.tallies.iter().position(|t| (t.due_second, t.script) == (due_second, script));
         let at = at.unwrap_or_else(|| {
-            self.tallies.push(Tally {
-                due_second,
-                script,
-                ..Tally::default()
-            });
+            self.tallies.push(Tally { due_second, script, ..Tally::default() });
             self.tallies.len() - 1
         });
         &mut self.tallies[at]
@@ -338,20 +322,14 @@ pub struct Summary {
 
 impl Default for Summary {
     fn default() -> Self {
-        Self {
-            histogram: histogram(),
-            serializer: V2Serializer::new(),
-        }
+        Self { histogram: histogram(), serializer: V2Serializer::new() }
     }
 }
 
 impl Summary {
     /// The interval of one second from every worker's batch of it and what fell due.
     pub fn interval(&mut self, second: i64, batches: &mut [Batch], due: &[DueCount]) -> Interval {
-        let mut interval = Interval {
-            second,
-            ..Interval::default()
-        };
+        let mut interval = Interval { second, ..Interval::default() };
         let mut tallies: BTreeMap<(i64, u16), Tally> = BTreeMap::new();
         for count in due.iter().chain(batches.iter().flat_map(|b| &b.due)) {
             tally(&mut tallies, count.second, count.script).due += count.count;
@@ -387,11 +365,8 @@ impl Summary {
                 Class::Unfinished => tally.unfinished += 1,
             }
         }
-        let succeeded = || {
-            outcomes
-                .iter()
-                .filter(|o| matches!(o.class, Class::OnTime | Class::Late))
-        };
+        let succeeded =
+            || outcomes.iter().filter(|o| matches!(o.class, Class::OnTime | Class::Late));
         tally.latency = self.times(succeeded().map(|o| o.done - o.due));
         tally.lag = self.times(succeeded().map(|o| o.sent - o.due));
         tally.service = self.times(succeeded().map(|o| o.done - o.sent));
@@ -405,20 +380,12 @@ impl Summary {
                 let succeeded = group.iter().filter(|t| t.succeeded);
                 let failed = group.len() - succeeded.clone().count();
                 let times = self.times(succeeded.map(|t| t.ns));
-                StatementTally {
-                    script,
-                    command,
-                    failed: failed as u64,
-                    times,
-                }
+                StatementTally { script, command, failed: failed as u64, times }
             })
             .collect()
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a sum of squares for a deviation"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "a sum of squares for a deviation")]
     fn times(&mut self, values: impl Iterator<Item = Ns>) -> Times {
         let mut times = Times::default();
         let histogram = &mut self.histogram;
@@ -441,13 +408,11 @@ impl Summary {
 }
 
 fn tally(tallies: &mut BTreeMap<(i64, u16), Tally>, due_second: i64, script: u16) -> &mut Tally {
-    tallies
-        .entry((due_second, script))
-        .or_insert_with(|| Tally {
-            due_second,
-            script,
-            ..Tally::default()
-        })
+    tallies.entry((due_second, script)).or_insert_with(|| Tally {
+        due_second,
+        script,
+        ..Tally::default()
+    })
 }
 
 /// Items by key, in the order they came; quick where neighbours share a key.

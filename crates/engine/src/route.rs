@@ -31,18 +31,17 @@ pub struct Route {
 /// How long connecting may take where nobody says.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-const METHODS: [AuthMethod; 4] = [
-    AuthMethod::None,
-    AuthMethod::Password,
-    AuthMethod::Md5,
-    AuthMethod::ScramSha256,
-];
+const METHODS: [AuthMethod; 4] =
+    [AuthMethod::None, AuthMethod::Password, AuthMethod::Md5, AuthMethod::ScramSha256];
 
 /// Finds the way to the server that `conninfo` names.
 ///
 /// # Errors
 /// Why the last host that was tried cannot be used; a refused login ends the search at once.
 pub fn find(conninfo: &Conninfo) -> Result<Route> {
+    if conninfo.startup_parameters().iter().any(|(k, v)| k.contains('\0') || v.contains('\0')) {
+        return Err(Error::new(Kind::Conninfo, "a connection parameter cannot hold a NUL byte"));
+    }
     let mut last = Error::new(Kind::Connect, "no host to connect to");
     for endpoint in conninfo.endpoints()? {
         for address in addresses(&endpoint)? {
@@ -60,12 +59,10 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Address>> {
     match &endpoint.address {
         Named::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
         Named::Tcp { host } => {
-            let found = (host.as_str(), endpoint.port)
-                .to_socket_addrs()
-                .map_err(|e| {
-                    Error::new(Kind::Connect, format!("host \"{host}\" is not known: {e}"))
-                        .with_hint("check the host's name, or give an address")
-                })?;
+            let found = (host.as_str(), endpoint.port).to_socket_addrs().map_err(|e| {
+                Error::new(Kind::Connect, format!("host \"{host}\" is not known: {e}"))
+                    .with_hint("check the host's name, or give an address")
+            })?;
             Ok(found.map(Address::Tcp).collect())
         }
     }
@@ -92,10 +89,7 @@ fn try_modes(conninfo: &Conninfo, endpoint: &Endpoint, address: &Address) -> Res
             credentials: Credentials {
                 user: conninfo.user().to_owned(),
                 password: endpoint.password.clone(),
-                allowed: METHODS
-                    .into_iter()
-                    .filter(|m| conninfo.auth_allowed(*m))
-                    .collect(),
+                allowed: METHODS.into_iter().filter(|m| conninfo.auth_allowed(*m)).collect(),
                 binding: conninfo.channel_binding(),
             },
             startup: conninfo.startup_parameters(),
@@ -123,9 +117,7 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
     let mut buffer = [0; 16 * 1024];
     while !connection.is_ready() {
         write_all(&mut connection, &mut *socket)?;
-        let count = socket
-            .read(&mut buffer)
-            .map_err(|e| no_answer(address, &e))?;
+        let count = socket.read(&mut buffer).map_err(|e| no_answer(address, &e))?;
         if count == 0 {
             let direct = conninfo.ssl_negotiation() == SslNegotiation::Direct;
             let hint = if direct {
@@ -133,10 +125,8 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
             } else {
                 "look into the server's log"
             };
-            let message = format!(
-                "the server at {} closed the connection during login",
-                shown(address)
-            );
+            let message =
+                format!("the server at {} closed the connection during login", shown(address));
             return Err(Error::new(Kind::Connect, message).with_hint(hint));
         }
         let seen = connection.receive(&buffer[..count], |_, event| match event {
@@ -146,18 +136,10 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
         seen.map_err(|fault| error_of(&fault))?;
     }
     check_role(conninfo, &connection)?;
-    let server_version = connection
-        .parameter("server_version")
-        .unwrap_or("unknown")
-        .to_owned();
+    let server_version = connection.parameter("server_version").unwrap_or("unknown").to_owned();
     postgres_protocol::message::frontend::terminate(connection.buffer());
     let _ = write_all(&mut connection, &mut *socket);
-    Ok(Route {
-        address: address.clone(),
-        settings,
-        server_version,
-        connect_timeout,
-    })
+    Ok(Route { address: address.clone(), settings, server_version, connect_timeout })
 }
 
 /// Whether the server plays the part that `target_session_attrs` asks for, as far as it reports
@@ -176,10 +158,8 @@ fn check_role(conninfo: &Conninfo, connection: &Connection) -> Result<()> {
         return Ok(());
     }
     let wanted = conninfo.get("target_session_attrs").unwrap_or_default();
-    Err(
-        Error::new(Kind::Connect, format!("the server is not {wanted}"))
-            .with_hint("name a host that is, or drop target_session_attrs"),
-    )
+    Err(Error::new(Kind::Connect, format!("the server is not {wanted}"))
+        .with_hint("name a host that is, or drop target_session_attrs"))
 }
 
 /// Asks the server to cancel what a backend runs; nobody hears whether it did.
@@ -224,10 +204,9 @@ fn write_all(connection: &mut Connection, socket: &mut dyn Socket) -> Result<()>
     connection.sent(count);
     // A server that refuses us may have closed already; what it said is still to be read.
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::new(
-            Kind::Connect,
-            format!("sending to the server failed: {error}"),
-        )),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::new(Kind::Connect, format!("sending to the server failed: {error}")))
+        }
         _ => Ok(()),
     }
 }
@@ -249,10 +228,7 @@ fn no_answer(address: &Address, error: &io::Error) -> Error {
     };
     Error::new(
         Kind::Connect,
-        format!(
-            "no PostgreSQL server answers at {}: {reason}",
-            shown(address)
-        ),
+        format!("no PostgreSQL server answers at {}: {reason}", shown(address)),
     )
     .with_hint("is the server running there, and does it accept connections from here?")
 }

@@ -2,17 +2,18 @@
 //! `Interval` a second. What fell due is counted here from a copy of the schedule, so that it
 //! does not depend on anybody having served it.
 
-use crate::client::{Client, Shared, first_variables};
+use crate::client::{Client, Shared};
+use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
-use crate::pace::{Choice, Feed, Ns, SECOND, Schedule, Stream};
-use crate::plan::{Load, Plan, Stop};
+use crate::feeds::{ClientVariables, Seeds, Streams, share, variables};
+use crate::pace::{Feed, Ns, SECOND, Stream};
+use crate::plan::{Plan, Stop};
 use crate::poll::readiness::Readiness;
 use crate::record::{Batch, DueCount, Interval, Summary, count_due};
 use crate::route::Route;
 use crate::script::Scripts;
-use crate::script::eval::{Value, Variable, Variables};
 use crate::script::random::Random;
-use crate::worker::{Control, NEVER, Setup, Worker};
+use crate::worker::{Setup, Worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -33,9 +34,7 @@ pub struct Handle {
 impl Handle {
     /// Lets nothing new fall due; what was due is still served within the grace period.
     pub fn stop(&self) {
-        let elapsed = Instant::now()
-            .checked_duration_since(self.origin)
-            .unwrap_or_default();
+        let elapsed = Instant::now().checked_duration_since(self.origin).unwrap_or_default();
         let elapsed = Ns::try_from(elapsed.as_nanos()).unwrap_or(Ns::MAX / 4);
         self.control.end_at(elapsed + STOP_NOTICE);
         self.wake();
@@ -65,7 +64,8 @@ pub struct Run {
     handle: Handle,
     lines: Vec<Line>,
     summary: Summary,
-    due: Falling,
+    /// What falls due by a schedule; empty in a closed load, where the workers say it.
+    due: Vec<Stream>,
     /// The one schedule of an open load as it was at the start, and how much of it was taken.
     whole: Option<Stream>,
     taken: Arc<AtomicU64>,
@@ -78,18 +78,15 @@ pub struct Run {
     pub connect_time: Duration,
 }
 
+/// Process id and secret of each statement that the server still runs.
+type CancelKeys = Vec<(i32, i32)>;
+
 /// What connects the run to one thread.
 struct Line {
     batches: Receiver<Batch>,
     spare: Sender<Batch>,
-    thread: Option<JoinHandle<Result<Vec<(i32, i32)>>>>,
+    thread: Option<JoinHandle<Result<CancelKeys>>>,
     last: bool,
-}
-
-/// What falls due, known without the workers (open, paced) or only from them (closed).
-enum Falling {
-    Streams(Vec<Stream>),
-    Closed,
 }
 
 /// A thread's word that its clients are connected, or why not.
@@ -103,10 +100,7 @@ impl Run {
     pub fn start(plan: &Plan, mut scripts: Scripts, route: Route) -> Result<Self> {
         plan.check()?;
         if scripts.list.iter().all(|script| script.weight == 0) {
-            return Err(Error::new(
-                Kind::Plan,
-                "total script weight must not be zero",
-            ));
+            return Err(Error::new(Kind::Plan, "total script weight must not be zero"));
         }
         let begun = Instant::now();
         let start = -plan.warmup;
@@ -144,20 +138,11 @@ impl Run {
             let feed = streams.feed(ids.clone(), &taken);
             let clients =
                 ids.map(|id| (id, variables.clone(), seeds.functions[id as usize].clone()));
-            starter.thread(
-                number as usize,
-                clients.collect(),
-                feed,
-                seeds.extra.split(),
-            )?;
+            starter.thread(number as usize, clients.collect(), feed, seeds.extra.split())?;
         }
         let (wakers, lines, origin) = starter.go(plan.warmup)?;
         Ok(Self {
-            handle: Handle {
-                control,
-                wakers: wakers.into(),
-                origin,
-            },
+            handle: Handle { control, wakers: wakers.into(), origin },
             lines,
             summary: Summary::default(),
             whole: streams.whole(),
@@ -208,24 +193,15 @@ impl Run {
 
     fn summarize(&mut self, batches: &mut [(usize, Batch)]) -> Interval {
         let end = self.handle.end();
-        let boundary = if self.ended {
-            end
-        } else {
-            end.min((self.second + 1) * SECOND)
-        };
+        let boundary = if self.ended { end } else { end.min((self.second + 1) * SECOND) };
         let mut due: Vec<DueCount> = Vec::new();
-        if let Falling::Streams(streams) = &mut self.due {
-            for stream in streams {
-                stream.until(boundary, |d| {
-                    count_due(&mut due, d.at.div_euclid(SECOND), d.script)
-                });
-            }
+        for stream in &mut self.due {
+            stream.until(boundary, |d| count_due(&mut due, d.at.div_euclid(SECOND), d.script));
+        }
+        if !self.due.is_empty() {
             // Started in the moment between a request to stop and its being seen.
-            for outcome in batches.iter().flat_map(|(_, b)| &b.outcomes) {
-                if outcome.due >= end {
-                    count_due(&mut due, outcome.due_second(), outcome.script);
-                }
-            }
+            let after = batches.iter().flat_map(|(_, b)| &b.outcomes).filter(|o| o.due >= end);
+            after.for_each(|outcome| count_due(&mut due, outcome.due_second(), outcome.script));
         }
         let mut owned: Vec<Batch> = batches.iter_mut().map(|(_, b)| std::mem::take(b)).collect();
         let mut interval = self.summary.interval(self.second, &mut owned, &due);
@@ -241,13 +217,9 @@ impl Run {
     /// What was due under one schedule and taken by nobody stays unfinished.
     fn count_untaken(&mut self, end: Ns, interval: &mut Interval) {
         if let Some(stream) = self.whole.take() {
-            stream
-                .from(self.taken.load(Ordering::Acquire))
-                .until(end, |due| {
-                    interval
-                        .tally(due.at.div_euclid(SECOND), due.script)
-                        .unfinished += 1;
-                });
+            stream.from(self.taken.load(Ordering::Acquire)).until(end, |due| {
+                interval.tally(due.at.div_euclid(SECOND), due.script).unfinished += 1;
+            });
         }
     }
 
@@ -292,183 +264,13 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         self.handle.abort();
-        for line in &mut self.lines {
-            if let Some(thread) = line.thread.take() {
-                if let Ok(Ok(keys)) = thread.join() {
-                    self.abandoned.extend(keys);
-                }
+        for thread in self.lines.iter_mut().filter_map(|l| l.thread.take()) {
+            if let Ok(Ok(keys)) = thread.join() {
+                self.abandoned.extend(keys);
             }
         }
         self.cancel_abandoned();
     }
-}
-
-/// All random streams of a run, drawn in pgbench's order from one seed.
-struct Seeds {
-    functions: Vec<Random>,
-    default_seed: i64,
-    choose: Vec<Random>,
-    throttle: Vec<Random>,
-    extra: Random,
-}
-
-impl Seeds {
-    fn new(plan: &Plan) -> Self {
-        let mut base = Random::from_seed(plan.seed);
-        let functions = (0..plan.clients).map(|_| base.split()).collect();
-        let given = plan
-            .variables
-            .iter()
-            .any(|(name, _)| name == "default_seed");
-        let default_seed = if given { 0 } else { base.bits().cast_signed() };
-        let (mut choose, mut throttle) = (Vec::new(), Vec::new());
-        for _ in 0..plan.threads.min(plan.clients) {
-            choose.push(base.split());
-            throttle.push(base.split());
-            base.bits(); // pgbench's stream for sampling its log
-        }
-        Self {
-            functions,
-            default_seed,
-            choose,
-            throttle,
-            extra: base.split(),
-        }
-    }
-}
-
-/// Every client's first variables; `client_id` is set for each.
-fn variables(plan: &Plan, scripts: &mut Scripts, seeds: &mut Seeds) -> Result<ClientVariables> {
-    let seed = plan.seed.cast_signed();
-    let automatic = [
-        ("scale", 1),
-        ("client_id", 0),
-        ("random_seed", seed),
-        ("default_seed", seeds.default_seed),
-    ];
-    let common = first_variables(scripts, &plan.variables, &automatic)?;
-    let given = plan.variables.iter().any(|(name, _)| name == "client_id");
-    Ok(ClientVariables {
-        common,
-        client_id: (!given).then(|| scripts.names.slot("client_id")),
-    })
-}
-
-#[derive(Clone)]
-struct ClientVariables {
-    common: Variables,
-    client_id: Option<u32>,
-}
-
-impl ClientVariables {
-    fn of(&self, client: u32) -> Variables {
-        let mut own = self.common.clone();
-        if let Some(slot) = self.client_id {
-            own.0[slot as usize] = Variable::Value(Value::Int(i64::from(client)));
-        }
-        own
-    }
-}
-
-/// The streams of due transactions before anybody has taken one.
-enum Streams {
-    Open(Stream),
-    Paced(Vec<Stream>),
-    Closed(crate::pace::Think, Vec<(Choice, u64, Random)>, u64),
-}
-
-impl Streams {
-    fn new(plan: &Plan, scripts: &Scripts, seeds: &mut Seeds, start: Ns) -> Self {
-        let weights: Arc<[u32]> = scripts.list.iter().map(|script| script.weight).collect();
-        let each = match plan.stop {
-            Stop::Time(_) => u64::MAX,
-            Stop::Count(count) => count,
-        };
-        let choose = seeds.choose[0].clone();
-        match plan.load {
-            Load::Open { rate, arrivals } => {
-                let schedule = Schedule::new(rate, arrivals, start, seeds.throttle[0].clone());
-                let all = each.saturating_mul(u64::from(plan.clients));
-                Self::Open(Stream::new(schedule, Choice::new(weights, choose), all))
-            }
-            Load::Paced { rate, arrivals } => Self::Paced(
-                (0..plan.clients)
-                    .map(|_| {
-                        let schedule =
-                            Schedule::new(rate, arrivals, start, seeds.extra.split()).shifted();
-                        let choice = Choice::new(Arc::clone(&weights), seeds.extra.split());
-                        Stream::new(schedule, choice, each)
-                    })
-                    .collect(),
-            ),
-            Load::Closed { think } => {
-                let firsts = first_clients(plan);
-                let clients = (0..plan.clients).map(|id| {
-                    // The first client of each thread chooses as pgbench's thread does.
-                    let random = match firsts.iter().position(|&first| first == id) {
-                        Some(thread) => seeds.choose[thread].clone(),
-                        None => seeds.extra.split(),
-                    };
-                    (
-                        Choice::new(Arc::clone(&weights), random),
-                        0,
-                        seeds.extra.split(),
-                    )
-                });
-                Self::Closed(think, clients.collect(), each)
-            }
-        }
-    }
-
-    /// The feed of the worker that has these clients.
-    fn feed(&self, ids: std::ops::Range<u32>, taken: &Arc<AtomicU64>) -> Feed {
-        let own = ids.start as usize..ids.end as usize;
-        match self {
-            Self::Open(stream) => Feed::Open {
-                taken: Arc::clone(taken),
-                stream: stream.clone(),
-                returned: std::collections::VecDeque::new(),
-            },
-            Self::Paced(streams) => Feed::Paced(streams[own].to_vec()),
-            Self::Closed(think, clients, count_max) => Feed::Closed {
-                think: *think,
-                clients: clients[own].to_vec(),
-                count_max: *count_max,
-            },
-        }
-    }
-
-    fn whole(&self) -> Option<Stream> {
-        match self {
-            Self::Open(stream) => Some(stream.clone()),
-            Self::Paced(_) | Self::Closed(..) => None,
-        }
-    }
-
-    fn falling(self) -> Falling {
-        match self {
-            Self::Open(stream) => Falling::Streams(vec![stream]),
-            Self::Paced(streams) => Falling::Streams(streams),
-            Self::Closed(..) => Falling::Closed,
-        }
-    }
-}
-
-/// How many of `total` clients thread `number` of `threads` drives: as even as can be.
-fn share(total: u32, threads: u32, number: u32) -> u32 {
-    let dealt: u32 = (0..number).fold(0, |dealt, n| dealt + (total - dealt).div_ceil(threads - n));
-    (total - dealt).div_ceil(threads - number)
-}
-
-fn first_clients(plan: &Plan) -> Vec<u32> {
-    let threads = plan.threads.min(plan.clients);
-    (0..threads)
-        .scan(0, |first, number| {
-            let own = *first;
-            *first += share(plan.clients, threads, number);
-            Some(own)
-        })
-        .collect()
 }
 
 /// Starts the threads and holds them until all are connected.
@@ -518,12 +320,7 @@ impl Starter<'_> {
             .name(format!("pgpaces-{number}"))
             .spawn(body)
             .map_err(|e| Error::new(Kind::System, format!("a thread cannot be started: {e}")))?;
-        self.lines.push(Line {
-            batches: received,
-            spare,
-            thread: Some(thread),
-            last: false,
-        });
+        self.lines.push(Line { batches: received, spare, thread: Some(thread), last: false });
         self.origins.push(origin);
         Ok(())
     }
@@ -569,12 +366,8 @@ fn work(
     begins: &Receiver<Instant>,
     start: Ns,
 ) -> Result<Vec<(i32, i32)>> {
-    let poll = Readiness::new().map_err(|e| {
-        Error::new(
-            Kind::System,
-            format!("the system gives no event queue: {e}"),
-        )
-    });
+    let poll = Readiness::new()
+        .map_err(|e| Error::new(Kind::System, format!("the system gives no event queue: {e}")));
     let connected = poll.and_then(|poll| {
         let waker = poll.waker();
         let mut worker = Worker::new(poll, setup, clients, feed);

@@ -3,6 +3,7 @@
 //! what they do, `record` what they count as.
 
 use crate::client::{Client, Moment, Next, State, Trouble, TroubleOr};
+use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Feed, Ns, SECOND};
 use crate::plan::Policy;
@@ -13,7 +14,6 @@ use crate::wire::Fault;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// How many connections a thread opens at the same time.
@@ -22,46 +22,6 @@ const CONNECTING_MAX: usize = 32;
 const TURN: usize = 16;
 /// Waits between attempts to connect again: doubled from the first to the last.
 const BACKOFF: (Ns, Ns) = (10_000_000, SECOND);
-
-/// The end of a run that ends by count.
-pub const NEVER: Ns = Ns::MAX / 2;
-
-/// What the owner of a run may change while it goes on.
-#[derive(Debug)]
-pub struct Control {
-    end: AtomicI64,
-    aborted: AtomicBool,
-}
-
-impl Control {
-    /// Nothing new falls due at `end` or later.
-    #[must_use]
-    pub fn new(end: Ns) -> Self {
-        Self {
-            end: AtomicI64::new(end),
-            aborted: AtomicBool::new(false),
-        }
-    }
-
-    /// When nothing new falls due any more.
-    pub fn end(&self) -> Ns {
-        self.end.load(Ordering::Acquire)
-    }
-
-    /// Ends earlier; never later.
-    pub fn end_at(&self, end: Ns) {
-        self.end.fetch_min(end, Ordering::AcqRel);
-    }
-
-    /// Ends without grace.
-    pub fn abort(&self) {
-        self.aborted.store(true, Ordering::Release);
-    }
-
-    fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Acquire)
-    }
-}
 
 /// What a worker is made of.
 pub struct Setup {
@@ -93,6 +53,8 @@ enum Alarm {
     Due,
     Wake,
     Reconnect,
+    /// A login takes too long.
+    Login,
 }
 
 /// A client and what its thread knows about it.
@@ -239,11 +201,7 @@ impl<P: Poll> Worker<P> {
             return (now, false);
         }
         let second = (self.record.batch.second + 1) * SECOND;
-        let last = if now < end {
-            end
-        } else {
-            end.saturating_add(self.setup.grace)
-        };
+        let last = if now < end { end } else { end.saturating_add(self.setup.grace) };
         let coarse = second.min(last);
         match self.alarms.peek() {
             Some(Reverse((at, _))) if *at <= coarse => (*at, true),
@@ -275,6 +233,9 @@ impl<P: Poll> Worker<P> {
             };
             match alarm {
                 Alarm::Reconnect => self.open(token)?,
+                Alarm::Login => {
+                    self.lost(token, &Fault::lost("no answer to the login in time"))?;
+                }
                 Alarm::Wake => {
                     let next = seat.client.wake(now, &mut self.record);
                     self.follow(token, next)?;
@@ -322,23 +283,16 @@ impl<P: Poll> Worker<P> {
                 return self.start(token, due, false);
             }
             let client = self.seats[token].client.id;
-            self.record
-                .put(ended_unsent(due, now, client, Class::Skipped));
+            self.record.put(Outcome::unsent(due, now, client, Class::Skipped));
         }
     }
 
     fn start(&mut self, token: Token, due: Due, idle: bool) -> Result<()> {
         if matches!(self.feed, Feed::Closed { .. }) {
-            count_due(
-                &mut self.record.batch.due,
-                due.at.div_euclid(SECOND),
-                due.script,
-            );
+            count_due(&mut self.record.batch.due, due.at.div_euclid(SECOND), due.script);
         }
         let now = self.poll.now();
-        let next = self.seats[token]
-            .client
-            .start(due, now, idle, &mut self.record);
+        let next = self.seats[token].client.start(due, now, idle, &mut self.record);
         self.follow(token, next)
     }
 
@@ -362,8 +316,11 @@ impl<P: Poll> Worker<P> {
 
     /// A client is free: if it had lost its connection, it has one again.
     fn settle(&mut self, token: Token) {
-        let attempts = std::mem::take(&mut self.seats[token].attempts);
-        self.record.batch.connects += u32::from(attempts > 0);
+        let seat = &mut self.seats[token];
+        if std::mem::take(&mut seat.attempts) > 0 {
+            seat.alarm = None;
+            self.record.batch.connects += 1;
+        }
     }
 
     /// Begins a connection.
@@ -371,14 +328,20 @@ impl<P: Poll> Worker<P> {
         let seat = &mut self.seats[token];
         seat.client.open();
         match self.poll.connect(token, &self.setup.address) {
-            Ok(()) => self.flush(token),
+            Ok(()) => {
+                if self.running {
+                    let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
+                    self.set_alarm(token, deadline, Alarm::Login);
+                }
+                self.flush(token)
+            }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 // The server's backlog is full: it will have room in a moment.
                 self.poll.close(token);
                 self.retry(token);
                 Ok(())
             }
-            Err(error) => self.lost(token, &unreachable(&error)),
+            Err(error) => self.lost(token, &Fault::lost(&error.to_string())),
         }
     }
 
@@ -387,7 +350,7 @@ impl<P: Poll> Worker<P> {
             return Ok(());
         };
         let outgoing = match connection.outgoing() {
-            Ok(bytes) if bytes.is_empty() => return Ok(()),
+            Ok([]) => return Ok(()),
             Ok(bytes) => bytes,
             Err(fault) => return self.lost(token, &fault),
         };
@@ -398,7 +361,7 @@ impl<P: Poll> Worker<P> {
             }
             Err(error) => {
                 // What the server said last is worth more than that it is gone.
-                let fault = unreachable(&error);
+                let fault = Fault::lost(&error.to_string());
                 if self.seats[token].client.state == State::Login(0) {
                     return self.lost(token, &fault);
                 }
@@ -414,23 +377,12 @@ impl<P: Poll> Worker<P> {
     /// Waits, then reads and writes where something can be done.
     fn exchange(&mut self, until: Ns, precise: bool) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
-        self.poll
-            .wait(until, precise, &mut ready)
-            .map_err(|e| system(&e))?;
+        self.poll.wait(until, precise, &mut ready).map_err(|e| system(&e))?;
         for token in std::mem::take(&mut self.unread) {
-            ready.push(Ready {
-                token,
-                readable: true,
-                writable: false,
-            });
+            ready.push(Ready { token, readable: true, writable: false });
         }
         let arrived = self.poll.now();
-        for Ready {
-            token,
-            readable,
-            writable,
-        } in ready.drain(..)
-        {
+        for Ready { token, readable, writable } in ready.drain(..) {
             if writable {
                 self.flush(token)?;
             }
@@ -453,17 +405,16 @@ impl<P: Poll> Worker<P> {
             let (step, more) = match self.poll.receive(token) {
                 Received::Nothing => return Ok(()),
                 Received::Closed(error) => {
-                    let reason = error.map_or_else(closed, |error| unreachable(&error));
+                    let reason = error.map_or_else(
+                        || Fault::lost("the server closed the connection"),
+                        |error| Fault::lost(&error.to_string()),
+                    );
                     return self.lost(token, &reason);
                 }
                 Received::Bytes { bytes, more, now } => {
                     let arrived = if turn == 0 { arrived.min(now) } else { now };
                     let seat = &mut self.seats[token];
-                    (
-                        seat.client
-                            .receive(bytes, Moment { arrived, now }, &mut self.record),
-                        more,
-                    )
+                    (seat.client.receive(bytes, Moment { arrived, now }, &mut self.record), more)
                 }
             };
             if let (Ok(Next::Free(since)), true) = (&step, self.running) {
@@ -492,8 +443,7 @@ impl<P: Poll> Worker<P> {
         }
         let was_open = !matches!(seat.client.state, State::Login(_) | State::Closed);
         self.record.batch.disconnects += u32::from(was_open);
-        seat.client
-            .lost(now, fault.sqlstate(), fault.message(), &mut self.record);
+        seat.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
         seat.alarm = None;
         let refused =
             matches!(fault, Fault::Login(_) | Fault::Tls(_)) || fault.sqlstate().starts_with(b"28");
@@ -555,11 +505,10 @@ impl<P: Poll> Worker<P> {
         for token in 0..self.seats.len() {
             let seat = &mut self.seats[token];
             let id = seat.client.id;
-            if let Some(due) = seat.waiting.take().filter(|due| due.at < end) {
-                if !matches!(self.feed, Feed::Closed { .. }) {
-                    self.record
-                        .put(ended_unsent(due, now, id, Class::Unfinished));
-                }
+            if let Some(due) = seat.waiting.take().filter(|due| due.at < end)
+                && !matches!(self.feed, Feed::Closed { .. })
+            {
+                self.record.put(Outcome::unsent(due, now, id, Class::Unfinished));
             }
             if seat.client.is_in_transaction() {
                 keys.extend(seat.client.connection().and_then(|c| c.cancel_key()));
@@ -582,14 +531,14 @@ impl<P: Poll> Worker<P> {
         match &mut self.feed {
             Feed::Open { returned, .. } => {
                 for due in returned.drain(..).filter(|due| due.at < end) {
-                    record.put(ended_unsent(due, now, 0, Class::Unfinished));
+                    record.put(Outcome::unsent(due, now, 0, Class::Unfinished));
                 }
             }
             Feed::Paced(streams) => {
                 for (seat, stream) in self.seats.iter().zip(streams) {
                     let client = seat.client.id;
                     stream.until(end, |due| {
-                        record.put(ended_unsent(due, now, client, Class::Unfinished));
+                        record.put(Outcome::unsent(due, now, client, Class::Unfinished));
                     });
                 }
             }
@@ -625,41 +574,8 @@ impl<P: Poll> Worker<P> {
     }
 }
 
-fn ended_unsent(due: Due, now: Ns, client: u32, class: Class) -> Outcome {
-    Outcome {
-        due: due.at,
-        sent: now,
-        done: now,
-        client,
-        script: due.script,
-        class,
-        idle: false,
-        sqlstate: *b"00000",
-    }
-}
-
-fn closed() -> Fault {
-    lost_connection("the server closed the connection".into())
-}
-
-fn unreachable(error: &std::io::Error) -> Fault {
-    lost_connection(error.to_string())
-}
-
-/// A lost connection as a failure of the transaction in flight: connection_failure.
-fn lost_connection(message: String) -> Fault {
-    Fault::Server(Box::new(crate::wire::ServerError {
-        sqlstate: *b"08006",
-        message,
-        fatal: true,
-    }))
-}
-
 fn system(error: &std::io::Error) -> Error {
-    Error::new(
-        Kind::System,
-        format!("waiting for the server failed: {error}"),
-    )
+    Error::new(Kind::System, format!("waiting for the server failed: {error}"))
 }
 
 /// CPU time of this thread, nanoseconds.

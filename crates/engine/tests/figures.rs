@@ -37,43 +37,23 @@ fn quantile(latencies: &[Ns], q: f64) -> Ns {
 #[test]
 fn tenes_stall_is_seen_whole_under_an_open_load() {
     for clients in [1, 7, 100] {
-        let load = Load::Open {
-            rate: 100.0,
-            arrivals: Arrivals::Even,
-        };
-        let plan = Plan {
-            clients,
-            stop: Stop::Time(200 * SECOND),
-            ..plan(load)
-        };
+        let load = Load::Open { rate: 100.0, arrivals: Arrivals::Even };
+        let plan = Plan { clients, stop: Stop::Time(200 * SECOND), ..plan(load) };
         let latencies = run(&plan, ONE_STATEMENT, stalling()).latencies();
         assert_eq!(latencies.len(), 20_000);
         assert_eq!(mean(&latencies) / 1e9, 25.003);
         let found = [0.5, 0.75, 0.99, 1.0].map(|q| quantile(&latencies, q));
-        assert_eq!(
-            found,
-            [MS, 50 * SECOND, 98 * SECOND, 100 * SECOND],
-            "{clients} clients"
-        );
+        assert_eq!(found, [MS, 50 * SECOND, 98 * SECOND, 100 * SECOND], "{clients} clients");
     }
 }
 
 #[test]
 fn tenes_stall_is_one_slow_transaction_to_a_closed_client() {
-    let load = Load::Closed {
-        think: Think::Fixed(9 * MS),
-    };
-    let plan = Plan {
-        stop: Stop::Time(200 * SECOND),
-        ..plan(load)
-    };
+    let load = Load::Closed { think: Think::Fixed(9 * MS) };
+    let plan = Plan { stop: Stop::Time(200 * SECOND), ..plan(load) };
     let latencies = run(&plan, ONE_STATEMENT, stalling()).latencies();
     assert_eq!(latencies.len(), 10_001);
-    assert!(
-        (mean(&latencies) / 1e6 - 11.0).abs() < 0.01,
-        "{}",
-        mean(&latencies)
-    );
+    assert!((mean(&latencies) / 1e6 - 11.0).abs() < 0.01, "{}", mean(&latencies));
     assert_eq!(quantile(&latencies, 0.9999), MS);
 }
 
@@ -103,11 +83,7 @@ struct Truth {
 }
 
 fn truth(class: Class, percent: f64, within: f64) -> Truth {
-    Truth {
-        class,
-        percent,
-        within,
-    }
+    Truth { class, percent, within }
 }
 
 const SEEDS: u64 = 12;
@@ -133,10 +109,7 @@ fn work(queue: Queue, seed: u64) -> impl FnMut() -> Ns + Send + 'static {
 }
 
 fn trial(queue: Queue, seed: u64) -> Plan {
-    let load = Load::Open {
-        rate: queue.rate,
-        arrivals: Arrivals::Poisson,
-    };
+    let load = Load::Open { rate: queue.rate, arrivals: Arrivals::Poisson };
     Plan {
         clients: queue.clients,
         policy: queue.policy,
@@ -164,104 +137,47 @@ fn estimate(values: &[f64]) -> (f64, f64) {
 /// Holds the mean over all seeds against each truth; the seeds' outcomes.
 fn check(queue: Queue, truths: &[Truth]) -> Vec<Vec<Outcome>> {
     let seeds: Vec<_> = (1..=SEEDS).map(|seed| outcomes(queue, seed)).collect();
-    for Truth {
-        class,
-        percent: truth,
-        within,
-    } in truths
-    {
+    for Truth { class, percent: truth, within } in truths {
         let each: Vec<_> = seeds.iter().map(|found| percent(found, *class)).collect();
         let (found, error) = estimate(&each);
         println!("{class:?}: {found:.4} % (standard error {error:.4}), truth {truth} %");
-        assert!(
-            (found - truth).abs() <= *within,
-            "{class:?}: {found} {error}, truth {truth}"
-        );
+        assert!((found - truth).abs() <= *within, "{class:?}: {found} {error}, truth {truth}");
     }
     seeds
 }
 
 #[test]
 fn one_client_under_pgbenchs_rules_is_late_and_skips_as_the_theory_says() {
-    let queue = Queue {
-        policy: Policy::Skip,
-        rate: 80.0,
-        clients: 1,
-        mu: 100.0,
-        work: Work::Exponential,
-    };
-    check(
-        queue,
-        &[
-            truth(Class::Late, 9.6233, 0.2),
-            truth(Class::Skipped, 7.6987, 0.3),
-        ],
-    );
+    let queue =
+        Queue { policy: Policy::Skip, rate: 80.0, clients: 1, mu: 100.0, work: Work::Exponential };
+    check(queue, &[truth(Class::Late, 9.6233, 0.2), truth(Class::Skipped, 7.6987, 0.3)]);
 }
 
 #[test]
 fn four_clients_under_pgbenchs_rules_are_late_and_skip_as_the_theory_says() {
-    let queue = Queue {
-        policy: Policy::Skip,
-        rate: 120.0,
-        clients: 4,
-        mu: 50.0,
-        work: Work::Exponential,
-    };
-    check(
-        queue,
-        &[
-            truth(Class::Late, 10.7675, 0.25),
-            truth(Class::Skipped, 0.2110, 0.04),
-        ],
-    );
+    let queue =
+        Queue { policy: Policy::Skip, rate: 120.0, clients: 4, mu: 50.0, work: Work::Exponential };
+    check(queue, &[truth(Class::Late, 10.7675, 0.25), truth(Class::Skipped, 0.2110, 0.04)]);
 }
 
 #[test]
 fn one_client_that_runs_everything_is_late_as_the_theory_says() {
-    let queue = Queue {
-        policy: Policy::Run,
-        rate: 80.0,
-        clients: 1,
-        mu: 100.0,
-        work: Work::Exponential,
-    };
-    check(
-        queue,
-        &[
-            truth(Class::Late, 36.788, 2.0),
-            truth(Class::Skipped, 0.0, 0.0),
-        ],
-    );
+    let queue =
+        Queue { policy: Policy::Run, rate: 80.0, clients: 1, mu: 100.0, work: Work::Exponential };
+    check(queue, &[truth(Class::Late, 36.788, 2.0), truth(Class::Skipped, 0.0, 0.0)]);
 }
 
 #[test]
 fn four_clients_that_run_everything_are_late_as_the_theory_says() {
-    let queue = Queue {
-        policy: Policy::Run,
-        rate: 320.0,
-        clients: 4,
-        mu: 100.0,
-        work: Work::Exponential,
-    };
-    check(
-        queue,
-        &[
-            truth(Class::Late, 4.1265, 0.8),
-            truth(Class::Skipped, 0.0, 0.0),
-        ],
-    );
+    let queue =
+        Queue { policy: Policy::Run, rate: 320.0, clients: 4, mu: 100.0, work: Work::Exponential };
+    check(queue, &[truth(Class::Late, 4.1265, 0.8), truth(Class::Skipped, 0.0, 0.0)]);
 }
 
 #[test]
 fn constant_service_waits_as_the_theory_says() {
-    let queue = Queue {
-        policy: Policy::Run,
-        rate: 80.0,
-        clients: 1,
-        mu: 100.0,
-        work: Work::Constant,
-    };
+    let queue =
+        Queue { policy: Policy::Run, rate: 80.0, clients: 1, mu: 100.0, work: Work::Constant };
     let seeds = check(queue, &[truth(Class::Late, 15.4625, 1.1)]);
     let means: Vec<_> = seeds
         .iter()
@@ -290,11 +206,7 @@ fn computed(queue: Queue, seed: u64, dues: &[Due]) -> Vec<(Ns, Ns, Ns, Class)> {
         let sent = at.max(due.at);
         let done = sent + work();
         free.push(Reverse(done));
-        let class = if done - due.at > LIMIT {
-            Class::Late
-        } else {
-            Class::OnTime
-        };
+        let class = if done - due.at > LIMIT { Class::Late } else { Class::OnTime };
         (due.at, sent, done, class)
     };
     dues.iter().map(each).collect()
@@ -309,42 +221,23 @@ fn one_worker_two_workers_and_the_queue_on_paper_agree_to_the_nanosecond() {
         (Policy::Skip, 480.0, 4),
         (Policy::Run, 900.0, 9),
     ] {
-        let queue = Queue {
-            policy,
-            rate,
-            clients,
-            mu: 100.0,
-            work: Work::Exponential,
-        };
+        let queue = Queue { policy, rate, clients, mu: 100.0, work: Work::Exponential };
         for workers in [1, 2] {
             let shared = Arc::new(Mutex::new(work(queue, 7)));
             let server = |_| {
                 let work = Arc::clone(&shared);
                 Server::new(move |_| Answer::Rows(work.lock().expect("no panic")()))
             };
-            let plan = Plan {
-                stop: Stop::Time(60 * SECOND),
-                grace: 60 * SECOND,
-                ..trial(queue, 7)
-            };
+            let plan =
+                Plan { stop: Stop::Time(60 * SECOND), grace: 60 * SECOND, ..trial(queue, 7) };
             let servers = (0..workers.min(clients)).map(server).collect();
             let seen = run_together(&plan, ONE_STATEMENT, servers);
-            let mut found: Vec<_> = seen
-                .outcomes()
-                .map(|o| (o.due, o.sent, o.done, o.class))
-                .collect();
+            let mut found: Vec<_> =
+                seen.outcomes().map(|o| (o.due, o.sent, o.done, o.class)).collect();
             found.sort_unstable_by_key(|o| o.0);
             let expected = computed(queue, 7, seen.scheduled.as_deref().expect("an open load"));
-            let same = found
-                .iter()
-                .zip(&expected)
-                .take_while(|(a, b)| a == b)
-                .count();
-            assert_eq!(
-                found.get(same),
-                expected.get(same),
-                "{rate}/s, {workers}, from {same} on"
-            );
+            let same = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+            assert_eq!(found.get(same), expected.get(same), "{rate}/s, {workers}, from {same} on");
             assert_eq!(found.len(), expected.len());
         }
     }

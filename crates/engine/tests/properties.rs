@@ -18,14 +18,8 @@ const MS: Ns = 1_000_000;
 
 const TEXTS: &[Texts<'static>] = &[
     &[(1, "SELECT 1;")],
-    &[
-        (3, "SELECT 1;"),
-        (1, "BEGIN;\nUPDATE t SET a = 1;\nSELECT 2;\nCOMMIT;"),
-    ],
-    &[
-        (1, "\\sleep 3 ms\nSELECT 1;\n\\sleep 2 ms"),
-        (1, "BEGIN;\nSELECT 1;"),
-    ],
+    &[(3, "SELECT 1;"), (1, "BEGIN;\nUPDATE t SET a = 1;\nSELECT 2;\nCOMMIT;")],
+    &[(1, "\\sleep 3 ms\nSELECT 1;\n\\sleep 2 ms"), (1, "BEGIN;\nSELECT 1;")],
     &[(1, "\\set x 1"), (2, "SELECT :x;\nSELECT :x + 1;")],
 ];
 
@@ -114,12 +108,7 @@ prop_compose! {
 fn cases() -> impl Strategy<Value = Case> {
     (plans(), 0..TEXTS.len(), 1usize..3, weathers()).prop_map(|(plan, texts, workers, weather)| {
         let workers = workers.min(plan.clients as usize);
-        Case {
-            plan,
-            texts,
-            workers,
-            weather,
-        }
+        Case { plan, texts, workers, weather }
     })
 }
 
@@ -131,11 +120,7 @@ fn server(case: &Case, number: usize) -> Server {
     let mut random = Random::from_seed(case.plan.seed + number as u64);
     let (work, exponential, failing) = (weather.work, weather.exponential, weather.failing);
     let mut server = Server::new(move |call| {
-        let units = if exponential {
-            random.exponential_unit()
-        } else {
-            1.0
-        };
+        let units = if exponential { random.exponential_unit() } else { 1.0 };
         let work = (units * work as f64) as Ns;
         match random.up_to(10 * failing) {
             0 => Answer::Vanish(work),
@@ -149,9 +134,7 @@ fn server(case: &Case, number: usize) -> Server {
     // All are let in before the start.
     let runs = |(from, _): &(Ns, Ns)| *from >= -case.plan.warmup;
     let cuts = weather.cuts.into_iter();
-    server.cuts = cuts
-        .filter(|(at, token)| runs(&(*at, 0)) && *token < own)
-        .collect();
+    server.cuts = cuts.filter(|(at, token)| runs(&(*at, 0)) && *token < own).collect();
     server.freezes = weather.freezes.into_iter().filter(runs).collect();
     server.outages = weather.outages.into_iter().filter(runs).collect();
     server.receive_max = weather.receive_max;
@@ -161,9 +144,7 @@ fn server(case: &Case, number: usize) -> Server {
 }
 
 fn trial(case: &Case) -> Seen {
-    let servers = (0..case.workers)
-        .map(|number| server(case, number))
-        .collect();
+    let servers = (0..case.workers).map(|number| server(case, number)).collect();
     run_together(&case.plan, TEXTS[case.texts], servers)
 }
 
@@ -171,10 +152,7 @@ fn trial(case: &Case) -> Seen {
 fn by_second(intervals: &[Interval]) -> BTreeMap<(i64, u16), Vec<&Tally>> {
     let mut found: BTreeMap<_, Vec<&Tally>> = BTreeMap::new();
     for tally in intervals.iter().flat_map(|interval| &interval.tallies) {
-        found
-            .entry((tally.due_second, tally.script))
-            .or_default()
-            .push(tally);
+        found.entry((tally.due_second, tally.script)).or_default().push(tally);
     }
     found
 }
@@ -188,9 +166,8 @@ fn in_histogram(times: &Times) -> u64 {
     if times.histogram.is_empty() {
         return 0;
     }
-    let found: Histogram<u64> = Deserializer::new()
-        .deserialize(&mut &times.histogram[..])
-        .expect("HdrHistogram's V2");
+    let found: Histogram<u64> =
+        Deserializer::new().deserialize(&mut &times.histogram[..]).expect("HdrHistogram's V2");
     found.len()
 }
 
@@ -209,11 +186,7 @@ fn what_the_schedule_says_is_what_ends(seen: &Seen) -> Result<(), TestCaseError>
     };
     let mut expected: Vec<_> = scheduled.iter().map(|due| (due.at, due.script)).collect();
     let untaken = seen.untaken.iter().map(|due| (due.at, due.script));
-    let mut found: Vec<_> = seen
-        .outcomes()
-        .map(|o| (o.due, o.script))
-        .chain(untaken)
-        .collect();
+    let mut found: Vec<_> = seen.outcomes().map(|o| (o.due, o.script)).chain(untaken).collect();
     expected.sort_unstable();
     found.sort_unstable();
     prop_assert_eq!(found, expected);
@@ -222,18 +195,12 @@ fn what_the_schedule_says_is_what_ends(seen: &Seen) -> Result<(), TestCaseError>
 
 fn each_outcome_fits_its_times(seen: &Seen, plan: &Plan) -> Result<(), TestCaseError> {
     for outcome in seen.outcomes() {
-        prop_assert!(
-            outcome.due <= outcome.sent && outcome.sent <= outcome.done,
-            "{:?}",
-            outcome
-        );
+        prop_assert!(outcome.due <= outcome.sent && outcome.sent <= outcome.done, "{:?}", outcome);
         prop_assert!(outcome.due >= -plan.warmup, "{:?}", outcome);
         if let Stop::Time(end) = plan.stop {
             prop_assert!(outcome.due < end, "{:?}", outcome);
         }
-        let is_late = plan
-            .limit
-            .is_some_and(|limit| outcome.done - outcome.due > limit);
+        let is_late = plan.limit.is_some_and(|limit| outcome.done - outcome.due > limit);
         match outcome.class {
             Class::OnTime => prop_assert!(!is_late, "{:?}", outcome),
             Class::Late => prop_assert!(is_late, "{:?}", outcome),
@@ -252,10 +219,7 @@ fn distributions_fit_together(intervals: &[Interval]) -> Result<(), TestCaseErro
             prop_assert_eq!(times.count, succeeded);
             prop_assert_eq!(in_histogram(times), succeeded);
         }
-        prop_assert_eq!(
-            tally.latency.sum_ns,
-            tally.lag.sum_ns + tally.service.sum_ns
-        );
+        prop_assert_eq!(tally.latency.sum_ns, tally.lag.sum_ns + tally.service.sum_ns);
     }
     Ok(())
 }

@@ -72,17 +72,13 @@ fn trust_needs_no_password_and_tells_what_the_server_is() {
 fn a_password_is_sent_as_the_server_asks_for_it() {
     // md5(md5("secret" + "user") + salt), computed with md5sum
     let md5: &[u8] = b"md5fccef98e4f1cf6cbe96b743fad4e8bd0\0";
-    for (request, expected) in [
-        (authentication(3, &[]), &b"secret\0"[..]),
-        (authentication(5, &[1, 2, 3, 4]), md5),
-    ] {
+    for (request, expected) in
+        [(authentication(3, &[]), &b"secret\0"[..]), (authentication(5, &[1, 2, 3, 4]), md5)]
+    {
         let mut connection = opened(Some("secret"));
         assert_eq!(feed(&mut connection, &request), Ok(vec![]));
         assert_eq!(message(&mut connection, b'p'), expected);
-        assert_eq!(
-            feed(&mut connection, &welcome()),
-            Ok(vec![Event::Ready(Status::Idle)])
-        );
+        assert_eq!(feed(&mut connection, &welcome()), Ok(vec![Event::Ready(Status::Idle)]));
     }
 }
 
@@ -91,9 +87,7 @@ fn scram(connection: &mut Connection) -> String {
     let mechanisms = b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0";
     feed(connection, &authentication(10, mechanisms)).expect("a mechanism that is known");
     let initial = message(connection, b'p');
-    let first = initial
-        .strip_prefix(b"SCRAM-SHA-256\0")
-        .expect("no TLS, no binding");
+    let first = initial.strip_prefix(b"SCRAM-SHA-256\0").expect("no TLS, no binding");
     let server = Scram::begin(std::str::from_utf8(&first[4..]).unwrap(), "secret");
     let challenge = authentication(11, server.server_first().as_bytes());
     feed(connection, &challenge).expect("a challenge");
@@ -108,10 +102,7 @@ fn scram_proves_the_password_to_the_server_and_the_server_to_us() {
     let mut connection = opened(Some("secret"));
     let signature = scram(&mut connection);
     let end = [authentication(12, signature.as_bytes()), welcome()].concat();
-    assert_eq!(
-        feed(&mut connection, &end),
-        Ok(vec![Event::Ready(Status::Idle)])
-    );
+    assert_eq!(feed(&mut connection, &end), Ok(vec![Event::Ready(Status::Idle)]));
 }
 
 #[test]
@@ -125,10 +116,7 @@ fn a_server_that_cannot_prove_itself_is_refused() {
     let mut connection = opened(Some("secret"));
     scram(&mut connection);
     let end = feed(&mut connection, &welcome());
-    assert!(
-        matches!(end, Err(Fault::Protocol(_))),
-        "no proof at all: {end:?}"
-    );
+    assert!(matches!(end, Err(Fault::Protocol(_))), "no proof at all: {end:?}");
 }
 
 #[test]
@@ -137,31 +125,11 @@ fn a_login_that_cannot_be_says_why() {
     for (password, bytes, sqlstate, words) in [
         (None, authentication(3, &[]), b"28000", "password"),
         (None, authentication(5, &[1, 2, 3, 4]), b"28000", "password"),
-        (
-            None,
-            authentication(10, b"SCRAM-SHA-256\0\0"),
-            b"28000",
-            "password",
-        ),
-        (
-            Some("p"),
-            authentication(10, b"OAUTHBEARER\0\0"),
-            b"28000",
-            "OAUTHBEARER",
-        ),
+        (None, authentication(10, b"SCRAM-SHA-256\0\0"), b"28000", "password"),
+        (Some("p"), authentication(10, b"OAUTHBEARER\0\0"), b"28000", "OAUTHBEARER"),
         (Some("p"), unknown, b"28000", "does not support"),
-        (
-            Some("p"),
-            error("FATAL", "28P01", "password authentication failed"),
-            b"28P01",
-            "failed",
-        ),
-        (
-            Some("p"),
-            error("FATAL", "53300", "too many clients"),
-            b"53300",
-            "too many",
-        ),
+        (Some("p"), error("FATAL", "28P01", "password authentication failed"), b"28P01", "failed"),
+        (Some("p"), error("FATAL", "53300", "too many clients"), b"53300", "too many"),
     ] {
         let fault = feed(&mut opened(password), &bytes).expect_err(words);
         assert_eq!(&fault.sqlstate(), sqlstate, "{fault:?}");
@@ -202,26 +170,18 @@ fn what_does_not_belong_where_it_comes_is_a_fault() {
     ];
     for bytes in in_session {
         let found = feed(&mut ready_connection(), bytes);
-        assert!(
-            matches!(found, Err(Fault::Protocol(_))),
-            "{}: {found:?}",
-            bytes.escape_ascii()
-        );
+        assert!(matches!(found, Err(Fault::Protocol(_))), "{}: {found:?}", bytes.escape_ascii());
     }
 }
 
 #[test]
 fn an_error_is_an_event_and_says_whether_the_session_is_over() {
-    for (severity, sqlstate, fatal) in [
-        ("ERROR", "40001", false),
-        ("FATAL", "57P01", true),
-        ("PANIC", "XX000", true),
-    ] {
+    for (severity, sqlstate, fatal) in
+        [("ERROR", "40001", false), ("FATAL", "57P01", true), ("PANIC", "XX000", true)]
+    {
         let bytes = error(severity, sqlstate, "in its own words");
         let events = feed(&mut ready_connection(), &bytes).expect("an event");
-        let [Event::Failed(found)] = &events[..] else {
-            panic!("{events:?}")
-        };
+        let [Event::Failed(found)] = &events[..] else { panic!("{events:?}") };
         assert_eq!(found.sqlstate, sqlstate.as_bytes());
         assert_eq!((&*found.message, found.fatal), ("in its own words", fatal));
     }
@@ -232,10 +192,7 @@ fn copy_from_stdin_is_refused_and_the_session_goes_on() {
     let mut connection = ready_connection();
     assert_eq!(feed(&mut connection, &frame(b'G', &[0, 0, 0])), Ok(vec![]));
     assert_eq!(take(&mut connection)[0], b'f');
-    assert_eq!(
-        feed(&mut connection, &ready(b'T')),
-        Ok(vec![Event::Ready(Status::InBlock)])
-    );
+    assert_eq!(feed(&mut connection, &ready(b'T')), Ok(vec![Event::Ready(Status::InBlock)]));
 }
 
 /// A login and two statements, with all that a server may say between.
@@ -284,11 +241,7 @@ fn a_conversation_cut_in_two_at_any_byte_is_the_same() {
 fn a_row_of_a_gigabyte_is_passed_over() {
     let mut connection = ready_connection();
     let length: u32 = 1 << 30;
-    feed(
-        &mut connection,
-        &[&b"D"[..], &length.to_be_bytes()].concat(),
-    )
-    .expect("a long row");
+    feed(&mut connection, &[&b"D"[..], &length.to_be_bytes()].concat()).expect("a long row");
     let chunk = vec![b'E'; 64 * 1024];
     let mut left = length as usize - 4;
     while left > 0 {
@@ -296,10 +249,7 @@ fn a_row_of_a_gigabyte_is_passed_over() {
         assert_eq!(feed(&mut connection, &chunk[..next]), Ok(vec![]));
         left -= next;
     }
-    assert_eq!(
-        feed(&mut connection, &ready(b'I')),
-        Ok(vec![Event::Ready(Status::Idle)])
-    );
+    assert_eq!(feed(&mut connection, &ready(b'I')), Ok(vec![Event::Ready(Status::Idle)]));
 }
 
 #[test]
@@ -307,14 +257,9 @@ fn an_error_too_long_to_be_held_is_a_fault_however_it_comes() {
     let bytes = error("ERROR", "22000", &"long ".repeat(300_000));
     for size in [1 << 10, 1 << 16, bytes.len()] {
         let mut connection = ready_connection();
-        let found: Result<Vec<_>, _> = bytes
-            .chunks(size)
-            .map(|chunk| feed(&mut connection, chunk))
-            .collect();
-        assert!(
-            matches!(found, Err(Fault::Protocol(_))),
-            "in chunks of {size}"
-        );
+        let found: Result<Vec<_>, _> =
+            bytes.chunks(size).map(|chunk| feed(&mut connection, chunk)).collect();
+        assert!(matches!(found, Err(Fault::Protocol(_))), "in chunks of {size}");
     }
 }
 

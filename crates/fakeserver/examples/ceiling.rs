@@ -41,9 +41,8 @@ fn read_answer(stream: &mut TcpStream) -> Result<()> {
 /// Queries a second over so many connections, each with one query in flight.
 fn throughput(connections: usize) -> Result<f64> {
     let server = FakeServer::start(Config::default())?;
-    let mut streams = (0..connections)
-        .map(|_| connect(server.port(), "SELECT 1"))
-        .collect::<Result<Vec<_>>>()?;
+    let mut streams =
+        (0..connections).map(|_| connect(server.port(), "SELECT 1")).collect::<Result<Vec<_>>>()?;
     let bind = frame(b'B', b"\0s\0\0\0\0\0\0\0");
     let query = [bind, frame(b'E', &[0; 5]), frame(b'S', b"")].concat();
     let (start, mut queries) = (Instant::now(), 0);

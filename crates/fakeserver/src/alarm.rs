@@ -27,10 +27,7 @@ impl Alarm {
         let descriptor = timer.as_raw_fd();
         let mut source = mio::unix::SourceFd(&descriptor);
         registry.register(&mut source, token, mio::Interest::READABLE)?;
-        Ok(Self {
-            timer,
-            set_to: None,
-        })
+        Ok(Self { timer, set_to: None })
     }
 
     /// Sets the alarm to `next`; the longest time that the poll itself may then wait.
@@ -43,9 +40,7 @@ impl Alarm {
         if next <= now {
             return Ok(Some(Duration::ZERO));
         }
-        let rings_by_then = self
-            .set_to
-            .is_some_and(|set_to| set_to > now && set_to <= next);
+        let rings_by_then = self.set_to.is_some_and(|set_to| set_to > now && set_to <= next);
         if !rings_by_then {
             self.arm(next - now)?;
             self.set_to = Some(next);
@@ -60,17 +55,11 @@ impl Alarm {
             tv_sec: delay.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: delay.subsec_nanos().into(),
         };
-        let it_interval = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(
             &self.timer,
             TimerfdTimerFlags::empty(),
-            &Itimerspec {
-                it_interval,
-                it_value,
-            },
+            &Itimerspec { it_interval, it_value },
         )?;
         Ok(())
     }

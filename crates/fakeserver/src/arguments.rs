@@ -61,21 +61,15 @@ fn set(config: &mut Config, option: &str, value: &str) -> Result<(), String> {
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|_| "expected a whole number".to_owned())
+    text.parse().map_err(|_| "expected a whole number".to_owned())
 }
 
 fn address(text: &str) -> Result<Address, String> {
     if text.contains('/') {
         return Ok(Address::Unix(PathBuf::from(text)));
     }
-    let found = text
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut addresses| addresses.next());
-    found
-        .map(Address::Tcp)
-        .ok_or_else(|| "expected HOST:PORT".to_owned())
+    let found = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    found.map(Address::Tcp).ok_or_else(|| "expected HOST:PORT".to_owned())
 }
 
 fn auth(text: &str) -> Result<Auth, String> {
@@ -109,20 +103,13 @@ mod tests {
 
     #[test]
     fn every_documented_option_exists() {
-        let options: Vec<&str> = HELP
-            .lines()
-            .filter_map(|line| line.strip_prefix("  --")?.split(' ').next())
-            .collect();
+        let options: Vec<&str> =
+            HELP.lines().filter_map(|line| line.strip_prefix("  --")?.split(' ').next()).collect();
         assert_eq!(options.len(), 15);
         for option in options.into_iter().filter(|option| *option != "help") {
             let no_value_fits = parse(words(&format!("--{option}")));
-            assert_eq!(
-                no_value_fits.unwrap_err(),
-                format!("--{option}: expected a value")
-            );
-            let message = parse(words(&format!("--{option} !")))
-                .err()
-                .unwrap_or_default();
+            assert_eq!(no_value_fits.unwrap_err(), format!("--{option}: expected a value"));
+            let message = parse(words(&format!("--{option} !"))).err().unwrap_or_default();
             assert!(!message.contains("no such option"), "{message}");
         }
     }
@@ -131,16 +118,11 @@ mod tests {
     fn a_whole_command_line_is_understood() {
         let line = "--listen 127.0.0.1:5 --delay-ms=2.5 --servers 4 --stall 1..2.5 \
                     --auth scram-sha-256 --control /tmp/c";
-        let Ok(Invocation::Serve(config, control)) = parse(words(line)) else {
-            panic!("{line}")
-        };
+        let Ok(Invocation::Serve(config, control)) = parse(words(line)) else { panic!("{line}") };
         assert_eq!(config.listen, Address::Tcp(([127, 0, 0, 1], 5).into()));
         assert_eq!(config.delay, Duration::from_micros(2500));
         assert_eq!(config.servers.map(std::num::NonZeroUsize::get), Some(4));
-        assert_eq!(
-            config.stalls,
-            [Duration::from_secs(1)..Duration::from_millis(2500)]
-        );
+        assert_eq!(config.stalls, [Duration::from_secs(1)..Duration::from_millis(2500)]);
         assert_eq!(config.auth, Auth::ScramSha256);
         assert_eq!(control, Some(Address::Unix("/tmp/c".into())));
     }
@@ -156,10 +138,7 @@ mod tests {
             ("--listen here", "HOST:PORT"),
         ] {
             let message = parse(words(line)).unwrap_err();
-            assert!(
-                message.starts_with(line) && message.contains(expected),
-                "{message}"
-            );
+            assert!(message.starts_with(line) && message.contains(expected), "{message}");
         }
     }
 }

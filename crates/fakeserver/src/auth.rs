@@ -45,16 +45,11 @@ struct Keys {
 impl Account {
     pub(crate) fn new(password: &str, random: &mut Random) -> Self {
         let salt: [u8; 16] = std::array::from_fn(|_| random.bits() as u8);
-        Self {
-            password: password.as_bytes().into(),
-            salt,
-            keys: OnceCell::new(),
-        }
+        Self { password: password.as_bytes().into(), salt, keys: OnceCell::new() }
     }
 
     fn keys(&self) -> &Keys {
-        self.keys
-            .get_or_init(|| Keys::new(&self.password, &self.salt))
+        self.keys.get_or_init(|| Keys::new(&self.password, &self.salt))
     }
 }
 
@@ -72,15 +67,9 @@ impl Keys {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Login {
     Cleartext,
-    Md5 {
-        salt: [u8; 4],
-    },
+    Md5 { salt: [u8; 4] },
     ScramFirst,
-    ScramFinal {
-        nonce: String,
-        binding: String,
-        transcript: String,
-    },
+    ScramFinal { nonce: String, binding: String, transcript: String },
 }
 
 /// What a client's message leads to.
@@ -128,17 +117,11 @@ impl Login {
             Self::Cleartext => Body(body).string()? == &*account.password,
             Self::Md5 { salt } => Body(body).string()? == md5_answer(user, account, salt),
             Self::ScramFirst => return scram_first(body, account, random, out),
-            Self::ScramFinal {
-                nonce,
-                binding,
-                transcript,
-            } => scram_final(body, account.keys(), &[&nonce, &binding, &transcript], out)?,
+            Self::ScramFinal { nonce, binding, transcript } => {
+                scram_final(body, account.keys(), &[&nonce, &binding, &transcript], out)?
+            }
         };
-        Ok(if is_right {
-            Verdict::Accepted
-        } else {
-            Verdict::Denied
-        })
+        Ok(if is_right { Verdict::Accepted } else { Verdict::Denied })
     }
 }
 
@@ -150,10 +133,7 @@ pub(crate) fn accept(out: &mut Vec<u8>) {
 /// "md5" + hex(md5(hex(md5(password + user)) + salt))
 fn md5_answer(user: &str, account: &Account, salt: [u8; 4]) -> Vec<u8> {
     let hex = |parts: [&[u8]; 2]| -> String {
-        Md5::digest(parts.concat())
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        Md5::digest(parts.concat()).iter().map(|byte| format!("{byte:02x}")).collect()
     };
     let inner = hex([&account.password, user.as_bytes()]);
     format!("md5{}", hex([inner.as_bytes(), &salt])).into_bytes()
@@ -167,9 +147,7 @@ fn scram_first(
 ) -> Result<Verdict, Malformed> {
     let mut body = Body(body);
     if body.string()? != MECHANISM {
-        return Err(Malformed(
-            "client selected an invalid SASL authentication mechanism",
-        ));
+        return Err(Malformed("client selected an invalid SASL authentication mechanism"));
     }
     let length = body.u32()? as usize;
     let message = utf8(body.bytes(length)?)?;
@@ -178,10 +156,7 @@ fn scram_first(
     if !matches!(flag, "n" | "y") {
         return Err(Malformed("channel binding is not offered"));
     }
-    let client_nonce = bare
-        .split(',')
-        .find_map(|part| part.strip_prefix("r="))
-        .ok_or(SCRAM)?;
+    let client_nonce = bare.split(',').find_map(|part| part.strip_prefix("r=")).ok_or(SCRAM)?;
     let nonce = format!("{client_nonce}{}", random.text(18));
     let server_first = format!("r={nonce},s={},i={ITERATIONS}", BASE64.encode(account.salt));
     messages::authentication(out, SASL_CONTINUE, server_first.as_bytes());
@@ -205,11 +180,7 @@ fn scram_final(
     out: &mut Vec<u8>,
 ) -> Result<bool, Malformed> {
     let (without_proof, proof) = utf8(body)?.rsplit_once(",p=").ok_or(SCRAM)?;
-    let proof: [u8; 32] = BASE64
-        .decode(proof)
-        .map_err(|_| SCRAM)?
-        .try_into()
-        .map_err(|_| SCRAM)?;
+    let proof: [u8; 32] = BASE64.decode(proof).map_err(|_| SCRAM)?.try_into().map_err(|_| SCRAM)?;
     if without_proof != format!("c={binding},r={nonce}") {
         return Err(SCRAM);
     }
@@ -268,17 +239,11 @@ mod tests {
         let message = format!("c=biws,r={nonce},p={proof}");
         let mut out = Vec::new();
         let known = [nonce, "biws", &transcript];
-        assert_eq!(
-            scram_final(message.as_bytes(), &keys, &known, &mut out),
-            Ok(true)
-        );
+        assert_eq!(scram_final(message.as_bytes(), &keys, &known, &mut out), Ok(true));
         let signature = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
         assert!(out.ends_with(signature));
         let wrong = message.replace("dHzb", "dHzc");
-        assert_eq!(
-            scram_final(wrong.as_bytes(), &keys, &known, &mut out),
-            Ok(false)
-        );
+        assert_eq!(scram_final(wrong.as_bytes(), &keys, &known, &mut out), Ok(false));
     }
 
     #[test]
@@ -295,18 +260,12 @@ mod tests {
         let mut answer = md5_answer("user", &account, salt);
         answer.push(0);
         assert_eq!(judge(Login::Md5 { salt }, &answer), Ok(Verdict::Accepted));
-        assert_eq!(
-            judge(Login::Md5 { salt: [0; 4] }, &answer),
-            Ok(Verdict::Denied)
-        );
+        assert_eq!(judge(Login::Md5 { salt: [0; 4] }, &answer), Ok(Verdict::Denied));
     }
 
     #[test]
     fn scram_messages_that_are_not_scram_are_malformed() {
-        for body in [
-            &b"SCRAM-SHA-1\0\0\0\0\0"[..],
-            b"SCRAM-SHA-256\0\0\0\0\x03n,,",
-        ] {
+        for body in [&b"SCRAM-SHA-1\0\0\0\0\0"[..], b"SCRAM-SHA-256\0\0\0\0\x03n,,"] {
             let mut out = Vec::new();
             let verdict = scram_first(body, &account(), &mut Random::new(1), &mut out);
             assert!(verdict.is_err());

@@ -42,14 +42,7 @@ impl Core {
         let desk = Desk::new(state.config.servers);
         let gate = Gate::new(state.config.stalls.clone());
         let scratch = vec![0; READ];
-        Self {
-            state,
-            desk,
-            gate,
-            cancels: Vec::new(),
-            scratch,
-            spare: Vec::new(),
-        }
+        Self { state, desk, gate, cancels: Vec::new(), scratch, spare: Vec::new() }
     }
 }
 
@@ -246,11 +239,7 @@ impl Connection {
     }
 
     fn take_in(&mut self, bytes: &[u8], core: &mut Core) {
-        let used = if self.input.is_empty() {
-            self.handle(bytes, core)
-        } else {
-            0
-        };
+        let used = if self.input.is_empty() { self.handle(bytes, core) } else { 0 };
         self.input.extend_from_slice(&bytes[used..]);
     }
 
@@ -294,11 +283,7 @@ impl Connection {
         core: &mut Core,
         work: impl FnOnce(&mut Session, &mut Turn<'_>) -> T,
     ) -> T {
-        let mut turn = Turn {
-            state: &mut core.state,
-            out: &mut self.output,
-            now: self.arrived,
-        };
+        let mut turn = Turn { state: &mut core.state, out: &mut self.output, now: self.arrived };
         work(&mut self.session, &mut turn)
     }
 

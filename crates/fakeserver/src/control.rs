@@ -55,10 +55,7 @@ pub struct Control {
 
 impl Control {
     pub(crate) fn new(requests: Sender<Request>, waker: Waker) -> Self {
-        Self {
-            requests,
-            waker: Arc::new(waker),
-        }
+        Self { requests, waker: Arc::new(waker) }
     }
 
     /// Freezes the server: it goes on reading and serving, and writes nothing to any client.
@@ -124,9 +121,9 @@ impl Control {
             ("drop-all", None, None) => done(self.drop_all()),
             ("delay", Some(ms), None) => parse_ms(ms).and_then(|delay| done(self.set_delay(delay))),
             ("stats", None, None) => self.stats().map(|stats| stats.to_json()),
-            ("log", None, None) => self
-                .log()
-                .map(|entries| json::array(entries.iter().map(LogEntry::to_json))),
+            ("log", None, None) => {
+                self.log().map(|entries| json::array(entries.iter().map(LogEntry::to_json)))
+            }
             _ => {
                 let expected = "expected stall, thaw, refuse, accept, drop-all, delay MS, stats \
                                 or log";
@@ -145,10 +142,7 @@ impl Control {
                 let listener = TcpListener::bind(address)?;
                 let bound = listener.local_addr()?;
                 thread::spawn(move || {
-                    listener
-                        .incoming()
-                        .flatten()
-                        .for_each(|stream| control.attend(stream));
+                    listener.incoming().flatten().for_each(|stream| control.attend(stream));
                 });
                 Ok(Address::Tcp(bound))
             }
@@ -156,10 +150,7 @@ impl Control {
                 socket::remove_abandoned(path);
                 let listener = UnixListener::bind(path)?;
                 thread::spawn(move || {
-                    listener
-                        .incoming()
-                        .flatten()
-                        .for_each(|stream| control.attend(stream));
+                    listener.incoming().flatten().for_each(|stream| control.attend(stream));
                 });
                 Ok(address.clone())
             }
@@ -187,9 +178,7 @@ impl Control {
 
     fn call(&self, command: Command) -> io::Result<Reply> {
         let (reply_to, reply) = mpsc::channel();
-        self.requests
-            .send(Request { command, reply_to })
-            .map_err(|_| ended())?;
+        self.requests.send(Request { command, reply_to }).map_err(|_| ended())?;
         self.waker.wake()?;
         reply.recv().map_err(|_| ended())?
     }
@@ -197,13 +186,12 @@ impl Control {
 
 /// Milliseconds, also broken ones, as a duration.
 pub fn parse_ms(text: &str) -> io::Result<Duration> {
-    text.parse::<f64>()
-        .ok()
-        .and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok())
-        .ok_or_else(|| {
+    text.parse::<f64>().ok().and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()).ok_or_else(
+        || {
             let message = format!("{text}: expected milliseconds");
             io::Error::new(io::ErrorKind::InvalidInput, message)
-        })
+        },
+    )
 }
 
 fn ended() -> io::Error {

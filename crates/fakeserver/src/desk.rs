@@ -65,11 +65,7 @@ impl Desk {
     ) -> Ticket {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
-        let statement = Waiting {
-            slot,
-            arrived,
-            service,
-        };
+        let statement = Waiting { slot, arrived, service };
         if self.has_place() {
             self.serve(ticket, statement, arrived);
         } else {
@@ -115,15 +111,9 @@ impl Desk {
 
     fn serve(&mut self, ticket: Ticket, statement: Waiting, start: Instant) {
         self.in_service.insert(ticket);
-        let end = statement
-            .service
-            .and_then(|service| start.checked_add(service));
+        let end = statement.service.and_then(|service| start.checked_add(service));
         if let Some(at) = end {
-            self.ends.push(Reverse(Done {
-                at,
-                ticket,
-                slot: statement.slot,
-            }));
+            self.ends.push(Reverse(Done { at, ticket, slot: statement.slot }));
         }
     }
 }
@@ -160,18 +150,12 @@ mod tests {
 
     #[test]
     fn one_server_serves_in_order_of_arrival_without_gaps() {
-        assert_eq!(
-            serve(1, &[0.0, 1.0, 2.0, 50.0], 10.0),
-            [10.0, 20.0, 30.0, 60.0]
-        );
+        assert_eq!(serve(1, &[0.0, 1.0, 2.0, 50.0], 10.0), [10.0, 20.0, 30.0, 60.0]);
     }
 
     #[test]
     fn two_servers_serve_two_at_a_time() {
-        assert_eq!(
-            serve(2, &[0.0, 1.0, 2.0, 3.0], 10.0),
-            [10.0, 11.0, 20.0, 21.0]
-        );
+        assert_eq!(serve(2, &[0.0, 1.0, 2.0, 3.0], 10.0), [10.0, 11.0, 20.0, 21.0]);
     }
 
     #[test]
@@ -181,14 +165,8 @@ mod tests {
         desk.enter(1, start, Some(10 * MS));
         desk.enter(2, start + MS, Some(10 * MS));
         let late = start + 500 * MS;
-        assert_eq!(
-            desk.take_done(late).map(|done| done.at),
-            Some(start + 10 * MS)
-        );
-        assert_eq!(
-            desk.take_done(late).map(|done| done.at),
-            Some(start + 20 * MS)
-        );
+        assert_eq!(desk.take_done(late).map(|done| done.at), Some(start + 10 * MS));
+        assert_eq!(desk.take_done(late).map(|done| done.at), Some(start + 20 * MS));
         assert_eq!(desk.take_done(late), None);
     }
 
@@ -203,11 +181,7 @@ mod tests {
         desk.leave(third, start);
         desk.leave(hanging, start + MS);
         desk.leave(hanging, start + MS);
-        let done = Done {
-            at: start + 11 * MS,
-            ticket: second,
-            slot: 2,
-        };
+        let done = Done { at: start + 11 * MS, ticket: second, slot: 2 };
         assert_eq!(desk.take_done(start + 99 * MS), Some(done));
         assert_eq!(desk.counts(), (0, 0));
     }
@@ -223,11 +197,7 @@ mod tests {
             })
             .collect();
         let ends = serve(1, &arrivals, 10.0);
-        let latencies: Vec<f64> = ends
-            .iter()
-            .zip(&arrivals)
-            .map(|(end, due)| end - due)
-            .collect();
+        let latencies: Vec<f64> = ends.iter().zip(&arrivals).map(|(end, due)| end - due).collect();
         let mean = latencies.iter().sum::<f64>() / latencies.len() as f64;
         let over = latencies.iter().filter(|&&ms| ms > 50.0).count() as f64;
         let over = over / latencies.len() as f64;

@@ -57,14 +57,12 @@ pub(crate) fn opening(bytes: &[u8]) -> Result<Option<(Opening<'_>, usize)>, Malf
     let mut body = Body(message);
     let opening = match body.u32()? {
         SSL_REQUEST | GSS_REQUEST => Opening::Encryption,
-        CANCEL_REQUEST => Opening::Cancel(CancelKey {
-            process_id: body.u32()?,
-            secret: body.u32()?,
-        }),
-        code if code >> 16 == PROTOCOL_MAJOR => Opening::Startup {
-            minor: (code & 0xffff) as u16,
-            body: body.0,
-        },
+        CANCEL_REQUEST => {
+            Opening::Cancel(CancelKey { process_id: body.u32()?, secret: body.u32()? })
+        }
+        code if code >> 16 == PROTOCOL_MAJOR => {
+            Opening::Startup { minor: (code & 0xffff) as u16, body: body.0 }
+        }
         _ => return Err(Malformed("unsupported frontend protocol")),
     };
     Ok(Some((opening, message.len() + 4)))
@@ -129,16 +127,7 @@ mod tests {
         for cut in 0..7 {
             assert_eq!(frame(&bytes[..cut]), Ok(None), "{cut} bytes");
         }
-        assert_eq!(
-            frame(bytes),
-            Ok(Some((
-                Frame {
-                    kind: b'Q',
-                    body: b"a\0"
-                },
-                7
-            )))
-        );
+        assert_eq!(frame(bytes), Ok(Some((Frame { kind: b'Q', body: b"a\0" }, 7))));
     }
 
     #[test]
@@ -152,10 +141,7 @@ mod tests {
     #[test]
     fn a_cancel_request_names_its_session() {
         let bytes = b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x05\0\0\0\x09";
-        let key = CancelKey {
-            process_id: 5,
-            secret: 9,
-        };
+        let key = CancelKey { process_id: 5, secret: 9 };
         assert_eq!(opening(bytes), Ok(Some((Opening::Cancel(key), 16))));
     }
 

@@ -15,12 +15,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new(windows: Vec<Range<Duration>>) -> Self {
-        Self {
-            windows,
-            first_query: None,
-            by_hand: false,
-            shut: false,
-        }
+        Self { windows, first_query: None, by_hand: false, shut: false }
     }
 
     /// Whether it was shut when time was told last.
@@ -31,9 +26,7 @@ impl Gate {
     /// Tells it the time; true where it has just opened.
     pub(crate) fn tell_time(&mut self, now: Instant) -> bool {
         let was_shut = self.shut;
-        let elapsed = self
-            .first_query
-            .map(|first| now.saturating_duration_since(first));
+        let elapsed = self.first_query.map(|first| now.saturating_duration_since(first));
         self.shut = self.by_hand
             || elapsed.is_some_and(|elapsed| self.windows.iter().any(|w| w.contains(&elapsed)));
         was_shut && !self.shut

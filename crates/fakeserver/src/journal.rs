@@ -57,11 +57,10 @@ pub struct LogEntry {
 impl LogEntry {
     /// The entry as one line of JSON.
     pub fn to_json(&self) -> String {
-        let parameters = self.parameters.iter().map(|parameter| {
-            parameter
-                .as_deref()
-                .map_or_else(|| "null".to_owned(), json::string)
-        });
+        let parameters = self
+            .parameters
+            .iter()
+            .map(|parameter| parameter.as_deref().map_or_else(|| "null".to_owned(), json::string));
         json::object([
             ("at_s", format!("{:.6}", self.at.as_secs_f64())),
             ("connection", self.connection.to_string()),
@@ -117,10 +116,8 @@ impl Stats {
             ("bytes_received", self.bytes_received),
             ("bytes_sent", self.bytes_sent),
         ];
-        let maps = [
-            ("messages", json::object(&self.messages)),
-            ("queries", json::object(&self.queries)),
-        ];
+        let maps =
+            [("messages", json::object(&self.messages)), ("queries", json::object(&self.queries))];
         let pairs = numbers.map(|(name, number)| (name, number.to_string()));
         json::object(pairs.into_iter().chain(maps))
     }
@@ -203,19 +200,13 @@ impl Journal {
 
     /// The last messages with SQL in them, oldest first.
     pub(crate) fn log(&self) -> Vec<LogEntry> {
-        self.log
-            .iter()
-            .map(|logged| logged.entry(self.started))
-            .collect()
+        self.log.iter().map(|logged| logged.entry(self.started)).collect()
     }
 
     /// The counts, with those of `queries`: texts and their executions.
     pub(crate) fn stats<'a>(&self, queries: impl Iterator<Item = (&'a str, u64)>) -> Stats {
         let mut stats = self.stats.clone();
-        for (kind, &count) in (0_u8..=255)
-            .zip(&self.messages)
-            .filter(|(_, count)| **count > 0)
-        {
+        for (kind, &count) in (0_u8..=255).zip(&self.messages).filter(|(_, count)| **count > 0) {
             stats.messages.insert(char::from(kind), count);
         }
         for (text, executed) in queries.filter(|(_, executed)| *executed > 0) {
@@ -260,10 +251,7 @@ mod tests {
             journal.note(entry, now);
         }
         let log = journal.log();
-        assert_eq!(
-            (log.len(), log[0].connection, log[99].connection),
-            (100, 51, 150)
-        );
+        assert_eq!((log.len(), log[0].connection, log[99].connection), (100, 51, 150));
         assert_eq!(
             log[0].to_json(),
             r#"{"at_s": 0.000000, "connection": 51, "manner": "execute", "statement": "s", "sql": "SELECT 1", "parameters": ["a", null]}"#
@@ -274,10 +262,7 @@ mod tests {
     fn executions_are_counted_by_the_first_two_hundred_characters() {
         let mut journal = Journal::open(None, Instant::now()).unwrap();
         journal.count_message(b'Q');
-        let (long_a, long_b) = (
-            format!("{}a", "x".repeat(200)),
-            format!("{}b", "x".repeat(200)),
-        );
+        let (long_a, long_b) = (format!("{}a", "x".repeat(200)), format!("{}b", "x".repeat(200)));
         let queries = [(long_a.as_str(), 2), (long_b.as_str(), 3), ("never", 0)];
         let stats = journal.stats(queries.into_iter());
         assert_eq!(stats.queries, BTreeMap::from([("x".repeat(200), 5)]));

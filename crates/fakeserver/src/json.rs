@@ -41,10 +41,7 @@ pub(crate) fn object<K: Display, V: Display>(pairs: impl IntoIterator<Item = (K,
 mod tests {
     #[test]
     fn what_json_cannot_hold_as_it_is_is_escaped() {
-        assert_eq!(
-            super::string("a \"b\" \\ \n \u{1} é"),
-            r#""a \"b\" \\ \n \u0001 é""#
-        );
+        assert_eq!(super::string("a \"b\" \\ \n \u{1} é"), r#""a \"b\" \\ \n \u0001 é""#);
     }
 
     #[test]

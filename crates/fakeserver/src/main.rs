@@ -47,11 +47,5 @@ fn serve(config: Config, control: Option<Address>) -> io::Result<()> {
 fn raise_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Where it is refused, fewer connections can be served.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: maximum,
-            maximum,
-        },
-    );
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -25,34 +25,20 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn error(code: &str, message: impl Into<String>) -> Self {
-        Self {
-            severity: "ERROR",
-            code: code.into(),
-            message: message.into(),
-        }
+        Self { severity: "ERROR", code: code.into(), message: message.into() }
     }
 
     pub(crate) fn fatal(code: &str, message: impl Into<String>) -> Self {
-        Self {
-            severity: "FATAL",
-            ..Self::error(code, message)
-        }
+        Self { severity: "FATAL", ..Self::error(code, message) }
     }
 
     pub(crate) fn notice(message: impl Into<String>) -> Self {
-        Self {
-            severity: "NOTICE",
-            ..Self::error("00000", message)
-        }
+        Self { severity: "NOTICE", ..Self::error("00000", message) }
     }
 
     /// An ErrorResponse, or a NoticeResponse for a notice.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let kind = if self.severity == "NOTICE" {
-            b'N'
-        } else {
-            b'E'
-        };
+        let kind = if self.severity == "NOTICE" { b'N' } else { b'E' };
         message(out, kind, |out| {
             for (field, text) in [
                 (b'S', self.severity),

@@ -28,9 +28,7 @@ impl Random {
 
     /// Printable text of so many characters, for nonces.
     pub(crate) fn text(&mut self, characters: usize) -> String {
-        (0..characters)
-            .map(|_| char::from(b'a' + (self.bits() % 26) as u8))
-            .collect()
+        (0..characters).map(|_| char::from(b'a' + (self.bits() % 26) as u8)).collect()
     }
 }
 
@@ -46,11 +44,7 @@ mod tests {
         let late = numbers.iter().filter(|&&number| number > 20.0).count() as f64;
         assert!((mean - 10.0).abs() < 0.1, "mean {mean}");
         assert!((late / numbers.len() as f64 - (-2.0_f64).exp()).abs() < 0.003);
-        assert!(
-            numbers
-                .iter()
-                .all(|number| number.is_finite() && *number >= 0.0)
-        );
+        assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0));
     }
 
     #[test]

@@ -91,14 +91,9 @@ impl Reactor {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         self.core.state.journal.flush();
         let now = Instant::now();
-        let next = [self.core.desk.next_end(), self.core.gate.next_change(now)]
-            .into_iter()
-            .flatten();
-        let next = if self.unfinished.is_empty() {
-            next.min()
-        } else {
-            Some(now)
-        };
+        let next =
+            [self.core.desk.next_end(), self.core.gate.next_change(now)].into_iter().flatten();
+        let next = if self.unfinished.is_empty() { next.min() } else { Some(now) };
         let timeout = self.alarm.set(next, now)?;
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -149,10 +144,7 @@ impl Reactor {
                 let token = Token(slot + FIRST_SLOT);
                 let registry = self.poll.registry();
                 if was_full != is_full
-                    && connection
-                        .stream()
-                        .reregister(registry, token, is_full)
-                        .is_err()
+                    && connection.stream().reregister(registry, token, is_full).is_err()
                 {
                     self.close(slot);
                 } else if status == Status::Unfinished {
@@ -208,10 +200,7 @@ impl Reactor {
         if slot == self.connections.len() {
             self.connections.push(None);
         }
-        if stream
-            .register(self.poll.registry(), Token(slot + FIRST_SLOT))
-            .is_err()
-        {
+        if stream.register(self.poll.registry(), Token(slot + FIRST_SLOT)).is_err() {
             self.free.push(slot);
             return;
         }
@@ -219,19 +208,14 @@ impl Reactor {
         let state = &mut self.core.state;
         state.journal.stats.accepted += 1;
         let secret = state.secrets.bits() as u32;
-        let key = CancelKey {
-            process_id: slot as u32 + 1,
-            secret,
-        };
+        let key = CancelKey { process_id: slot as u32 + 1, secret };
         let session = Session::new(state.journal.stats.accepted, key);
         let connection = Connection::new(slot, stream, session, Instant::now());
         self.connections[slot] = Some(Box::new(connection));
     }
 
     fn listen(&mut self, mut listener: Listener) -> io::Result<()> {
-        self.poll
-            .registry()
-            .register(listener.source(), LISTENER, Interest::READABLE)?;
+        self.poll.registry().register(listener.source(), LISTENER, Interest::READABLE)?;
         self.listener = Some(listener);
         Ok(())
     }
@@ -281,8 +265,5 @@ impl Reactor {
 /// Whether accepting failed because of whoever came, so that the next one may be accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionReset | Interrupted
-    )
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }

@@ -17,11 +17,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(crate) fn new(rows: u64, bytes: usize) -> Self {
-        Self {
-            left: rows,
-            bytes,
-            open: 0,
-        }
+        Self { left: rows, bytes, open: 0 }
     }
 
     /// Appends until `out` holds about `enough` bytes; true once all rows are complete.
@@ -80,10 +76,7 @@ mod tests {
             assert_eq!(made.len(), rows as usize * (bytes + 11), "{rows} x {bytes}");
             assert!(most <= 65_536 + FILLING.len() + 11);
         }
-        assert_eq!(
-            all(Rows::new(2, 1), 1).0,
-            b"D\0\0\0\x0b\0\x01\0\0\0\x01x".repeat(2)
-        );
+        assert_eq!(all(Rows::new(2, 1), 1).0, b"D\0\0\0\x0b\0\x01\0\0\0\x01x".repeat(2));
     }
 
     #[test]

@@ -29,25 +29,15 @@ impl FakeServer {
         let (requests, receiver) = mpsc::channel();
         // State is not Send: it is made where it is used, and start waits for the outcome.
         let (report, outcome) = mpsc::channel();
-        let thread = thread::Builder::new()
-            .name("fakeserver".to_owned())
-            .spawn(move || {
-                let reactor = State::new(config, Instant::now())
-                    .and_then(|state| Reactor::new(poll, receiver, state));
-                let address = reactor.as_ref().map(|reactor| reactor.address().clone());
-                let started = report.send(address.map_err(clone_error));
-                if started.is_ok() {
-                    reactor?.run()
-                } else {
-                    Ok(())
-                }
-            })?;
+        let thread = thread::Builder::new().name("fakeserver".to_owned()).spawn(move || {
+            let reactor = State::new(config, Instant::now())
+                .and_then(|state| Reactor::new(poll, receiver, state));
+            let address = reactor.as_ref().map(|reactor| reactor.address().clone());
+            let started = report.send(address.map_err(clone_error));
+            if started.is_ok() { reactor?.run() } else { Ok(()) }
+        })?;
         let address = outcome.recv().map_err(|_| io::ErrorKind::Other)??;
-        Ok(Self {
-            address,
-            control: Control::new(requests, waker),
-            thread: Some(thread),
-        })
+        Ok(Self { address, control: Control::new(requests, waker), thread: Some(thread) })
     }
 
     /// Where it listens.

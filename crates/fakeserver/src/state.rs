@@ -87,17 +87,9 @@ impl State {
 
     /// The counts of sessions and statements; the event loop adds its own.
     pub(crate) fn stats(&self) -> Stats {
-        let kept: u64 = self
-            .queries
-            .values()
-            .map(|query| query.executed.get())
-            .sum();
-        let kept_queries = self
-            .queries
-            .values()
-            .map(|query| (&*query.text, query.executed.get()));
-        self.journal
-            .stats(kept_queries.chain([(OTHER, self.executed - kept)]))
+        let kept: u64 = self.queries.values().map(|query| query.executed.get()).sum();
+        let kept_queries = self.queries.values().map(|query| (&*query.text, query.executed.get()));
+        self.journal.stats(kept_queries.chain([(OTHER, self.executed - kept)]))
     }
 }
 
@@ -105,10 +97,7 @@ impl Dice for State {
     fn random(&mut self, seed: Option<u64>) -> &mut Random {
         match seed {
             None => &mut self.random,
-            Some(seed) => self
-                .generators
-                .entry(seed)
-                .or_insert_with(|| Random::new(seed)),
+            Some(seed) => self.generators.entry(seed).or_insert_with(|| Random::new(seed)),
         }
     }
 }
@@ -139,10 +128,7 @@ mod tests {
     #[test]
     fn a_text_is_taken_apart_once_as_long_as_there_are_not_too_many() {
         let mut state = state();
-        assert!(Rc::ptr_eq(
-            &state.query(b"SELECT 1"),
-            &state.query(b"SELECT 1")
-        ));
+        assert!(Rc::ptr_eq(&state.query(b"SELECT 1"), &state.query(b"SELECT 1")));
         for number in 0..=MOST_KEPT {
             let query = state.query(format!("SELECT {number}").as_bytes());
             query.executed.set(1);

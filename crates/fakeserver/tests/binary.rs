@@ -49,12 +49,7 @@ impl Program {
 }
 
 fn log_in(stream: &mut (impl Read + Write)) {
-    let startup = [
-        &16_u32.to_be_bytes()[..],
-        &VERSION.to_be_bytes(),
-        b"user\0u\0\0",
-    ]
-    .concat();
+    let startup = [&16_u32.to_be_bytes()[..], &VERSION.to_be_bytes(), b"user\0u\0\0"].concat();
     let startup = [&(startup.len() as u32).to_be_bytes(), &startup[4..]].concat();
     stream.write_all(&startup).unwrap();
     read_answer(stream);
@@ -104,10 +99,7 @@ fn sigterm_ends_it() {
 #[test]
 fn a_wrong_option_is_explained_and_help_names_the_statements() {
     let run = |argument| {
-        Command::new(env!("CARGO_BIN_EXE_pgpaces-fakeserver"))
-            .arg(argument)
-            .output()
-            .unwrap()
+        Command::new(env!("CARGO_BIN_EXE_pgpaces-fakeserver")).arg(argument).output().unwrap()
     };
     let wrong = run("--sleep=5");
     assert!(!wrong.status.success());
@@ -165,20 +157,14 @@ fn every_text_is_recorded_as_soon_as_it_is_answered() {
     let record = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(record.lines().count(), 1);
-    assert!(
-        record.contains(r#""sql": "SELECT 1; SELECT 'two\n'", "parameters": []"#),
-        "{record}"
-    );
+    assert!(record.contains(r#""sql": "SELECT 1; SELECT 'two\n'", "parameters": []"#), "{record}");
 }
 
 /// The most memory that a process has had in bytes.
 #[cfg(target_os = "linux")]
 fn peak_memory(child: &Child) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let kibibytes: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
     kibibytes * 1024
 }

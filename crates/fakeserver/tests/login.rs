@@ -7,29 +7,20 @@ use client::{Client, bodies, error_code, frame, kinds, wait_until};
 use pgpaces_fakeserver::{Auth, Config, FakeServer};
 
 fn server(config: Config) -> FakeServer {
-    let config = Config {
-        password: "secret".to_owned(),
-        user: Some("user".to_owned()),
-        ..config
-    };
+    let config = Config { password: "secret".to_owned(), user: Some("user".to_owned()), ..config };
     FakeServer::start(config).unwrap()
 }
 
 fn asking_for(auth: Auth) -> FakeServer {
-    server(Config {
-        auth,
-        ..Config::default()
-    })
+    server(Config { auth, ..Config::default() })
 }
 
 #[test]
 fn the_right_password_comes_in_and_a_wrong_one_gets_28p01() {
     let server = asking_for(Auth::Password);
-    for (user, password, expected) in [
-        ("user", "secret", 'Z'),
-        ("user", "wrong", 'E'),
-        ("other", "secret", 'E'),
-    ] {
+    for (user, password, expected) in
+        [("user", "secret", 'Z'), ("user", "wrong", 'E'), ("other", "secret", 'E')]
+    {
         let mut client = Client::raw(&server);
         client.startup(user);
         assert_eq!(client.read().unwrap().body, [0, 0, 0, 3]);
@@ -71,23 +62,10 @@ fn scram_offers_its_mechanism_and_answers_with_a_longer_nonce() {
 
 #[test]
 fn those_who_cannot_come_in_learn_why() {
-    let limited = Config {
-        max_connections: Some(0),
-        ..Config::default()
-    };
-    let elsewhere = Config {
-        database: Some("elsewhere".to_owned()),
-        ..Config::default()
-    };
+    let limited = Config { max_connections: Some(0), ..Config::default() };
+    let elsewhere = Config { database: Some("elsewhere".to_owned()), ..Config::default() };
     for (config, user, code) in [
-        (
-            Config {
-                auth: Auth::Reject,
-                ..Config::default()
-            },
-            "user",
-            "28000",
-        ),
+        (Config { auth: Auth::Reject, ..Config::default() }, "user", "28000"),
         (Config::default(), "other", "28000"),
         (limited, "user", "53300"),
         (elsewhere, "user", "3D000"),
@@ -102,18 +80,12 @@ fn those_who_cannot_come_in_learn_why() {
 
 #[test]
 fn a_connection_that_ends_makes_room_for_another() {
-    let server = server(Config {
-        max_connections: Some(1),
-        ..Config::default()
-    });
+    let server = server(Config { max_connections: Some(1), ..Config::default() });
     let first = Client::connect(&server);
     let mut second = Client::raw(&server);
     second.startup("user");
     assert_eq!(error_code(&second.read_until(b'Z')), "53300");
     drop(first);
     wait_until(|| server.control().stats().unwrap().open == 0);
-    assert_eq!(
-        bodies(&Client::connect(&server).query("SELECT 7"), b'D'),
-        ["......7"]
-    );
+    assert_eq!(bodies(&Client::connect(&server).query("SELECT 7"), b'D'), ["......7"]);
 }

@@ -19,14 +19,8 @@ fn a_session_starts_as_libpq_expects_it() {
     client.startup("anna");
     let messages = client.read_until(b'Z');
     let settings = bodies(&messages, b'S');
-    assert!(
-        settings.contains(&"server_version.18.0 (fake).".to_owned()),
-        "{settings:?}"
-    );
-    assert!(
-        settings.contains(&"session_authorization.anna.".to_owned()),
-        "{settings:?}"
-    );
+    assert!(settings.contains(&"server_version.18.0 (fake).".to_owned()), "{settings:?}");
+    assert!(settings.contains(&"session_authorization.anna.".to_owned()), "{settings:?}");
     assert_eq!(bodies(&messages, b'Z'), ["I"]);
 }
 
@@ -37,10 +31,7 @@ fn the_startup_message_may_come_byte_by_byte() {
     let bytes = b"\0\0\0\x14\0\x03\0\0user\0anna\0\0\0";
     let bytes = [&(bytes.len() as u32).to_be_bytes(), &bytes[4..]].concat();
     bytes.iter().for_each(|byte| client.write(&[*byte]));
-    assert_eq!(
-        client.read_until(b'Z').last().map(|last| last.kind),
-        Some(b'Z')
-    );
+    assert_eq!(client.read_until(b'Z').last().map(|last| last.kind), Some(b'Z'));
 }
 
 #[test]
@@ -59,11 +50,7 @@ fn simple_queries_are_answered_by_their_first_word() {
     let mut client = Client::connect(&server);
     for (sql, expected, tag) in [
         ("SELECT 1", "TDCZ", "SELECT 1."),
-        (
-            "select abalance from accounts where aid = 7",
-            "TDCZ",
-            "SELECT 1.",
-        ),
+        ("select abalance from accounts where aid = 7", "TDCZ", "SELECT 1."),
         ("INSERT INTO t VALUES (1)", "CZ", "INSERT 0 1."),
         ("UPDATE t SET a = 1", "CZ", "UPDATE 1."),
         ("UPDATE t SET a = 1 RETURNING a", "TDCZ", "UPDATE 1."),
@@ -88,10 +75,7 @@ fn values_come_back_as_they_are_and_the_rest_is_one() {
     let messages = client.query("SELECT 42 AS answer, 'text', NULL, count(*) FROM t");
     assert_eq!(bodies(&messages, b'D'), ["......42....text........1"]);
     let columns = &bodies(&messages, b'T')[0];
-    assert!(
-        columns.contains("answer") && columns.contains("count"),
-        "{columns}"
-    );
+    assert!(columns.contains("answer") && columns.contains("count"), "{columns}");
 }
 
 #[test]
@@ -99,10 +83,7 @@ fn an_error_ends_a_query_of_several_statements() {
     let server = start();
     let mut client = Client::connect(&server);
     let messages = client.query("SELECT 1; SELECT fake_error('40P01', 'deadlock'); SELECT 2");
-    assert_eq!(
-        (kinds(&messages).as_str(), error_code(&messages).as_str()),
-        ("TDCEZ", "40P01")
-    );
+    assert_eq!((kinds(&messages).as_str(), error_code(&messages).as_str()), ("TDCEZ", "40P01"));
     assert!(bodies(&messages, b'E')[0].contains("Mdeadlock"));
 }
 
@@ -126,11 +107,7 @@ fn the_transaction_status_follows_the_statements() {
         let messages = client.query(sql);
         assert_eq!(bodies(&messages, b'Z'), [status], "{sql}");
         let tag = bodies(&messages, b'C').pop();
-        assert_eq!(
-            tag.unwrap_or_else(|| error_code(&messages)),
-            tag_or_code,
-            "{sql}"
-        );
+        assert_eq!(tag.unwrap_or_else(|| error_code(&messages)), tag_or_code, "{sql}");
     }
 }
 
@@ -147,10 +124,7 @@ fn a_statement_is_prepared_once_and_executed_often() {
         assert_eq!(bodies(&messages, b'D'), [format!("......{value}....z")]);
     }
     let messages = client.pipeline(&[frame(b'C', b"Ss\0"), bind("s", &["a", "b"])]);
-    assert_eq!(
-        (kinds(&messages).as_str(), error_code(&messages).as_str()),
-        ("3EZ", "26000")
-    );
+    assert_eq!((kinds(&messages).as_str(), error_code(&messages).as_str()), ("3EZ", "26000"));
 }
 
 #[test]
@@ -189,10 +163,7 @@ fn what_cannot_be_prepared_or_bound_is_an_error_with_its_code() {
     for (messages, code) in [
         (vec![parse("", "SELECT 1; SELECT 2")], "42601"),
         (vec![parse("", "SELEKT")], "42601"),
-        (
-            vec![parse("p", "SELECT 1"), parse("p", "SELECT 1")],
-            "42P05",
-        ),
+        (vec![parse("p", "SELECT 1"), parse("p", "SELECT 1")], "42P05"),
         (vec![bind("nobody", &[])], "26000"),
         (vec![parse("", "SELECT $1"), bind("", &[])], "08P01"),
         (vec![execute()], "34000"),
@@ -212,11 +183,7 @@ fn messages_longer_than_any_buffer_are_taken_whole_also_in_a_pipeline() {
     let server = start();
     let mut client = Client::connect(&server);
     let long = format!("SELECT '{}'", "x".repeat(1 << 20));
-    client.send(&[
-        simple("SELECT fake_sleep(5)"),
-        simple(&long),
-        simple("SELECT 3"),
-    ]);
+    client.send(&[simple("SELECT fake_sleep(5)"), simple(&long), simple("SELECT 3")]);
     assert_eq!(kinds(&client.read_until(b'Z')), "TDCZ");
     let row = client.read_until(b'Z').swap_remove(1);
     assert_eq!((row.kind, row.body.len()), (b'D', 6 + (1 << 20)));
@@ -245,11 +212,7 @@ fn copy_data_is_taken_and_counted() {
     let mut client = Client::connect(&server);
     client.send(&[simple("COPY t FROM STDIN")]);
     assert_eq!(client.read().map(|message| message.kind), Some(b'G'));
-    client.send(&[
-        frame(b'd', b"1\ta\n2\tb\n"),
-        frame(b'd', b"3\tc\n"),
-        frame(b'c', &[]),
-    ]);
+    client.send(&[frame(b'd', b"1\ta\n2\tb\n"), frame(b'd', b"3\tc\n"), frame(b'c', &[])]);
     assert_eq!(bodies(&client.read_until(b'Z'), b'C'), ["COPY 3."]);
     client.send(&[simple("COPY t FROM STDIN"), frame(b'f', b"no\0")]);
     assert_eq!(error_code(&client.read_until(b'Z')), "57014");
@@ -264,10 +227,7 @@ fn connections_end_as_the_text_asks_for() {
     let mut client = Client::connect(&server);
     client.send(&[simple("SELECT fake_terminate()")]);
     let messages = client.read_until(b'!');
-    assert_eq!(
-        (kinds(&messages).as_str(), error_code(&messages).as_str()),
-        ("E", "57P01")
-    );
+    assert_eq!((kinds(&messages).as_str(), error_code(&messages).as_str()), ("E", "57P01"));
 }
 
 #[test]

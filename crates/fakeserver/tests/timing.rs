@@ -28,10 +28,7 @@ fn a_delay_is_never_answered_early() {
         ("SELECT fake_sleep(50)", 50.0),
         ("SELECT fake_sleep(0.25)", 0.25),
         ("SELECT pg_sleep(0.02)", 20.0),
-        (
-            "UPDATE t SET a = 1 /* fake_sleep(5) */; SELECT fake_sleep(6)",
-            11.0,
-        ),
+        ("UPDATE t SET a = 1 /* fake_sleep(5) */; SELECT fake_sleep(6)", 11.0),
     ] {
         let (elapsed, messages) = time(|| client.query(sql));
         assert!(elapsed.as_secs_f64() * 1e3 >= ms, "{sql}: {elapsed:?}");
@@ -69,42 +66,27 @@ fn delays_on_different_connections_run_side_by_side() {
     let server = start();
     let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(&server)).collect();
     let (elapsed, ()) = time(|| {
-        clients
-            .iter_mut()
-            .for_each(|client| client.send(&[simple("SELECT fake_sleep(100)")]));
-        clients
-            .iter_mut()
-            .for_each(|client| drop(client.read_until(b'Z')));
+        clients.iter_mut().for_each(|client| client.send(&[simple("SELECT fake_sleep(100)")]));
+        clients.iter_mut().for_each(|client| drop(client.read_until(b'Z')));
     });
     assert!(elapsed >= 100 * MS && elapsed < 2500 * MS, "{elapsed:?}");
 }
 
 #[test]
 fn one_server_serves_all_connections_one_after_the_other() {
-    let config = Config {
-        servers: NonZeroUsize::new(1),
-        delay: 10 * MS,
-        ..Config::default()
-    };
+    let config = Config { servers: NonZeroUsize::new(1), delay: 10 * MS, ..Config::default() };
     let server = FakeServer::start(config).unwrap();
     let mut clients: Vec<Client> = (0..5).map(|_| Client::connect(&server)).collect();
     let (elapsed, ()) = time(|| {
-        clients
-            .iter_mut()
-            .for_each(|client| client.send(&[simple("SELECT 1")]));
-        clients
-            .iter_mut()
-            .for_each(|client| drop(client.read_until(b'Z')));
+        clients.iter_mut().for_each(|client| client.send(&[simple("SELECT 1")]));
+        clients.iter_mut().for_each(|client| drop(client.read_until(b'Z')));
     });
     assert!(elapsed >= 50 * MS, "{elapsed:?}");
 }
 
 #[test]
 fn whoever_leaves_gives_up_the_place() {
-    let config = Config {
-        servers: NonZeroUsize::new(1),
-        ..Config::default()
-    };
+    let config = Config { servers: NonZeroUsize::new(1), ..Config::default() };
     let server = FakeServer::start(config).unwrap();
     let mut hanging = Client::connect(&server);
     let mut waiting = Client::connect(&server);
@@ -148,19 +130,11 @@ fn a_cancel_request_ends_the_statement_at_once() {
 #[test]
 fn in_a_stall_window_nothing_is_answered() {
     let stalls = vec![Duration::ZERO..100 * MS];
-    let server = FakeServer::start(Config {
-        stalls,
-        ..Config::default()
-    })
-    .unwrap();
+    let server = FakeServer::start(Config { stalls, ..Config::default() }).unwrap();
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(&server)).collect();
     let (elapsed, ()) = time(|| {
-        clients
-            .iter_mut()
-            .for_each(|client| client.send(&[simple("SELECT 1")]));
-        clients
-            .iter_mut()
-            .for_each(|client| drop(client.read_until(b'Z')));
+        clients.iter_mut().for_each(|client| client.send(&[simple("SELECT 1")]));
+        clients.iter_mut().for_each(|client| drop(client.read_until(b'Z')));
     });
     assert!(elapsed >= 100 * MS, "{elapsed:?}");
     assert_eq!(kinds(&clients[0].query("SELECT 1")), "TDCZ");
@@ -171,11 +145,7 @@ fn a_server_stalled_by_hand_holds_everything_until_it_thaws() {
     let server = start();
     let mut client = Client::connect(&server);
     server.control().stall().unwrap();
-    client.send(&[
-        simple("SELECT 1"),
-        simple("SELECT fake_sleep(1)"),
-        simple("SELECT 3"),
-    ]);
+    client.send(&[simple("SELECT 1"), simple("SELECT fake_sleep(1)"), simple("SELECT 3")]);
     let mut stranger = Client::raw(&server);
     stranger.startup("user");
     wait_until(|| server.control().stats().unwrap().statements == 3);
@@ -185,10 +155,7 @@ fn a_server_stalled_by_hand_holds_everything_until_it_thaws() {
     client.stream.set_nonblocking(false).unwrap();
     server.control().thaw().unwrap();
     (0..3).for_each(|_| assert_eq!(kinds(&client.read_until(b'Z')), "TDCZ"));
-    assert_eq!(
-        stranger.read_until(b'Z').last().map(|last| last.kind),
-        Some(b'Z')
-    );
+    assert_eq!(stranger.read_until(b'Z').last().map(|last| last.kind), Some(b'Z'));
 }
 
 #[test]
@@ -197,10 +164,7 @@ fn connections_are_refused_accepted_and_dropped_by_hand() {
     let mut client = Client::connect(&server);
     server.control().refuse().unwrap();
     let refused = std::net::TcpStream::connect(("127.0.0.1", server.port()));
-    assert_eq!(
-        refused.unwrap_err().kind(),
-        std::io::ErrorKind::ConnectionRefused
-    );
+    assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
     assert_eq!(kinds(&client.query("SELECT 1")), "TDCZ");
     server.control().accept().unwrap();
     let mut second = Client::connect(&server);
@@ -214,40 +178,15 @@ fn the_log_and_the_counts_say_what_came_in() {
     let server = start();
     let mut client = Client::connect(&server);
     client.query("SELECT 1; SELECT 2");
-    client.pipeline(&[
-        parse("p", "SELECT $1"),
-        bind("p", &["x"]),
-        execute(),
-        frame(b'H', &[]),
-    ]);
+    client.pipeline(&[parse("p", "SELECT $1"), bind("p", &["x"]), execute(), frame(b'H', &[])]);
     let log = server.control().log().unwrap();
     let seen: Vec<_> = log
         .iter()
-        .map(|entry| {
-            (
-                entry.statement.as_str(),
-                entry.sql.as_str(),
-                entry.parameters.len(),
-            )
-        })
+        .map(|entry| (entry.statement.as_str(), entry.sql.as_str(), entry.parameters.len()))
         .collect();
-    assert_eq!(
-        seen,
-        [
-            ("", "SELECT 1; SELECT 2", 0),
-            ("p", "SELECT $1", 0),
-            ("p", "SELECT $1", 1)
-        ]
-    );
+    assert_eq!(seen, [("", "SELECT 1; SELECT 2", 0), ("p", "SELECT $1", 0), ("p", "SELECT $1", 1)]);
     let stats = server.control().stats().unwrap();
     assert_eq!((stats.open, stats.accepted, stats.statements), (1, 1, 3));
-    assert_eq!(
-        (
-            stats.messages[&'Q'],
-            stats.messages[&'P'],
-            stats.messages[&'E']
-        ),
-        (1, 1, 1)
-    );
+    assert_eq!((stats.messages[&'Q'], stats.messages[&'P'], stats.messages[&'E']), (1, 1, 1));
     assert_eq!(stats.queries["SELECT $1"], 1);
 }

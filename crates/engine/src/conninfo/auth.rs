@@ -71,10 +71,8 @@ impl AuthPolicy {
             .filter_map(|(_, method)| *method)
             .collect();
         if allowed.is_empty() {
-            return Err(invalid(format!(
-                "require_auth={list} allows nothing that pgpaces can do"
-            ))
-            .with_hint("it can do none, password, md5 and scram-sha-256"));
+            return Err(invalid(format!("require_auth={list} allows nothing that pgpaces can do"))
+                .with_hint("it can do none, password, md5 and scram-sha-256"));
         }
         Ok(Self { binding, allowed })
     }
@@ -94,12 +92,8 @@ fn names(list: &str, negated: bool) -> Result<Vec<&str>> {
         let name = name.unwrap_or(part);
         if !METHODS.iter().any(|(known, _)| *known == name) {
             let known: Vec<&str> = METHODS.iter().map(|(known, _)| *known).collect();
-            return Err(
-                invalid(format!("require_auth does not know \"{name}\"")).with_hint(format!(
-                    "one of {}, each with or without \"!\"",
-                    known.join(", ")
-                )),
-            );
+            return Err(invalid(format!("require_auth does not know \"{name}\""))
+                .with_hint(format!("one of {}, each with or without \"!\"", known.join(", "))));
         }
         if names.contains(&name) {
             return Err(invalid(format!("require_auth={list} names {name} twice")));

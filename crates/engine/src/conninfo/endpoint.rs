@@ -88,10 +88,7 @@ pub(super) fn endpoints(
     file: &PasswordFile,
 ) -> Result<Vec<Endpoint>> {
     let slots = slots(values)?;
-    slots
-        .iter()
-        .map(|slot| endpoint(slot, values, directory, file))
-        .collect()
+    slots.iter().map(|slot| endpoint(slot, values, directory, file)).collect()
 }
 
 fn endpoint(
@@ -100,35 +97,19 @@ fn endpoint(
     directory: &str,
     file: &PasswordFile,
 ) -> Result<Endpoint> {
-    let given = if slot.host.is_empty() {
-        &slot.hostaddr
-    } else {
-        &slot.host
-    };
+    let given = if slot.host.is_empty() { &slot.hostaddr } else { &slot.host };
     let port = port_number(&slot.port).ok_or_else(|| {
-        invalid(format!(
-            "port \"{}\" is not a number from 1 to 65535",
-            slot.port
-        ))
+        invalid(format!("port \"{}\" is not a number from 1 to 65535", slot.port))
     })?;
     let password = values.get("password").map(str::to_owned).or_else(|| {
         file.find(&Lookup {
-            host: if given == directory {
-                "localhost"
-            } else {
-                given
-            },
+            host: if given == directory { "localhost" } else { given },
             port: &slot.port,
             database: values.get("dbname").unwrap_or_default(),
             user: values.get("user").unwrap_or_default(),
         })
     });
-    Ok(Endpoint {
-        host: given.clone(),
-        address: address(slot, port)?,
-        port,
-        password,
-    })
+    Ok(Endpoint { host: given.clone(), address: address(slot, port)?, port, password })
 }
 
 fn address(slot: &Slot, port: u16) -> Result<Address> {
@@ -136,9 +117,7 @@ fn address(slot: &Slot, port: u16) -> Result<Address> {
         return tcp_address(&slot.hostaddr);
     }
     if !slot.host.starts_with(['/', '@']) {
-        return Ok(Address::Tcp {
-            host: slot.host.clone(),
-        });
+        return Ok(Address::Tcp { host: slot.host.clone() });
     }
     let path = format!("{}/.s.PGSQL.{port}", slot.host);
     if path.len() > SOCKET_PATH_BYTES_MAX {
@@ -153,14 +132,10 @@ fn address(slot: &Slot, port: u16) -> Result<Address> {
 
 fn tcp_address(hostaddr: &str) -> Result<Address> {
     if !is_numeric_address(hostaddr) {
-        return Err(
-            invalid(format!("hostaddr \"{hostaddr}\" is not an IP address"))
-                .with_hint("names belong into host"),
-        );
+        return Err(invalid(format!("hostaddr \"{hostaddr}\" is not an IP address"))
+            .with_hint("names belong into host"));
     }
-    Ok(Address::Tcp {
-        host: hostaddr.to_owned(),
-    })
+    Ok(Address::Tcp { host: hostaddr.to_owned() })
 }
 
 /// IPv4, IPv6 with or without a scope, and the system's short forms such as `127.1`.
@@ -169,16 +144,12 @@ fn is_numeric_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
         || scoped.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
         || (text.starts_with(|c: char| c.is_ascii_digit())
-            && text
-                .chars()
-                .all(|c| c.is_ascii_hexdigit() || matches!(c, '.' | 'x' | 'X')))
+            && text.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, '.' | 'x' | 'X')))
 }
 
 /// A port from 1 to 65535, with or without spaces around it.
 pub(super) fn port_number(text: &str) -> Option<u16> {
-    integer(text)
-        .and_then(|port| u16::try_from(port).ok())
-        .filter(|port| *port > 0)
+    integer(text).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
 }
 
 /// Splits the lists. `hostaddr` says how many there are, else `host`, else it is one. A single
@@ -187,17 +158,10 @@ fn slots(values: &Values) -> Result<Vec<Slot>> {
     let hosts = list(values, "host");
     let addresses = list(values, "hostaddr");
     let ports = list(values, "port");
-    let count = addresses.len().max(if addresses.is_empty() {
-        hosts.len().max(1)
-    } else {
-        0
-    });
+    let count = addresses.len().max(if addresses.is_empty() { hosts.len().max(1) } else { 0 });
     if !hosts.is_empty() && hosts.len() != count {
-        return Err(invalid(format!(
-            "{} for {count} in hostaddr",
-            number(hosts.len(), "host")
-        ))
-        .with_hint("give host and hostaddr equally many values, separated by commas"));
+        return Err(invalid(format!("{} for {count} in hostaddr", number(hosts.len(), "host")))
+            .with_hint("give host and hostaddr equally many values, separated by commas"));
     }
     if ports.len() > 1 && ports.len() != count {
         return Err(invalid(format!(
@@ -213,20 +177,14 @@ fn slots(values: &Values) -> Result<Vec<Slot>> {
         Slot {
             host: pick(&hosts, at),
             hostaddr: pick(&addresses, at),
-            port: if port.is_empty() {
-                DEFAULT_PORT.to_owned()
-            } else {
-                port
-            },
+            port: if port.is_empty() { DEFAULT_PORT.to_owned() } else { port },
         }
     };
     Ok((0..count).map(slot).collect())
 }
 
 fn list<'a>(values: &'a Values, name: &str) -> Vec<&'a str> {
-    values
-        .get(name)
-        .map_or_else(Vec::new, |value| value.split(',').collect())
+    values.get(name).map_or_else(Vec::new, |value| value.split(',').collect())
 }
 
 fn number(count: usize, what: &str) -> String {

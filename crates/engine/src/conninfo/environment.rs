@@ -47,9 +47,7 @@ impl Environment for ProcessEnvironment {
     #[cfg(unix)]
     fn mode(&self, path: &Path) -> Option<u32> {
         use std::os::unix::fs::PermissionsExt;
-        fs::metadata(path)
-            .ok()
-            .map(|found| found.permissions().mode())
+        fs::metadata(path).ok().map(|found| found.permissions().mode())
     }
 
     #[cfg(not(unix))]
@@ -114,10 +112,7 @@ mod tests {
     #[test]
     fn the_effective_user_is_looked_up_not_the_real_one() {
         assert_eq!(effective_uid(STATUS), Some("1000"));
-        assert_eq!(
-            account_of("1000", PASSWD),
-            Some(("anna".into(), "/home/a".into()))
-        );
+        assert_eq!(account_of("1000", PASSWD), Some(("anna".into(), "/home/a".into())));
     }
 
     #[test]
@@ -127,11 +122,7 @@ mod tests {
 
     #[test]
     fn this_process_has_a_user_name() {
-        assert!(
-            ProcessEnvironment
-                .user_name()
-                .is_some_and(|name| !name.is_empty())
-        );
+        assert!(ProcessEnvironment.user_name().is_some_and(|name| !name.is_empty()));
     }
 
     #[test]

@@ -74,17 +74,13 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 fn missing_equals(name: &str) -> Error {
-    invalid(format!(
-        "\"=\" is missing after \"{name}\" in the connection string"
-    ))
-    .with_hint("write keyword=value pairs; a value with spaces needs single quotes")
+    invalid(format!("\"=\" is missing after \"{name}\" in the connection string"))
+        .with_hint("write keyword=value pairs; a value with spaces needs single quotes")
 }
 
 fn unterminated(name: &str) -> Error {
-    invalid(format!(
-        "the quoted value of \"{name}\" in the connection string has no end"
-    ))
-    .with_hint("close it with a single quote; a quote within the value is written \\'")
+    invalid(format!("the quoted value of \"{name}\" in the connection string has no end"))
+        .with_hint("close it with a single quote; a quote within the value is written \\'")
 }
 
 /// A stray word behind a password is most likely the rest of that password.

@@ -21,21 +21,11 @@ pub(super) struct Keyword {
 }
 
 const fn plain(name: &'static str, variable: &'static str, default: &'static str) -> Keyword {
-    Keyword {
-        name,
-        variable,
-        default,
-        secret: false,
-    }
+    Keyword { name, variable, default, secret: false }
 }
 
 const fn secret(name: &'static str, variable: &'static str) -> Keyword {
-    Keyword {
-        name,
-        variable,
-        default: "",
-        secret: true,
-    }
+    Keyword { name, variable, default: "", secret: true }
 }
 
 /// All keywords. `user`, `dbname`, `host` and `passfile` get their defaults in `mod.rs`, because
@@ -119,11 +109,7 @@ pub(super) fn find_given(name: &str, value: String) -> Result<(&'static Keyword,
     if name != "requiressl" {
         return Ok((find(name)?, value));
     }
-    let mode = if value.starts_with('1') {
-        "require"
-    } else {
-        "prefer"
-    };
+    let mode = if value.starts_with('1') { "require" } else { "prefer" };
     Ok((find("sslmode")?, mode.to_owned()))
 }
 
@@ -137,17 +123,9 @@ fn nearest(name: &str) -> &'static str {
     if let Some((_, ours)) = FOREIGN.iter().find(|(foreign, _)| *foreign == name) {
         return ours;
     }
-    let mut by_distance = KEYWORDS
-        .iter()
-        .map(|keyword| (distance(&name, keyword.name), keyword));
+    let mut by_distance = KEYWORDS.iter().map(|keyword| (distance(&name, keyword.name), keyword));
     let first = by_distance.next().expect("the table is not empty");
-    by_distance
-        .fold(
-            first,
-            |best, next| if next.0 < best.0 { next } else { best },
-        )
-        .1
-        .name
+    by_distance.fold(first, |best, next| if next.0 < best.0 { next } else { best }).1.name
 }
 
 /// Levenshtein's distance: insertions, deletions and replacements between two words.
@@ -180,11 +158,7 @@ impl Values {
 
     /// Sets a value if nobody has yet.
     pub(super) fn offer(&mut self, keyword: &'static Keyword, value: String) -> Result<()> {
-        if self.0.contains_key(keyword.name) {
-            Ok(())
-        } else {
-            self.set(keyword, value)
-        }
+        if self.0.contains_key(keyword.name) { Ok(()) } else { self.set(keyword, value) }
     }
 
     /// Sets a value that we made ourselves.
@@ -210,10 +184,7 @@ impl Values {
     /// Fills what is still open: from the variables, then from the table's defaults.
     pub(super) fn fill(&mut self, environment: &dyn Environment) -> Result<()> {
         let mode_was_open = self.raw("sslmode").is_none() && environment.var("PGSSLMODE").is_none();
-        for keyword in KEYWORDS
-            .iter()
-            .filter(|keyword| !keyword.variable.is_empty())
-        {
+        for keyword in KEYWORDS.iter().filter(|keyword| !keyword.variable.is_empty()) {
             if let Some(value) = environment.var(keyword.variable) {
                 self.offer(keyword, value)?;
             }
@@ -221,10 +192,7 @@ impl Values {
         if let (true, Some(mode)) = (mode_was_open, self.implied_ssl_mode(environment)) {
             self.put("sslmode", mode.to_owned());
         }
-        for keyword in KEYWORDS
-            .iter()
-            .filter(|keyword| !keyword.default.is_empty())
-        {
+        for keyword in KEYWORDS.iter().filter(|keyword| !keyword.default.is_empty()) {
             self.offer(keyword, keyword.default.to_owned())?;
         }
         Ok(())
@@ -233,10 +201,7 @@ impl Values {
     /// The mode that follows from other settings: the old PGREQUIRESSL, or the system's roots,
     /// which are worth little without a check of the host name.
     fn implied_ssl_mode(&self, environment: &dyn Environment) -> Option<&'static str> {
-        if environment
-            .var("PGREQUIRESSL")
-            .is_some_and(|old| old.starts_with('1'))
-        {
+        if environment.var("PGREQUIRESSL").is_some_and(|old| old.starts_with('1')) {
             return Some("require");
         }
         (self.get("sslrootcert") == Some("system")).then_some("verify-full")
@@ -246,18 +211,14 @@ impl Values {
 /// Nothing that libpq takes can hold a NUL: it ends a C string.
 fn refuse_nul(name: &str, value: &str) -> Result<()> {
     if value.contains('\0') {
-        return Err(invalid(format!(
-            "the value of {name} contains a NUL character"
-        )));
+        return Err(invalid(format!("the value of {name} contains a NUL character")));
     }
     Ok(())
 }
 
 /// True if the value of this keyword must not be shown.
 pub(super) fn is_secret(name: &str) -> bool {
-    KEYWORDS
-        .iter()
-        .any(|keyword| keyword.secret && keyword.name == name)
+    KEYWORDS.iter().any(|keyword| keyword.secret && keyword.name == name)
 }
 
 #[cfg(test)]
@@ -295,13 +256,7 @@ mod tests {
     #[test]
     fn every_keyword_is_in_the_table_once() {
         for keyword in KEYWORDS {
-            assert_eq!(
-                KEYWORDS
-                    .iter()
-                    .filter(|other| other.name == keyword.name)
-                    .count(),
-                1
-            );
+            assert_eq!(KEYWORDS.iter().filter(|other| other.name == keyword.name).count(), 1);
         }
     }
 }

@@ -37,10 +37,7 @@ fn unsupported(what: &str, hint: &str) -> Error {
 
 fn check_encryption(values: &Values) -> Result<()> {
     if choice(values, "gssencmode", GSS_MODES)? {
-        return Err(unsupported(
-            "gssencmode=require",
-            "encrypt with TLS: sslmode=require",
-        ));
+        return Err(unsupported("gssencmode=require", "encrypt with TLS: sslmode=require"));
     }
     Ok(())
 }
@@ -48,10 +45,7 @@ fn check_encryption(values: &Values) -> Result<()> {
 fn check_protocol(values: &Values) -> Result<()> {
     choice(values, "max_protocol_version", PROTOCOLS)?;
     if choice(values, "min_protocol_version", PROTOCOLS)? > PROTOCOL {
-        return Err(unsupported(
-            "min_protocol_version above 3.0",
-            "leave it out",
-        ));
+        return Err(unsupported("min_protocol_version above 3.0", "leave it out"));
     }
     Ok(())
 }
@@ -89,10 +83,7 @@ fn check_peer(values: &Values) -> Result<()> {
 fn check_tls_version(conninfo: &Conninfo) -> Result<()> {
     let too_old = conninfo.tls_max().is_some_and(|max| max < TlsVersion::V1_2);
     if too_old && conninfo.ssl_mode() != SslMode::Disable {
-        return Err(unsupported(
-            "TLS older than 1.2",
-            "leave ssl_max_protocol_version out",
-        ));
+        return Err(unsupported("TLS older than 1.2", "leave ssl_max_protocol_version out"));
     }
     Ok(())
 }

@@ -122,11 +122,8 @@ fn given(dsn: &str, overrides: &[(&str, &str)]) -> Result<Values> {
 
 /// A misspelt URI would be taken for a database name, and shown with its password.
 fn has_scheme(dsn: &str) -> bool {
-    dsn.split_once("://").is_some_and(|(scheme, _)| {
-        scheme
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || c == '+')
-    })
+    dsn.split_once("://")
+        .is_some_and(|(scheme, _)| scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'))
 }
 
 fn wrong_scheme() -> Error {
@@ -138,11 +135,7 @@ fn wrong_scheme() -> Error {
 
 fn socket_directory(environment: &dyn Environment) -> &'static str {
     let [debian, upstream] = SOCKET_DIRECTORIES;
-    if environment.exists(Path::new(debian)) {
-        debian
-    } else {
-        upstream
-    }
+    if environment.exists(Path::new(debian)) { debian } else { upstream }
 }
 
 /// The defaults that the system knows, for keywords that are absent or empty.
@@ -163,10 +156,7 @@ fn complete(values: &mut Values, directory: &str, environment: &dyn Environment)
     endpoint::fill_hosts(values, directory)?;
     let no_password = values.get("password").is_none() && values.get("passfile").is_none();
     if let (true, Some(home)) = (no_password, environment.home()) {
-        values.put(
-            "passfile",
-            home.join(".pgpass").to_string_lossy().into_owned(),
-        );
+        values.put("passfile", home.join(".pgpass").to_string_lossy().into_owned());
     }
     startup::name_encoding(values, environment);
     Ok(())
@@ -178,10 +168,7 @@ fn passwords(
     environment: &dyn Environment,
     warnings: &mut Vec<String>,
 ) -> PasswordFile {
-    match (
-        values.get("password"),
-        values.get("passfile").map(PathBuf::from),
-    ) {
+    match (values.get("password"), values.get("passfile").map(PathBuf::from)) {
         (None, Some(path)) => PasswordFile::read(&path, environment, warnings),
         _ => PasswordFile::default(),
     }
@@ -224,24 +211,13 @@ impl Conninfo {
     /// libpq, an empty `application_name` is none at all and keeps the fallback out.
     pub fn application_name(&self) -> Option<&str> {
         let given = self.values.raw("application_name");
-        given
-            .or_else(|| self.get("fallback_application_name"))
-            .filter(|name| !name.is_empty())
+        given.or_else(|| self.get("fallback_application_name")).filter(|name| !name.is_empty())
     }
 }
 
 impl fmt::Debug for Conninfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |(name, value)| {
-            (
-                name,
-                if keywords::is_secret(name) {
-                    "***"
-                } else {
-                    value
-                },
-            )
-        };
+        let shown = |(name, value)| (name, if keywords::is_secret(name) { "***" } else { value });
         f.write_str("Conninfo ")?;
         f.debug_map().entries(self.iter().map(shown)).finish()
     }

@@ -35,9 +35,7 @@ impl PasswordFile {
         let shown = path.display();
         let kind = mode & TYPE_BITS;
         if kind != 0 && kind != PLAIN_FILE {
-            warnings.push(format!(
-                "password file {shown} is ignored: it is not a plain file"
-            ));
+            warnings.push(format!("password file {shown} is ignored: it is not a plain file"));
         } else if mode & GROUP_AND_OTHERS != 0 {
             warnings.push(format!(
                 "password file {shown} is ignored: its mode {:04o} lets group or others at it; \
@@ -95,11 +93,7 @@ fn unescape(field: &str) -> String {
     let mut password = String::new();
     let mut field = field.chars();
     while let Some(c) = field.next().filter(|c| *c != ':') {
-        password.push(if c == '\\' {
-            field.next().unwrap_or('\\')
-        } else {
-            c
-        });
+        password.push(if c == '\\' { field.next().unwrap_or('\\') } else { c });
     }
     password
 }
@@ -109,12 +103,7 @@ mod tests {
     use super::*;
 
     fn find(file: &str, host: &str, database: &str) -> Option<String> {
-        let wanted = Lookup {
-            host,
-            port: "5432",
-            database,
-            user: "anna",
-        };
+        let wanted = Lookup { host, port: "5432", database, user: "anna" };
         PasswordFile(file.to_owned()).find(&wanted)
     }
 
@@ -136,10 +125,7 @@ mod tests {
             ("pi45:5432:bench:anna:pw", None),
             ("pi4\\:5432:bench:anna:pw", None),
             ("pi4:5432:bench:anna", None),
-            (
-                "pi4:5433:*:*:no\r\npi4:5432:bench:*:pw\r\n*:*:*:*:late",
-                Some("pw"),
-            ),
+            ("pi4:5433:*:*:no\r\npi4:5432:bench:*:pw\r\n*:*:*:*:late", Some("pw")),
         ] {
             assert_eq!(find(file, "pi4", "bench").as_deref(), expected, "{file}");
         }

@@ -25,23 +25,15 @@ pub(super) fn apply(values: &mut Values, environment: &dyn Environment) -> Resul
             continue;
         }
         let text = environment.read_file(&place.path).map_err(|error| {
-            invalid(format!(
-                "cannot read service file {}: {error}",
-                place.path.display()
-            ))
+            invalid(format!("cannot read service file {}: {error}", place.path.display()))
         })?;
         if let Some(pairs) = section(&text, &name, &place.path)? {
-            return pairs
-                .into_iter()
-                .try_for_each(|(keyword, value)| values.offer(keyword, value));
+            return pairs.into_iter().try_for_each(|(keyword, value)| values.offer(keyword, value));
         }
         looked_at.push(place.path.display().to_string());
     }
-    Err(invalid(format!(
-        "there is no service \"{name}\": looked in {}",
-        looked_at.join(", ")
-    ))
-    .with_hint("a service is a section [name] of ~/.pg_service.conf with lines keyword=value"))
+    Err(invalid(format!("there is no service \"{name}\": looked in {}", looked_at.join(", ")))
+        .with_hint("a service is a section [name] of ~/.pg_service.conf with lines keyword=value"))
 }
 
 /// A file to look at.
@@ -55,22 +47,13 @@ struct Place {
 fn places(values: &Values, environment: &dyn Environment) -> Vec<Place> {
     let named = values.raw("servicefile").map(str::to_owned);
     let user = match named.or_else(|| environment.var("PGSERVICEFILE")) {
-        Some(path) => Some(Place {
-            path: path.into(),
-            named: true,
-        }),
-        None => environment.home().map(|home| Place {
-            path: home.join(".pg_service.conf"),
-            named: false,
-        }),
+        Some(path) => Some(Place { path: path.into(), named: true }),
+        None => environment
+            .home()
+            .map(|home| Place { path: home.join(".pg_service.conf"), named: false }),
     };
-    let directory = environment
-        .var("PGSYSCONFDIR")
-        .unwrap_or_else(|| SYSTEM_DIRECTORY.to_owned());
-    let system = Place {
-        path: Path::new(&directory).join("pg_service.conf"),
-        named: false,
-    };
+    let directory = environment.var("PGSYSCONFDIR").unwrap_or_else(|| SYSTEM_DIRECTORY.to_owned());
+    let system = Place { path: Path::new(&directory).join("pg_service.conf"), named: false };
     user.into_iter().chain([system]).collect()
 }
 
@@ -107,23 +90,16 @@ fn parse_line(line: &str) -> Result<(&'static Keyword, String)> {
         .split_once('=')
         .ok_or_else(|| invalid("a line of a service is keyword=value, here \"=\" is missing"))?;
     if name == "service" || name == "servicefile" {
-        return Err(invalid(format!(
-            "a service cannot refer to another one with {name}="
-        )));
+        return Err(invalid(format!("a service cannot refer to another one with {name}=")));
     }
     let bare = name.trim_matches(is_space);
     if bare != name && keywords::find(bare).is_ok() {
-        return Err(
-            invalid(format!("there is a space between {bare} and \"=\""))
-                .with_hint("service files are strict: write keyword=value without spaces"),
-        );
+        return Err(invalid(format!("there is a space between {bare} and \"=\""))
+            .with_hint("service files are strict: write keyword=value without spaces"));
     }
     Ok((keywords::find(name)?, value.to_owned()))
 }
 
 fn at(error: Error, path: &Path, line: usize) -> Error {
-    Error {
-        message: format!("{}, line {line}: {}", path.display(), error.message),
-        ..error
-    }
+    Error { message: format!("{}, line {line}: {}", path.display(), error.message), ..error }
 }

@@ -66,10 +66,8 @@ const TARGETS: &[(&str, TargetSessionAttrs)] = &[
     ("prefer-standby", TargetSessionAttrs::PreferStandby),
 ];
 
-const BALANCES: &[(&str, LoadBalanceHosts)] = &[
-    ("disable", LoadBalanceHosts::Disable),
-    ("random", LoadBalanceHosts::Random),
-];
+const BALANCES: &[(&str, LoadBalanceHosts)] =
+    &[("disable", LoadBalanceHosts::Disable), ("random", LoadBalanceHosts::Random)];
 
 impl Session {
     /// Errors: a value that is not one of the keyword's, or no integer.
@@ -132,10 +130,8 @@ fn positive(values: &Values, name: &str) -> Result<Option<u32>> {
 }
 
 fn integer_of(values: &Values, name: &str) -> Result<Option<i32>> {
-    values
-        .raw(name)
-        .map_or(Ok(None), |text| match integer(text) {
-            Some(number) => Ok(Some(number)),
-            None => Err(invalid(format!("{name} is not an integer: \"{text}\""))),
-        })
+    values.raw(name).map_or(Ok(None), |text| match integer(text) {
+        Some(number) => Ok(Some(number)),
+        None => Err(invalid(format!("{name} is not an integer: \"{text}\""))),
+    })
 }

@@ -6,11 +6,8 @@ use super::environment::Environment;
 use super::keywords::Values;
 
 /// Variables that become settings of the session, as in libpq.
-const SETTINGS: &[(&str, &str)] = &[
-    ("PGDATESTYLE", "datestyle"),
-    ("PGTZ", "timezone"),
-    ("PGGEQO", "geqo"),
-];
+const SETTINGS: &[(&str, &str)] =
+    &[("PGDATESTYLE", "datestyle"), ("PGTZ", "timezone"), ("PGGEQO", "geqo")];
 
 /// Character sets of locales and PostgreSQL's names for them. Any other is taken as SQL_ASCII,
 /// that is: sent as it is.
@@ -43,20 +40,11 @@ pub(super) fn name_encoding(values: &mut Values, environment: &dyn Environment) 
 }
 
 fn encoding_of(locale: &str) -> &'static str {
-    let name = locale
-        .split('@')
-        .next()
-        .and_then(|name| name.split_once('.'));
+    let name = locale.split('@').next().and_then(|name| name.split_once('.'));
     let (_, charset) = name.unwrap_or_default();
-    let charset: String = charset
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect::<String>()
-        .to_lowercase();
-    ENCODINGS
-        .iter()
-        .find(|(known, _)| *known == charset)
-        .map_or("SQL_ASCII", |(_, ours)| ours)
+    let charset: String =
+        charset.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    ENCODINGS.iter().find(|(known, _)| *known == charset).map_or("SQL_ASCII", |(_, ours)| ours)
 }
 
 impl Conninfo {
@@ -70,15 +58,12 @@ impl Conninfo {
             ("application_name", self.application_name()),
             ("client_encoding", self.get("client_encoding")),
         ];
-        [
-            ("user", Some(self.user())),
-            ("database", Some(self.dbname())),
-        ]
-        .into_iter()
-        .chain(optional)
-        .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
-        .chain(self.settings.iter().cloned())
-        .collect()
+        [("user", Some(self.user())), ("database", Some(self.dbname()))]
+            .into_iter()
+            .chain(optional)
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+            .chain(self.settings.iter().cloned())
+            .collect()
     }
 }
 

@@ -90,10 +90,8 @@ const MODES: &[(&str, SslMode)] = &[
     ("verify-full", SslMode::VerifyFull),
 ];
 
-const NEGOTIATIONS: &[(&str, SslNegotiation)] = &[
-    ("postgres", SslNegotiation::Postgres),
-    ("direct", SslNegotiation::Direct),
-];
+const NEGOTIATIONS: &[(&str, SslNegotiation)] =
+    &[("postgres", SslNegotiation::Postgres), ("direct", SslNegotiation::Direct)];
 
 const CERT_MODES: &[(&str, SslCertMode)] = &[
     ("allow", SslCertMode::Allow),
@@ -155,21 +153,17 @@ impl Tls {
 
     fn check(&self, mode: &str) -> Result<()> {
         if self.negotiation == SslNegotiation::Direct && self.mode < SslMode::Require {
-            return Err(invalid(format!(
-                "sslnegotiation=direct is too strong for sslmode={mode}"
-            ))
-            .with_hint("say sslmode=require, verify-ca or verify-full with it"));
+            return Err(invalid(format!("sslnegotiation=direct is too strong for sslmode={mode}"))
+                .with_hint("say sslmode=require, verify-ca or verify-full with it"));
         }
         if self.root == RootCert::System && self.mode != SslMode::VerifyFull {
-            return Err(invalid(format!(
-                "sslrootcert=system is too weak with sslmode={mode}"
-            ))
-            .with_hint("say sslmode=verify-full: anybody can get a certificate from those"));
+            return Err(invalid(format!("sslrootcert=system is too weak with sslmode={mode}"))
+                .with_hint("say sslmode=verify-full: anybody can get a certificate from those"));
         }
         match (self.min, self.max) {
-            (Some(min), Some(max)) if min > max => Err(invalid(
-                "ssl_min_protocol_version is newer than ssl_max_protocol_version",
-            )),
+            (Some(min), Some(max)) if min > max => {
+                Err(invalid("ssl_min_protocol_version is newer than ssl_max_protocol_version"))
+            }
             _ => Ok(()),
         }
     }
@@ -184,14 +178,11 @@ impl Tls {
             RootCert::File(path) => format!("root certificate file {} is absent", path.display()),
             RootCert::None => "there is no root certificate file".to_owned(),
         };
-        Err(Error::new(
-            Kind::Tls,
-            format!("{found}, and sslmode demands to verify the server"),
-        )
-        .with_hint(
-            "put the roots into ~/.postgresql/root.crt or name them with sslrootcert; \
+        Err(Error::new(Kind::Tls, format!("{found}, and sslmode demands to verify the server"))
+            .with_hint(
+                "put the roots into ~/.postgresql/root.crt or name them with sslrootcert; \
                         sslrootcert=system takes those of the operating system",
-        ))
+            ))
     }
 }
 
@@ -200,9 +191,7 @@ fn version(values: &Values, name: &str) -> Result<Option<TlsVersion>> {
     let Some(given) = values.get(name) else {
         return Ok(None);
     };
-    let found = VERSIONS
-        .iter()
-        .find(|(text, _)| text.eq_ignore_ascii_case(given));
+    let found = VERSIONS.iter().find(|(text, _)| text.eq_ignore_ascii_case(given));
     found.map(|(_, version)| Some(*version)).ok_or_else(|| {
         invalid(format!("{name} cannot be \"{given}\""))
             .with_hint("one of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3")

@@ -12,8 +12,7 @@ const ENCODE: &str = "within a URI, write @ as %40, / as %2F, : as %3A, ? as %3F
 
 /// What stands behind `postgresql://`, or `None` if the text is not a URI.
 pub(super) fn body(text: &str) -> Option<&str> {
-    text.strip_prefix("postgresql://")
-        .or_else(|| text.strip_prefix("postgres://"))
+    text.strip_prefix("postgresql://").or_else(|| text.strip_prefix("postgres://"))
 }
 
 /// The pairs of the URI without its scheme, in the order in which later ones win. Errors: a
@@ -76,11 +75,7 @@ struct Hosts<'a> {
 
 impl<'a> Hosts<'a> {
     fn split(text: &'a str) -> Result<Self> {
-        let mut hosts = Self {
-            names: String::new(),
-            ports: String::new(),
-            rest: text,
-        };
+        let mut hosts = Self { names: String::new(), ports: String::new(), rest: text };
         loop {
             let (name, rest) = split_host(hosts.rest)?;
             hosts.names.push_str(name);
@@ -127,10 +122,7 @@ fn split_before<'t>(text: &'t str, ends: &[char]) -> (&'t str, &'t str) {
 /// Checked here and not only with the endpoints, so that a piece of a password that was taken
 /// for a port is not quoted.
 fn check_ports(encoded: &str) -> Result<()> {
-    for port in decode("port", encoded)?
-        .split(',')
-        .filter(|port| !port.is_empty())
-    {
+    for port in decode("port", encoded)?.split(',').filter(|port| !port.is_empty()) {
         if port_number(port).is_none() {
             return Err(
                 invalid("a port of the URI is not a number from 1 to 65535").with_hint(ENCODE)

@@ -105,11 +105,7 @@ impl Poll for Readiness {
             if let Some(Some(socket)) = self.sockets.get_mut(token.0) {
                 let readable = event.is_readable() || event.is_read_closed() || event.is_error();
                 let writable = event.is_writable() && (!socket.connected || socket.blocked);
-                ready.push(Ready {
-                    token: token.0,
-                    readable,
-                    writable,
-                });
+                ready.push(Ready { token: token.0, readable, writable });
             }
         }
         Ok(())
@@ -124,17 +120,11 @@ impl Poll for Readiness {
             }
         };
         let both = Interest::READABLE | Interest::WRITABLE;
-        self.poll
-            .registry()
-            .register(source(&mut stream), mio::Token(token), both)?;
+        self.poll.registry().register(source(&mut stream), mio::Token(token), both)?;
         if self.sockets.len() <= token {
             self.sockets.resize_with(token + 1, || None);
         }
-        self.sockets[token] = Some(Socket {
-            stream,
-            connected: false,
-            blocked: false,
-        });
+        self.sockets[token] = Some(Socket { stream, connected: false, blocked: false });
         Ok(())
     }
 
@@ -182,11 +172,8 @@ impl Poll for Readiness {
         let blocked = written < bytes.len();
         if blocked != socket.blocked || !socket.connected {
             (socket.connected, socket.blocked) = (true, blocked);
-            let interest = if blocked {
-                Interest::READABLE | Interest::WRITABLE
-            } else {
-                Interest::READABLE
-            };
+            let interest =
+                if blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
             let registry = self.poll.registry();
             registry.reregister(source(&mut socket.stream), mio::Token(token), interest)?;
         }
@@ -237,10 +224,7 @@ impl Timer {
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let raw = fd.as_raw_fd();
         registry.register(&mut mio::unix::SourceFd(&raw), TIMER, Interest::READABLE)?;
-        Ok(Self {
-            fd,
-            armed_for: Ns::MIN,
-        })
+        Ok(Self { fd, armed_for: Ns::MIN })
     }
 
     fn arm(&mut self, until: Ns, left: Duration) -> io::Result<()> {
@@ -252,13 +236,7 @@ impl Timer {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
         };
-        let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: value,
-        };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once)?;
         self.armed_for = until;
         Ok(())

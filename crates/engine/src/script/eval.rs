@@ -3,7 +3,7 @@
 
 use super::random::Random;
 use super::{Expr, Function, Slot};
-use std::io::Write as _;
+use bytes::BufMut;
 
 /// A value of an expression.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,10 +33,10 @@ pub struct Variables(pub Vec<Variable>);
 
 impl Variables {
     /// Appends the variable's text to `out`; false where it is not set.
-    pub fn write(&self, slot: Slot, out: &mut Vec<u8>) -> bool {
+    pub fn write(&self, slot: Slot, out: &mut impl BufMut) -> bool {
         match &self.0[slot as usize] {
             Variable::Unset => return false,
-            Variable::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Variable::Text(text) => out.put_slice(text.as_bytes()),
             Variable::Value(value) => value.write(out),
         }
         true
@@ -45,20 +45,17 @@ impl Variables {
     /// True where the variable is not set or NULL.
     #[must_use]
     pub fn is_null(&self, slot: Slot) -> bool {
-        matches!(
-            self.0[slot as usize],
-            Variable::Unset | Variable::Value(Value::Null)
-        )
+        matches!(self.0[slot as usize], Variable::Unset | Variable::Value(Value::Null))
     }
 }
 
 impl Value {
     /// Appends the value as pgbench prints it.
-    pub fn write(self, out: &mut Vec<u8>) {
+    pub fn write(self, out: &mut impl BufMut) {
         match self {
-            Self::Null => out.extend_from_slice(b"NULL"),
-            Self::Bool(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
-            Self::Int(value) => out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes()),
+            Self::Null => out.put_slice(b"NULL"),
+            Self::Bool(value) => out.put_slice(if value { b"true" } else { b"false" }),
+            Self::Int(value) => out.put_slice(itoa::Buffer::new().format(value).as_bytes()),
             Self::Double(value) => write_double(value, out),
         }
     }
@@ -119,10 +116,11 @@ impl Value {
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;
 
 /// Appends a double with 15 significant digits, as C's `%.15g`.
-fn write_double(value: f64, out: &mut Vec<u8>) {
+fn write_double(value: f64, out: &mut impl BufMut) {
     if !value.is_finite() {
         let text = if value.is_nan() { "nan" } else { "inf" };
-        let _ = write!(out, "{}{text}", if value < 0.0 { "-" } else { "" });
+        out.put_slice(if value < 0.0 { b"-" } else { b"" });
+        out.put_slice(text.as_bytes());
         return;
     }
     let scientific = format!("{value:.14e}");
@@ -131,20 +129,16 @@ fn write_double(value: f64, out: &mut Vec<u8>) {
     if (-4..15).contains(&exponent) {
         let decimals = usize::try_from(14 - exponent).expect("not negative");
         let text = format!("{value:.decimals$}");
-        out.extend_from_slice(without_trailing_zeros(&text).as_bytes());
+        out.put_slice(without_trailing_zeros(&text).as_bytes());
     } else {
         let sign = if exponent < 0 { '-' } else { '+' };
         let digits = without_trailing_zeros(digits);
-        let _ = write!(out, "{digits}e{sign}{:02}", exponent.abs());
+        out.put_slice(format!("{digits}e{sign}{:02}", exponent.abs()).as_bytes());
     }
 }
 
 fn without_trailing_zeros(text: &str) -> &str {
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        text
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
 /// The typed value of a text, as pgbench guesses it.
@@ -287,11 +281,7 @@ impl Scope<'_> {
         if low > high {
             return Err("empty range given to random".to_owned());
         }
-        if high
-            .checked_sub(low)
-            .and_then(|span| span.checked_add(1))
-            .is_none()
-        {
+        if high.checked_sub(low).and_then(|span| span.checked_add(1)).is_none() {
             return Err("random range is too large".to_owned());
         }
         if function == Function::Random {
@@ -357,11 +347,7 @@ fn real(function: Function, a: Value, b: Value) -> Result<Value, String> {
     }))
 }
 
-#[expect(
-    clippy::cast_sign_loss,
-    clippy::cast_possible_truncation,
-    reason = "shifts wrap as in C"
-)]
+#[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "shifts wrap as in C")]
 fn bits(function: Function, a: i64, b: i64) -> Result<Value, String> {
     Ok(Value::Int(match function {
         Function::Modulo if b == 0 => return Err("division by zero".to_owned()),

@@ -11,13 +11,8 @@ const ARGUMENTS_MAX: usize = 16;
 
 /// The expression that the whole of `text` is.
 pub(super) fn expression(text: &str, names: &mut Names) -> Result<Expr, Fault> {
-    let mut parser = Parser {
-        tokens: tokens(text)?,
-        next: 0,
-        end: text.trim_end().len(),
-        depth: 0,
-        names,
-    };
+    let mut parser =
+        Parser { tokens: tokens(text)?, next: 0, end: text.trim_end().len(), depth: 0, names };
     let parsed = parser.binary(0)?;
     match parser.tokens.get(parser.next) {
         None => Ok(parsed),
@@ -36,23 +31,11 @@ struct Operator {
 }
 
 const fn operator(symbol: &'static str, level: u8, function: Function) -> Operator {
-    Operator {
-        symbol,
-        level,
-        chains: level != COMPARISON,
-        swapped: false,
-        function,
-    }
+    Operator { symbol, level, chains: level != COMPARISON, swapped: false, function }
 }
 
 const fn swapped(symbol: &'static str, function: Function) -> Operator {
-    Operator {
-        symbol,
-        level: COMPARISON,
-        chains: false,
-        swapped: true,
-        function,
-    }
+    Operator { symbol, level: COMPARISON, chains: false, swapped: true, function }
 }
 
 const NOT: u8 = 3;
@@ -133,11 +116,7 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, wanted: &str) -> Result<(), Fault> {
-        if self.accept(wanted) {
-            Ok(())
-        } else {
-            self.fault("syntax error")
-        }
+        if self.accept(wanted) { Ok(()) } else { self.fault("syntax error") }
     }
 
     /// An expression whose operators all bind at least as tightly as `level`.
@@ -161,17 +140,9 @@ impl Parser<'_> {
                 break;
             };
             let right = self.binary(operator.level + 1)?;
-            let arguments = if operator.swapped {
-                vec![right, left]
-            } else {
-                vec![left, right]
-            };
+            let arguments = if operator.swapped { vec![right, left] } else { vec![left, right] };
             left = Expr::Call(operator.function, arguments);
-            ceiling = if operator.chains {
-                operator.level + 1
-            } else {
-                operator.level
-            };
+            ceiling = if operator.chains { operator.level + 1 } else { operator.level };
         }
         self.depth -= 1;
         Ok(left)
@@ -204,11 +175,7 @@ impl Parser<'_> {
         };
         let subject = std::mem::replace(left, Expr::Constant(Value::Null));
         let test = Expr::Call(Function::Is, vec![subject, Expr::Constant(constant)]);
-        *left = if negated {
-            Expr::Call(Function::Not, vec![test])
-        } else {
-            test
-        };
+        *left = if negated { Expr::Call(Function::Not, vec![test]) } else { test };
         Ok(true)
     }
 
@@ -235,10 +202,7 @@ impl Parser<'_> {
             self.unary()
         } else if self.accept("~") {
             let operand = self.unary()?;
-            Ok(Expr::Call(
-                Function::BitXor,
-                vec![Expr::Constant(Value::Int(-1)), operand],
-            ))
+            Ok(Expr::Call(Function::BitXor, vec![Expr::Constant(Value::Int(-1)), operand]))
         } else {
             self.primary()
         };
@@ -253,10 +217,7 @@ impl Parser<'_> {
             return Ok(Expr::Constant(Value::Int(i64::MIN)));
         }
         let operand = self.unary()?;
-        Ok(Expr::Call(
-            Function::Subtract,
-            vec![Expr::Constant(Value::Int(0)), operand],
-        ))
+        Ok(Expr::Call(Function::Subtract, vec![Expr::Constant(Value::Int(0)), operand]))
     }
 
     fn primary(&mut self) -> Result<Expr, Fault> {
@@ -301,11 +262,8 @@ impl Parser<'_> {
                 break;
             }
         }
-        let otherwise = if self.accept("else") {
-            self.binary(0)?
-        } else {
-            Expr::Constant(Value::Null)
-        };
+        let otherwise =
+            if self.accept("else") { self.binary(0)? } else { Expr::Constant(Value::Null) };
         self.expect("end")?;
         Ok(Expr::Case(branches, Box::new(otherwise)))
     }
@@ -330,16 +288,10 @@ impl Parser<'_> {
             return Err(Fault::new(at, message));
         }
         if arguments.is_empty() && least == 1 && most == ARGUMENTS_MAX {
-            return Err(Fault::new(
-                at,
-                format!("at least one argument expected ({name})"),
-            ));
+            return Err(Fault::new(at, format!("at least one argument expected ({name})")));
         }
         if arguments.len() < least || arguments.len() > most {
-            return Err(Fault::new(
-                at,
-                format!("unexpected number of arguments ({name})"),
-            ));
+            return Err(Fault::new(at, format!("unexpected number of arguments ({name})")));
         }
         Ok(Expr::Call(function, arguments))
     }

@@ -29,10 +29,7 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) fn new(at: usize, message: impl Into<String>) -> Self {
-        Self {
-            at,
-            message: message.into(),
-        }
+        Self { at, message: message.into() }
     }
 }
 

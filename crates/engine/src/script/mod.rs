@@ -197,10 +197,7 @@ impl Names {
 #[must_use]
 pub fn is_variable_name(name: &str) -> bool {
     let mut bytes = name.bytes();
-    bytes
-        .next()
-        .is_some_and(|b| is_name_byte(b) && !b.is_ascii_digit())
-        && bytes.all(is_name_byte)
+    bytes.next().is_some_and(|b| is_name_byte(b) && !b.is_ascii_digit()) && bytes.all(is_name_byte)
 }
 
 fn is_name_byte(byte: u8) -> bool {

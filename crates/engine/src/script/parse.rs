@@ -11,15 +11,18 @@ impl Scripts {
     /// # Errors
     /// `Kind::Script` where it does not parse or holds no command.
     pub fn add(&mut self, name: &str, weight: u32, text: &str) -> Result<()> {
+        if let Some(at) = memchr::memchr(0, text.as_bytes()) {
+            let line = text[..at].matches('\n').count() + 1;
+            return Err(Error::new(
+                Kind::Script,
+                format!("{name}:{line}: a script cannot hold a NUL byte"),
+            ));
+        }
         let mut parser = Parser {
             name,
             text,
             at: 0,
-            lines: Lines {
-                text,
-                counted: 0,
-                line: 1,
-            },
+            lines: Lines { text, counted: 0, line: 1 },
             names: &mut self.names,
             statements: self.statements,
         };
@@ -30,11 +33,7 @@ impl Scripts {
             return Err(Error::new(Kind::Script, message)
                 .with_hint("a script needs at least one SQL command or meta command"));
         }
-        self.list.push(Script {
-            name: name.to_owned(),
-            weight,
-            commands,
-        });
+        self.list.push(Script { name: name.to_owned(), weight, commands });
         Ok(())
     }
 }
@@ -74,11 +73,8 @@ impl Parser<'_> {
             if self.at >= self.text.len() {
                 return Ok(commands);
             }
-            let command = if self.text[self.at..].starts_with('\\') {
-                self.meta()?
-            } else {
-                self.sql()?
-            };
+            let command =
+                if self.text[self.at..].starts_with('\\') { self.meta()? } else { self.sql()? };
             commands.extend(command);
         }
     }
@@ -101,9 +97,7 @@ impl Parser<'_> {
         let (length, end) = command_length(&self.text[start..]);
         self.at = start + length + usize::from(end == End::Semicolon);
         let line = self.lines.at(start);
-        let text = self.text[start..start + length]
-            .trim_end()
-            .replace("\\;", ";");
+        let text = self.text[start..start + length].trim_end().replace("\\;", ";");
         if text.is_empty() {
             return Ok(None);
         }
@@ -112,11 +106,7 @@ impl Parser<'_> {
         })?;
         self.statements += 1;
         let first = text.lines().next().unwrap_or("").to_owned();
-        Ok(Some(Command {
-            line,
-            text: first,
-            action: Action::Sql(sql),
-        }))
+        Ok(Some(Command { line, text: first, action: Action::Sql(sql) }))
     }
 
     /// A backslash command: to the end of its line, or on where that ends in a backslash.
@@ -134,25 +124,13 @@ impl Parser<'_> {
             end += 1;
         }
         self.at = end;
-        let joined = self.text[start..end]
-            .replace("\\\r\n", "  ")
-            .replace("\\\n", "  ");
+        let joined = self.text[start..end].replace("\\\r\n", "  ").replace("\\\n", "  ");
         let source = joined.trim_end();
         let action = self.action(source).map_err(|(at, message, word)| {
-            let place = Place {
-                file: self.name,
-                line,
-                at,
-                source,
-                command: &word,
-            };
+            let place = Place { file: self.name, line, at, source, command: &word };
             place.error(&message)
         })?;
-        Ok(Some(Command {
-            line,
-            text: source.to_owned(),
-            action,
-        }))
+        Ok(Some(Command { line, text: source.to_owned(), action }))
     }
 
     fn action(&mut self, source: &str) -> std::result::Result<Action, (usize, String, String)> {
@@ -174,17 +152,10 @@ impl Parser<'_> {
                 if words.len() < 3 {
                     return Err(fail(source.len(), "missing expression"));
                 }
-                let value = self
-                    .expression(source, offset)
-                    .map_err(|(at, m)| fail(at, &m))?;
-                Ok(Action::Set {
-                    variable: self.names.slot(variable),
-                    value,
-                })
+                let value = self.expression(source, offset).map_err(|(at, m)| fail(at, &m))?;
+                Ok(Action::Set { variable: self.names.slot(variable), value })
             }
-            "sleep" => self
-                .sleep(&words, source.len())
-                .map_err(|(at, m)| fail(at, &m)),
+            "sleep" => self.sleep(&words, source.len()).map_err(|(at, m)| fail(at, &m)),
             _ => Err(fail(0, "invalid command")),
         }
     }
@@ -209,15 +180,9 @@ impl Parser<'_> {
         if let Some(&(at, _)) = words.get(3) {
             return Err((at, "too many arguments".into()));
         }
-        if let Some(name) = amount
-            .strip_prefix(':')
-            .filter(|name| is_variable_name(name))
-        {
+        if let Some(name) = amount.strip_prefix(':').filter(|name| is_variable_name(name)) {
             let unit_ns = unit(words.get(2).copied())?;
-            return Ok(Action::Sleep {
-                amount: Amount::Variable(self.names.slot(name)),
-                unit_ns,
-            });
+            return Ok(Action::Sleep { amount: Amount::Variable(self.names.slot(name)), unit_ns });
         }
         let digits = amount.bytes().take_while(u8::is_ascii_digit).count();
         let (number, suffix) = amount.split_at(digits);
@@ -228,10 +193,7 @@ impl Parser<'_> {
             (suffix, None) => unit(Some((at + digits, suffix)))?,
             _ => return Err(bad()),
         };
-        Ok(Action::Sleep {
-            amount: Amount::Constant(count),
-            unit_ns,
-        })
+        Ok(Action::Sleep { amount: Amount::Constant(count), unit_ns })
     }
 }
 
@@ -243,19 +205,14 @@ fn unit(word: Option<(usize, &str)>) -> std::result::Result<i64, (usize, String)
         "us" => Ok(1_000),
         "ms" => Ok(1_000_000),
         "s" => Ok(1_000_000_000),
-        _ => Err((
-            at,
-            format!("unrecognized time unit, must be us, ms or s ({text})"),
-        )),
+        _ => Err((at, format!("unrecognized time unit, must be us, ms or s ({text})"))),
     }
 }
 
 /// The words of `text` with their offsets, `base` added.
 fn words(text: &str, base: usize) -> Vec<(usize, &str)> {
     let start = text.as_ptr() as usize;
-    text.split_ascii_whitespace()
-        .map(|w| (w.as_ptr() as usize - start + base, w))
-        .collect()
+    text.split_ascii_whitespace().map(|w| (w.as_ptr() as usize - start + base, w)).collect()
 }
 
 /// Where in a script something is wrong.
@@ -269,21 +226,10 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn error(&self, message: &str) -> Error {
-        let column = self.source[..self.at.min(self.source.len())]
-            .chars()
-            .count();
-        let Self {
-            file,
-            line,
-            source,
-            command,
-            ..
-        } = self;
-        let place = if command.is_empty() {
-            String::new()
-        } else {
-            format!(" in command \"{command}\"")
-        };
+        let column = self.source[..self.at.min(self.source.len())].chars().count();
+        let Self { file, line, source, command, .. } = self;
+        let place =
+            if command.is_empty() { String::new() } else { format!(" in command \"{command}\"") };
         Error::new(
             Kind::Script,
             format!(

@@ -98,10 +98,7 @@ fn after_comment(bytes: &[u8], start: usize) -> usize {
 
 /// Behind `$tag$ ... $tag$`; behind the dollar alone where no tag stands.
 fn after_dollar_quote(bytes: &[u8], start: usize) -> usize {
-    let tag = bytes[start + 1..]
-        .iter()
-        .take_while(|&&b| is_name_byte(b))
-        .count();
+    let tag = bytes[start + 1..].iter().take_while(|&&b| is_name_byte(b)).count();
     let end = start + 1 + tag;
     let starts_with_digit = bytes.get(start + 1).is_some_and(u8::is_ascii_digit);
     if bytes.get(end) != Some(&b'$') || (tag > 0 && starts_with_digit) {
@@ -124,14 +121,9 @@ pub(super) fn compile(text: &str, id: u32, names: &mut Names) -> Result<Sql, Str
         let colons = bytes[at..].iter().take_while(|&&b| b == b':').count();
         let name_start = at + colons;
         let named = colons == 1
-            && bytes
-                .get(name_start)
-                .is_some_and(|&b| is_name_byte(b) && !b.is_ascii_digit());
+            && bytes.get(name_start).is_some_and(|&b| is_name_byte(b) && !b.is_ascii_digit());
         if named {
-            let rest = bytes[name_start..]
-                .iter()
-                .take_while(|&&b| is_name_byte(b))
-                .count();
+            let rest = bytes[name_start..].iter().take_while(|&&b| is_name_byte(b)).count();
             let slot = names.slot(&text[name_start..name_start + rest]);
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
@@ -141,11 +133,7 @@ pub(super) fn compile(text: &str, id: u32, names: &mut Names) -> Result<Sql, Str
             numbered.push_str(&format!("${}", parameters.len()));
             at = name_start + rest;
         } else {
-            let step = if colons > 0 {
-                colons
-            } else {
-                next_colon(&bytes[at..])
-            };
+            let step = if colons > 0 { colons } else { next_colon(&bytes[at..]) };
             literal.push_str(&text[at..at + step]);
             numbered.push_str(&text[at..at + step]);
             at += step;
@@ -160,12 +148,7 @@ pub(super) fn compile(text: &str, id: u32, names: &mut Names) -> Result<Sql, Str
             "statement has too many arguments (maximum is {PARAMETERS_MAX}): {first}"
         ));
     }
-    Ok(Sql {
-        id,
-        pieces,
-        numbered,
-        parameters,
-    })
+    Ok(Sql { id, pieces, numbered, parameters })
 }
 
 fn next_colon(bytes: &[u8]) -> usize {
@@ -189,10 +172,7 @@ mod tests {
             ("select $t$a;$$;b$t$; x", "select $t$a;$$;b$t$"),
             ("select a$1;b", "select a$1"),
             ("select 1 -- a;b\n; x", "select 1 -- a;b\n"),
-            (
-                "select /* ; /* ; */ ; */ 1; x",
-                "select /* ; /* ; */ ; */ 1",
-            ),
+            ("select /* ; /* ; */ ; */ 1; x", "select /* ; /* ; */ ; */ 1"),
             ("create rule r do (a; b); x", "create rule r do (a; b)"),
             ("select 'unterminated; x", "select 'unterminated; x"),
         ] {

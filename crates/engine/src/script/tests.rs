@@ -13,11 +13,7 @@ fn run(text: &str) -> Result<String, String> {
     let mut random = Random::from_seed(1);
     for command in &scripts.list[0].commands {
         if let Action::Set { variable, value } = &command.action {
-            let value = Scope {
-                variables: &variables,
-                random: &mut random,
-            }
-            .eval(value)?;
+            let value = Scope { variables: &variables, random: &mut random }.eval(value)?;
             variables.0[*variable as usize] = Variable::Value(value);
         }
     }
@@ -71,11 +67,7 @@ fn expressions_have_pgbenchs_values() {
         ("ln(exp(2))", "2"),
         ("pi()", "3.14159265358979"),
     ] {
-        assert_eq!(
-            run(&format!("\\set x {expression}")).as_deref(),
-            Ok(value),
-            "{expression}"
-        );
+        assert_eq!(run(&format!("\\set x {expression}")).as_deref(), Ok(value), "{expression}");
     }
 }
 
@@ -89,30 +81,17 @@ fn what_cannot_be_computed_says_why() {
         ("-9223372036854775808 / -1", "bigint div out of range"),
         ("not 1", "cannot coerce int to boolean"),
         ("true + 1", "cannot coerce boolean to int"),
-        (
-            "int(1e30)",
-            "double to int overflow for 1000000000000000000000000000000",
-        ),
+        ("int(1e30)", "double to int overflow for 1000000000000000000000000000000"),
         ("random(2, 1)", "empty range given to random"),
-        (
-            "random(-9223372036854775808, 0)",
-            "random range is too large",
-        ),
-        (
-            "random_gaussian(1, 2, 1)",
-            "gaussian parameter must be at least 2.000000 (not 1.000000)",
-        ),
+        ("random(-9223372036854775808, 0)", "random range is too large"),
+        ("random_gaussian(1, 2, 1)", "gaussian parameter must be at least 2.000000 (not 1.000000)"),
         (
             "random_zipfian(1, 2, 1)",
             "zipfian parameter must be in range [1.001, 1000] (not 1.000000)",
         ),
         (":nowhere", "undefined variable"),
     ] {
-        assert_eq!(
-            run(&format!("\\set x {expression}")),
-            Err(message.into()),
-            "{expression}"
-        );
+        assert_eq!(run(&format!("\\set x {expression}")), Err(message.into()), "{expression}");
     }
 }
 
@@ -135,10 +114,7 @@ fn a_syntax_error_names_line_and_column_and_points_at_the_place() {
             "\\set 1x 1",
             "t:1:6: invalid variable name (1x) in command \"set\"\n\\set 1x 1\n     ^ error found here",
         ),
-        (
-            "\\nosuch",
-            "t:1:1: invalid command in command \"nosuch\"\n\\nosuch\n^ error found here",
-        ),
+        ("\\nosuch", "t:1:1: invalid command in command \"nosuch\"\n\\nosuch\n^ error found here"),
         (
             "\\sleep 1 h",
             "t:1:10: unrecognized time unit, must be us, ms or s (h) in command \"sleep\"\n\\sleep 1 h\n         ^ error found here",
@@ -158,11 +134,8 @@ fn a_script_is_split_into_its_commands() {
     let mut scripts = Scripts::default();
     let text = "-- hello\n\\SET a random(1, \\\n  10)\nBEGIN;\nselect :a\n\\sleep 10 ms\nselect ';';\\set b 1\nEND";
     scripts.add("t", 1, text).unwrap();
-    let shown: Vec<_> = scripts.list[0]
-        .commands
-        .iter()
-        .map(|c| (c.line, c.text.as_str()))
-        .collect();
+    let shown: Vec<_> =
+        scripts.list[0].commands.iter().map(|c| (c.line, c.text.as_str())).collect();
     assert_eq!(
         shown,
         [

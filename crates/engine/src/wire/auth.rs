@@ -54,12 +54,7 @@ const SCRAM: &str = "SCRAM-SHA-256";
 impl Login {
     /// `channel` is the TLS server end point, where there is one.
     pub(super) fn new(credentials: Credentials, channel: Option<Vec<u8>>) -> Self {
-        Self {
-            credentials,
-            channel,
-            bound: false,
-            step: Step::Begun,
-        }
+        Self { credentials, channel, bound: false, step: Step::Begun }
     }
 
     /// True once the server said that we are in.
@@ -144,10 +139,7 @@ impl Login {
         self.permit(AuthMethod::ScramSha256, "SCRAM-SHA-256")?;
         let has = |name: &str| offered.iter().any(|m| m == name);
         let wish = self.credentials.binding;
-        let channel = self
-            .channel
-            .take()
-            .filter(|_| wish != ChannelBinding::Disable);
+        let channel = self.channel.take().filter(|_| wish != ChannelBinding::Disable);
         let (mechanism, binding) = match channel {
             Some(channel) if has(PLUS) => {
                 self.bound = true;
@@ -168,11 +160,7 @@ impl Login {
             }
         };
         let scram = ScramSha256::new(self.password()?.as_bytes(), binding);
-        send(frontend::sasl_initial_response(
-            mechanism,
-            scram.message(),
-            out,
-        ))?;
+        send(frontend::sasl_initial_response(mechanism, scram.message(), out))?;
         self.step = Step::Scram(scram);
         Ok(())
     }

@@ -40,6 +40,13 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The connection is gone: SQLSTATE 08006, connection_failure.
+    #[must_use]
+    pub fn lost(message: &str) -> Self {
+        let message = message.to_owned();
+        Self::Server(Box::new(ServerError { sqlstate: *b"08006", message, fatal: true }))
+    }
+
     /// The SQLSTATE that a transaction fails with when this ends its connection.
     #[must_use]
     pub fn sqlstate(&self) -> [u8; 5] {
@@ -105,8 +112,7 @@ impl Connection {
     }
 
     fn login(&mut self, binding: Option<Vec<u8>>) {
-        self.session
-            .login(&self.settings, binding, &mut self.pending);
+        self.session.login(&self.settings, binding, &mut self.pending);
     }
 
     fn handshake(&mut self) {
@@ -149,9 +155,9 @@ impl Connection {
                 Ok(())
             }
             b"N" => Err(Fault::Tls("the server does not support TLS".into())),
-            [b'E', ..] => Err(Fault::Protocol(
-                "the server answered an SSL request with an error".into(),
-            )),
+            [b'E', ..] => {
+                Err(Fault::Protocol("the server answered an SSL request with an error".into()))
+            }
             _ => Err(Fault::Tls(
                 "the server sent more than one byte in answer to an SSL request".into(),
             )),
@@ -229,10 +235,6 @@ impl Connection {
     /// What the server reported of itself at login and since.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.session
-            .parameters
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
+        self.session.parameters.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 }

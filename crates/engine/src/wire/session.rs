@@ -71,10 +71,7 @@ impl Session {
         binding: Option<Vec<u8>>,
         out: &mut BytesMut,
     ) {
-        let parameters = settings
-            .startup
-            .iter()
-            .map(|(k, v)| (k.as_str(), v.as_str()));
+        let parameters = settings.startup.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         frontend::startup_message(parameters, out).expect("startup parameters hold no NUL");
         let login = Login::new(settings.credentials.clone(), binding);
         self.phase = Phase::Login(Box::new(login));
@@ -116,7 +113,7 @@ impl Session {
                 *input = &[];
                 return Ok(None);
             }
-            let (tag, total) = header(input)?;
+            let (tag, total) = header(input, self.is_ready())?;
             if is_passed_over(tag) {
                 self.skip = total;
             } else if input.len() >= total {
@@ -142,14 +139,11 @@ impl Session {
                 return Ok(None);
             }
         }
-        let (tag, total) = header(&self.held)?;
+        let (tag, total) = header(&self.held, self.is_ready())?;
         if is_passed_over(tag) {
             self.skip = total - self.held.len();
             self.held.clear();
             return Ok(Some(Vec::new()));
-        }
-        if total > HELD_MAX {
-            return Err(unexpected(tag, &format!("a message of {total} bytes")));
         }
         take(&mut self.held, input, total);
         Ok((self.held.len() == total).then(|| std::mem::take(&mut self.held)))
@@ -249,17 +243,19 @@ fn is_passed_over(tag: u8) -> bool {
     )
 }
 
-/// A frame's tag and its length with the header.
-fn header(bytes: &[u8]) -> Result<(u8, usize), Fault> {
+/// A frame's tag and its length with the header. Before the session is open most have no place:
+/// what speaks another protocol is found out by its first bytes.
+fn header(bytes: &[u8], is_open: bool) -> Result<(u8, usize), Fault> {
+    let tag = bytes[0];
     let length = u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
-    let known = is_passed_over(bytes[0]) || b"ZESRKGW".contains(&bytes[0]);
-    if !known || !(4..=0x7fff_ffff).contains(&length) {
-        return Err(unexpected(
-            bytes[0],
-            &format!("a message of {length} bytes"),
-        ));
+    let (known, length_max) = match is_passed_over(tag) {
+        true => (is_open || b"Nv".contains(&tag), 0x7fff_ffff),
+        false => (b"ZESRKGW".contains(&tag), HELD_MAX),
+    };
+    if !known || !(4..=length_max).contains(&(length as usize)) {
+        return Err(unexpected(tag, &format!("a message of {length} bytes")));
     }
-    Ok((bytes[0], length as usize + 1))
+    Ok((tag, length as usize + 1))
 }
 
 fn take(held: &mut Vec<u8>, input: &mut &[u8], wanted: usize) {
@@ -279,10 +275,7 @@ fn parse(frame: &[u8]) -> Result<Message, Fault> {
     match Message::parse(&mut BytesMut::from(frame)) {
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err(unexpected(frame[0], "an incomplete message")),
-        Err(error) => Err(unexpected(
-            frame[0],
-            &format!("a malformed message: {error}"),
-        )),
+        Err(error) => Err(unexpected(frame[0], &format!("a malformed message: {error}"))),
     }
 }
 
@@ -294,11 +287,7 @@ fn error(frame: &[u8]) -> Result<Box<ServerError>, Fault> {
 }
 
 fn read_error(mut fields: ErrorFields<'_>) -> ServerError {
-    let mut error = ServerError {
-        sqlstate: *b"XX000",
-        message: String::new(),
-        fatal: false,
-    };
+    let mut error = ServerError { sqlstate: *b"XX000", message: String::new(), fatal: false };
     while let Ok(Some(field)) = fields.next() {
         let text = String::from_utf8_lossy(field.value_bytes());
         match field.type_() {
@@ -314,4 +303,24 @@ fn read_error(mut fields: ErrorFields<'_>) -> ServerError {
         }
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_row_is_never_held() {
+        let mut session = Session { phase: Phase::Open, ..Session::default() };
+        let mut out = BytesMut::new();
+        let row = [&b"D\x40\0\0\0"[..], &[b'E'; 64 * 1024]].concat();
+        for split in 0..10 {
+            for mut chunk in [&row[..split], &row[split..]] {
+                assert_eq!(session.advance(&mut chunk, &mut out), Ok(None));
+                assert!(session.held.capacity() <= 64, "{}", session.held.capacity());
+            }
+            assert_eq!(session.skip, 0x4000_0000 - 4 - 64 * 1024);
+            session.skip = 0;
+        }
+    }
 }

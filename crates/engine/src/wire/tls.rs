@@ -39,11 +39,7 @@ impl Settings {
         let provider = Arc::new(ring::default_provider());
         let roots = roots(conninfo)?;
         let check = conninfo.certificate_check();
-        let verifier = Verifier {
-            check,
-            roots,
-            provider: Arc::clone(&provider),
-        };
+        let verifier = Verifier { check, roots, provider: Arc::clone(&provider) };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(conninfo)?)
             .map_err(|e| Error::new(Kind::Tls, format!("TLS cannot be set up: {e}")))?
@@ -64,32 +60,20 @@ impl Settings {
         }
         config.enable_sni = conninfo.ssl_sni();
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            Error::new(
-                Kind::Tls,
-                format!("\"{host}\" cannot be the name in a certificate"),
-            )
-            .with_hint("give the server's host name, or sslmode=disable for a local socket")
+            Error::new(Kind::Tls, format!("\"{host}\" cannot be the name in a certificate"))
+                .with_hint("give the server's host name, or sslmode=disable for a local socket")
         })?;
-        Ok(Self {
-            config: Arc::new(config),
-            name,
-            direct,
-        })
+        Ok(Self { config: Arc::new(config), name, direct })
     }
 }
 
 fn versions(conninfo: &Conninfo) -> Result<Vec<&'static SupportedProtocolVersion>> {
     let least = conninfo.tls_min().unwrap_or(TlsVersion::V1_2);
     let most = conninfo.tls_max().unwrap_or(TlsVersion::V1_3);
-    let all = [
-        (TlsVersion::V1_2, &rustls::version::TLS12),
-        (TlsVersion::V1_3, &rustls::version::TLS13),
-    ];
-    let chosen: Vec<_> = all
-        .into_iter()
-        .filter(|(v, _)| (least..=most).contains(v))
-        .map(|(_, v)| v)
-        .collect();
+    let all =
+        [(TlsVersion::V1_2, &rustls::version::TLS12), (TlsVersion::V1_3, &rustls::version::TLS13)];
+    let chosen: Vec<_> =
+        all.into_iter().filter(|(v, _)| (least..=most).contains(v)).map(|(_, v)| v).collect();
     if chosen.is_empty() {
         return Err(Error::new(
             Kind::Tls,
@@ -101,10 +85,7 @@ fn versions(conninfo: &Conninfo) -> Result<Vec<&'static SupportedProtocolVersion
 }
 
 fn unreadable(what: &str, path: &Path, error: impl std::fmt::Display) -> Error {
-    Error::new(
-        Kind::Tls,
-        format!("{what} {} cannot be used: {error}", path.display()),
-    )
+    Error::new(Kind::Tls, format!("{what} {} cannot be used: {error}", path.display()))
 }
 
 fn roots(conninfo: &Conninfo) -> Result<RootCertStore> {
@@ -117,17 +98,13 @@ fn roots(conninfo: &Conninfo) -> Result<RootCertStore> {
         }
         RootCert::File(path) => {
             for certificate in certificates("root certificate file", path)? {
-                store
-                    .add(certificate)
-                    .map_err(|e| unreadable("root certificate file", path, e))?;
+                store.add(certificate).map_err(|e| unreadable("root certificate file", path, e))?;
             }
         }
     }
     if conninfo.ssl_crl().is_some() || conninfo.ssl_crl_dir().is_some() {
-        return Err(
-            Error::new(Kind::Tls, "certificate revocation lists are not supported")
-                .with_hint("leave out sslcrl and sslcrldir"),
-        );
+        return Err(Error::new(Kind::Tls, "certificate revocation lists are not supported")
+            .with_hint("leave out sslcrl and sslcrldir"));
     }
     Ok(store)
 }
@@ -200,12 +177,7 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            cert,
-            dss,
-            &self.provider.signature_verification_algorithms,
-        )
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -214,18 +186,11 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            cert,
-            dss,
-            &self.provider.signature_verification_algorithms,
-        )
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -253,13 +218,8 @@ impl Tunnel {
         plain: &mut Vec<u8>,
     ) -> std::result::Result<(), Fault> {
         while !bytes.is_empty() {
-            self.tls
-                .read_tls(&mut bytes)
-                .map_err(|e| Fault::Tls(e.to_string()))?;
-            let state = self
-                .tls
-                .process_new_packets()
-                .map_err(|e| Fault::Tls(explain(&e)))?;
+            self.tls.read_tls(&mut bytes).map_err(|e| Fault::Tls(e.to_string()))?;
+            let state = self.tls.process_new_packets().map_err(|e| Fault::Tls(explain(&e)))?;
             let start = plain.len();
             plain.resize(start + state.plaintext_bytes_to_read(), 0);
             self.tls
@@ -276,14 +236,9 @@ impl Tunnel {
         plain: &[u8],
         sealed: &mut Vec<u8>,
     ) -> std::result::Result<(), Fault> {
-        self.tls
-            .writer()
-            .write_all(plain)
-            .map_err(|e| Fault::Tls(e.to_string()))?;
+        self.tls.writer().write_all(plain).map_err(|e| Fault::Tls(e.to_string()))?;
         while self.tls.wants_write() {
-            self.tls
-                .write_tls(sealed)
-                .map_err(|e| Fault::Tls(e.to_string()))?;
+            self.tls.write_tls(sealed).map_err(|e| Fault::Tls(e.to_string()))?;
         }
         Ok(())
     }

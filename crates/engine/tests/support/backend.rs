@@ -45,9 +45,7 @@ pub fn row(value: &[u8]) -> Vec<u8> {
 
 /// The description of one column of text.
 pub fn columns() -> Vec<u8> {
-    let rest = [
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 25, 255, 255, 255, 255, 255, 255, 0, 0,
-    ];
+    let rest = [0, 0, 0, 0, 0, 0, 0, 0, 0, 25, 255, 255, 255, 255, 255, 255, 0, 0];
     frame(b'T', &[&[0, 1][..], b"c\0", &rest].concat())
 }
 
@@ -130,18 +128,12 @@ impl Backend {
                 return Some(Request::Statement(texts(body)[0].clone()));
             }
             b'P' => {
-                let [name, sql] = &texts(body)[..2] else {
-                    panic!("Parse has two texts")
-                };
+                let [name, sql] = &texts(body)[..2] else { panic!("Parse has two texts") };
                 self.parsed.insert(name.clone(), sql.clone());
             }
             b'B' => {
                 let name = &texts(body)[1];
-                self.bound = self
-                    .parsed
-                    .get(name)
-                    .expect("a statement that exists")
-                    .clone();
+                self.bound = self.parsed.get(name).expect("a statement that exists").clone();
             }
             b'S' => {
                 self.extended = true;
@@ -150,21 +142,14 @@ impl Backend {
             b'C' => drop(self.parsed.remove(&texts(&body[1..])[0])),
             b'X' => return Some(Request::Terminate),
             b'D' | b'E' => {}
-            tag => panic!(
-                "the engine sent an unknown message '{}'",
-                tag.escape_ascii()
-            ),
+            tag => panic!("the engine sent an unknown message '{}'", tag.escape_ascii()),
         }
         None
     }
 
     /// The answer to `sql`, which fails with `failure`, and what it does to a transaction block.
     pub fn answer(&mut self, sql: &str, failure: Option<&str>) -> Vec<u8> {
-        let word = sql
-            .split([' ', ';'])
-            .next()
-            .unwrap_or_default()
-            .to_uppercase();
+        let word = sql.split([' ', ';']).next().unwrap_or_default().to_uppercase();
         let ends = matches!(&*word, "COMMIT" | "END" | "ROLLBACK");
         let failure = failure.or((self.status == b'E' && !ends).then_some("25P02"));
         let mut bytes = Vec::new();
@@ -192,7 +177,5 @@ impl Backend {
 
 /// The texts of a message that end in a NUL, in order.
 fn texts(body: &[u8]) -> Vec<String> {
-    body.split(|&byte| byte == 0)
-        .map(|text| String::from_utf8_lossy(text).into_owned())
-        .collect()
+    body.split(|&byte| byte == 0).map(|text| String::from_utf8_lossy(text).into_owned()).collect()
 }

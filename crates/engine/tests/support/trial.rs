@@ -3,7 +3,9 @@
 
 use super::turns::turns;
 use super::world::{Server, World};
-use pgpaces_engine::client::{Client, Shared, first_variables};
+use pgpaces_engine::client::{Client, Shared};
+use pgpaces_engine::control::Control;
+use pgpaces_engine::feeds::first_variables;
 use pgpaces_engine::pace::{Choice, Due, Feed, Ns, SECOND, Schedule, Stream};
 use pgpaces_engine::plan::{Load, Plan, Policy, Protocol, Stop};
 use pgpaces_engine::poll::Address;
@@ -12,7 +14,7 @@ use pgpaces_engine::script::Scripts;
 use pgpaces_engine::script::eval::Variables;
 use pgpaces_engine::script::random::Random;
 use pgpaces_engine::wire::{Credentials, Settings};
-use pgpaces_engine::worker::{Control, Setup, Worker};
+use pgpaces_engine::worker::{Setup, Worker};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,24 +73,20 @@ pub fn run_together(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen
     let (mut batches, mut keys) = (Vec::new(), Vec::new());
     std::thread::scope(|scope| {
         let turns = turns(count, clock);
-        let workers = servers
-            .into_iter()
-            .zip(turns)
-            .enumerate()
-            .map(|(number, (server, turn))| {
-                let clients = plan.clients as usize;
-                let ids = clients * number / count..clients * (number + 1) / count;
-                let world = World::new(server, ids.len(), clock);
-                let (crew, feed) = (&crew, streams.feed(ids.clone(), &crew.taken));
-                scope.spawn(move || {
-                    let (mut worker, received) = crew.worker(plan, number, ids, (world, feed));
-                    worker.connect().expect("all are let in");
-                    worker.poll().take_turns(turn);
-                    let keys = worker.run(start).expect("no script goes wrong");
-                    drop(worker);
-                    (received.into_iter().collect::<Vec<_>>(), keys)
-                })
-            });
+        let workers = servers.into_iter().zip(turns).enumerate().map(|(number, (server, turn))| {
+            let clients = plan.clients as usize;
+            let ids = clients * number / count..clients * (number + 1) / count;
+            let world = World::new(server, ids.len(), clock);
+            let (crew, feed) = (&crew, streams.feed(ids.clone(), &crew.taken));
+            scope.spawn(move || {
+                let (mut worker, received) = crew.worker(plan, number, ids, (world, feed));
+                worker.connect().expect("all are let in");
+                worker.poll().take_turns(turn);
+                let keys = worker.run(start).expect("no script goes wrong");
+                drop(worker);
+                (received.into_iter().collect::<Vec<_>>(), keys)
+            })
+        });
         for worker in workers.collect::<Vec<_>>() {
             let (own, found) = worker.join().expect("a worker that does not panic");
             batches.push(own);
@@ -107,32 +105,20 @@ pub fn run_together(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen
 impl Seen {
     /// How every transaction that a worker took ended.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
-        self.batches
-            .iter()
-            .flatten()
-            .flat_map(|batch| &batch.outcomes)
+        self.batches.iter().flatten().flat_map(|batch| &batch.outcomes)
     }
 
     /// Latencies of what succeeded, in ascending order.
     pub fn latencies(&self) -> Vec<Ns> {
         let succeeded = |o: &&Outcome| matches!(o.class, Class::OnTime | Class::Late);
-        let mut all: Vec<Ns> = self
-            .outcomes()
-            .filter(succeeded)
-            .map(|o| o.done - o.due)
-            .collect();
+        let mut all: Vec<Ns> = self.outcomes().filter(succeeded).map(|o| o.done - o.due).collect();
         all.sort_unstable();
         all
     }
 
     /// The intervals, as `run` makes them. Every worker sent its seconds in order, none left out.
     pub fn intervals(&self) -> Vec<Interval> {
-        let first = self
-            .batches
-            .iter()
-            .map(|own| own[0].second)
-            .min()
-            .expect("a worker");
+        let first = self.batches.iter().map(|own| own[0].second).min().expect("a worker");
         let count = self.batches.iter().map(Vec::len).max().expect("a worker");
         let mut coming = self.scheduled.iter().flatten().peekable();
         let mut summary = Summary::default();
@@ -140,10 +126,7 @@ impl Seen {
         for (at, second) in (first..).take(count).enumerate() {
             let of_second = self.batches.iter().filter_map(|own| own.get(at));
             let mut of_second: Vec<Batch> = of_second.cloned().collect();
-            assert!(
-                of_second.iter().all(|b| b.second == second),
-                "no second is left out"
-            );
+            assert!(of_second.iter().all(|b| b.second == second), "no second is left out");
             let mut due: Vec<DueCount> = Vec::new();
             let is_last = at + 1 == count;
             while let Some(next) = coming.next_if(|d| is_last || d.at < (second + 1) * SECOND) {
@@ -153,9 +136,7 @@ impl Seen {
         }
         for due in &self.untaken {
             let interval = intervals.last_mut().expect("at least one");
-            interval
-                .tally(due.at.div_euclid(SECOND), due.script)
-                .unfinished += 1;
+            interval.tally(due.at.div_euclid(SECOND), due.script).unfinished += 1;
         }
         intervals
     }
@@ -173,9 +154,7 @@ impl Crew {
     fn new(plan: &Plan, texts: Texts<'_>) -> Self {
         let mut scripts = Scripts::default();
         for (number, (weight, text)) in texts.iter().enumerate() {
-            scripts
-                .add(&format!("script {number}"), *weight, text)
-                .expect("a script that parses");
+            scripts.add(&format!("script {number}"), *weight, text).expect("a script that parses");
         }
         let variables = first_variables(&mut scripts, &plan.variables, &[]).expect("good names");
         let shared = Shared {
@@ -224,10 +203,7 @@ impl Crew {
             let random = random(plan, 2 << 40 | id);
             Client::new(number, &self.shared, self.variables.clone(), random)
         };
-        (
-            Worker::new(world, setup, ids.map(client).collect(), feed),
-            received,
-        )
+        (Worker::new(world, setup, ids.map(client).collect(), feed), received)
     }
 }
 
@@ -286,9 +262,7 @@ impl Streams {
             }
             Load::Closed { think } => Self::Closed(Feed::Closed {
                 think,
-                clients: ids()
-                    .map(|id| (choice(id), 0, random(plan, 4 << 40 | id)))
-                    .collect(),
+                clients: ids().map(|id| (choice(id), 0, random(plan, 4 << 40 | id))).collect(),
                 count_max: each,
             }),
         }
@@ -303,11 +277,7 @@ impl Streams {
                 returned: VecDeque::new(),
             },
             Self::Paced(streams) => Feed::Paced(streams[ids].to_vec()),
-            Self::Closed(Feed::Closed {
-                think,
-                clients,
-                count_max,
-            }) => Feed::Closed {
+            Self::Closed(Feed::Closed { think, clients, count_max }) => Feed::Closed {
                 think: *think,
                 clients: clients[ids].to_vec(),
                 count_max: *count_max,

@@ -20,16 +20,8 @@ pub struct Turn {
 
 /// Turns for `count` workers; none goes on before `start`, and the first is on turn.
 pub fn turns(count: usize, start: Ns) -> Vec<Turn> {
-    let board = Arc::new(Board {
-        times: Mutex::new(vec![start; count]),
-        ..Board::default()
-    });
-    (0..count)
-        .map(|place| Turn {
-            board: Arc::clone(&board),
-            place,
-        })
-        .collect()
+    let board = Arc::new(Board { times: Mutex::new(vec![start; count]), ..Board::default() });
+    (0..count).map(|place| Turn { board: Arc::clone(&board), place }).collect()
 }
 
 impl Turn {
@@ -37,11 +29,7 @@ impl Turn {
     pub fn wait_for(&self, at: Ns) {
         let mut times = self.set(at);
         while !self.is_first(&times) {
-            times = self
-                .board
-                .changed
-                .wait(times)
-                .expect("no panic on the board");
+            times = self.board.changed.wait(times).expect("no panic on the board");
         }
     }
 
@@ -53,10 +41,7 @@ impl Turn {
     }
 
     fn is_first(&self, times: &[Ns]) -> bool {
-        let first = times
-            .iter()
-            .enumerate()
-            .min_by_key(|(place, at)| (**at, *place));
+        let first = times.iter().enumerate().min_by_key(|(place, at)| (**at, *place));
         first.is_some_and(|(place, _)| place == self.place)
     }
 }

@@ -97,9 +97,7 @@ impl Server {
     }
 
     fn is_out(&self, at: Ns) -> bool {
-        self.outages
-            .iter()
-            .any(|(from, to)| (*from..*to).contains(&at))
+        self.outages.iter().any(|(from, to)| (*from..*to).contains(&at))
     }
 }
 
@@ -162,14 +160,7 @@ impl World {
         };
         let outages = world.server.outages.iter();
         let all = outages.flat_map(|(from, _)| (0..clients).map(|token| (*from, token)));
-        for (at, token) in world
-            .server
-            .cuts
-            .iter()
-            .copied()
-            .chain(all)
-            .collect::<Vec<_>>()
-        {
+        for (at, token) in world.server.cuts.iter().copied().chain(all).collect::<Vec<_>>() {
             world.plan(at, token, None, Event::Cut);
         }
         world
@@ -182,8 +173,7 @@ impl World {
     }
 
     fn plan(&mut self, at: Ns, token: Token, epoch: Option<u64>, event: Event) {
-        self.events
-            .insert((at, self.planned), (token, epoch, event));
+        self.events.insert((at, self.planned), (token, epoch, event));
         self.planned += 1;
     }
 
@@ -208,11 +198,7 @@ impl World {
                 (true, true)
             }
         };
-        Some(Ready {
-            token,
-            readable,
-            writable,
-        })
+        Some(Ready { token, readable, writable })
     }
 
     /// The server reads a request.
@@ -227,11 +213,7 @@ impl World {
             Request::Terminate => return,
             Request::Statement(sql) => sql,
         };
-        let answer = (self.server.service)(&Call {
-            at: now,
-            connection: token,
-            sql,
-        });
+        let answer = (self.server.service)(&Call { at: now, connection: token, sql });
         let (Answer::Rows(work) | Answer::Error(_, work) | Answer::Vanish(work)) = answer;
         let at = self.server.workforce.done(now, work);
         let backend = &mut self.connections[token].backend;
@@ -253,10 +235,7 @@ impl Poll for World {
     }
 
     fn wait(&mut self, until: Ns, _: bool, ready: &mut Vec<Ready>) -> io::Result<()> {
-        let next = self
-            .events
-            .first_key_value()
-            .map_or(Ns::MAX, |((at, _), _)| *at);
+        let next = self.events.first_key_value().map_or(Ns::MAX, |((at, _), _)| *at);
         let at = next.min(until).max(self.clock);
         assert!(at < CLOCK_MAX, "the worker never ends");
         if let Some(turn) = &self.turn {
@@ -271,10 +250,7 @@ impl Poll for World {
         if at > before || !ready.is_empty() {
             self.idle_waits = 0;
         }
-        assert!(
-            self.idle_waits < IDLE_WAITS_MAX,
-            "the worker spins at {at} ns"
-        );
+        assert!(self.idle_waits < IDLE_WAITS_MAX, "the worker spins at {at} ns");
         Ok(())
     }
 
@@ -307,11 +283,7 @@ impl Poll for World {
         self.received = connection.inbox.drain(..count).collect();
         self.idle_waits = 0;
         let more = !connection.inbox.is_empty();
-        Received::Bytes {
-            bytes: &self.received,
-            more,
-            now,
-        }
+        Received::Bytes { bytes: &self.received, more, now }
     }
 
     fn send(&mut self, token: Token, bytes: &[u8]) -> io::Result<usize> {

@@ -231,12 +231,7 @@ fn row_values(running: &Running, state: &State) -> Vec<Option<Vec<u8>>> {
     if running.statement().verb == Verb::Show {
         let setting = state.settings().into_iter();
         let value = setting.filter(|(name, _)| columns[0].name.eq_ignore_ascii_case(name));
-        return vec![Some(
-            value
-                .map(|(_, value)| value)
-                .collect::<String>()
-                .into_bytes(),
-        )];
+        return vec![Some(value.map(|(_, value)| value).collect::<String>().into_bytes())];
     }
     let encode = |(number, column): (usize, &Column)| {
         column.encode(&running.parameters, running.formats.is_binary(number))

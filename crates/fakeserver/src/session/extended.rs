@@ -56,23 +56,15 @@ impl Session {
         let name = body.string()?;
         let query = turn.state.query(body.string()?);
         let given = body.u16()?;
-        let mut oids = (0..given)
-            .map(|_| body.u32())
-            .collect::<Result<Vec<u32>, _>>()?;
+        let mut oids = (0..given).map(|_| body.u32()).collect::<Result<Vec<u32>, _>>()?;
         oids.resize(oids.len().max(query.parameters), TEXT_OID);
-        oids.iter_mut()
-            .filter(|oid| **oid == 0)
-            .for_each(|oid| *oid = TEXT_OID);
+        oids.iter_mut().filter(|oid| **oid == 0).for_each(|oid| *oid = TEXT_OID);
         let no_parameters = Rc::clone(&turn.state.no_parameters);
         self.note(Manner::Parse, name, &query, &no_parameters, turn);
         if let Some(report) = self.objection(name, &query) {
             return Ok(self.fail(&report, turn));
         }
-        let prepared = Prepared {
-            name: name.into(),
-            query,
-            oids: oids.into(),
-        };
+        let prepared = Prepared { name: name.into(), query, oids: oids.into() };
         self.prepared.insert(name.into(), Rc::new(prepared));
         messages::bare(turn.out, b'1');
         Ok(Flow::Next)
@@ -82,18 +74,9 @@ impl Session {
     fn objection(&self, name: &[u8], query: &Query) -> Option<Report> {
         if let [first, _, ..] = query.statements.as_slice() {
             let message = "cannot insert multiple commands into a prepared statement";
-            return Some(
-                first
-                    .defect
-                    .clone()
-                    .unwrap_or(Report::error("42601", message)),
-            );
+            return Some(first.defect.clone().unwrap_or(Report::error("42601", message)));
         }
-        if let Some(defect) = query
-            .statements
-            .first()
-            .and_then(|only| only.defect.clone())
-        {
+        if let Some(defect) = query.statements.first().and_then(|only| only.defect.clone()) {
             return Some(defect);
         }
         if !name.is_empty() && self.prepared.contains_key(name) {
@@ -130,14 +113,7 @@ impl Session {
         if let Some(report) = self.refusal(&prepared.query.statements) {
             return Ok(self.fail(&report, turn));
         }
-        self.portals.insert(
-            portal.into(),
-            Portal {
-                prepared,
-                parameters,
-                formats,
-            },
-        );
+        self.portals.insert(portal.into(), Portal { prepared, parameters, formats });
         messages::bare(turn.out, b'2');
         Ok(Flow::Next)
     }
@@ -158,10 +134,7 @@ impl Session {
             };
             (&portal.prepared.query, portal.formats)
         };
-        let columns = query
-            .statements
-            .first()
-            .map_or(&[][..], |only| &only.columns);
+        let columns = query.statements.first().map_or(&[][..], |only| &only.columns);
         if columns.is_empty() {
             messages::bare(turn.out, b'n');
         } else {
@@ -186,13 +159,7 @@ impl Session {
             rows: None,
         };
         let prepared = Rc::clone(&portal.prepared);
-        self.note(
-            Manner::Execute,
-            &prepared.name,
-            &running.query,
-            &running.parameters,
-            turn,
-        );
+        self.note(Manner::Execute, &prepared.name, &running.query, &running.parameters, turn);
         if running.query.statements.is_empty() {
             messages::bare(turn.out, b'I');
             return Ok(Flow::Next);
@@ -259,18 +226,14 @@ fn text_of_binary(oid: u32, bytes: &[u8]) -> String {
         (INT4, &[a, b, c, d]) => i32::from_be_bytes([a, b, c, d]).to_string(),
         (FLOAT4, &[a, b, c, d]) => f32::from_be_bytes([a, b, c, d]).to_string(),
         (INT8 | FLOAT8, bytes) if bytes.len() == 8 => {
-            let bits = bytes
-                .iter()
-                .fold(0, |bits, &byte| bits << 8 | u64::from(byte));
+            let bits = bytes.iter().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
             match oid {
                 INT8 => (bits as i64).to_string(),
                 _ => f64::from_bits(bits).to_string(),
             }
         }
         _ if TEXTS.contains(&oid) => String::from_utf8_lossy(bytes).into_owned(),
-        _ => bytes
-            .iter()
-            .fold("\\x".to_owned(), |hex, byte| format!("{hex}{byte:02x}")),
+        _ => bytes.iter().fold("\\x".to_owned(), |hex, byte| format!("{hex}{byte:02x}")),
     }
 }
 

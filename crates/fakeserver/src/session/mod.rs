@@ -185,15 +185,8 @@ impl Session {
         }
         let formats = Formats::TEXT;
         let effect = Effect::NONE;
-        let running = Running {
-            query,
-            index: 0,
-            is_simple: true,
-            parameters,
-            formats,
-            effect,
-            rows: None,
-        };
+        let running =
+            Running { query, index: 0, is_simple: true, parameters, formats, effect, rows: None };
         Ok(self.begin(running, turn))
     }
 
@@ -209,13 +202,7 @@ impl Session {
             query.executed.set(query.executed.get() + 1);
             turn.state.executed += 1;
         }
-        let entry = Entry {
-            connection: self.number,
-            manner,
-            statement,
-            query,
-            parameters,
-        };
+        let entry = Entry { connection: self.number, manner, statement, query, parameters };
         turn.state.journal.note(entry, turn.now);
     }
 }

@@ -37,30 +37,17 @@ impl Session {
 
     fn start(&mut self, minor: u16, body: &[u8], turn: &mut Turn<'_>) -> Result<Flow, Malformed> {
         let options = startup_options(body)?;
-        let get = |name| {
-            options
-                .iter()
-                .find(|(key, _)| key == name)
-                .map(|(_, v)| v.clone())
-        };
+        let get = |name| options.iter().find(|(key, _)| key == name).map(|(_, v)| v.clone());
         let Some(user) = get("user") else {
             let why = "no PostgreSQL user name specified in startup packet";
             return Ok(self.fail(&Report::fatal("28000", why), turn));
         };
-        let unknown: Vec<&str> = options
-            .iter()
-            .map(|(key, _)| &**key)
-            .filter(|key| key.starts_with("_pq_."))
-            .collect();
+        let unknown: Vec<&str> =
+            options.iter().map(|(key, _)| &**key).filter(|key| key.starts_with("_pq_.")).collect();
         if minor > 0 || !unknown.is_empty() {
             messages::negotiate_protocol(turn.out, &unknown);
         }
-        if turn
-            .state
-            .config
-            .max_connections
-            .is_some_and(|most| turn.state.sessions >= most)
-        {
+        if turn.state.config.max_connections.is_some_and(|most| turn.state.sessions >= most) {
             let report = Report::fatal("53300", "sorry, too many clients already");
             return Ok(self.fail(&report, turn));
         }
@@ -68,12 +55,7 @@ impl Session {
         self.is_counted = true;
         let database = get("database").unwrap_or_else(|| user.clone());
         let application_name = get("application_name").unwrap_or_default();
-        let applicant = Box::new(Applicant {
-            user,
-            database,
-            application_name,
-            login: None,
-        });
+        let applicant = Box::new(Applicant { user, database, application_name, login: None });
         let auth = turn.state.config.auth;
         let verdict = auth::challenge(auth, &mut turn.state.secrets, turn.out);
         Ok(self.follow(applicant, verdict, turn))
@@ -175,11 +157,7 @@ fn objection(applicant: &Applicant, turn: &Turn<'_>) -> Option<Report> {
             auth => denial(applicant, auth),
         });
     }
-    if config
-        .database
-        .as_ref()
-        .is_some_and(|only| only != database)
-    {
+    if config.database.as_ref().is_some_and(|only| only != database) {
         let message = format!("database \"{database}\" does not exist");
         return Some(Report::fatal("3D000", message));
     }

@@ -38,11 +38,8 @@ pub(crate) enum Outcome {
 
 impl Effect {
     /// The effect of a statement without calls.
-    pub(crate) const NONE: Self = Self {
-        delay: Some(Duration::ZERO),
-        notices: 0,
-        outcome: Outcome::Usual,
-    };
+    pub(crate) const NONE: Self =
+        Self { delay: Some(Duration::ZERO), notices: 0, outcome: Outcome::Usual };
 
     fn add_ms(&mut self, ms: f64) -> Result<(), Report> {
         let delay = Duration::try_from_secs_f64(ms / 1e3)
@@ -112,11 +109,7 @@ pub(crate) fn find_calls(sql: &str) -> Result<Vec<Call>, Report> {
         let name = last_word(&sql[..open]);
         if let Some((name, function)) = find_function(name)? {
             let arguments = parse_arguments(&sql[at..]);
-            calls.push(Call {
-                function,
-                name,
-                arguments,
-            });
+            calls.push(Call { function, name, arguments });
         }
     }
     Ok(calls)
@@ -129,17 +122,10 @@ fn last_word(before: &str) -> &str {
 }
 
 fn find_function(name: &str) -> Result<Option<(&'static str, Function)>, Report> {
-    let known = FUNCTIONS
-        .iter()
-        .find(|(known, _)| name.eq_ignore_ascii_case(known));
-    let is_ours = name
-        .get(..5)
-        .is_some_and(|start| start.eq_ignore_ascii_case("fake_"));
+    let known = FUNCTIONS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+    let is_ours = name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("fake_"));
     if known.is_none() && is_ours {
-        return Err(Report::error(
-            "42883",
-            format!("function {name}() does not exist"),
-        ));
+        return Err(Report::error("42883", format!("function {name}() does not exist")));
     }
     Ok(known.copied())
 }
@@ -151,18 +137,12 @@ fn parse_arguments(text: &str) -> Vec<Argument> {
     if inside.trim().is_empty() {
         return Vec::new();
     }
-    lexer::split(inside, ',')
-        .into_iter()
-        .map(parse_argument)
-        .collect()
+    lexer::split(inside, ',').into_iter().map(parse_argument).collect()
 }
 
 fn parse_argument(text: &str) -> Argument {
     let text = text.split("::").next().unwrap_or_default().trim();
-    match text
-        .strip_prefix('$')
-        .and_then(|number| number.parse().ok())
-    {
+    match text.strip_prefix('$').and_then(|number| number.parse().ok()) {
         Some(number) => Argument::Parameter(number),
         None => Argument::Text(text.trim_matches('\'').into()),
     }
@@ -204,10 +184,7 @@ impl<'a> Arguments<'a> {
             Function::Disconnect => effect.outcome = Outcome::Disconnect,
             Function::Rows => {
                 let bytes = self.at_most(1, LONGEST_VALUE)?;
-                effect.outcome = Outcome::Rows {
-                    rows: self.number(0)?,
-                    bytes,
-                };
+                effect.outcome = Outcome::Rows { rows: self.number(0)?, bytes };
             }
             Function::Error => effect.outcome = Outcome::Failure(self.error()?),
             Function::Terminate => {
@@ -246,10 +223,7 @@ impl<'a> Arguments<'a> {
         let text = self.get(index)?.unwrap_or("nothing");
         text.trim().parse().map_err(|_| {
             let name = self.call.name;
-            invalid(format!(
-                "{name}(): argument {} is {text}: expected a number",
-                index + 1
-            ))
+            invalid(format!("{name}(): argument {} is {text}: expected a number", index + 1))
         })
     }
 
@@ -259,10 +233,7 @@ impl<'a> Arguments<'a> {
     {
         let number: T = self.number(index)?;
         if number > most {
-            return Err(invalid(format!(
-                "{}(): {number} is over {most}",
-                self.call.name
-            )));
+            return Err(invalid(format!("{}(): {number} is over {most}", self.call.name)));
         }
         Ok(number)
     }
@@ -285,10 +256,7 @@ mod tests {
     }
 
     fn effect(sql: &str, parameters: &[&str]) -> Result<Effect, Report> {
-        let parameters: Vec<_> = parameters
-            .iter()
-            .map(|&text| Some(text.to_owned()))
-            .collect();
+        let parameters: Vec<_> = parameters.iter().map(|&text| Some(text.to_owned())).collect();
         evaluate(&find_calls(sql)?, &parameters, &mut OneDie(Random::new(1)))
     }
 
@@ -298,10 +266,7 @@ mod tests {
             ("SELECT 1", 0.0),
             ("SELECT fake_sleep(2.5)", 2.5),
             ("select FAKE_SLEEP ( $1::float8 )", 7.0),
-            (
-                "UPDATE t SET a = 1 /* fake_sleep(3), fake_sleep('4') */",
-                7.0,
-            ),
+            ("UPDATE t SET a = 1 /* fake_sleep(3), fake_sleep('4') */", 7.0),
             ("SELECT pg_sleep(0.01)", 10.0),
             ("SELECT not_fake_sleep(1)", 0.0),
         ] {
@@ -313,19 +278,13 @@ mod tests {
     #[test]
     fn outcomes_are_what_the_text_asks_for() {
         let outcome = |sql| effect(sql, &["a", "2"]).unwrap().outcome;
-        assert_eq!(
-            outcome("SELECT fake_rows(3, $2)"),
-            Outcome::Rows { rows: 3, bytes: 2 }
-        );
+        assert_eq!(outcome("SELECT fake_rows(3, $2)"), Outcome::Rows { rows: 3, bytes: 2 });
         assert_eq!(outcome("SELECT fake_disconnect()"), Outcome::Disconnect);
         let error = Outcome::Failure(Report::error("40001", "no, really"));
         assert_eq!(outcome("SELECT fake_error('40001', 'no, really')"), error);
         assert!(matches!(
             outcome("SELECT fake_terminate()"),
-            Outcome::Failure(Report {
-                severity: "FATAL",
-                ..
-            })
+            Outcome::Failure(Report { severity: "FATAL", .. })
         ));
         assert_eq!(effect("SELECT fake_hang()", &[]).unwrap().delay, None);
         assert_eq!(effect("SELECT fake_notice(2)", &[]).unwrap().notices, 2);

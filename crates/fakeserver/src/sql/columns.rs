@@ -8,9 +8,7 @@ const INT8: u32 = 20;
 const TEXT: u32 = 25;
 
 /// Words that end a select list.
-const LIST_ENDS: [&str; 8] = [
-    "FROM", "WHERE", "ORDER", "GROUP", "LIMIT", "OFFSET", "UNION", "FOR",
-];
+const LIST_ENDS: [&str; 8] = ["FROM", "WHERE", "ORDER", "GROUP", "LIMIT", "OFFSET", "UNION", "FOR"];
 
 /// What stands in a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,10 +30,7 @@ pub(crate) struct Column {
 impl Column {
     /// A column without a name that holds the number 1.
     pub(crate) fn one() -> Self {
-        Self {
-            name: "?column?".into(),
-            value: Value::Integer(1),
-        }
+        Self { name: "?column?".into(), value: Value::Integer(1) }
     }
 
     pub(crate) fn type_oid(&self) -> u32 {
@@ -64,10 +59,9 @@ impl Column {
             Value::Integer(number) => Some(number.to_string().into_bytes()),
             Value::Text(text) => Some(text.as_bytes().to_vec()),
             Value::Null => None,
-            Value::Parameter(number) => parameters
-                .get(number - 1)?
-                .as_ref()
-                .map(|text| text.clone().into_bytes()),
+            Value::Parameter(number) => {
+                parameters.get(number - 1)?.as_ref().map(|text| text.clone().into_bytes())
+            }
         }
     }
 }
@@ -77,10 +71,7 @@ pub(crate) fn parse_list(list: &str) -> Vec<Column> {
     let end = lexer::tokens(list)
         .find(|token| LIST_ENDS.iter().any(|word| token.is_keyword(word)))
         .map_or(list.len(), |token| token.start);
-    lexer::split(&list[..end], ',')
-        .into_iter()
-        .map(parse_item)
-        .collect()
+    lexer::split(&list[..end], ',').into_iter().map(parse_item).collect()
 }
 
 fn parse_item(item: &str) -> Column {
@@ -89,18 +80,13 @@ fn parse_item(item: &str) -> Column {
         [expression @ .., keyword, alias] if keyword.is_keyword("AS") => (expression, Some(alias)),
         all => (all, None),
     };
-    let cast = expression
-        .windows(2)
-        .position(|pair| pair[0].text == ":" && pair[1].text == ":");
+    let cast = expression.windows(2).position(|pair| pair[0].text == ":" && pair[1].text == ":");
     let plain = &expression[..cast.unwrap_or(expression.len())];
     let name = match alias {
         Some(alias) => alias.text.trim_matches('"'),
         None => name_of(plain).unwrap_or("?column?"),
     };
-    Column {
-        name: name.into(),
-        value: value_of(plain),
-    }
+    Column { name: name.into(), value: value_of(plain) }
 }
 
 /// The name PostgreSQL gives to a function call or a column reference.
@@ -125,11 +111,9 @@ fn value_of(expression: &[Token<'_>]) -> Value {
             Some(Value::Text(token.text.trim_matches('\'').into()))
         }
         [token] => match token.text.strip_prefix('$') {
-            Some(parameter) => parameter
-                .parse()
-                .ok()
-                .filter(|&parameter| parameter > 0)
-                .map(Value::Parameter),
+            Some(parameter) => {
+                parameter.parse().ok().filter(|&parameter| parameter > 0).map(Value::Parameter)
+            }
             None => number(token.text).map(Value::Integer),
         },
         _ => None,
@@ -149,40 +133,23 @@ mod tests {
             (" 'a b' AS \"B\" FROM t", "B", Value::Text("a b".into())),
             (" null", "?column?", Value::Null),
             (" $2::int", "?column?", Value::Parameter(2)),
-            (
-                " abalance FROM accounts WHERE aid = 5",
-                "abalance",
-                Value::Integer(1),
-            ),
+            (" abalance FROM accounts WHERE aid = 5", "abalance", Value::Integer(1)),
             (" t.a", "a", Value::Integer(1)),
             (" count(*) FROM t", "count", Value::Integer(1)),
             (" 1 + 1", "?column?", Value::Integer(1)),
             (" *", "?column?", Value::Integer(1)),
             ("", "?column?", Value::Integer(1)),
         ] {
-            assert_eq!(
-                parse_list(list),
-                [Column {
-                    name: name.into(),
-                    value
-                }],
-                "{list}"
-            );
+            assert_eq!(parse_list(list), [Column { name: name.into(), value }], "{list}");
         }
         assert_eq!(parse_list(" 1 AS one, f(2, 3), 'x,y'").len(), 3);
     }
 
     #[test]
     fn big_integers_take_eight_bytes() {
-        let column = Column {
-            value: Value::Integer(1 << 40),
-            ..Column::one()
-        };
+        let column = Column { value: Value::Integer(1 << 40), ..Column::one() };
         assert_eq!((column.type_oid(), column.type_size()), (INT8, 8));
-        assert_eq!(
-            column.encode(&[], true),
-            Some((1_i64 << 40).to_be_bytes().to_vec())
-        );
+        assert_eq!(column.encode(&[], true), Some((1_i64 << 40).to_be_bytes().to_vec()));
         assert_eq!(Column::one().encode(&[], true), Some(vec![0, 0, 0, 1]));
     }
 }

@@ -25,11 +25,7 @@ impl Token<'_> {
 
 /// The tokens of `sql`, in order.
 pub(crate) fn tokens(sql: &str) -> Tokens<'_> {
-    Tokens {
-        sql,
-        at: 0,
-        depth: 0,
-    }
+    Tokens { sql, at: 0, depth: 0 }
 }
 
 /// Iterates over tokens.
@@ -51,11 +47,7 @@ impl<'a> Iterator for Tokens<'a> {
         if first == b')' {
             self.depth = self.depth.saturating_sub(1);
         }
-        let token = Token {
-            start,
-            text: &self.sql[start..self.at],
-            depth: self.depth,
-        };
+        let token = Token { start, text: &self.sql[start..self.at], depth: self.depth };
         if first == b'(' {
             self.depth += 1;
         }
@@ -123,10 +115,9 @@ fn token_end(sql: &str, start: usize) -> usize {
     let rest = &sql[start..];
     let bytes = rest.as_bytes();
     let length = match bytes[0] {
-        quote @ (b'\'' | b'"') => bytes[1..]
-            .iter()
-            .position(|&byte| byte == quote)
-            .map(|length| length + 2),
+        quote @ (b'\'' | b'"') => {
+            bytes[1..].iter().position(|&byte| byte == quote).map(|length| length + 2)
+        }
         b'$' => Some(dollar_length(rest)),
         byte if is_word_byte(byte) => Some(word_length(bytes)),
         _ => Some(1),
@@ -135,10 +126,7 @@ fn token_end(sql: &str, start: usize) -> usize {
 }
 
 fn word_length(bytes: &[u8]) -> usize {
-    bytes
-        .iter()
-        .position(|&byte| !is_word_byte(byte))
-        .unwrap_or(bytes.len())
+    bytes.iter().position(|&byte| !is_word_byte(byte)).unwrap_or(bytes.len())
 }
 
 /// The length of a parameter (`$1`) or of text in dollar quotes (`$tag$...$tag$`).
@@ -149,9 +137,7 @@ fn dollar_length(rest: &str) -> usize {
         return word;
     }
     let quote = &rest[..=word];
-    rest[quote.len()..]
-        .find(quote)
-        .map_or(rest.len(), |length| length + 2 * quote.len())
+    rest[quote.len()..].find(quote).map_or(rest.len(), |length| length + 2 * quote.len())
 }
 
 #[cfg(test)]
@@ -165,10 +151,7 @@ mod tests {
     #[test]
     fn words_quotes_parameters_and_signs_are_tokens() {
         for (sql, expected) in [
-            (
-                "select a.b, -1",
-                vec!["select", "a", ".", "b", ",", "-", "1"],
-            ),
+            ("select a.b, -1", vec!["select", "a", ".", "b", ",", "-", "1"]),
             ("'it''s' \"x y\"", vec!["'it'", "'s'", "\"x y\""]),
             ("$1+$2::int", vec!["$1", "+", "$2", ":", ":", "int"]),
             ("$$a;b$$ $t$ $$ $t$", vec!["$$a;b$$", "$t$ $$ $t$"]),

@@ -56,20 +56,12 @@ pub(crate) struct Query {
 
 impl Query {
     pub(crate) fn parse(text: &str) -> Rc<Self> {
-        let statements = lexer::split(text, ';')
-            .into_iter()
-            .filter_map(Statement::parse)
-            .collect();
+        let statements = lexer::split(text, ';').into_iter().filter_map(Statement::parse).collect();
         let parameters = lexer::tokens(text)
             .filter_map(|token| token.text.strip_prefix('$')?.parse().ok())
             .max()
             .unwrap_or(0);
-        Rc::new(Self {
-            text: text.into(),
-            statements,
-            parameters,
-            executed: Cell::new(0),
-        })
+        Rc::new(Self { text: text.into(), statements, parameters, executed: Cell::new(0) })
     }
 }
 
@@ -84,20 +76,10 @@ impl Statement {
             (false, Ok(calls)) => (calls, None),
         };
         let columns = match calls.iter().any(Call::makes_rows) {
-            true => vec![Column {
-                name: "fake_rows".into(),
-                value: Value::Text("".into()),
-            }],
+            true => vec![Column { name: "fake_rows".into(), value: Value::Text("".into()) }],
             false => returned_columns(text, verb, &tag),
         };
-        let mut statement = Self {
-            verb,
-            tag,
-            columns,
-            calls,
-            defect,
-            answer: None,
-        };
+        let mut statement = Self { verb, tag, columns, calls, defect, answer: None };
         statement.answer = statement.constant_answer();
         Some(statement)
     }
@@ -157,25 +139,11 @@ fn classify(text: &str) -> (Verb, Cow<'static, str>) {
         "COMMIT" | "END" => (Verb::Commit, "COMMIT"),
         "ROLLBACK" | "ABORT" => {
             let to_savepoint = word() == "TO" || word() == "TO";
-            (
-                if to_savepoint {
-                    Verb::RollbackTo
-                } else {
-                    Verb::Rollback
-                },
-                "ROLLBACK",
-            )
+            (if to_savepoint { Verb::RollbackTo } else { Verb::Rollback }, "ROLLBACK")
         }
         "COPY" => {
             let into_table = words.any(|word| word == "STDIN");
-            (
-                if into_table {
-                    Verb::CopyIn
-                } else {
-                    Verb::CopyOut
-                },
-                "COPY",
-            )
+            (if into_table { Verb::CopyIn } else { Verb::CopyOut }, "COPY")
         }
         "TRUNCATE" => (Verb::Other, "TRUNCATE TABLE"),
         "LOCK" => (Verb::Other, "LOCK TABLE"),
@@ -200,10 +168,7 @@ fn returned_columns(text: &str, verb: Verb, tag: &str) -> Vec<Column> {
         "FETCH 1" | "EXPLAIN" => return vec![Column::one()],
         _ if verb == Verb::Show => {
             let setting = lexer::tokens(text).nth(1).map_or("", |token| token.text);
-            return vec![Column {
-                name: setting.into(),
-                value: Value::Text("".into()),
-            }];
+            return vec![Column { name: setting.into(), value: Value::Text("".into()) }];
         }
         _ => return Vec::new(),
     };
@@ -283,9 +248,6 @@ mod tests {
         }
         let none: Parameters = Rc::new([]);
         let error = only("SELEKT 1").effect(&none, &mut NoDice).unwrap_err();
-        assert_eq!(
-            (&*error.code, error.message.contains("SELEKT")),
-            ("42601", true)
-        );
+        assert_eq!((&*error.code, error.message.contains("SELEKT")), ("42601", true));
     }
 }

@@ -1,10 +1,7 @@
 //! A small client of hand-written frames, so that the tests trust no library. Knows the protocol's
 //! outer form only.
 
-#![allow(
-    dead_code,
-    reason = "each test file is a crate of its own and uses a part of it"
-)]
+#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of it")]
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -48,10 +45,7 @@ pub fn start() -> FakeServer {
 pub fn wait_until(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(
-            start.elapsed() < Duration::from_secs(30),
-            "waited for 30 s in vain"
-        );
+        assert!(start.elapsed() < Duration::from_secs(30), "waited for 30 s in vain");
         std::thread::yield_now();
     }
 }
@@ -60,14 +54,9 @@ impl Client {
     /// Connects and says nothing.
     pub fn raw(server: &FakeServer) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self {
-            stream,
-            key: Vec::new(),
-        }
+        Self { stream, key: Vec::new() }
     }
 
     /// Connects and logs in where everybody is trusted.
@@ -75,13 +64,7 @@ impl Client {
         let mut client = Self::raw(server);
         client.startup("user");
         let messages = client.read_until(b'Z');
-        assert_eq!(
-            messages[0],
-            Message {
-                kind: b'R',
-                body: vec![0; 4]
-            }
-        );
+        assert_eq!(messages[0], Message { kind: b'R', body: vec![0; 4] });
         let key = messages.into_iter().find(|message| message.kind == b'K');
         client.key = key.map(|key| key.body).unwrap_or_default();
         client
@@ -119,10 +102,7 @@ impl Client {
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
         let mut body = vec![0; length as usize - 4];
         self.stream.read_exact(&mut body).unwrap();
-        Some(Message {
-            kind: head[0],
-            body,
-        })
+        Some(Message { kind: head[0], body })
     }
 
     /// All messages up to the first of this kind, or up to the end of the connection.
@@ -153,10 +133,7 @@ impl Client {
 
 /// The types of messages as one string.
 pub fn kinds(messages: &[Message]) -> String {
-    messages
-        .iter()
-        .map(|message| char::from(message.kind))
-        .collect()
+    messages.iter().map(|message| char::from(message.kind)).collect()
 }
 
 /// The SQLSTATE of the only error among messages.
@@ -170,11 +147,7 @@ pub fn error_code(messages: &[Message]) -> String {
 /// The bodies of the messages of a kind, as text with dots for what is not printable.
 pub fn bodies(messages: &[Message], kind: u8) -> Vec<String> {
     let printable = |&byte: &u8| {
-        if byte.is_ascii_graphic() || byte == b' ' {
-            char::from(byte)
-        } else {
-            '.'
-        }
+        if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '.' }
     };
     messages
         .iter()

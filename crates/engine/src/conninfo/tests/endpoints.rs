@@ -32,26 +32,14 @@ fn each_position_of_the_lists_is_an_endpoint() {
     );
     for (dsn, expected) in [
         ("host=pi4", "pi4>tcp pi4:5432/four"),
-        (
-            "host=pi4,pi5 port=5432,1",
-            "pi4>tcp pi4:5432/four pi5>tcp pi5:1/five",
-        ),
+        ("host=pi4,pi5 port=5432,1", "pi4>tcp pi4:5432/four pi5>tcp pi5:1/five"),
         ("host=pi4,pi5 port=1", "pi4>tcp pi4:1/- pi5>tcp pi5:1/five"),
-        (
-            "host=pi4,pi5 port=,1",
-            "pi4>tcp pi4:5432/four pi5>tcp pi5:1/five",
-        ),
+        ("host=pi4,pi5 port=,1", "pi4>tcp pi4:5432/four pi5>tcp pi5:1/five"),
         ("host=pi4 hostaddr=10.0.0.1", "pi4>tcp 10.0.0.1:5432/four"),
         ("hostaddr=10.0.0.1", "10.0.0.1>tcp 10.0.0.1:5432/ten"),
-        (
-            "host=pi4,pi5 hostaddr=,10.0.0.1",
-            "pi4>tcp pi4:5432/four pi5>tcp 10.0.0.1:5432/-",
-        ),
+        ("host=pi4,pi5 hostaddr=,10.0.0.1", "pi4>tcp pi4:5432/four pi5>tcp 10.0.0.1:5432/-"),
         ("host=localhost", "localhost>tcp localhost:5432/local"),
-        (
-            "",
-            "/var/run/postgresql>/var/run/postgresql/.s.PGSQL.5432:5432/local",
-        ),
+        ("", "/var/run/postgresql>/var/run/postgresql/.s.PGSQL.5432:5432/local"),
         (
             "host=,pi4",
             "/var/run/postgresql>/var/run/postgresql/.s.PGSQL.5432:5432/local pi4>tcp pi4:5432/four",
@@ -60,10 +48,7 @@ fn each_position_of_the_lists_is_an_endpoint() {
         ("host=@pg", "@pg>@pg/.s.PGSQL.5432:5432/-"),
         ("host=/tmp hostaddr=10.0.0.1", "/tmp>tcp 10.0.0.1:5432/-"),
         ("host=pi4 port=' 05432 '", "pi4>tcp pi4:5432/-"),
-        (
-            "hostaddr=fe80::1%eth0",
-            "fe80::1%eth0>tcp fe80::1%eth0:5432/-",
-        ),
+        ("hostaddr=fe80::1%eth0", "fe80::1%eth0>tcp fe80::1%eth0:5432/-"),
         ("host=pi4 password=x", "pi4>tcp pi4:5432/x"),
     ] {
         assert_eq!(shown(&world.resolve(dsn)), expected, "{dsn}");
@@ -101,18 +86,9 @@ fn lists_of_different_lengths_and_impossible_values_are_errors() {
         ("connect_timeout=1.5", "connect_timeout is not an integer"),
         ("connect_timeout=''", "connect_timeout is not an integer"),
         ("keepalives=yes", "keepalives is not an integer"),
-        (
-            "tcp_user_timeout=99999999999",
-            "tcp_user_timeout is not an integer",
-        ),
-        (
-            "target_session_attrs=read_write",
-            "target_session_attrs cannot be \"read_write\"",
-        ),
-        (
-            "load_balance_hosts=round",
-            "load_balance_hosts cannot be \"round\"",
-        ),
+        ("tcp_user_timeout=99999999999", "tcp_user_timeout is not an integer"),
+        ("target_session_attrs=read_write", "target_session_attrs cannot be \"read_write\""),
+        ("load_balance_hosts=round", "load_balance_hosts cannot be \"round\""),
     ] {
         let error = World::new().refuse(dsn);
         assert_eq!(error.kind, Kind::Conninfo);
@@ -131,18 +107,9 @@ fn a_socket_path_that_the_kernel_would_cut_is_an_error() {
 
 #[test]
 fn timeouts_of_zero_and_less_are_none() {
-    for (text, expected) in [
-        ("-1", None),
-        ("0", None),
-        ("1", Some(1)),
-        (" 30 ", Some(30)),
-    ] {
+    for (text, expected) in [("-1", None), ("0", None), ("1", Some(1)), (" 30 ", Some(30))] {
         let found = World::new().resolve(&format!("connect_timeout='{text}'"));
-        assert_eq!(
-            found.connect_timeout(),
-            expected.map(Duration::from_secs),
-            "{text}"
-        );
+        assert_eq!(found.connect_timeout(), expected.map(Duration::from_secs), "{text}");
     }
     assert_eq!(World::new().resolve("").connect_timeout(), None);
 }
@@ -164,13 +131,7 @@ fn tcp_settings_have_their_units() {
 fn targets_and_balance_are_read() {
     let found =
         World::new().resolve("target_session_attrs=prefer-standby load_balance_hosts=random");
-    assert_eq!(
-        found.target_session_attrs(),
-        TargetSessionAttrs::PreferStandby
-    );
+    assert_eq!(found.target_session_attrs(), TargetSessionAttrs::PreferStandby);
     assert_eq!(found.load_balance_hosts(), LoadBalanceHosts::Random);
-    assert_eq!(
-        World::new().resolve("").target_session_attrs(),
-        TargetSessionAttrs::Any
-    );
+    assert_eq!(World::new().resolve("").target_session_attrs(), TargetSessionAttrs::Any);
 }

@@ -16,16 +16,10 @@ fn the_defaults_are_those_of_libpq() {
     assert_eq!(found.ssl_negotiation(), SslNegotiation::Postgres);
     assert_eq!(found.ssl_cert_mode(), SslCertMode::Allow);
     assert_eq!(found.channel_binding(), ChannelBinding::Prefer);
-    assert_eq!(
-        (found.tls_min(), found.tls_max()),
-        (Some(TlsVersion::V1_2), None)
-    );
+    assert_eq!((found.tls_min(), found.tls_max()), (Some(TlsVersion::V1_2), None));
     assert_eq!(found.ssl_root_cert(), &RootCert::None);
     assert_eq!(found.certificate_check(), CertificateCheck::Nothing);
-    assert_eq!(
-        (found.ssl_cert(), found.ssl_key(), found.ssl_crl()),
-        (None, None, None)
-    );
+    assert_eq!((found.ssl_cert(), found.ssl_key(), found.ssl_crl()), (None, None, None));
     assert!(found.ssl_sni());
 }
 
@@ -37,22 +31,10 @@ fn files_in_the_home_directory_are_used_if_they_exist() {
             world.file(&format!("/home/anna/.postgresql/{name}"), 0o600, "")
         });
     let found = world.resolve("host=pi4");
-    assert_eq!(
-        found.ssl_root_cert(),
-        &RootCert::File("/home/anna/.postgresql/root.crt".into())
-    );
-    assert_eq!(
-        found.ssl_cert(),
-        Some(Path::new("/home/anna/.postgresql/postgresql.crt"))
-    );
-    assert_eq!(
-        found.ssl_key(),
-        Some(Path::new("/home/anna/.postgresql/postgresql.key"))
-    );
-    assert_eq!(
-        found.ssl_crl(),
-        Some(Path::new("/home/anna/.postgresql/root.crl"))
-    );
+    assert_eq!(found.ssl_root_cert(), &RootCert::File("/home/anna/.postgresql/root.crt".into()));
+    assert_eq!(found.ssl_cert(), Some(Path::new("/home/anna/.postgresql/postgresql.crt")));
+    assert_eq!(found.ssl_key(), Some(Path::new("/home/anna/.postgresql/postgresql.key")));
+    assert_eq!(found.ssl_crl(), Some(Path::new("/home/anna/.postgresql/root.crl")));
     assert_eq!(world.resolve("sslcrldir=/crl").ssl_crl(), None);
     assert_eq!(world.resolve("sslcertmode=disable").ssl_cert(), None);
 }
@@ -62,33 +44,19 @@ fn what_is_checked_follows_from_the_mode_and_from_the_roots_that_exist() {
     let world = World::new().file("/roots", 0o644, "");
     for (dsn, expected) in [
         ("sslmode=require", CertificateCheck::Nothing),
-        (
-            "sslmode=require sslrootcert=/roots",
-            CertificateCheck::Chain,
-        ),
+        ("sslmode=require sslrootcert=/roots", CertificateCheck::Chain),
         ("sslmode=prefer sslrootcert=/roots", CertificateCheck::Chain),
-        (
-            "sslmode=verify-ca sslrootcert=/roots",
-            CertificateCheck::Chain,
-        ),
-        (
-            "sslmode=verify-full sslrootcert=/roots",
-            CertificateCheck::ChainAndName,
-        ),
+        ("sslmode=verify-ca sslrootcert=/roots", CertificateCheck::Chain),
+        ("sslmode=verify-full sslrootcert=/roots", CertificateCheck::ChainAndName),
         ("sslrootcert=system", CertificateCheck::ChainAndName),
     ] {
         assert_eq!(
-            world
-                .resolve(&format!("host=pi4 {dsn}"))
-                .certificate_check(),
+            world.resolve(&format!("host=pi4 {dsn}")).certificate_check(),
             expected,
             "{dsn}"
         );
     }
-    assert_eq!(
-        world.resolve("sslrootcert=system").ssl_mode(),
-        SslMode::VerifyFull
-    );
+    assert_eq!(world.resolve("sslrootcert=system").ssl_mode(), SslMode::VerifyFull);
 }
 
 #[test]
@@ -103,10 +71,7 @@ fn verifying_without_roots_is_an_error_over_tcp_only() {
 #[test]
 fn named_files_that_do_not_exist_are_warnings_where_libpq_goes_on() {
     let found = World::new().resolve("host=pi4 sslrootcert=/none sslcert=/nowhere");
-    assert_eq!(
-        (found.ssl_root_cert(), found.ssl_cert()),
-        (&RootCert::None, None)
-    );
+    assert_eq!((found.ssl_root_cert(), found.ssl_cert()), (&RootCert::None, None));
     assert_eq!(found.warnings.len(), 2, "{:?}", found.warnings);
 }
 
@@ -116,24 +81,15 @@ fn combinations_that_promise_more_than_they_keep_are_errors() {
         ("sslmode=on", "sslmode cannot be \"on\""),
         ("sslmode=''", "sslmode cannot be \"\""),
         ("sslnegotiation=fast", "sslnegotiation cannot be"),
-        (
-            "sslnegotiation=direct",
-            "sslnegotiation=direct is too strong for sslmode=prefer",
-        ),
+        ("sslnegotiation=direct", "sslnegotiation=direct is too strong for sslmode=prefer"),
         (
             "sslrootcert=system sslmode=require",
             "sslrootcert=system is too weak with sslmode=require",
         ),
         ("sslcertmode=maybe", "sslcertmode cannot be"),
         ("channel_binding=yes", "channel_binding cannot be"),
-        (
-            "ssl_min_protocol_version=SSLv3",
-            "ssl_min_protocol_version cannot be \"SSLv3\"",
-        ),
-        (
-            "ssl_max_protocol_version=TLSv1.1",
-            "ssl_min_protocol_version is newer than",
-        ),
+        ("ssl_min_protocol_version=SSLv3", "ssl_min_protocol_version cannot be \"SSLv3\""),
+        ("ssl_max_protocol_version=TLSv1.1", "ssl_min_protocol_version is newer than"),
         ("gssencmode=on", "gssencmode cannot be"),
         ("max_protocol_version=3.1", "max_protocol_version cannot be"),
     ] {
@@ -148,10 +104,7 @@ fn combinations_that_promise_more_than_they_keep_are_errors() {
 fn tls_versions_are_read_in_any_case_and_empty_is_open() {
     let found =
         World::new().resolve("ssl_min_protocol_version='' ssl_max_protocol_version=tlsv1.3");
-    assert_eq!(
-        (found.tls_min(), found.tls_max()),
-        (None, Some(TlsVersion::V1_3))
-    );
+    assert_eq!((found.tls_min(), found.tls_max()), (None, Some(TlsVersion::V1_3)));
 }
 
 #[test]
@@ -174,11 +127,7 @@ fn demands_that_the_engine_cannot_meet_are_refused() {
         assert!(error.message.contains("pgpaces"), "{error}");
         assert!(error.hint.is_some(), "{dsn}");
     }
-    for dsn in [
-        "gssencmode=prefer",
-        "replication=off",
-        "host=pi4 requirepeer=postgres",
-    ] {
+    for dsn in ["gssencmode=prefer", "replication=off", "host=pi4 requirepeer=postgres"] {
         World::new().resolve(dsn);
     }
 }
@@ -224,11 +173,7 @@ fn debug_output_hides_every_secret() {
     let found = World::new().resolve(
         "host=pi4 password=hunter2 sslpassword=hunter2 oauth_client_secret=hunter2 user=anna",
     );
-    for shown in [
-        format!("{found:?}"),
-        format!("{found:#?}"),
-        format!("{:?}", found.endpoints()),
-    ] {
+    for shown in [format!("{found:?}"), format!("{found:#?}"), format!("{:?}", found.endpoints())] {
         assert!(!shown.contains("hunter2"), "{shown}");
         assert!(shown.contains("***") && shown.contains("pi4"), "{shown}");
     }
@@ -258,9 +203,6 @@ fn no_error_quotes_a_password() {
         "password=hunter2\0",
     ] {
         let error = World::new().refuse(dsn);
-        assert!(
-            !format!("{error:?}").contains("hunter2"),
-            "{dsn}: {error:?}"
-        );
+        assert!(!format!("{error:?}").contains("hunter2"), "{dsn}: {error:?}");
     }
 }

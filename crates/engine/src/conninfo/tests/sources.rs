@@ -104,9 +104,7 @@ const RESOLVED_BY_LIBPQ: &[(&str, Pairs, Pairs, &str)] = &[
 #[test]
 fn sources_win_in_the_order_they_do_in_libpq() {
     for (dsn, variables, overrides, expected) in RESOLVED_BY_LIBPQ {
-        let world = variables
-            .iter()
-            .fold(world(), |world, (name, value)| world.var(name, value));
+        let world = variables.iter().fold(world(), |world, (name, value)| world.var(name, value));
         let found =
             resolve(dsn, overrides, &world).unwrap_or_else(|error| panic!("{dsn}: {error}"));
         let endpoint = found.endpoints().unwrap().remove(0);
@@ -115,11 +113,7 @@ fn sources_win_in_the_order_they_do_in_libpq() {
         let mode = found.get("sslmode").unwrap();
         let password = endpoint.password.unwrap_or_default();
         let shown = format!("{user} {host} {port} {database} {mode} {password}");
-        assert_eq!(
-            shown.trim_end(),
-            *expected,
-            "{dsn} {variables:?} {overrides:?}"
-        );
+        assert_eq!(shown.trim_end(), *expected, "{dsn} {variables:?} {overrides:?}");
     }
 }
 
@@ -176,12 +170,7 @@ fn a_missing_service_names_the_files_looked_at() {
          /etc/postgresql-common/pg_service.conf (does not exist)"
     );
     let error = world().refuse("service=nope servicefile=/none");
-    assert!(
-        error
-            .message
-            .starts_with("cannot read service file /none: "),
-        "{error}"
-    );
+    assert!(error.message.starts_with("cannot read service file /none: "), "{error}");
 }
 
 #[test]
@@ -195,16 +184,10 @@ fn an_error_in_a_service_says_file_and_line() {
         ("ldap://pi4/dc=x", "LDAP"),
     ] {
         let text = format!("# first\n\n[broken]\nport=1\n{line}\n");
-        let error = World::new()
-            .file("/home/anna/.pg_service.conf", 0o644, &text)
-            .refuse("service=broken");
+        let error =
+            World::new().file("/home/anna/.pg_service.conf", 0o644, &text).refuse("service=broken");
         assert_eq!(error.kind, Kind::Conninfo);
-        assert!(
-            error
-                .message
-                .starts_with("/home/anna/.pg_service.conf, line 5: "),
-            "{error}"
-        );
+        assert!(error.message.starts_with("/home/anna/.pg_service.conf, line 5: "), "{error}");
         assert!(error.message.contains(expected), "{error}");
     }
 }
@@ -218,21 +201,12 @@ fn errors_in_other_services_do_not_matter() {
 
 #[test]
 fn a_password_file_that_others_may_read_is_ignored_with_a_warning() {
-    for (mode, expected) in [
-        (0o100_640, "mode 0640"),
-        (0o604, "mode 0604"),
-        (0o020_600, "not a plain file"),
-    ] {
-        let found = World::new()
-            .file("/home/anna/.pgpass", mode, "*:*:*:*:secret")
-            .resolve("host=a,b");
-        assert!(
-            found
-                .endpoints()
-                .unwrap()
-                .iter()
-                .all(|endpoint| endpoint.password.is_none())
-        );
+    for (mode, expected) in
+        [(0o100_640, "mode 0640"), (0o604, "mode 0604"), (0o020_600, "not a plain file")]
+    {
+        let found =
+            World::new().file("/home/anna/.pgpass", mode, "*:*:*:*:secret").resolve("host=a,b");
+        assert!(found.endpoints().unwrap().iter().all(|endpoint| endpoint.password.is_none()));
         assert_eq!(found.warnings.len(), 1);
         assert!(found.warnings[0].contains(expected), "{:?}", found.warnings);
     }
@@ -240,18 +214,13 @@ fn a_password_file_that_others_may_read_is_ignored_with_a_warning() {
 
 #[test]
 fn a_password_file_is_not_looked_at_when_there_is_a_password() {
-    let found = World::new()
-        .file("/home/anna/.pgpass", 0o644, "")
-        .resolve("password=x");
+    let found = World::new().file("/home/anna/.pgpass", 0o644, "").resolve("password=x");
     assert!(found.warnings.is_empty());
 }
 
 #[test]
 fn a_process_without_a_user_must_name_one() {
-    let world = World {
-        nameless: true,
-        ..World::new()
-    };
+    let world = World { nameless: true, ..World::new() };
     let error = world.refuse("host=pi4");
     assert!(error.hint.is_some_and(|hint| hint.contains("PGUSER")));
     assert_eq!(world.resolve("user=anna").dbname(), "anna");
@@ -264,19 +233,13 @@ fn an_unknown_override_is_an_error() {
 
 #[test]
 fn the_startup_packet_holds_what_libpq_sends_in_its_order() {
-    let world = World::new()
-        .var("PGTZ", "UTC")
-        .var("PGDATESTYLE", "Default")
-        .var("PGGEQO", "");
+    let world = World::new().var("PGTZ", "UTC").var("PGDATESTYLE", "Default").var("PGGEQO", "");
     let found = world.resolve(
         "user=u dbname=d options=-cx=y application_name=a fallback_application_name=f \
          client_encoding=UTF8 replication=off",
     );
-    let shown: Vec<String> = found
-        .startup_parameters()
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let shown: Vec<String> =
+        found.startup_parameters().iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(
         shown,
         [
@@ -308,8 +271,5 @@ fn an_empty_application_name_keeps_the_fallback_out() {
 #[test]
 fn the_encoding_auto_is_that_of_the_locale() {
     let world = World::new().var("LC_ALL", "").var("LANG", "de_DE.UTF-8");
-    assert_eq!(
-        world.resolve("client_encoding=auto").get("client_encoding"),
-        Some("UTF8")
-    );
+    assert_eq!(world.resolve("client_encoding=auto").get("client_encoding"), Some("UTF8"));
 }

@@ -116,10 +116,7 @@ fn read(text: &str) -> Result<String> {
     for (keyword, value) in pairs {
         values.set(keyword, value)?;
     }
-    let pairs: Vec<String> = values
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let pairs: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
     Ok(pairs.join("|"))
 }
 
@@ -146,18 +143,9 @@ fn what_can_never_connect_is_an_error_at_once() {
 
 #[test]
 fn a_misspelt_scheme_is_not_taken_for_a_database() {
-    for dsn in [
-        "postgressql://pi4/bench",
-        "pgsql://pi4/bench?sslmode=require",
-        "://",
-    ] {
+    for dsn in ["postgressql://pi4/bench", "pgsql://pi4/bench?sslmode=require", "://"] {
         let error = World::new().refuse(dsn);
-        assert!(
-            error
-                .hint
-                .is_some_and(|hint| hint.contains("postgresql://")),
-            "{dsn}"
-        );
+        assert!(error.hint.is_some_and(|hint| hint.contains("postgresql://")), "{dsn}");
     }
     assert_eq!(World::new().resolve("dbname=a://b").dbname(), "a://b");
 }
@@ -180,17 +168,13 @@ struct Lcg(u64);
 
 impl Lcg {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
     }
 
     fn string(&mut self, pieces: &[&str]) -> String {
-        (0..self.below(12))
-            .map(|_| pieces[self.below(pieces.len())])
-            .collect()
+        (0..self.below(12)).map(|_| pieces[self.below(pieces.len())]).collect()
     }
 
     fn bytes(&mut self) -> String {
@@ -210,19 +194,11 @@ const PIECES: &[&str] = &[
 fn no_string_service_or_password_file_makes_it_panic() {
     let mut random = Lcg(18);
     for _ in 0..4_000 {
-        let dsn = if random.below(2) == 0 {
-            random.bytes()
-        } else {
-            random.string(PIECES)
-        };
+        let dsn = if random.below(2) == 0 { random.bytes() } else { random.string(PIECES) };
         let world = World::new()
             .var("PGSERVICE", "s")
             .var("PGPORT", &random.bytes())
-            .file(
-                "/home/anna/.pg_service.conf",
-                0o600,
-                &format!("[s]\n{}", random.string(PIECES)),
-            )
+            .file("/home/anna/.pg_service.conf", 0o600, &format!("[s]\n{}", random.string(PIECES)))
             .file("/home/anna/.pgpass", 0o600, &random.string(PIECES));
         for overrides in [&[][..], &[("host", "pi4"), ("port", "1")]] {
             let _ = resolve(&dsn, overrides, &world);

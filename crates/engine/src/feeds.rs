@@ -1,0 +1,204 @@
+//! Deals a plan out: the random streams of its clients in pgbench's order, their variables, and
+//! where each thread's clients get their transactions from.
+
+use crate::error::{Error, Kind, Result};
+use crate::pace::{Choice, Feed, Ns, Schedule, Stream, Think};
+use crate::plan::{Load, Plan, Stop};
+use crate::script::Scripts;
+use crate::script::eval::{Value, Variable, Variables};
+use crate::script::random::Random;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// All random streams of a run, drawn in pgbench's order from one seed.
+pub(crate) struct Seeds {
+    pub(crate) functions: Vec<Random>,
+    default_seed: i64,
+    choose: Vec<Random>,
+    throttle: Vec<Random>,
+    pub(crate) extra: Random,
+}
+
+impl Seeds {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let mut base = Random::from_seed(plan.seed);
+        let functions = (0..plan.clients).map(|_| base.split()).collect();
+        let given = plan.variables.iter().any(|(name, _)| name == "default_seed");
+        let default_seed = if given { 0 } else { base.bits().cast_signed() };
+        let (mut choose, mut throttle) = (Vec::new(), Vec::new());
+        for _ in 0..plan.threads.min(plan.clients) {
+            choose.push(base.split());
+            throttle.push(base.split());
+            base.bits(); // pgbench's stream for sampling its log
+        }
+        Self { functions, default_seed, choose, throttle, extra: base.split() }
+    }
+}
+
+/// Every client's first variables; `client_id` is set for each.
+pub(crate) fn variables(
+    plan: &Plan,
+    scripts: &mut Scripts,
+    seeds: &mut Seeds,
+) -> Result<ClientVariables> {
+    let seed = plan.seed.cast_signed();
+    let automatic = [
+        ("scale", 1),
+        ("client_id", 0),
+        ("random_seed", seed),
+        ("default_seed", seeds.default_seed),
+    ];
+    let common = first_variables(scripts, &plan.variables, &automatic)?;
+    let given = plan.variables.iter().any(|(name, _)| name == "client_id");
+    Ok(ClientVariables { common, client_id: (!given).then(|| scripts.names.slot("client_id")) })
+}
+
+#[derive(Clone)]
+pub(crate) struct ClientVariables {
+    common: Variables,
+    client_id: Option<u32>,
+}
+
+impl ClientVariables {
+    pub(crate) fn of(&self, client: u32) -> Variables {
+        let mut own = self.common.clone();
+        if let Some(slot) = self.client_id {
+            own.0[slot as usize] = Variable::Value(Value::Int(i64::from(client)));
+        }
+        own
+    }
+}
+
+/// The streams of due transactions before anybody has taken one.
+pub(crate) enum Streams {
+    Open(Stream),
+    Paced(Vec<Stream>),
+    Closed(Think, Vec<(Choice, u64, Random)>, u64),
+}
+
+impl Streams {
+    pub(crate) fn new(plan: &Plan, scripts: &Scripts, seeds: &mut Seeds, start: Ns) -> Self {
+        let weights: Arc<[u32]> = scripts.list.iter().map(|script| script.weight).collect();
+        let each = match plan.stop {
+            Stop::Time(_) => u64::MAX,
+            Stop::Count(count) => count,
+        };
+        let choose = seeds.choose[0].clone();
+        match plan.load {
+            Load::Open { rate, arrivals } => {
+                let schedule = Schedule::new(rate, arrivals, start, seeds.throttle[0].clone());
+                let all = each.saturating_mul(u64::from(plan.clients));
+                Self::Open(Stream::new(schedule, Choice::new(weights, choose), all))
+            }
+            Load::Paced { rate, arrivals } => Self::Paced(
+                (0..plan.clients)
+                    .map(|_| {
+                        let schedule =
+                            Schedule::new(rate, arrivals, start, seeds.extra.split()).shifted();
+                        let choice = Choice::new(Arc::clone(&weights), seeds.extra.split());
+                        Stream::new(schedule, choice, each)
+                    })
+                    .collect(),
+            ),
+            Load::Closed { think } => {
+                let firsts = first_clients(plan);
+                let clients = (0..plan.clients).map(|id| {
+                    // The first client of each thread chooses as pgbench's thread does.
+                    let random = match firsts.iter().position(|&first| first == id) {
+                        Some(thread) => seeds.choose[thread].clone(),
+                        None => seeds.extra.split(),
+                    };
+                    (Choice::new(Arc::clone(&weights), random), 0, seeds.extra.split())
+                });
+                Self::Closed(think, clients.collect(), each)
+            }
+        }
+    }
+
+    /// The feed of the worker that has these clients.
+    pub(crate) fn feed(&self, ids: std::ops::Range<u32>, taken: &Arc<AtomicU64>) -> Feed {
+        let own = ids.start as usize..ids.end as usize;
+        match self {
+            Self::Open(stream) => Feed::Open {
+                taken: Arc::clone(taken),
+                stream: stream.clone(),
+                returned: std::collections::VecDeque::new(),
+            },
+            Self::Paced(streams) => Feed::Paced(streams[own].to_vec()),
+            Self::Closed(think, clients, count_max) => Feed::Closed {
+                think: *think,
+                clients: clients[own].to_vec(),
+                count_max: *count_max,
+            },
+        }
+    }
+
+    pub(crate) fn whole(&self) -> Option<Stream> {
+        match self {
+            Self::Open(stream) => Some(stream.clone()),
+            Self::Paced(_) | Self::Closed(..) => None,
+        }
+    }
+
+    /// What falls due without anybody's doing; nothing in a closed load.
+    pub(crate) fn falling(self) -> Vec<Stream> {
+        match self {
+            Self::Open(stream) => vec![stream],
+            Self::Paced(streams) => streams,
+            Self::Closed(..) => Vec::new(),
+        }
+    }
+}
+
+/// How many of `total` clients thread `number` of `threads` drives: as even as can be.
+pub(crate) fn share(total: u32, threads: u32, number: u32) -> u32 {
+    let dealt: u32 = (0..number).fold(0, |dealt, n| dealt + (total - dealt).div_ceil(threads - n));
+    (total - dealt).div_ceil(threads - number)
+}
+
+pub(crate) fn first_clients(plan: &Plan) -> Vec<u32> {
+    let threads = plan.threads.min(plan.clients);
+    (0..threads)
+        .scan(0, |first, number| {
+            let own = *first;
+            *first += share(plan.clients, threads, number);
+            Some(own)
+        })
+        .collect()
+}
+
+/// The variables a client begins with: those of the plan, and the automatic ones that the plan
+/// does not set.
+///
+/// # Errors
+/// `Kind::Plan` for a name that cannot be a variable.
+pub fn first_variables(
+    scripts: &mut Scripts,
+    given: &[(String, String)],
+    automatic: &[(&str, i64)],
+) -> Result<Variables> {
+    for (name, text) in given {
+        if text.contains('\0') {
+            return Err(Error::new(Kind::Plan, format!("variable {name} cannot hold a NUL byte")));
+        }
+        if !crate::script::is_variable_name(name) {
+            return Err(Error::new(
+                Kind::Plan,
+                format!("\"{name}\" cannot be the name of a variable"),
+            )
+            .with_hint("names are letters, digits and underscores and do not begin with a digit"));
+        }
+    }
+    let mut pairs: Vec<(u32, Variable)> = Vec::new();
+    for (name, value) in automatic {
+        pairs.push((scripts.names.slot(name), Variable::Value(Value::Int(*value))));
+    }
+    for (name, text) in given {
+        pairs.push((scripts.names.slot(name), Variable::Text(text.as_str().into())));
+    }
+    let mut variables = Variables(vec![Variable::Unset; scripts.names.len()]);
+    for (slot, value) in pairs {
+        variables.0[slot as usize] = value;
+    }
+    Ok(variables)
+}
