@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pgpaces.api import Result, run
+    from pgpaces.api import Result, load, run
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "load", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pgpaces import experiment, workload
-from pgpaces.answers.summary import Generator, ScriptSummary, Spread, StatementSummary, Summary
+from pgpaces.answers.summary import (
+    Generator,
+    ScriptSummary,
+    Spread,
+    StatementSummary,
+    Summary,
+    summarize,
+)
 from pgpaces.plan import Load, TargetPlan, TrialPlan, choose_load, duration_ns
 from pgpaces.result import Counts, Estimate, Trial
+from pgpaces.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,10 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     target: str | None = None,
     server: str | None = None,
     scale: int | None = None,
+    data_seed: int = 1,
+    scripts: Sequence[str] = (),
+    own: str | None = None,
+    fresh: bool = False,
     store: str | Path | None = None,
     listener: experiment.Listener | None = None,
     **options: Any,
@@ -140,8 +153,10 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
             warmup_ns=_duration(warmup, "warmup", zero=True),
             **options,
         ),
-        target=TargetPlan(dsn=target, server=server),
+        target=TargetPlan(dsn=target, server=server, own=own, fresh=fresh),
         scale=scale,
+        data_seed=data_seed,
+        scripts=tuple((script, None) for script in scripts),
         store=None if store is None else Path(store),
     )
     outcome = experiment.run(request, listener)
@@ -149,3 +164,10 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
         if error is not None:
             raise error
     return Result(outcome.trial, outcome.summary)
+
+
+def load(name: str = "last", *, store: str | Path | None = None) -> Result:
+    """A stored run: `last`, an id, or the end or start of one. Raises PlanError, StoreError."""
+    opened = Store.open(None if store is None else Path(store))
+    trial = opened.load(opened.find(name))
+    return Result(trial, summarize(trial))

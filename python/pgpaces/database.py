@@ -12,11 +12,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from pgpaces.workload import InitStep, Workload
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg import sql
 
     Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -80,16 +82,16 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a database of ours says of itself."""
+    """What a database of ours says of itself; own: it was handed over, not made by us."""
 
     workload: str
     fingerprint: str
     state: str
+    own: bool = False
 
     def text(self) -> str:
         """The comment on the database."""
-        values = {"workload": self.workload, "fingerprint": self.fingerprint, "state": self.state}
-        return _MARK + json.dumps(values)
+        return _MARK + json.dumps(asdict(self))
 
     @classmethod
     def read(cls, comment: str | None) -> Mark | None:
@@ -98,7 +100,12 @@ class Mark:
             return None
         try:
             values = json.loads(comment.removeprefix(_MARK))
-            return cls(values["workload"], values["fingerprint"], values["state"])
+            return cls(
+                values["workload"],
+                values["fingerprint"],
+                values["state"],
+                bool(values.get("own")),
+            )
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -125,11 +132,11 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
 
     Raises ConsentError for a database that is not ours, PrepareError where making it fails.
     """
-    with connect(access) as admin:
+    with connect(access) as admin, _common(access) as common:
         major = admin.info.server_version // 10_000
         fingerprint = _fingerprint(wish, major)
         dbname = wish.own or _dbname(wish.workload, fingerprint)
-        _hold(admin, dbname)
+        _hold(common, dbname)
         started = time.monotonic()
         created = _ensure(access, admin, Target(dbname, fingerprint, wish), say)
         seconds = time.monotonic() - started
@@ -138,7 +145,21 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
             with _clone(admin, prepared, wish.workload.name, say) as copy:
                 yield copy
         else:
+            if wish.workload.writes:
+                # No copy is made of a database handed over: the next trial must make it anew.
+                _set_mark(admin, dbname, Target(dbname, fingerprint, wish).mark("used"))
             yield prepared
+
+
+@contextlib.contextmanager
+def _common(access: Access) -> Iterator[Session]:
+    """A session in the database that every pgpaces can find: locks are a database's own."""
+    with contextlib.ExitStack() as stack:
+        try:
+            session = stack.enter_context(connect(access, "postgres"))
+        except ServerError:
+            session = stack.enter_context(connect(access))
+        yield session
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +172,7 @@ class Target:
 
     def mark(self, state: str) -> Mark:
         """Its mark in a state."""
-        return Mark(self.wish.workload.name, self.fingerprint, state)
+        return Mark(self.wish.workload.name, self.fingerprint, state, self.wish.own is not None)
 
 
 def _fingerprint(wish: Wish, major: int) -> str:
@@ -177,6 +198,20 @@ def _hold(admin: Session, dbname: str) -> None:
         )
 
 
+def _check_owner(admin: Session, dbname: str) -> None:
+    """Raises ConsentError for a database that another role made."""
+    query = (
+        "SELECT pg_has_role(datdba, 'USAGE'), pg_get_userbyid(datdba), current_user"
+        " FROM pg_catalog.pg_database WHERE datname = %s"
+    )
+    row = admin.execute(query, (dbname,)).fetchone()
+    if row is not None and not row[0]:
+        raise ConsentError(
+            f"database {dbname} was made by pgpaces as role {row[1]}, and {row[2]} is not in it",
+            f"log in as {row[1]}, or use another --data-seed to get a database apart",
+        )
+
+
 def _comment(admin: Session, dbname: str) -> tuple[bool, str | None]:
     """Whether the database exists, and its comment."""
     query = (
@@ -199,6 +234,8 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
     exists, comment = _comment(admin, target.dbname)
     mark = Mark.read(comment)
     ready = mark is not None and (mark.fingerprint, mark.state) == (target.fingerprint, "ready")
+    if exists and mark is not None:
+        _check_owner(admin, target.dbname)
     if ready and not target.wish.fresh:
         return False
     with _explained(target.dbname):
@@ -208,22 +245,33 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
             if exists and mark is None:
                 raise ConsentError(
                     f"database {target.dbname} exists and has no mark of pgpaces",
-                    "rename it, or hand it over with --own " + target.dbname,
+                    "rename or drop it; pgpaces never changes a database that is not its own",
                 )
             _create(admin, target.dbname, exists)
         _set_mark(admin, target.dbname, target.mark("preparing"))
-    _run_init(access, target, say)
+    try:
+        _run_init(access, target, say)
+    except BaseException:
+        if target.wish.own is None:
+            with contextlib.suppress(Exception):
+                admin.execute(_drop(target.dbname))
+        raise
     _set_mark(admin, target.dbname, target.mark("ready"))
     return True
+
+
+def _drop(dbname: str) -> sql.Composed:
+    from psycopg import sql
+
+    return sql.SQL("DROP DATABASE {}").format(sql.Identifier(dbname))
 
 
 def _create(admin: Session, dbname: str, exists: bool) -> None:
     from psycopg import sql
 
-    name = sql.Identifier(dbname)
     if exists:
-        admin.execute(sql.SQL("DROP DATABASE {}").format(name))
-    admin.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        admin.execute(_drop(dbname))
+    admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(dbname)))
 
 
 def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) -> None:
@@ -237,20 +285,20 @@ def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) 
         )
     with connect(access, target.dbname) as session:
         schemas = session.execute(
-            "SELECT n.nspname, count(c.oid) FROM pg_catalog.pg_namespace n"
-            " LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid"
-            " WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' GROUP BY 1"
+            "SELECT nspname, (SELECT count(*) FROM pg_catalog.pg_class WHERE relnamespace = n.oid)"
+            " + (SELECT count(*) FROM pg_catalog.pg_proc WHERE pronamespace = n.oid)"
+            " + (SELECT count(*) FROM pg_catalog.pg_type WHERE typnamespace = n.oid)"
+            " FROM pg_catalog.pg_namespace n"
+            " WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
         ).fetchall()
-        used = sum(count for _, count in schemas)
+        used = [name for name, count in schemas if count or name != "public"]
         if used and mark is None and not target.wish.fresh:
             raise ConsentError(
-                f"database {target.dbname} holds {used} tables and indexes that are not ours",
+                f"database {target.dbname} is not empty: schema {', '.join(used)}",
                 "--own takes an empty database; add --fresh to drop everything that is in it",
             )
-        for name, count in schemas:
-            if count or name != "public":
-                drop = sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name))
-                session.execute(drop)
+        for name in used:
+            session.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
         session.execute("CREATE SCHEMA IF NOT EXISTS public")
 
 
@@ -319,7 +367,12 @@ def _run_step(
                 except subprocess.TimeoutExpired:
                     say(f"{what}, {time.monotonic() - started:.0f} s")
         except BaseException:
-            psql.kill()
+            # So that psql cancels what the server is doing for it.
+            psql.send_signal(signal.SIGINT)
+            try:
+                psql.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                psql.kill()
             raise
     if psql.returncode != 0:
         tail = "\n".join(errors.strip().splitlines()[-_PSQL_TAIL_LINES:])
@@ -329,25 +382,36 @@ def _run_step(
         )
 
 
+_VARIABLES = {
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "user": "PGUSER",
+    "options": "PGOPTIONS",
+    "sslmode": "PGSSLMODE",
+    "sslnegotiation": "PGSSLNEGOTIATION",
+    "sslrootcert": "PGSSLROOTCERT",
+    "sslcert": "PGSSLCERT",
+    "sslkey": "PGSSLKEY",
+    "sslcertmode": "PGSSLCERTMODE",
+    "sslsni": "PGSSLSNI",
+    "ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION",
+    "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
+    "gssencmode": "PGGSSENCMODE",
+    "require_auth": "PGREQUIREAUTH",
+    "channel_binding": "PGCHANNELBINDING",
+    "connect_timeout": "PGCONNECT_TIMEOUT",
+    "passfile": "PGPASSFILE",
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+    "load_balance_hosts": "PGLOADBALANCEHOSTS",
+}
+
+
 @contextlib.contextmanager
 def _psql_environment(access: Access, dbname: str) -> Iterator[dict[str, str]]:
     """The variables for psql; a password goes through a private file, never through them."""
-    known = {
-        "host": "PGHOST",
-        "hostaddr": "PGHOSTADDR",
-        "port": "PGPORT",
-        "user": "PGUSER",
-        "sslmode": "PGSSLMODE",
-        "sslrootcert": "PGSSLROOTCERT",
-        "sslcert": "PGSSLCERT",
-        "sslkey": "PGSSLKEY",
-        "channel_binding": "PGCHANNELBINDING",
-        "connect_timeout": "PGCONNECT_TIMEOUT",
-        "passfile": "PGPASSFILE",
-        "target_session_attrs": "PGTARGETSESSIONATTRS",
-    }
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    environment |= {known[k]: v for k, v in access.keywords.items() if k in known}
+    environment |= {_VARIABLES[k]: v for k, v in access.keywords.items() if k in _VARIABLES}
     environment |= {"PGDATABASE": dbname, "PGAPPNAME": "pgpaces init", "PGCLIENTENCODING": "UTF8"}
     password = access.keywords.get("password")
     if password is None:
@@ -408,16 +472,18 @@ def ours(access: Access) -> dict[str, tuple[Mark, int]]:
 
 
 def clean(access: Access) -> int:
-    """Drops every database with our mark; the bytes that this frees. Raises PrepareError."""
-    from psycopg import sql
+    """Drops every database that we made; the bytes that this frees. Raises PrepareError.
 
+    One that was handed over stays: it is for whoever made it to drop.
+    """
     freed = 0
-    found = ours(access)
-    with connect(access) as admin:
-        for dbname, (_, size) in found.items():
-            _hold(admin, dbname)
+    with connect(access) as admin, _common(access) as common:
+        for dbname, (mark, size) in ours(access).items():
+            if mark.own:
+                continue
+            _hold(common, dbname)
             with _explained(dbname):
-                admin.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(dbname)))
+                admin.execute(_drop(dbname))
             freed += size
     return freed
 
@@ -441,7 +507,7 @@ def facts(access: Access, dbname: str) -> dict[str, Any]:
             "version": session.info.parameter_status("server_version") or "unknown",
             "version_text": version[0] if version else "",
             "version_number": session.info.server_version,
-            "settings": {name: value for name, value in settings if "password" not in name},
+            "settings": {name: value for name, value in settings if not _may_hold_secrets(name)},
         }
         optional = {
             "system_identifier": "SELECT system_identifier::text FROM pg_control_system()",
@@ -455,6 +521,12 @@ def facts(access: Access, dbname: str) -> dict[str, Any]:
             except psycopg.Error:
                 found[key] = None
     return found
+
+
+def _may_hold_secrets(setting: str) -> bool:
+    """Connection strings, commands, and settings of extensions, which may hold anything."""
+    words = ("password", "conninfo", "command", "secret", ".")
+    return any(word in setting for word in words)
 
 
 def free_connections(access: Access) -> int | None:

@@ -27,6 +27,7 @@ from pgpaces.store import Store, new_id
 from pgpaces.workload import Workload, WorkloadScript
 
 _MEASURED_MAX_NS = 2**61
+_SCALE_MAX = 1_000_000
 
 
 class Listener:
@@ -84,6 +85,8 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
     outcome, beside everything that was measured.
     """
     listener = listener or Listener()
+    if request.scale is not None and not 1 <= request.scale <= _SCALE_MAX:
+        raise PlanError(f"scale {request.scale} cannot be", f"from 1 to {_SCALE_MAX}")
     scripts = choose(request.workload, request.scripts)
     commands = [generator.commands(script.name + ".sql", script.text) for script in scripts]
     store = Store.open(request.store)
@@ -128,11 +131,23 @@ def site(target: TargetPlan, listener: Listener) -> Iterator[Site]:
         for warning in connection.warnings:
             listener.say(f"warning: {warning}")
         generator.probe(connection)
-        keywords = dict(connection.keywords)
-        if connection.password is not None:
-            keywords["password"] = connection.password
-        yield Site(database.Access(keywords, database.find_psql(None, candidates)), ours=False)
+        psql = database.find_psql(None, candidates)
+        yield Site(database.Access(_for_driver(connection), psql), ours=False)
         return
+    with _without_pg_variables(), _our_server(target, listener) as server:
+        keywords = _for_driver(generator.resolve(server.dsn()))
+        psql = database.find_psql(_existing(server.bin / "psql"), candidates)
+        about = {"name": server.name, "stays": server.stays}
+        yield Site(database.Access(keywords, psql), ours=True, server=about)
+
+
+@contextlib.contextmanager
+def _our_server(target: TargetPlan, listener: Listener) -> Iterator[embedded.Server]:
+    """A server of ours: one that runs under the name given, else one that is started."""
+    for running in embedded.running():
+        if running.stays and running.name == target.server:
+            yield running
+            return
     installation = binaries.find(target.server)
     spec = embedded.ServerSpec(
         installation,
@@ -141,10 +156,26 @@ def site(target: TargetPlan, listener: Listener) -> Iterator[Site]:
     )
     listener.say(f"starting PostgreSQL {installation.version}")
     with embedded.start(spec, on_progress=listener.say) as server:
-        keywords = dict(generator.resolve(server.dsn()).keywords)
-        psql = database.find_psql(_existing(installation.program("psql")), candidates)
-        about = {"name": server.name, "stays": server.stays, "source": str(installation.source)}
-        yield Site(database.Access(keywords, psql), ours=True, server=about)
+        yield server
+
+
+@contextlib.contextmanager
+def _without_pg_variables() -> Iterator[None]:
+    """Hides PG* from libpq and us: they are meant for somebody's server, not for ours."""
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
+    kept = {name: value for name, value in hidden.items() if name.startswith("PGPACES_")}
+    os.environ.update(kept)
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _for_driver(connection: generator.Connection) -> dict[str, str]:
+    """The keywords for Python's driver, with the password; what they came from left out."""
+    spent = {"service", "servicefile", "fallback_application_name"}
+    keywords = {k: v for k, v in connection.keywords.items() if k not in spent}
+    return keywords | ({} if connection.password is None else {"password": connection.password})
 
 
 def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
@@ -213,7 +244,7 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
     from importlib.metadata import version
 
     request, workload = cell.request, cell.request.workload
-    access = replace(cell.site.access, keywords=_with_password(connection))
+    access = replace(cell.site.access, keywords=_for_driver(connection))
     server = database.facts(access, cell.prepared.dbname)
     shown = ("host", "hostaddr", "port", "user", "sslmode")
     server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
@@ -248,14 +279,10 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
     )
 
 
-def _with_password(connection: generator.Connection) -> dict[str, str]:
-    password = {} if connection.password is None else {"password": connection.password}
-    return {**connection.keywords, **password}
-
-
 def _measure(cell: _Cell, store: Store, listener: Listener) -> Outcome:
     """Generates the load and stores what it does, until its end or somebody's."""
     plan, connection = cell.engine_plan(), cell.connection()
+    generator.probe(connection)
     before = store.size_bytes()
     trial = _trial(cell, plan, connection)
     texts = [(s.name + ".sql", s.weight, s.text) for s in cell.scripts]

@@ -80,7 +80,7 @@ def positive(value: float, what: str, maximum: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Where transactions come from (METHOD: open, closed or paced).
+    """Where transactions come from (open, closed or paced).
 
     rate: transactions a second, in all (open) or for each user (paced); None when closed.
     think: mean pause of a closed client before each transaction, ns.
@@ -118,26 +118,43 @@ def choose_load(given: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[
     """
     _one_of(given, ("rate", "rate_per_client", "users", "think_time"))
     _one_of(given, ("clients", "users"))
-    arrivals, clients = given["arrivals"], given["clients"]
-    if given["users"] is not None:
-        if given["pace"] is None:
-            raise PlanError("--users needs the pace of each", "add --pace, such as --pace 1/s")
-        return Load("paced", rate_per_s(given["pace"], "--pace"), arrivals), given["users"]
-    if given["pace"] is not None:
+    if given["users"] is not None or given["pace"] is not None:
+        return _paced(given)
+    clients = given["clients"]
+    if clients is None and "clients" in defaults:
+        clients = int(defaults["clients"])
+    if given["think_time"] is not None:
+        return _closed(given), clients or 1
+    rate = _open_rate(given, defaults)
+    if rate is None:
+        return Load("closed"), clients or 1
+    return Load("open", rate, given["arrivals"]), clients
+
+
+def _paced(given: Mapping[str, Any]) -> tuple[Load, int]:
+    if given["pace"] is None:
+        raise PlanError("--users needs the pace of each", "add --pace, such as --pace 1/s")
+    if given["users"] is None:
         raise PlanError("--pace needs the number of users", "add --users N")
+    rate = rate_per_s(given["pace"], "--pace")
+    return Load("paced", rate, given["arrivals"]), given["users"]
+
+
+def _closed(given: Mapping[str, Any]) -> Load:
+    pause = duration_ns(given["think_time"], "--think-time", zero=True)
+    return Load("closed", think_ns=pause, think=given["think"]) if pause else Load("closed")
+
+
+def _open_rate(given: Mapping[str, Any], defaults: Mapping[str, str]) -> float | None:
+    """The rate in all; None where nobody names one."""
     if given["rate_per_client"] is not None:
-        if clients is None:
+        if given["clients"] is None:
             raise PlanError("--rate-per-client needs the number of clients", "add --clients N")
         each = rate_per_s(given["rate_per_client"], "--rate-per-client")
-        return Load("open", each * clients, arrivals), clients
+        return each * float(given["clients"])
     if given["rate"] is not None:
-        return Load("open", rate_per_s(given["rate"], "--rate"), arrivals), clients
-    if given["think_time"] is not None:
-        pause = duration_ns(given["think_time"], "--think-time")
-        return Load("closed", think_ns=pause, think=given["think"]), clients
-    if clients is None and "rate" in defaults:
-        return Load("open", rate_per_s(defaults["rate"], "the workload's rate"), arrivals), None
-    return Load("closed"), clients or int(defaults.get("clients", "1"))
+        return rate_per_s(given["rate"], "--rate")
+    return rate_per_s(defaults["rate"], "the workload's rate") if "rate" in defaults else None
 
 
 @dataclass(frozen=True, slots=True)

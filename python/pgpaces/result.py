@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -77,7 +77,8 @@ def value_at_rank(times: Times, rank: int) -> int | None:
         return None
     histogram = Histogram()
     histogram.add(times.histogram)
-    return histogram.value_at_rank(rank)
+    found = histogram.value_at_rank(rank)
+    return None if found is None else min(found, times.max_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +158,6 @@ class Counts:
     def missed(self) -> int:
         """late + skipped + failed + unfinished."""
         return self.late + self.skipped + self.failed + self.unfinished
-
-    def with_pending_unfinished(self) -> Counts:
-        """The counts of an interrupted trial: what was pending never ended."""
-        return replace(self, unfinished=self.unfinished + max(0, self.pending))
 
 
 def counts(tallies: Iterable[Tally]) -> Counts:

@@ -35,11 +35,6 @@ PASSWORD = "s3:cr\\t@/%27' ü"  # as in conftest: hard to quote
 WRONG = "Wr0ng:pass"
 
 
-def bug(why: str) -> pytest.MarkDecorator:
-    """What the engine does not do yet; remove the mark with the bug."""
-    return pytest.mark.xfail(strict=True, reason=f"engine: {why}")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def ways_table(pg15: Any, pg15_tls12: Any) -> None:
     """Where clients leave how they came."""
@@ -160,7 +155,6 @@ def test_a_refusal_has_its_class_and_a_hint(
     refusal(pg15.tcp(user, password=PASSWORD, **words), kind, message)
 
 
-@bug("SQLSTATE 42501 at login is taken for a wrong setting (PlanError)")
 def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15: Any) -> None:
     pg15.execute("CREATE DATABASE closed_db")
     try:
@@ -170,7 +164,6 @@ def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15: Any) -> No
         pg15.execute("DROP DATABASE closed_db")
 
 
-@bug("a refusal of an SQLSTATE that route.rs does not name has no hint")
 def test_a_database_that_takes_no_connections_is_said_with_a_hint(pg15: Any) -> None:
     refusal(pg15.tcp(dbname="template0"), ServerError, "not currently accepting connections")
 
@@ -343,7 +336,6 @@ def test_of_several_hosts_the_first_that_answers_is_taken(pg15: Any, ways: Any) 
     assert ways(pg15, pg15.tcp(host=f"/nonexistent,{pg15.folder}")) == "u_trust plain socket"
 
 
-@bug("a name that is not known ends the search for a host")
 def test_a_host_that_is_not_known_does_not_keep_us_from_the_next(pg15: Any, ways: Any) -> None:
     dsn = pg15.tcp(host="nosuch.invalid,127.0.0.1")
     assert ways(pg15, dsn) == "u_trust plain 127.0.0.1"
@@ -458,7 +450,6 @@ def test_a_root_certificate_at_home_is_used(
     refusal(pg15.tls(sslmode="require"), *NOT_SIGNED)
 
 
-@bug("an unreadable certificate file has no hint")
 def test_a_root_file_that_is_none_is_named(pg15: Any, tmp_path: Path) -> None:
     path = tmp_path / "root.crt"
     path.write_text("not a certificate\n")
@@ -471,9 +462,6 @@ def test_tls_13_is_not_to_be_had_of_a_server_that_stops_at_12(pg15_tls12: Any, w
     refusal(dsn, TlsError, r"TLS|protocol")
 
 
-SELF_SIGNED = bug("CaUsedAsEndEntity: PostgreSQL's own recipe (openssl req -x509) is refused")
-
-
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
@@ -481,13 +469,10 @@ SELF_SIGNED = bug("CaUsedAsEndEntity: PostgreSQL's own recipe (openssl req -x509
         ("wrong_name verify-full ca", NOT_NAMED),
         ("wrong_name require -", None),
         ("documented require -", None),
-        pytest.param("documented verify-ca documented", None, marks=SELF_SIGNED),
-        pytest.param("documented verify-full documented", None, marks=SELF_SIGNED),
-        pytest.param("documented verify-ca ca", (TlsError, "root"), marks=SELF_SIGNED),
-        pytest.param(
-            *("common_name_only verify-full ca", None),
-            marks=bug("the common name is not looked at where there is no alternative name"),
-        ),
+        ("documented verify-ca documented", None),
+        ("documented verify-full documented", None),
+        ("documented verify-ca ca", (TlsError, "root")),
+        ("common_name_only verify-full ca", None),
     ],
 )
 def test_certificates_as_people_make_them(
@@ -566,18 +551,15 @@ def test_client_certificates_at_home_are_used(
     refusal(pg15.tls("u_cert", sslcertmode="disable"), AuthError, "certificate")
 
 
-@bug("a certificate without a key is silently not shown")
 def test_a_client_certificate_without_its_key_is_said(pg15: Any, certificates: Any) -> None:
     refusal(pg15.tls("u_cert", sslcert=certificates.crt("u_cert")), TlsError, "key")
 
 
-@bug("no hint")
 def test_a_client_certificate_with_the_key_of_another_is_said(pg15: Any, certificates: Any) -> None:
     pair = {"sslcert": certificates.crt("u_cert"), "sslkey": certificates.key("u_other")}
     refusal(pg15.tls("u_cert", **pair), TlsError, "key")
 
 
-@bug("the mode of a key file is not looked at")
 def test_a_client_key_that_others_can_read_is_refused_as_libpq_does(
     pg15: Any, certificates: Any, tmp_path: Path
 ) -> None:
@@ -597,7 +579,6 @@ def test_a_client_key_that_others_can_read_is_refused_as_libpq_does(
     ],
     ids=["allow, no root", "prefer, no root", "prefer, odd name", "require, odd name"],
 )
-@bug("TLS is set up before it is known to be needed, and the name before it is checked")
 def test_what_tls_lacks_matters_only_where_tls_is_needed_as_in_libpq(
     pg15: Any, ways: Any, mode: str, words: dict[str, str], expected: str
 ) -> None:

@@ -19,11 +19,6 @@ TRANSPORTS = ("dsn", "tcp", "tls")  # Postgres' methods: socket, TCP, TLS
 NAME = "pgpaces protocols"
 
 
-def bug(why: str) -> pytest.MarkDecorator:
-    """What the engine does not do yet; remove the mark with the bug."""
-    return pytest.mark.xfail(strict=True, reason=f"engine: {why}")
-
-
 @pytest.fixture(params=PROTOCOLS)
 def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -324,8 +319,8 @@ def test_many_columns_rows_and_empty_answers_are_read(
         ("dsn", 1_000_000),
         ("tcp", 1_000_000),
         ("tls", 60_000),
-        pytest.param("tls", 70_000, marks=bug("over 64 KiB: failed to write whole buffer")),
-        pytest.param("tls", 1_000_000, marks=bug("over 64 KiB: failed to write whole buffer")),
+        ("tls", 70_000),
+        ("tls", 1_000_000),
     ],
 )
 def test_a_long_statement_is_sent(
@@ -351,11 +346,6 @@ def test_copy_to_stdout_is_read(server: Any, run_load: Any, protocol: str) -> No
     assert (done.on_time, done.failed) == (6, {})
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    ["simple", *(pytest.param(p, marks=bug("no Sync behind CopyFail: the client hangs"))
-                 for p in ("extended", "prepared"))],
-)  # fmt: skip
 def test_copy_from_stdin_fails_and_the_client_goes_on(
     server: Any, make: Any, run_load: Any, protocol: str
 ) -> None:
@@ -433,8 +423,6 @@ def test_clients_that_finish_say_goodbye(server: Any, run_load: Any, protocol: s
 
 # --- connections that are lost --------------------------------------------------------------
 
-UNHEARD = "an end that comes together with data is not noticed (short read, edge-triggered epoll)"
-
 KILL = f"SELECT pg_terminate_backend(pid) {OURS}"
 
 
@@ -476,7 +464,6 @@ def test_what_is_run_on_connecting_is_run_again_on_connecting_again(
     assert load.finish().failed == {"57P01": 2}
 
 
-@pytest.mark.xfail(reason=f"engine: {UNHEARD}")  # not strict: it depends on what comes together
 @pytest.mark.parametrize("load_model", ["closed", "open", "paced"])
 def test_a_server_that_crashes_and_comes_back_costs_failures_and_nothing_else(
     server: Any, make: Any, start_load: Any, load_model: str
@@ -582,7 +569,6 @@ def test_clients_come_back_to_a_server_that_dropped_them(
     assert server.control("stats")["logged_in"] == 1 + 8 + 8  # the search, the start, the return
 
 
-@bug("`connects` is never counted")
 def test_connections_that_are_made_again_are_counted(fake_server: Any, start_load: Any) -> None:
     server = fake_server()
     load = start_load(server.dsn(), "SELECT pg_sleep(0.005)", clients=8, transactions=None,
@@ -607,11 +593,8 @@ def test_errors_and_ends_are_told_apart(
     run_load: Any,
     protocol: str,
     end: tuple[str, str],
-    request: pytest.FixtureRequest,
 ) -> None:
     call, sqlstate = end
-    if sqlstate == "08006" and protocol != "simple":
-        request.applymarker(bug(UNHEARD))
     done = run_load(fake_server().dsn(), f"SELECT {call}", transactions=None,
                     duration_ns=SECOND_NS // 2, grace_ns=SECOND_NS, protocol=protocol)  # fmt: skip
     assert (done.unfinished, set(done.failed)) == (0, {sqlstate})

@@ -193,6 +193,79 @@ def test_a_database_without_our_mark_is_never_touched(pgpaces: Command, pg15: Po
     pg15.execute(f"DROP DATABASE {dbname}")
 
 
+def test_own_counts_functions_and_schemas_as_somebodys(pgpaces: Command, pg15: Postgres) -> None:
+    pg15.execute("CREATE DATABASE peopled")
+    try:
+        with psycopg.connect(pg15.dsn("postgres", dbname="peopled"), autocommit=True) as session:
+            session.execute("CREATE SCHEMA app")
+            session.execute("CREATE FUNCTION app.f() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+        words = ("run", "select-only", *QUICK, "-c", "1", "--own", "peopled")
+        assert pgpaces(*words, "--target", pg15.dsn("postgres")).code == 15
+        with psycopg.connect(pg15.dsn("postgres", dbname="peopled")) as session:
+            assert session.execute("SELECT app.f()").fetchone() == (1,)
+    finally:
+        pg15.execute("DROP DATABASE peopled")
+
+
+def test_clean_leaves_what_was_handed_over(pgpaces: Command, pg15: Postgres) -> None:
+    pg15.execute("CREATE DATABASE lent")
+    try:
+        target = ("--target", pg15.dsn("postgres"))
+        words = ("run", "select-only", *QUICK, "-c", "1", "--own", "lent")
+        assert pgpaces(*words, *target).code == 0
+        assert pgpaces("server", "clean", *target).code == 0
+        left = [name for (name,) in pg15.execute("SELECT datname FROM pg_database")]
+        assert "lent" in left
+        assert not [name for name in left if name.startswith("pgpaces_")]
+    finally:
+        pg15.execute("DROP DATABASE lent")
+
+
+def test_a_run_that_is_ended_while_it_prepares_leaves_nothing_behind(
+    pgpaces: Command, pg15: Postgres, tmp_path: Path
+) -> None:
+    folder = tmp_path / "slow"
+    pgpaces("workload", "new", folder)
+    (folder / "init.sql").write_text("CREATE TABLE t (x int);\nSELECT pg_sleep(600);\n")
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    dsn = pg15.tcp("postgres", password="anything")
+    process = pgpaces.start("run", folder, *QUICK[:-2], "--target", dsn, env={"TMPDIR": str(spool)})
+    sleeping = "SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT pg_sleep.600'"
+    pg15.wait_until(sleeping)
+    assert list(spool.iterdir())
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not list(spool.iterdir())
+    pg15.wait_until(sleeping.replace("= 1", "= 0"))
+    left = [name for (name,) in pg15.execute("SELECT datname FROM pg_database")]
+    assert not [name for name in left if name.startswith("pgpaces_slow")]
+
+
+def test_settings_that_may_hold_a_secret_are_not_stored(pgpaces: Command, pg15: Postgres) -> None:
+    pg15.execute("ALTER SYSTEM SET primary_conninfo = 'host=nowhere password=s3cretrepl'")
+    pg15.execute("SELECT pg_reload_conf()")
+    pg15.wait_until("SELECT current_setting('primary_conninfo') <> ''")
+    try:
+        words = ("run", "select-only", *QUICK, "-c", "1", "--target", pg15.dsn("postgres"))
+        run = json.loads(pgpaces(*words, "--json").out)["run"]
+        assert "s3cretrepl" not in pgpaces("export", run, "--format", "json").out
+    finally:
+        pg15.execute("ALTER SYSTEM RESET primary_conninfo")
+        pg15.execute("SELECT pg_reload_conf()")
+
+
+def test_a_reader_that_goes_away_does_not_end_a_run(pgpaces: Command, pg15: Postgres) -> None:
+    words = ("run", "select-only", *QUICK[:-2], "-P", "1", "-c", "1")
+    process = pgpaces.start(*words, "--target", pg15.dsn("postgres"))
+    assert process.stderr is not None
+    assert process.stdout is not None
+    process.stderr.close()
+    assert process.stdout.read().startswith("missed ")
+    assert process.wait(timeout=60) == 0
+
+
 def test_own_takes_an_empty_database_and_asks_twice_for_another(
     pgpaces: Command, pg15: Postgres
 ) -> None:
@@ -221,7 +294,7 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(
         (("run", "reporting", "--rate", "1e400"), 2, "out of range"),
         (("run", "reporting", "-T", "-1s"), 2, "not a duration"),
         (("run", "reporting", "-T", "1e400s"), 2, "longer than a year"),
-        (("run", "reporting", "--policy", "skip", "-c", "1"), 2, "skip"),
+        (("run", "reporting", "--policy", "skip", "--think-time", "0"), 2, "skip"),
         (("run", "reporting", "--fail-if", "foo > 1"), 2, "cannot be read"),
         (("run", "reporting", "--script", "nosuch"), 2, "by_fk1"),
         (("run", "reporting", "--server", "99"), 10, "no PostgreSQL 99"),
@@ -354,7 +427,7 @@ def test_a_password_is_found_nowhere(pgpaces: Command, pg15: Postgres) -> None:
     pg15.execute("ALTER ROLE u_scram CREATEDB")
     ended = pgpaces(
         "run", "select-only", *QUICK, "-c", "1", "--target", pg15.tcp("u_scram"), "--json",
-        env={"PGPASSWORD": secret},
+        "--data-seed", "5", env={"PGPASSWORD": secret},
     )  # fmt: skip
     assert ended.code == 0, ended.err
     files = [path for path in pgpaces.store.parent.rglob("*") if path.is_file()]

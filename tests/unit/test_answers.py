@@ -140,6 +140,26 @@ def test_what_an_interrupted_trial_left_pending_is_unfinished() -> None:
     assert summarize(trial(tallies, state="interrupted")).counts.unfinished == 3
 
 
+def test_what_a_running_trial_has_not_ended_is_left_out() -> None:
+    found = summarize(trial([Tally(0, 0, due=10, on_time=7)], state="running"))
+    assert (found.counts.due, found.counts.missed) == (7, 0)
+
+
+def test_errors_that_cancel_out_between_seconds_are_found() -> None:
+    with pytest.raises(StoreError, match="second 0"):
+        summarize(trial([Tally(0, 0, due=2, on_time=1), Tally(1, 0, due=1, on_time=2)]))
+
+
+def test_a_condition_holds_where_nothing_was_due() -> None:
+    assert condition.parse("missed > 5%")(summarize(trial([])))
+
+
+def test_a_generator_without_cpu_left_is_said_to_be_the_limit() -> None:
+    busy = Interval(0, cpu_ns=(950_000_000, 10))
+    found = summarize(trial([], intervals=(busy,))).generator
+    assert (found.cpu, found.limited) == (0.95, True)
+
+
 def test_a_finished_trial_whose_counts_do_not_add_up_is_refused() -> None:
     with pytest.raises(StoreError, match="damaged"):
         summarize(trial([Tally(0, 0, due=10, on_time=7)]))

@@ -226,6 +226,10 @@ impl Client {
                 self.failed(error.sqlstate, &error.message, record);
                 return Ok(Next::Server);
             }
+            Event::CopyIn => {
+                self.refuse_copy(connection);
+                return Ok(Next::Server);
+            }
             Event::Ready(status) => status,
         };
         match self.state {
@@ -236,6 +240,16 @@ impl Client {
                 "the server says it is ready though nothing was asked of it".into(),
             )
             .into()),
+        }
+    }
+
+    /// Nothing can be copied from a script. In the extended protocols the server has swallowed
+    /// the Sync that was sent with the statement.
+    fn refuse_copy(&self, connection: &mut Connection) {
+        let reason = "COPY FROM STDIN has nothing to read in a script";
+        frontend::copy_fail(reason, connection.buffer()).expect("no NUL");
+        if self.state == State::Busy && self.shared.protocol != Protocol::Simple {
+            frontend::sync(connection.buffer());
         }
     }
 

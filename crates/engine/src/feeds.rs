@@ -10,6 +10,9 @@ use crate::script::random::Random;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+/// What sets our own streams apart from pgbench's.
+const EXTRA: u64 = 0x7067_7061_6365_7300;
+
 /// All random streams of a run, drawn in pgbench's order from one seed.
 pub(crate) struct Seeds {
     pub(crate) functions: Vec<Random>,
@@ -31,7 +34,9 @@ impl Seeds {
             throttle.push(base.split());
             base.bits(); // pgbench's stream for sampling its log
         }
-        Self { functions, default_seed, choose, throttle, extra: base.split() }
+        // Apart from pgbench's, whose number of draws depends on the number of threads.
+        let extra = Random::from_seed(plan.seed ^ EXTRA);
+        Self { functions, default_seed, choose, throttle, extra }
     }
 }
 
@@ -101,13 +106,9 @@ impl Streams {
                     .collect(),
             ),
             Load::Closed { think } => {
-                let firsts = first_clients(plan);
                 let clients = (0..plan.clients).map(|id| {
-                    // The first client of each thread chooses as pgbench's thread does.
-                    let random = match firsts.iter().position(|&first| first == id) {
-                        Some(thread) => seeds.choose[thread].clone(),
-                        None => seeds.extra.split(),
-                    };
+                    // The first client chooses as pgbench's first thread does.
+                    let random = if id == 0 { choose.clone() } else { seeds.extra.split() };
                     (Choice::new(Arc::clone(&weights), random), 0, seeds.extra.split())
                 });
                 Self::Closed(think, clients.collect(), each)
@@ -154,17 +155,6 @@ impl Streams {
 pub(crate) fn share(total: u32, threads: u32, number: u32) -> u32 {
     let dealt: u32 = (0..number).fold(0, |dealt, n| dealt + (total - dealt).div_ceil(threads - n));
     (total - dealt).div_ceil(threads - number)
-}
-
-pub(crate) fn first_clients(plan: &Plan) -> Vec<u32> {
-    let threads = plan.threads.min(plan.clients);
-    (0..threads)
-        .scan(0, |first, number| {
-            let own = *first;
-            *first += share(plan.clients, threads, number);
-            Some(own)
-        })
-        .collect()
 }
 
 /// The variables a client begins with: those of the plan, and the automatic ones that the plan

@@ -160,6 +160,7 @@ impl Recorder {
 
     /// A transaction that had begun ended.
     pub fn end(&mut self, outcome: Outcome) {
+        debug_assert!(outcome.done >= outcome.sent, "ended before it began: {outcome:?}");
         self.leave(outcome.done);
         self.put(outcome);
     }

@@ -8,7 +8,7 @@ use crate::conninfo::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::poll::Address;
-use crate::wire::{Connection, Credentials, Event, Fault, Settings, Status, tls};
+use crate::wire::{Connection, Credentials, Event, Fault, NO_TLS, Settings, tls};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -44,7 +44,14 @@ pub fn find(conninfo: &Conninfo) -> Result<Route> {
     }
     let mut last = Error::new(Kind::Connect, "no host to connect to");
     for endpoint in conninfo.endpoints()? {
-        for address in addresses(&endpoint)? {
+        let found = match addresses(&endpoint) {
+            Ok(found) => found,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        for address in found {
             match try_modes(conninfo, &endpoint, &address) {
                 Ok(route) => return Ok(route),
                 Err(error) if error.kind == Kind::Connect => last = error,
@@ -76,8 +83,9 @@ fn modes(conninfo: &Conninfo, endpoint: &Endpoint) -> Result<Vec<Option<tls::Set
     let secure = || tls::Settings::load(conninfo, &endpoint.host).map(Some);
     Ok(match conninfo.ssl_mode() {
         SslMode::Disable => vec![None],
-        SslMode::Allow => vec![None, secure()?],
-        SslMode::Prefer => vec![secure()?, None],
+        // Where TLS is only a wish, files that cannot be used are no reason to give up.
+        SslMode::Allow => std::iter::once(None).chain(secure().ok()).collect(),
+        SslMode::Prefer => secure().ok().into_iter().chain([None]).collect(),
         SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => vec![secure()?],
     })
 }
@@ -100,7 +108,7 @@ fn try_modes(conninfo: &Conninfo, endpoint: &Endpoint, address: &Address) -> Res
             // Wrong passwords stay wrong; pg_hba.conf may ask for the other mode.
             Err(error) if matches!(error.kind, Kind::Tls | Kind::Auth | Kind::Connect) => {
                 // That there is no TLS matters less than what happened without it.
-                if last.as_ref().is_none_or(|before| before.kind == Kind::Tls) {
+                if last.as_ref().is_none_or(|before| before.message == NO_TLS) {
                     last = Some(error);
                 }
             }
@@ -131,7 +139,8 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
         }
         let seen = connection.receive(&buffer[..count], |_, event| match event {
             Event::Failed(error) => Err(Fault::Server(error)),
-            Event::Ready(Status::Idle | Status::InBlock | Status::Failed) => Ok(()),
+            Event::CopyIn => Err(Fault::Protocol("the server wants to copy during login".into())),
+            Event::Ready(_) => Ok(()),
         });
         seen.map_err(|fault| error_of(&fault))?;
     }
@@ -250,11 +259,14 @@ pub fn error_of(fault: &Fault) -> Error {
             .with_hint("create it, or name one that exists in --target"),
         (_, b"53300") => Error::new(Kind::TooManyConnections, message)
             .with_hint("use fewer clients, or raise max_connections on the server"),
-        (_, state) if state.starts_with(b"28") => Error::new(Kind::Auth, message)
-            .with_hint("check the user, the password (PGPASSWORD, ~/.pgpass) and pg_hba.conf"),
-        (_, state) if state.starts_with(b"22") || state.starts_with(b"42") => {
-            Error::new(Kind::Plan, message).with_hint("check --set and the connection's options")
+        (_, state) if state.starts_with(b"28") || *state == *b"42501" => {
+            Error::new(Kind::Auth, message)
+                .with_hint("check the user, the password (PGPASSWORD, ~/.pgpass) and pg_hba.conf")
         }
-        _ => Error::new(Kind::Connect, message),
+        (_, state) if state.starts_with(b"22") || state.starts_with(b"42") => {
+            Error::new(Kind::Plan, message)
+                .with_hint("check --set, --on-connect and the connection's options")
+        }
+        _ => Error::new(Kind::Connect, message).with_hint("look into the server's log"),
     }
 }

@@ -42,8 +42,10 @@ impl Handle {
 
     /// Ends at once: what is in flight is cancelled and stays unfinished.
     pub fn abort(&self) {
-        self.control.abort();
+        // The end first: a thread that sees the abort must see no later end.
         self.stop();
+        self.control.abort();
+        self.wake();
     }
 
     /// When nothing new falls due any more, in nanoseconds from the start of the measured part.

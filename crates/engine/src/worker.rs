@@ -64,6 +64,8 @@ struct Seat {
     waiting: Option<Due>,
     alarm: Option<(Ns, Alarm)>,
     attempts: u32,
+    /// Since when it has had no connection.
+    down_since: Option<Ns>,
     /// Nothing more will fall due for it.
     done: bool,
 }
@@ -94,6 +96,7 @@ impl<P: Poll> Worker<P> {
             waiting: None,
             alarm: None,
             attempts: 0,
+            down_since: None,
             done: false,
         });
         Self {
@@ -280,7 +283,8 @@ impl<P: Poll> Worker<P> {
             }
             let too_late = self.setup.limit.is_some_and(|limit| now - due.at > limit);
             if !(too_late && self.setup.policy == Policy::Skip) {
-                return self.start(token, due, false);
+                // A client that was free in time and still is late was held up by us.
+                return self.start(token, due, due.at > since);
             }
             let client = self.seats[token].client.id;
             self.record.put(Outcome::unsent(due, now, client, Class::Skipped));
@@ -319,6 +323,7 @@ impl<P: Poll> Worker<P> {
         let seat = &mut self.seats[token];
         if std::mem::take(&mut seat.attempts) > 0 {
             seat.alarm = None;
+            seat.down_since = None;
             self.record.batch.connects += 1;
         }
     }
@@ -379,7 +384,11 @@ impl<P: Poll> Worker<P> {
         let mut ready = std::mem::take(&mut self.ready);
         self.poll.wait(until, precise, &mut ready).map_err(|e| system(&e))?;
         for token in std::mem::take(&mut self.unread) {
-            ready.push(Ready { token, readable: true, writable: false });
+            // Each once: a second visit would date what comes behind by this look at the clock.
+            match ready.iter_mut().find(|found| found.token == token) {
+                Some(found) => found.readable = true,
+                None => ready.push(Ready { token, readable: true, writable: false }),
+            }
         }
         let arrived = self.poll.now();
         for Ready { token, readable, writable } in ready.drain(..) {
@@ -441,18 +450,21 @@ impl<P: Poll> Worker<P> {
         if !self.running {
             return Err(crate::route::error_of(fault));
         }
-        let was_open = !matches!(seat.client.state, State::Login(_) | State::Closed);
+        let logging_in = matches!(seat.client.state, State::Login(_));
+        let was_open = !logging_in && seat.client.state != State::Closed;
         self.record.batch.disconnects += u32::from(was_open);
         seat.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
         seat.alarm = None;
-        let refused =
-            matches!(fault, Fault::Login(_) | Fault::Tls(_)) || fault.sqlstate().starts_with(b"28");
-        if refused {
+        let down_since = *seat.down_since.get_or_insert(now);
+        let refused = logging_in
+            && (matches!(fault, Fault::Login(_) | Fault::Tls(_))
+                || fault.sqlstate().starts_with(b"28"));
+        // A run that ends by count would wait for this client for ever.
+        let waited = now - down_since > self.setup.connect_timeout;
+        if refused || (waited && self.setup.control.end() >= NEVER) {
             seat.done = true;
-            self.record
-                .batch
-                .notes
-                .push(format!("a client cannot log in again: {}", fault.message()));
+            let note = format!("a client cannot log in again: {}", fault.message());
+            self.record.batch.notes.push(note);
         } else {
             self.retry(token);
         }

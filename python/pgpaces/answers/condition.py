@@ -27,10 +27,17 @@ _FORM = re.compile(r"\s*([a-z_0-9.]+(?: time)?)\s*(>=|<=|>|<)\s*(.+?)\s*")
 def parse(text: str) -> Callable[[Summary], bool]:
     """The condition as a function of a summary. Raises PlanError.
 
+    A trial in which nothing was due meets every condition: there is nothing to pass it by.
+
     Counts take a number or a percentage of what was due; times take a duration and mean the
     latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that falls among what
     never succeeded is above every time.
     """
+    holds = _parse(text)
+    return lambda summary: summary.counts.due == 0 or holds(summary)
+
+
+def _parse(text: str) -> Callable[[Summary], bool]:
     found = _FORM.fullmatch(text)
     if not found:
         raise _unreadable(text)
@@ -65,7 +72,7 @@ def _count(
         raise _unreadable(text)
     value = float(number[1])
     if number[2]:
-        return lambda s: compare(100 * getattr(s.counts, name) / max(1, s.counts.due), value)
+        return lambda s: compare(100 * getattr(s.counts, name) / s.counts.due, value)
     return lambda s: compare(getattr(s.counts, name), value)
 
 

@@ -1,4 +1,4 @@
-"""The formulas of METHOD.md, section 4. Numbers in, estimates out."""
+"""Shares, dispersions and ranks, each with its source. Numbers in, estimates out."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:
 def quantile_rank(q: float, due: int) -> int:
     """The rank of quantile q among `due` values in ascending order, from 1.
 
-    The lower order statistic ceil(q n), as METHOD.md, section 8, takes it.
+    The lower order statistic ceil(q n).
     """
     return max(1, math.ceil(q * due - 1e-9))

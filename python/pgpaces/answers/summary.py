@@ -15,6 +15,8 @@ from pgpaces.result import Counts, Estimate, Tally, Times, Trial, counts, merge,
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 _WINDOW_S = 10
 _DISPATCH_FLOOR_NS = 1_000_000
+_CPU_LIMIT = 0.9
+_LITTLE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +66,21 @@ class StatementSummary:
 class Generator:
     """What the generator says of itself.
 
-    cpu: share of the busiest thread, 0 to 1. dispatch_p99: lag of transactions whose client was
-    idle when they were due, ms. little: in flight x time over the sum of service times; 1 is
-    exact. limited: the generator, not the server, was the limit (METHOD.md, section 2).
+    cpu: share of the busiest thread over the trial, 0 to 1. dispatch_p99: lag of transactions
+    whose client was idle when they were due, ms. little: in flight x time over the sum of service
+    times; 1 is exact. limited: the generator was late itself (p99 above max(1 ms, 1 % of the
+    limit)), or it had no CPU left (over 0.9).
     """
 
     cpu: float
     dispatch_p99: float | None
     little: float | None
     limited: bool
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether Little's law holds within 2 %; true where it cannot be told."""
+        return self.little is None or abs(self.little - 1) <= _LITTLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +125,15 @@ def spread(times: Times, due: int) -> Spread:
 
 def summarize(trial: Trial) -> Summary:
     """The answer of one trial. Raises StoreError where its counts do not add up."""
+    trial = _checked(trial)
     tallies = trial.measured
-    total = _checked(counts(tallies), trial)
+    total = counts(tallies)
     phi = dispersion(_windows(tallies))
     failures: dict[str, int] = {}
     for tally in tallies:
         for state, count in tally.failed.items():
             failures[state] = failures.get(state, 0) + count
     seconds = _seconds(trial, tallies)
-    succeeded = total.on_time + total.late
     return Summary(
         counts=total,
         missed=proportion(total.missed, total.due, phi),
@@ -133,7 +141,7 @@ def summarize(trial: Trial) -> Summary:
         failures=failures,
         messages={s: text for i in reversed(trial.intervals) for s, text in i.messages},
         seconds=seconds,
-        rate=succeeded / seconds if seconds else 0.0,
+        rate=_rate(trial, total, seconds),
         latency=spread(merge(t.latency for t in tallies), total.due),
         lag=spread(merge(t.lag for t in tallies), total.due),
         service=spread(merge(t.service for t in tallies), total.due),
@@ -145,16 +153,34 @@ def summarize(trial: Trial) -> Summary:
     )
 
 
-def _checked(total: Counts, trial: Trial) -> Counts:
-    """The counts, once they add up; what an interrupted trial left pending is unfinished."""
-    if total.pending > 0 and trial.state != "finished":
-        total = total.with_pending_unfinished()
-    if total.pending:
-        raise StoreError(
-            f"run {trial.id} is damaged: {total.due} transactions were due and {total.ended} ended",
-            "this is a bug in pgpaces or a damaged store: please report it",
-        )
-    return total
+def _checked(trial: Trial) -> Trial:
+    """The trial, once its counts add up for every due second and script.
+
+    What an interrupted trial left pending is unfinished; what a running one has not ended yet is
+    left out. Raises StoreError for any other difference.
+    """
+    cells: dict[tuple[int, int], list[Tally]] = {}
+    for interval in trial.intervals:
+        for tally in interval.tallies:
+            cells.setdefault((tally.due_second, tally.script), []).append(tally)
+    missing = []
+    for (second, script), tallies in cells.items():
+        pending = counts(tallies).pending
+        if pending < 0 or (pending and trial.state == "finished"):
+            raise StoreError(
+                f"run {trial.id} is damaged: {pending} of script {script} due in second {second}"
+                " have no outcome",
+                "this is a bug in pgpaces or a damaged store: please report it",
+            )
+        if pending and trial.state == "running":
+            missing.append(Tally(second, script, due=-pending))
+        elif pending:
+            missing.append(Tally(second, script, unfinished=pending))
+    if not missing:
+        return trial
+    last = trial.intervals[-1]
+    completed = dataclasses.replace(last, tallies=(*last.tallies, *missing))
+    return dataclasses.replace(trial, intervals=(*trial.intervals[:-1], completed))
 
 
 def _windows(tallies: Iterable[Tally]) -> list[tuple[int, int]]:
@@ -162,7 +188,7 @@ def _windows(tallies: Iterable[Tally]) -> list[tuple[int, int]]:
     ordered = sorted(tallies, key=lambda t: t.due_second)
     grouped = itertools.groupby(ordered, key=lambda t: t.due_second // _WINDOW_S)
     sums = (counts(group) for _, group in grouped)
-    return [(c.missed + max(0, c.pending), c.due) for c in sums]
+    return [(c.missed, c.due) for c in sums]
 
 
 def _seconds(trial: Trial, tallies: tuple[Tally, ...]) -> float:
@@ -173,12 +199,23 @@ def _seconds(trial: Trial, tallies: tuple[Tally, ...]) -> float:
     return float(max(busy, default=-1) + 1)
 
 
+def _rate(trial: Trial, total: Counts, seconds: float) -> float:
+    """Transactions that succeeded a second, of those that ended before the end of the trial.
+
+    What is served in the grace period behind the end is counted, but is no throughput. A trial
+    of less than a second, or one that ends by count, has no such period.
+    """
+    whole = int(seconds)
+    if whole == 0 or trial.plan.get("transactions") is not None:
+        return (total.on_time + total.late) / seconds if seconds else 0.0
+    within = (i for i in trial.intervals if 0 <= i.second < whole)
+    return sum(t.on_time + t.late for i in within for t in i.tallies) / whole
+
+
 def _scripts(trial: Trial, tallies: tuple[Tally, ...]) -> Iterable[ScriptSummary]:
     for number, script in enumerate(trial.workload["scripts"]):
         own = [t for t in tallies if t.script == number]
         total = counts(own)
-        if trial.state != "finished":
-            total = total.with_pending_unfinished()
         latency = spread(merge(t.latency for t in own), total.due)
         yield ScriptSummary(script["name"], script["weight"], total, latency)
 
@@ -200,7 +237,9 @@ def _statements(trial: Trial) -> Iterable[StatementSummary]:
 
 def _generator(trial: Trial) -> Generator:
     full = [i for i in trial.intervals if i.second >= 0]
-    cpu = max((max(i.cpu_ns, default=0) / 1e9 for i in full), default=0.0)
+    threads = max((len(i.cpu_ns) for i in full), default=0)
+    spent = [sum(i.cpu_ns[t] for i in full if t < len(i.cpu_ns)) for t in range(threads)]
+    cpu = max(spent, default=0) / (len(full) * 1e9) if full else 0.0
     dispatch = merge(i.dispatch for i in full)
     p99 = spread(dispatch, dispatch.count).p99
     every = [tally for interval in trial.intervals for tally in interval.tallies]
@@ -208,15 +247,11 @@ def _generator(trial: Trial) -> Generator:
     in_flight = sum(i.in_flight_ns for i in trial.intervals)
     # Only where every transaction that began is in the sum of service times.
     sums = counts(every)
-    comparable = service > 0 and not (sums.failed or sums.unfinished or sums.pending)
+    little = in_flight / service if service and not (sums.failed or sums.unfinished) else None
     limit_ns: int = trial.plan.get("limit_ns") or 0
     floor_ms = max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
-    return Generator(
-        cpu=cpu,
-        dispatch_p99=p99,
-        little=in_flight / service if comparable else None,
-        limited=p99 is not None and trial.plan.get("model") != "closed" and p99 > floor_ms,
-    )
+    late = p99 is not None and trial.plan.get("model") != "closed" and p99 > floor_ms
+    return Generator(cpu=cpu, dispatch_p99=p99, little=little, limited=late or cpu > _CPU_LIMIT)
 
 
 def as_json(summary: Summary) -> dict[str, Any]:

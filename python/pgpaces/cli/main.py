@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 
 import click
@@ -60,6 +61,9 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command and ends with its exit code (docs/reference/exit-codes.md)."""
+    # Whatever ends us, what we made on the way is cleared away.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     try:
         code = cli.main(prog_name="pgpaces", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -72,8 +76,6 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
 
 
 def fail(error: PgpacesError) -> None:

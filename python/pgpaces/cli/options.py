@@ -23,7 +23,9 @@ TARGET = (
     click.option(
         "--target", metavar="DSN", help="Somebody's server: anything libpq reads. Default: our own."
     ),
-    click.option("--server", metavar="VERSION", help="An installed PostgreSQL to start, e.g. 15."),
+    click.option(
+        "--server", metavar="VERSION", help="Installed version to start (15), or a server of ours."
+    ),
     click.option("--data-dir", metavar="DIR", help="The disk for the data of a server of ours."),
     click.option(
         "--server-set", multiple=True, metavar="NAME=VALUE", help="Setting of our server."
@@ -40,7 +42,9 @@ LOAD = (
     click.option("-c", "--clients", type=int, metavar="N", help="Connections."),
     click.option("--users", type=int, metavar="N", help="Paced load: users with a --pace each."),
     click.option("--pace", metavar="RATE", help="Paced load: transactions a second of each user."),
-    click.option("--think-time", metavar="TIME", help="Closed load: mean pause before each."),
+    click.option(
+        "--think-time", metavar="TIME", help="Closed load: mean pause before each; 0: none."
+    ),
     click.option(
         "--think",
         type=click.Choice(["exponential", "fixed"]),
@@ -72,8 +76,14 @@ TRIAL = (
     click.option(
         "-t", "--transactions", type=int, metavar="N", help="Or this many of each client."
     ),
-    click.option("--warmup", metavar="TIME", help="[default: duration / 10, up to 30s]"),
-    click.option("--grace", metavar="TIME", help="For the backlog. [default: 5s or -L]"),
+    click.option(
+        "--warmup",
+        metavar="TIME",
+        help="Load before it counts. [default: duration / 10, up to 30s]",
+    ),
+    click.option(
+        "--grace", metavar="TIME", help="Time for the backlog at the end. [default: 5s or -L]"
+    ),
     click.option(
         "-M",
         "--protocol",
@@ -84,7 +94,7 @@ TRIAL = (
     ),
     click.option("--describe", is_flag=True, help="Ask for result descriptions, as pgbench does."),
     click.option("-j", "--threads", type=int, metavar="N", help="Threads of the load generator."),
-    click.option("--seed", type=int, default=1, show_default=True, help="Of all that is random."),
+    click.option("--seed", type=int, default=1, show_default=True, help="Seed of the load."),
     click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="Script variable."),
     click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Session setting."),
     click.option("--on-connect", multiple=True, metavar="SQL", help="Every connection runs it."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -77,11 +78,14 @@ class _Progress(Listener):
             self._succeeded += tally.latency.count
         self._since += 1
         if self._every_s and self._since >= self._every_s:
-            mean = f"{self._latency_ns / self._succeeded / 1e6:.3g} ms" if self._succeeded else "-"
-            rate = self._succeeded / self._since
+            from pgpaces.report.text import milliseconds, rate
+
+            mean_ms = self._latency_ns / self._succeeded / 1e6 if self._succeeded else None
             stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
             self._write(
-                f"{stage}: {rate:.4g}/s, mean latency {mean}, missed {self._missed}", rewrite=True
+                f"{stage}: {rate(self._succeeded / self._since)}/s,"
+                f" mean latency {milliseconds(mean_ms, '-')} ms, missed {self._missed}",
+                rewrite=True,
             )
             self._missed = self._latency_ns = self._succeeded = self._since = 0
 
@@ -91,6 +95,11 @@ class _Progress(Listener):
             self._write("stopping: waiting for what was due (again to end at once)", rewrite=False)
 
     def _write(self, text: str, *, rewrite: bool) -> None:
+        # Whoever closes stderr wants to hear no more; the run goes on.
+        with contextlib.suppress(OSError):
+            self._tell(text, rewrite=rewrite)
+
+    def _tell(self, text: str, *, rewrite: bool) -> None:
         if not self._terminal:
             click.echo(text, err=True)
             return
@@ -106,13 +115,23 @@ class _Progress(Listener):
 
 @click.command(epilog=EXAMPLES)
 @click.argument("workload")
-@click.option("--scale", "-s", type=click.IntRange(1), help="Size of the data.")
+@click.option(
+    "--scale", "-s", type=click.IntRange(1), help="Size of the data. [default: the workload's]"
+)
 @click.option(
     "--data-seed", type=click.IntRange(0), default=1, show_default=True, help="Of the data."
 )
-@click.option("--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Only these.")
+@click.option(
+    "--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Run only these scripts."
+)
 @options.options(options.LOAD, options.TRIAL, options.TARGET, (options.STORE,))
-@click.option("-P", "--progress", type=click.IntRange(0), metavar="SECONDS", help="0: none.")
+@click.option(
+    "-P",
+    "--progress",
+    type=click.IntRange(0),
+    metavar="SECONDS",
+    help="How often to tell; 0: never.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
 @click.option("--fail-if", metavar="CONDITION", help=f"Exit code {FAIL_IF_EXIT} if it is so.")
 def run(**given: Any) -> int:
@@ -160,9 +179,11 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
 
     from pgpaces.report.text import answer
 
-    console = Console(highlight=False, soft_wrap=False)
-    for part in answer(outcome.trial, outcome.summary, console.width):
-        console.print(part)
+    console = Console(highlight=False)
+    with console.capture() as text:
+        for part in answer(outcome.trial, outcome.summary, console.width):
+            console.print(part)
+    click.echo(text.get(), nl=False)
 
 
 def _exit_code(outcome: Outcome, failed: bool) -> int:

@@ -26,7 +26,7 @@ def _open(path: str | None) -> Store:
 
 
 @click.command(epilog="\b\nExample:\n  pgpaces runs --limit 5")
-@click.option("--limit", "-n", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--limit", "-n", type=click.IntRange(1), default=20, help="At most. [default: 20]")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @options.options((options.STORE,))
 def runs(limit: int, as_json: bool, store_path: str | None) -> None:
@@ -50,7 +50,9 @@ def runs(limit: int, as_json: bool, store_path: str | None) -> None:
     for row in rows:
         cells = _cells(row)
         listed.add_row(cell(f"{row.workload}, {row.load}"), *(cells[name] for name in names))
-    console.print(listed)
+    with console.capture() as text:
+        console.print(listed)
+    click.echo(text.get(), nl=False)
 
 
 def _plain(row: TrialRow) -> dict[str, Any]:

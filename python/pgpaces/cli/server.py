@@ -66,15 +66,18 @@ def stop(name: str) -> None:
     click.echo(f"stopped {name}", err=True)
 
 
-@server.command()
-@click.argument("name", default="pg18")
-def clean(name: str) -> None:
-    """Drop the prepared data on our server NAME, which frees its space."""
+@server.command(epilog="\b\nExample:\n  pgpaces server clean")
+@click.argument("name", default="")
+@click.option("--data-dir", metavar="DIR", help="The disk that holds the data.")
+@click.option("--target", metavar="DSN", help="Somebody's server: only databases with our mark.")
+def clean(name: str, data_dir: str | None, target: str | None) -> None:
+    """Drop the prepared data on our server NAME (the embedded one by default)."""
     from pgpaces import database, experiment
     from pgpaces.plan import TargetPlan
 
-    version = name.removeprefix("pg")
-    target = TargetPlan(server=None if version == "18" else version)
-    with experiment.site(target, experiment.Listener()) as where:
+    wanted = name.removeprefix("pg") if name.removeprefix("pg").isdigit() else name
+    ours = None if wanted in {"", "18"} else wanted
+    plan = TargetPlan(dsn=target, server=ours, data_dir=data_dir)
+    with experiment.site(plan, experiment.Listener()) as where:
         freed = database.clean(where.access)
     click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)

@@ -38,7 +38,7 @@ def milliseconds(value: float | None, above: str) -> str:
     """A time of a table, or where it lies if it is above every value."""
     if value is None:
         return above
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def classes(counts: Counts) -> str:
@@ -46,11 +46,18 @@ def classes(counts: Counts) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {getattr(counts, name)}" for name in CLASSES)
 
 
-def verdict(summary: Summary, plan: Mapping[str, Any]) -> str:
-    """The answer in one sentence."""
+def rate(per_s: float) -> str:
+    """A rate with four significant digits and no exponent."""
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
+
+
+def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True) -> str:
+    """The answer in one sentence; complete: the trial ran to its end."""
     within = f" within {duration(plan['limit_ns'])}" if plan["limit_ns"] else ""
     if summary.missed is None:
-        return "nothing was due: the trial was too short for its rate"
+        if complete:
+            return "nothing was due: the trial was too short for its rate"
+        return "nothing was due before the trial ended early"
     missed = summary.missed
     return (
         f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
@@ -133,13 +140,18 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
         f"load {plan['load_text']}; {plan['clients']} clients, {plan['protocol']} protocol,"
         f" {duration(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
     )
-    yield f"rate {summary.rate:.4g} succeeded/s"
+    yield f"rate {rate(summary.rate)} succeeded/s"
     generator = summary.generator
     dispatch = milliseconds(generator.dispatch_p99, "-")
     busy = f"{100 * generator.cpu:.0f} % CPU"
     yield f"generator: busiest thread {busy}, p99 dispatch lag {dispatch} ms"
     if generator.limited:
-        yield "warning: the generator was late itself; do not blame the server for this result"
+        yield (
+            "generator-limited: the generator was late itself, so this result says nothing against"
+            " the server; give the generator a CPU of its own, or more --threads"
+        )
+    if not generator.adds_up:
+        yield f"Little's law is off: {generator.little:.3f} instead of 1; please report this run"
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
     if summary.disconnects:
@@ -148,6 +160,8 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
         yield f"note: {note}"
     if trial.error:
         yield f"ended early: {trial.error}"
+    elif trial.state == "running":
+        yield "still running: this is what has ended so far"
     elif trial.state == "interrupted":
         yield "interrupted: this is what there is"
 
@@ -158,7 +172,9 @@ def answer(trial: Trial, summary: Summary, width: int = 80) -> list[RenderableTy
 
     columns = next(names for least, names in _COLUMNS if width >= least)
 
-    parts: list[RenderableType] = [Text(verdict(summary, trial.plan), style="bold")]
+    parts: list[RenderableType] = [
+        Text(verdict(summary, trial.plan, complete=trial.state == "finished"), style="bold")
+    ]
     parts += [Text(line) for line in facts(trial, summary)]
     parts.append(Text(""))
     parts.append(times_table(summary, trial.plan, columns))

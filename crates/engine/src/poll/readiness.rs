@@ -26,6 +26,8 @@ struct Socket {
     connected: bool,
     /// We wait for room to write.
     blocked: bool,
+    /// The other side will send no more: its end must be read, for no event will tell again.
+    ending: bool,
 }
 
 /// One thread's sockets over readiness events.
@@ -103,6 +105,7 @@ impl Poll for Readiness {
         for event in &self.events {
             let token = event.token();
             if let Some(Some(socket)) = self.sockets.get_mut(token.0) {
+                socket.ending |= event.is_read_closed() || event.is_error();
                 let readable = event.is_readable() || event.is_read_closed() || event.is_error();
                 let writable = event.is_writable() && (!socket.connected || socket.blocked);
                 ready.push(Ready { token: token.0, readable, writable });
@@ -124,7 +127,8 @@ impl Poll for Readiness {
         if self.sockets.len() <= token {
             self.sockets.resize_with(token + 1, || None);
         }
-        self.sockets[token] = Some(Socket { stream, connected: false, blocked: false });
+        self.sockets[token] =
+            Some(Socket { stream, connected: false, blocked: false, ending: false });
         Ok(())
     }
 
@@ -141,7 +145,7 @@ impl Poll for Readiness {
                 Ok(0) => Received::Closed(None),
                 Ok(length) => Received::Bytes {
                     bytes: &self.buffer[..length],
-                    more: length == BUFFER,
+                    more: length == BUFFER || socket.ending,
                     now: since(self.origin),
                 },
                 Err(error) => match error.kind() {

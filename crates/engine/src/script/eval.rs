@@ -118,7 +118,7 @@ const TWO_63: f64 = 9_223_372_036_854_775_808.0;
 /// Appends a double with 15 significant digits, as C's `%.15g`.
 fn write_double(value: f64, out: &mut impl BufMut) {
     if !value.is_finite() {
-        let text = if value.is_nan() { "nan" } else { "inf" };
+        let text = if value.is_nan() { "NaN" } else { "Infinity" };
         out.put_slice(if value < 0.0 { b"-" } else { b"" });
         out.put_slice(text.as_bytes());
         return;

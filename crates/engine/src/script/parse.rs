@@ -127,7 +127,8 @@ impl Parser<'_> {
         let joined = self.text[start..end].replace("\\\r\n", "  ").replace("\\\n", "  ");
         let source = joined.trim_end();
         let action = self.action(source).map_err(|(at, message, word)| {
-            let place = Place { file: self.name, line, at, source, command: &word };
+            let before = self.text[..start].rsplit('\n').next().unwrap_or("").chars().count();
+            let place = Place { file: self.name, line, before, at, source, command: &word };
             place.error(&message)
         })?;
         Ok(Some(Command { line, text: source.to_owned(), action }))
@@ -219,6 +220,8 @@ fn words(text: &str, base: usize) -> Vec<(usize, &str)> {
 struct Place<'a> {
     file: &'a str,
     line: u32,
+    /// Characters before the command on its line.
+    before: usize,
     at: usize,
     source: &'a str,
     command: &'a str,
@@ -234,7 +237,7 @@ impl Place<'_> {
             Kind::Script,
             format!(
                 "{file}:{line}:{}: {message}{place}\n{source}\n{:>width$} error found here",
-                column + 1,
+                self.before + column + 1,
                 "^",
                 width = column + 1
             ),

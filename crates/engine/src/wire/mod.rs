@@ -15,6 +15,9 @@ use bytes::BytesMut;
 use session::Session;
 use std::sync::Arc;
 
+/// What a server's refusal of TLS is called.
+pub const NO_TLS: &str = "the server does not support TLS";
+
 /// How to open connections to one server: the same for all clients of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -154,7 +157,7 @@ impl Connection {
                 self.handshake();
                 Ok(())
             }
-            b"N" => Err(Fault::Tls("the server does not support TLS".into())),
+            b"N" => Err(Fault::Tls(NO_TLS.into())),
             [b'E', ..] => {
                 Err(Fault::Protocol("the server answered an SSL request with an error".into()))
             }

@@ -28,6 +28,8 @@ pub enum Status {
 pub enum Event {
     /// Everything sent so far has been answered.
     Ready(Status),
+    /// The server wants rows to copy; it must be told that there are none.
+    CopyIn,
     /// The server reports an error; `Ready` follows unless it is fatal.
     Failed(Box<ServerError>),
 }
@@ -155,11 +157,7 @@ impl Session {
             (None, _) => Ok(None),
             (Some(b'Z'), Phase::Open) => self.ready(frame).map(Some),
             (Some(b'E'), Phase::Open) => Ok(Some(Event::Failed(error(frame)?))),
-            (Some(b'G'), Phase::Open) => {
-                let reason = "COPY FROM STDIN has nothing to read in a script";
-                frontend::copy_fail(reason, out).map_err(|e| Fault::Protocol(e.to_string()))?;
-                Ok(None)
-            }
+            (Some(b'G'), Phase::Open) => Ok(Some(Event::CopyIn)),
             (Some(b'S'), _) => {
                 self.parameter(frame)?;
                 Ok(None)

@@ -37,9 +37,15 @@ impl Settings {
     /// `Kind::Tls` for files that cannot be used and versions that do not exist here.
     pub fn load(conninfo: &Conninfo, host: &str) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
-        let roots = roots(conninfo)?;
+        let (roots, given) = roots(conninfo)?;
         let check = conninfo.certificate_check();
-        let verifier = Verifier { check, roots, provider: Arc::clone(&provider) };
+        let verifier = Verifier {
+            check,
+            roots,
+            given,
+            host: host.to_owned(),
+            provider: Arc::clone(&provider),
+        };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(conninfo)?)
             .map_err(|e| Error::new(Kind::Tls, format!("TLS cannot be set up: {e}")))?
@@ -51,6 +57,7 @@ impl Settings {
                     Kind::Tls,
                     format!("the client certificate and its key cannot be used: {e}"),
                 )
+                .with_hint("do sslcert and sslkey belong together?")
             })?,
             None => builder.with_no_client_auth(),
         };
@@ -59,10 +66,18 @@ impl Settings {
             config.alpn_protocols = vec![b"postgresql".to_vec()];
         }
         config.enable_sni = conninfo.ssl_sni();
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            Error::new(Kind::Tls, format!("\"{host}\" cannot be the name in a certificate"))
-                .with_hint("give the server's host name, or sslmode=disable for a local socket")
-        })?;
+        let name = match ServerName::try_from(host.to_owned()) {
+            Ok(name) => name,
+            Err(_) if check != CertificateCheck::ChainAndName => {
+                config.enable_sni = false;
+                ServerName::try_from("name.invalid").expect("a valid name")
+            }
+            Err(_) => {
+                let message = format!("\"{host}\" cannot be the name in a certificate");
+                return Err(Error::new(Kind::Tls, message)
+                    .with_hint("give the server's host name as its certificate has it"));
+            }
+        };
         Ok(Self { config: Arc::new(config), name, direct })
     }
 }
@@ -86,10 +101,13 @@ fn versions(conninfo: &Conninfo) -> Result<Vec<&'static SupportedProtocolVersion
 
 fn unreadable(what: &str, path: &Path, error: impl std::fmt::Display) -> Error {
     Error::new(Kind::Tls, format!("{what} {} cannot be used: {error}", path.display()))
+        .with_hint("is it the right file, in PEM form, and may you read it?")
 }
 
-fn roots(conninfo: &Conninfo) -> Result<RootCertStore> {
+/// The roots, and the certificates of the root file as they are.
+fn roots(conninfo: &Conninfo) -> Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
     let mut store = RootCertStore::empty();
+    let mut given = Vec::new();
     match conninfo.ssl_root_cert() {
         RootCert::None => {}
         RootCert::System => {
@@ -98,6 +116,7 @@ fn roots(conninfo: &Conninfo) -> Result<RootCertStore> {
         }
         RootCert::File(path) => {
             for certificate in certificates("root certificate file", path)? {
+                given.push(certificate.clone());
                 store.add(certificate).map_err(|e| unreadable("root certificate file", path, e))?;
             }
         }
@@ -106,7 +125,7 @@ fn roots(conninfo: &Conninfo) -> Result<RootCertStore> {
         return Err(Error::new(Kind::Tls, "certificate revocation lists are not supported")
             .with_hint("leave out sslcrl and sslcrldir"));
     }
-    Ok(store)
+    Ok((store, given))
 }
 
 fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
@@ -122,13 +141,16 @@ fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>>
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn client_certificate(conninfo: &Conninfo) -> Result<Option<Identity>> {
-    let (Some(cert), Some(key)) = (conninfo.ssl_cert(), conninfo.ssl_key()) else {
-        return Ok(None);
-    };
+    let Some(cert) = conninfo.ssl_cert() else { return Ok(None) };
     if conninfo.ssl_cert_mode() == SslCertMode::Disable {
         return Ok(None);
     }
+    let Some(key) = conninfo.ssl_key() else {
+        return Err(unreadable("client certificate", cert, "there is no key for it")
+            .with_hint("name its key with sslkey"));
+    };
     let chain = certificates("client certificate", cert)?;
+    check_private(key)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|e| {
         unreadable("client key", key, e)
             .with_hint("keys with a pass phrase are not supported: use one without")
@@ -136,11 +158,26 @@ fn client_certificate(conninfo: &Conninfo) -> Result<Option<Identity>> {
     Ok(Some((chain, key)))
 }
 
+/// A key is ours alone, or root's and readable by a group, as libpq has it.
+fn check_private(key: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(about) = std::fs::metadata(key) else { return Ok(()) };
+    let others = if about.uid() == 0 { 0o037 } else { 0o077 };
+    if about.mode() & others == 0 {
+        return Ok(());
+    }
+    Err(unreadable("client key", key, "others may read it")
+        .with_hint(format!("chmod 0600 {}", key.display())))
+}
+
 /// Checks a server's certificate as far as sslmode asks.
 #[derive(Debug)]
 struct Verifier {
     check: CertificateCheck,
     roots: RootCertStore,
+    /// The root file's certificates: a server may show one of them itself.
+    given: Vec<CertificateDer<'static>>,
+    host: String,
     provider: Arc<CryptoProvider>,
 }
 
@@ -157,16 +194,23 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         }
         let certificate = ParsedCertificate::try_from(end_entity)?;
-        let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            &self.roots,
-            intermediates,
-            now,
-            algorithms,
-        )?;
-        if self.check != CertificateCheck::Chain {
-            verify_server_name(&certificate, server_name)?;
+        if self.given.contains(&end_entity.clone().into_owned()) {
+            // Trusted as it stands, also where it may sign others, as PostgreSQL's own recipe
+            // for a self-signed certificate makes it.
+            check_dates(end_entity, now)?;
+        } else {
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                &self.roots,
+                intermediates,
+                now,
+                self.provider.signature_verification_algorithms.all,
+            )?;
+        }
+        if self.check == CertificateCheck::ChainAndName {
+            verify_server_name(&certificate, server_name).or_else(|error| {
+                common_name_is(end_entity, &self.host).then_some(()).ok_or(error)
+            })?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -194,6 +238,39 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+fn check_dates(der: &CertificateDer<'_>, now: UnixTime) -> std::result::Result<(), rustls::Error> {
+    let bad = |reason| Err(rustls::Error::InvalidCertificate(reason));
+    let Ok(certificate) = x509_cert::Certificate::from_der(der) else {
+        return bad(CertificateError::BadEncoding);
+    };
+    let validity = certificate.tbs_certificate().validity();
+    let now = std::time::Duration::from_secs(now.as_secs());
+    if now > validity.not_after.to_unix_duration() {
+        return bad(CertificateError::Expired);
+    }
+    if now < validity.not_before.to_unix_duration() {
+        return bad(CertificateError::NotValidYet);
+    }
+    Ok(())
+}
+
+/// Whether a certificate without alternative names has the host's name as its common name: what
+/// libpq falls back to.
+fn common_name_is(der: &CertificateDer<'_>, host: &str) -> bool {
+    use x509_cert::ext::pkix::SubjectAltName;
+    let Ok(certificate) = x509_cert::Certificate::from_der(der) else { return false };
+    let about = certificate.tbs_certificate();
+    if !matches!(about.get_extension::<SubjectAltName>(), Ok(None)) {
+        return false;
+    }
+    let name = about.subject().common_name().ok().flatten().map(|name| name.value().to_string());
+    let Some(name) = name else { return false };
+    match name.strip_prefix("*.") {
+        Some(rest) => host.split_once('.').is_some_and(|(_, own)| own.eq_ignore_ascii_case(rest)),
+        None => name.eq_ignore_ascii_case(host),
+    }
+}
+
 /// One TLS connection as bytes in and bytes out.
 pub(super) struct Tunnel {
     tls: ClientConnection,
@@ -202,7 +279,8 @@ pub(super) struct Tunnel {
 impl Tunnel {
     pub(super) fn new(settings: &Settings) -> Self {
         let config = Arc::clone(&settings.config);
-        let tls = ClientConnection::new(config, settings.name.clone()).expect("a checked name");
+        let mut tls = ClientConnection::new(config, settings.name.clone()).expect("a checked name");
+        tls.set_buffer_limit(None);
         Self { tls }
     }
 
@@ -218,7 +296,9 @@ impl Tunnel {
         plain: &mut Vec<u8>,
     ) -> std::result::Result<(), Fault> {
         while !bytes.is_empty() {
-            self.tls.read_tls(&mut bytes).map_err(|e| Fault::Tls(e.to_string()))?;
+            if self.tls.read_tls(&mut bytes).map_err(|e| Fault::Tls(e.to_string()))? == 0 {
+                return Err(Fault::lost("the server closed the TLS connection"));
+            }
             let state = self.tls.process_new_packets().map_err(|e| Fault::Tls(explain(&e)))?;
             let start = plain.len();
             plain.resize(start + state.plaintext_bytes_to_read(), 0);
@@ -275,6 +355,9 @@ fn explain(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "the server's certificate has expired".into(),
+        other if other.to_string().contains("CaUsedAsEndEntity") => {
+            "the server's certificate is a CA's own and not among the roots that we know".into()
+        }
         other => format!("TLS failed: {other}"),
     }
 }
