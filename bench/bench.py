@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,9 +119,9 @@ def help_ms() -> float:
     return min(once() for _ in range(10))
 
 
-def compare(place: Place, pairs: int) -> None:
+def compare(place: Place, pairs: int, counts: Sequence[int]) -> None:
     """Prints one row for each number of clients."""
-    for clients in CLIENTS:
+    for clients in counts:
         ours, theirs, rates, memory = [], [], [], 0
         for _ in range(pairs):
             our_cpu, our_run = cpu_us(pgpaces, place, clients)
@@ -143,6 +143,7 @@ def main() -> None:
     """Starts a server, prepares the data once, compares."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs per row")
+    parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
     parser.add_argument("--server", default="15", help="installation that has pgbench")
     arguments = parser.parse_args()
     print(f"pgpaces --help: {help_ms():.0f} ms (goal 150)")
@@ -163,7 +164,7 @@ def main() -> None:
             print(f"select-only, prepared, PostgreSQL {server.version}, {arguments.pairs} pairs")
             print("transport clients ours us pgbench us ratio(CPU) ratio(tps) peak MiB")
             for transport in Transport:
-                compare(Place(server, transport, dbname, home), arguments.pairs)
+                compare(Place(server, transport, dbname, home), arguments.pairs, arguments.clients)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

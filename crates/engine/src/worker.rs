@@ -411,7 +411,7 @@ impl<P: Poll> Worker<P> {
     /// Reads what has come on one connection; it had come at `arrived`.
     fn read_at(&mut self, token: Token, arrived: Ns) -> Result<()> {
         for turn in 0..TURN {
-            let (step, more) = match self.poll.receive(token) {
+            let (step, more, now) = match self.poll.receive(token) {
                 Received::Nothing => return Ok(()),
                 Received::Closed(error) => {
                     let reason = error.map_or_else(
@@ -423,14 +423,15 @@ impl<P: Poll> Worker<P> {
                 Received::Bytes { bytes, more, now } => {
                     let arrived = if turn == 0 { arrived.min(now) } else { now };
                     let seat = &mut self.seats[token];
-                    (seat.client.receive(bytes, Moment { arrived, now }, &mut self.record), more)
+                    let at = Moment { arrived, now };
+                    (seat.client.receive(bytes, at, &mut self.record), more, now)
                 }
             };
             if let (Ok(Next::Free(since)), true) = (&step, self.running) {
                 // The usual case: on to the next transaction without another turn.
-                let (since, now, end) = (*since, self.poll.now(), self.setup.control.end());
+                let since = *since;
                 self.settle(token);
-                self.next(token, since, now, end)?;
+                self.next(token, since, now, self.setup.control.end())?;
             } else {
                 self.follow(token, step)?;
             }

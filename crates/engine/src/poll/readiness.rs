@@ -37,6 +37,8 @@ pub struct Readiness {
     waker: Arc<Waker>,
     timer: Timer,
     origin: Instant,
+    /// The time when it was last looked at.
+    seen: Ns,
     sockets: Vec<Option<Socket>>,
     buffer: Box<[u8]>,
 }
@@ -54,6 +56,7 @@ impl Readiness {
             timer: Timer::new(poll.registry())?,
             poll,
             origin: Instant::now(),
+            seen: 0,
             sockets: Vec::new(),
             buffer: vec![0; BUFFER].into_boxed_slice(),
         })
@@ -89,11 +92,13 @@ fn since(origin: Instant) -> Ns {
 
 impl Poll for Readiness {
     fn now(&mut self) -> Ns {
-        since(self.origin)
+        self.seen = since(self.origin);
+        self.seen
     }
 
     fn wait(&mut self, until: Ns, precise: bool, ready: &mut Vec<Ready>) -> io::Result<()> {
-        let now = self.now();
+        // A coarse wait does not need another look at the clock.
+        let now = if precise { self.now() } else { self.seen };
         let left = Duration::from_nanos(u64::try_from(until - now).unwrap_or(0));
         if precise && !left.is_zero() {
             self.timer.arm(until, left)?;
