@@ -45,7 +45,8 @@ KEYS = {
     "writes": "True: the scripts change data, and each run gets a copy of it that is dropped"
     " afterwards. False: runs use the data itself, without a copy.",
     "init": "SQL files that create the data, in this order, run by psql with the variables"
-    " `scale` and `seed`. Paths start at the folder; `[]` means no data.",
+    " `scale` and `seed`. Paths start at the folder; `[]` means no data. Files that they include"
+    " (`\\i`, `\\copy`) are not looked at: after changing one, say `--fresh`.",
     "scripts": "The scripts, each a table `[[scripts]]` of its own.",
     "scripts.file": "The script. Its name is the file's without the ending.",
     "scripts.weight": "How often it is chosen, in relation to the others. 0: never, unless"
@@ -318,14 +319,15 @@ def value_fields() -> str:
     parts = []
     for value in FIELD_CLASSES:
         names = [f"`{f.name}`: {f.type}" for f in dataclasses.fields(value)]
-        names += [f"`{name}`: int" for name in _properties(value)]
+        names += [f"`{name}`: {kind}" for name, kind in _properties(value)]
         text = _INTERNAL.sub("", " ".join((inspect.getdoc(value) or "").split()))
         parts.append(f"### {value.__name__}\n\n{text}\n\n{', '.join(names)}.\n")
     return "\n".join(parts)
 
 
-def _properties(value: type) -> list[str]:
-    return [name for name, member in vars(value).items() if isinstance(member, property)]
+def _properties(value: type) -> list[tuple[str, str]]:
+    members = ((n, m.fget) for n, m in vars(value).items() if isinstance(m, property))
+    return [(n, str(inspect.signature(get).return_annotation)) for n, get in members if get]
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -20,6 +20,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// How long after the word to begin the load begins, so that every thread is ready for it.
+const HEAD_START: Duration = Duration::from_millis(10);
+
 /// How soon after a request nothing new falls due: long enough that every thread has seen it.
 const STOP_NOTICE: Ns = 100_000_000;
 
@@ -351,7 +354,7 @@ impl Starter<'_> {
             return Err(error);
         }
         let warmup = Duration::from_nanos(u64::try_from(warmup).unwrap_or(0));
-        let origin = Instant::now() + warmup + Duration::from_millis(1);
+        let origin = Instant::now() + warmup + HEAD_START;
         for sender in &self.origins {
             let _ = sender.send(origin);
         }
