@@ -258,12 +258,10 @@ def test_settings_that_may_hold_a_secret_are_not_stored(pgpaces: Command, pg15: 
 
 def test_a_reader_that_goes_away_does_not_end_a_run(pgpaces: Command, pg15: Postgres) -> None:
     words = ("run", "select-only", *QUICK[:-2], "-P", "1", "-c", "1")
-    process = pgpaces.start(*words, "--target", pg15.dsn("postgres"))
-    assert process.stderr is not None
-    assert process.stdout is not None
-    process.stderr.close()
-    assert process.stdout.read().startswith("missed ")
-    assert process.wait(timeout=60) == 0
+    for stream in ("stderr", "stdout"):
+        process = pgpaces.start(*words, "--target", pg15.dsn("postgres"))
+        getattr(process, stream).close()
+        assert process.wait(timeout=60) == 0, stream
 
 
 def test_own_takes_an_empty_database_and_asks_twice_for_another(

@@ -160,6 +160,8 @@ def run(**given: Any) -> int:
 
 
 def _print(outcome: Outcome, *, as_json: bool) -> None:
+    from pgpaces.cli.main import put
+
     if as_json:
         from pgpaces.answers.summary import as_json as plain
 
@@ -173,7 +175,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
             "notes": list(outcome.trial.notes),
             **plain(outcome.summary),
         }
-        click.echo(json.dumps(document, indent=1))
+        put(json.dumps(document, indent=1) + "\n")
         return
     from rich.console import Console
 
@@ -183,7 +185,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
     with console.capture() as text:
         for part in answer(outcome.trial, outcome.summary, console.width):
             console.print(part)
-    click.echo(text.get(), nl=False)
+    put(text.get())
 
 
 def _exit_code(outcome: Outcome, failed: bool) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgpaces.cli import options
+from pgpaces.cli.main import put
 
 if TYPE_CHECKING:
     from pgpaces.store import Store, TrialRow
@@ -33,7 +34,7 @@ def runs(limit: int, as_json: bool, store_path: str | None) -> None:
     """List the newest runs in the store."""
     rows = _open(store_path).trials(limit)
     if as_json:
-        click.echo(json.dumps([_plain(row) for row in rows], indent=1))
+        put(json.dumps([_plain(row) for row in rows], indent=1) + "\n")
         return
     if not rows:
         click.echo("no runs yet; try: pgpaces run reporting", err=True)
@@ -52,7 +53,7 @@ def runs(limit: int, as_json: bool, store_path: str | None) -> None:
         listed.add_row(cell(f"{row.workload}, {row.load}"), *(cells[name] for name in names))
     with console.capture() as text:
         console.print(listed)
-    click.echo(text.get(), nl=False)
+    put(text.get())
 
 
 def _plain(row: TrialRow) -> dict[str, Any]:
@@ -133,9 +134,11 @@ def export(name: str, form: str, store_path: str | None) -> None:
     ]
     if form == "csv":
         if rows:
-            writer = csv.DictWriter(sys.stdout, rows[0].keys(), lineterminator="\n")
+            table = io.StringIO()
+            writer = csv.DictWriter(table, rows[0].keys(), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
+            put(table.getvalue())
         return
     document = {
         "run": trial.id,
@@ -147,7 +150,7 @@ def export(name: str, form: str, store_path: str | None) -> None:
         "host": dict(trial.host),
         "intervals": rows,
     }
-    click.echo(json.dumps(document, indent=1))
+    put(json.dumps(document, indent=1) + "\n")
 
 
 def _ms(ns: float | None) -> float | None:
