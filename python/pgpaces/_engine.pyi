@@ -144,9 +144,6 @@ class Histogram:
     def value_at_rank(self, rank: int) -> int | None:
         """The time with this rank in ascending order, from 1; None outside the count."""
 
-    def buckets(self) -> list[tuple[int, int]]:
-        """Every value that occurs, ascending, with its count."""
-
 @final
 class Run:
     """A trial that is going on. `plan` is an object with the attributes of EnginePlan."""

@@ -72,12 +72,6 @@ def rate_per_s(text: str, what: str = "rate") -> float:
     return value
 
 
-def positive(value: float, what: str, maximum: float) -> None:
-    """Raises PlanError unless 0 < value <= maximum."""
-    if not (math.isfinite(value) and 0 < value <= maximum):
-        raise PlanError(f"{what} must be more than 0 and at most {maximum:g}, not {value:g}")
-
-
 @dataclass(frozen=True, slots=True)
 class Load:
     """Where transactions come from (open, closed or paced).

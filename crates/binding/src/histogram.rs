@@ -68,12 +68,4 @@ impl Histogram {
         }
         None
     }
-
-    /// Every value that occurs, ascending, with its count.
-    fn buckets(&self) -> Vec<(u64, u64)> {
-        self.0
-            .iter_recorded()
-            .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
-            .collect()
-    }
 }
