@@ -155,8 +155,9 @@ def test_a_condition_holds_where_nothing_was_due() -> None:
 
 
 def test_a_generator_without_cpu_left_is_said_to_be_the_limit() -> None:
-    busy = Interval(0, cpu_ns=(950_000_000, 10))
-    found = summarize(trial([], intervals=(busy,))).generator
+    busy = Interval(0, cpu_ns=(950_000_000, 10), ended_ns=1_000_000_000)
+    grace = Interval(1, cpu_ns=(10, 10), ended_ns=1_200_000_000)
+    found = summarize(trial([], intervals=(busy, grace), measured_ns=1_000_000_000)).generator
     assert (found.cpu, found.limited) == (0.95, True)
 
 

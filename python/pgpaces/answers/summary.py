@@ -10,7 +10,17 @@ from typing import Any
 
 from pgpaces.answers.stats import dispersion, proportion, quantile_rank
 from pgpaces.errors import StoreError
-from pgpaces.result import Counts, Estimate, Tally, Times, Trial, counts, merge, value_at_rank
+from pgpaces.result import (
+    Counts,
+    Estimate,
+    Interval,
+    Tally,
+    Times,
+    Trial,
+    counts,
+    merge,
+    value_at_rank,
+)
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 _WINDOW_S = 10
@@ -147,7 +157,7 @@ def summarize(trial: Trial) -> Summary:
         service=spread(merge(t.service for t in tallies), total.due),
         scripts=tuple(_scripts(trial, tallies)),
         statements=tuple(_statements(trial)),
-        generator=_generator(trial),
+        generator=_generator(trial, seconds),
         connects=sum(i.connects for i in trial.intervals),
         disconnects=sum(i.disconnects for i in trial.intervals),
     )
@@ -235,11 +245,18 @@ def _statements(trial: Trial) -> Iterable[StatementSummary]:
         yield StatementSummary(about["name"], line, text, failed, spread(times, times.count))
 
 
-def _generator(trial: Trial) -> Generator:
+def _cpu(intervals: list[Interval], seconds: float) -> float:
+    """The busiest thread's share of a CPU in the measured part; grace is mostly waiting."""
+    within = [i for i in intervals if i.second < seconds]
+    covered_ns = sum(i.ended_ns - i.second * 1_000_000_000 for i in within)
+    threads = max((len(i.cpu_ns) for i in within), default=0)
+    spent = [sum(i.cpu_ns[t] for i in within if t < len(i.cpu_ns)) for t in range(threads)]
+    return max(spent, default=0) / covered_ns if covered_ns > 0 else 0.0
+
+
+def _generator(trial: Trial, seconds: float) -> Generator:
     full = [i for i in trial.intervals if i.second >= 0]
-    threads = max((len(i.cpu_ns) for i in full), default=0)
-    spent = [sum(i.cpu_ns[t] for i in full if t < len(i.cpu_ns)) for t in range(threads)]
-    cpu = max(spent, default=0) / (len(full) * 1e9) if full else 0.0
+    cpu = _cpu(full, seconds)
     dispatch = merge(i.dispatch for i in full)
     p99 = spread(dispatch, dispatch.count).p99
     every = [tally for interval in trial.intervals for tally in interval.tallies]
