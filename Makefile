@@ -2,13 +2,14 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
+FUZZ_SECONDS ?= 60
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-slow lint format bench docs lock wheel clean
+.PHONY: help build run test test-slow fuzz lint format bench docs lock wheel clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +36,11 @@ test: build ## All tests but the slow ones
 
 test-slow: build ## The slow tests
 	pytest -q -m slow
+
+fuzz: ## Feed the script language hostile scripts for FUZZ_SECONDS (60); needs nightly Rust
+	cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
+	cargo +nightly fuzz run script -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
+		-dict=fuzz/script.dict
 
 lint: build ## Every check that is not a test
 	cargo fmt --check
@@ -68,4 +74,4 @@ wheel: $(READY) ## Build the wheel into dist/
 	maturin build --release --locked --out dist
 
 clean: ## Remove what was built here
-	rm -rf target dist $(VENV)
+	rm -rf target fuzz/target dist $(VENV)

@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import instructions
+
 from pgpaces.servers import access, binaries, embedded
 from pgpaces.servers.record import Transport
 
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs per row")
     parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
     parser.add_argument("--server", default="15", help="installation that has pgbench")
+    parser.add_argument("--only-instructions", action="store_true", help="no runs against time")
     arguments = parser.parse_args()
     print(f"pgpaces --help: {help_ms():.0f} ms (goal 150)")
     home = Path(tempfile.mkdtemp(prefix="pgpaces-bench-", dir="/tmp"))
@@ -161,6 +164,11 @@ def main() -> None:
             dbname = subprocess.run(
                 psql, env=place.environment(), check=True, capture_output=True, text=True
             ).stdout.strip()
+            instructions.parsing()
+            data = Place(server, Transport.SOCKET, dbname, home)
+            instructions.compare(server.bin / "pgbench", data.environment())
+            if arguments.only_instructions:
+                return
             print(f"select-only, prepared, PostgreSQL {server.version}, {arguments.pairs} pairs")
             print("transport clients ours us pgbench us ratio(CPU) ratio(tps) peak MiB")
             for transport in Transport:

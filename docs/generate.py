@@ -22,6 +22,7 @@ from pgpaces import api, errors, plan, result, workload
 from pgpaces.answers import summary
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
+from pgpaces.cli.pgbench.help import usage
 
 DOCS = Path(__file__).resolve().parent
 MARKER = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -89,6 +90,13 @@ TRIAL_FIELDS = {
     "protocol": '`"simple"`, `"extended"` or `"prepared"`.',
     "describe": "Ask for result descriptions, as pgbench does.",
     "transactions": "So many of each client; with `duration=None`.",
+    "backlog": 'What was due and not started at the end: `"serve"` or `"drop"`.',
+    "max_tries": "Of a transaction that fails by serialization or deadlock; 0: no limit.",
+    "continue_on_error": "Another failed statement fails its transaction, else aborts its client.",
+    "exit_on_abort": "A client that is aborted ends the run.",
+    "recover": "A client goes on after a lost connection; else that aborts it.",
+    "connect_each": "A connection of its own for every transaction.",
+    "time_commands": "Meta commands are timed as well.",
     "grace_ns": "How long the backlog may still take after the end, in nanoseconds.",
     "seed": "Everything random in the load follows from it.",
     "variables": "Script variables: pairs of name and text.",
@@ -278,6 +286,11 @@ def workload_keys() -> str:
 # Python
 
 
+def pgbench_help() -> str:
+    """What the face called pgbench says of its options."""
+    return f"```text\n{usage('pgpaces pgbench').rstrip()}\n```"
+
+
 def run_arguments() -> str:
     """The arguments of pgpaces.run."""
     rows = []
@@ -332,6 +345,7 @@ def _properties(value: type) -> list[tuple[str, str]]:
 
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
+    "pgbench-help": pgbench_help,
     "exit-codes": exit_codes,
     "workload-keys": workload_keys,
     "run-arguments": run_arguments,

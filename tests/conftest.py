@@ -24,7 +24,7 @@ import psycopg
 import pytest
 
 from pgpaces import _engine
-from pgpaces.generators.engine import EnginePlan
+from pgpaces.generators.engine import EnginePlan, encoded
 
 ROOT = Path(__file__).resolve().parents[1]
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
@@ -396,6 +396,8 @@ PLAN = EnginePlan(
     clients=2, threads=1, protocol="simple", describe=True, load="closed", rate=1.0,
     arrivals="even", think="none", think_ns=0, policy="run", limit_ns=None, duration_ns=None,
     transactions=1, warmup_ns=0, grace_ns=5 * SECOND_NS, seed=1, variables=[], on_connect=[],
+    backlog="serve", max_tries=1, continue_on_error=True, exit_on_abort=True, recover=True,
+    connect_each=False, time_commands=False, verbose=False, log=None,
 )  # fmt: skip
 
 
@@ -411,8 +413,13 @@ class Outcome:
     failed: Counter[str] = field(default_factory=Counter)
     messages: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    lines: list[tuple[str, str]] = field(default_factory=list)
     connects: int = 0
     disconnects: int = 0
+    connect_ns: int = 0
+    aborted: int = 0
+    retried: int = 0
+    retries: int = 0
     per_script: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -426,12 +433,17 @@ class Outcome:
             self.late += tally.late
             self.skipped += tally.skipped
             self.unfinished += tally.unfinished
+            self.retried += tally.retried
+            self.retries += tally.retries
             self.failed.update(dict(tally.failed))
             self.per_script[tally.script] += tally.due
         self.messages.update(dict(interval.messages))
         self.notes += interval.notes
         self.connects += interval.connects
         self.disconnects += interval.disconnects
+        self.lines += interval.lines
+        self.connect_ns += interval.connect_ns
+        self.aborted += len(interval.aborted)
 
 
 class Load:
@@ -440,7 +452,8 @@ class Load:
     def __init__(self, dsn: str, scripts: list[tuple[str, int, str]], plan: EnginePlan) -> None:
         route = _engine.find_route(_engine.resolve(dsn, {}))
         self.outcome = Outcome()
-        self.run = _engine.Run(plan, scripts, route)
+        texts = [(name, weight, encoded(text)) for name, weight, text in scripts]
+        self.run = _engine.Run(plan, texts, route)
 
     def next(self) -> bool:
         """Wait for the next second; False when there is none."""
@@ -468,6 +481,8 @@ def start_load() -> Iterator[StartLoad]:
 
     def start(dsn: str, script: str | list[tuple[str, int, str]], **changes: Any) -> Load:
         scripts = [("t", 1, script)] if isinstance(script, str) else script
+        if "variables" in changes:
+            changes["variables"] = [(name, encoded(text)) for name, text in changes["variables"]]
         load = Load(dsn, scripts, dataclasses.replace(PLAN, **changes))
         started.append(load)
         return load

@@ -84,6 +84,10 @@ class Tally:
     def lag(self) -> Times: ...
     @property
     def service(self) -> Times: ...
+    @property
+    def retried(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
 
 @final
 class StatementTally:
@@ -95,6 +99,8 @@ class StatementTally:
     def command(self) -> int: ...
     @property
     def failed(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
     @property
     def times(self) -> Times: ...
 
@@ -124,6 +130,12 @@ class Interval:
     def disconnects(self) -> int: ...
     @property
     def notes(self) -> list[str]: ...
+    @property
+    def connect_ns(self) -> int: ...
+    @property
+    def aborted(self) -> list[int]: ...
+    @property
+    def lines(self) -> list[tuple[str, str]]: ...
 
 @final
 class Histogram:
@@ -148,10 +160,10 @@ class Histogram:
 class Run:
     """A trial that is going on. `plan` is an object with the attributes of EnginePlan."""
 
-    def __new__(cls, plan: Any, scripts: Sequence[tuple[str, int, str]], route: Route) -> Run:
+    def __new__(cls, plan: Any, scripts: Sequence[tuple[str, int, bytes]], route: Route) -> Run:
         """Connects all clients and starts the load; returns when it runs.
 
-        scripts: name, weight and text of each. Raises PgpacesError.
+        scripts: name, weight and text (bytes) of each. Raises PgpacesError.
         """
 
     def next_interval(self) -> Interval | None:
@@ -177,7 +189,7 @@ def resolve(dsn: str, overrides: dict[str, str]) -> Conninfo:
 def find_route(conninfo: Conninfo) -> Route:
     """Logs in once to find the way to a server. Raises PgpacesError."""
 
-def parse_script(name: str, text: str) -> list[tuple[int, str, bool]]:
+def parse_script(name: str, text: bytes) -> list[tuple[int, str, bool]]:
     """The commands of a script: line, first line of text, whether it is SQL.
 
     Raises ScriptError with file, line, column and a caret.

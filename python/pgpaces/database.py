@@ -151,6 +151,16 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
             yield prepared
 
 
+def as_is(access: Access) -> Prepared:
+    """The database that the connection leads to, untouched. Raises ServerError."""
+    with connect(access) as session:
+        row = session.execute(
+            "SELECT current_database(), pg_database_size(current_database())"
+        ).fetchone()
+    dbname, size = row or (access.dbname, 0)
+    return Prepared(dbname, "", created=False, seconds=0.0, size_bytes=size)
+
+
 @contextlib.contextmanager
 def _common(access: Access) -> Iterator[Session]:
     """A session in the database that every pgpaces can find: locks are a database's own."""

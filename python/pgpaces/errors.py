@@ -3,7 +3,7 @@
 PgpacesError                        exit code
 ├── PlanError                       2   an option, duration, rate or combination that cannot be
 ├── WorkloadError                   3   no such workload, or its folder is not as it should be
-├── ScriptError                     4   a script does not parse: file, line, column, caret
+├── ScriptError                     4   a script does not parse: file, line, caret
 ├── ServerError                     10  the target cannot be used
 │   ├── AuthError                   11  it does not let us in
 │   ├── DatabaseAbsentError         12  the database does not exist

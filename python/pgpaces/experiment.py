@@ -36,8 +36,8 @@ class Listener:
     def say(self, text: str) -> None:
         """A stage has begun or goes on."""
 
-    def started(self, trial: Trial, plan: generator.EnginePlan) -> None:
-        """The load runs."""
+    def started(self, trial: Trial, plan: generator.EnginePlan, connect_ns: int) -> None:
+        """The load runs; connecting took so long."""
 
     def interval(self, interval: Interval) -> None:
         """A second has passed and is stored."""
@@ -48,7 +48,10 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A trial to be run: of what, how, where. scripts: names, with weights, to run of all."""
+    """A trial to be run: of what, how, where.
+
+    scripts: names, with weights, to run of all. keep: it is stored.
+    """
 
     workload: Workload
     trial: TrialPlan
@@ -57,6 +60,7 @@ class Request:
     data_seed: int = 1
     scripts: tuple[tuple[str, int | None], ...] = ()
     store: Path | None = None
+    keep: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,17 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
     outcome, beside everything that was measured.
     """
     listener = listener or Listener()
-    if request.scale is not None and not 1 <= request.scale <= _SCALE_MAX:
+    made = not request.target.as_is
+    if made and request.scale is not None and not 1 <= request.scale <= _SCALE_MAX:
         raise PlanError(f"scale {request.scale} cannot be", f"from 1 to {_SCALE_MAX}")
     scripts = choose(request.workload, request.scripts)
-    commands = [generator.commands(script.name + ".sql", script.text) for script in scripts]
-    store = Store.open(request.store)
+    commands = [generator.commands(_source(script), script.text) for script in scripts]
+    store = Store.open(request.store) if request.keep else None
     with site(request.target, listener) as where:
+        if request.target.as_is:
+            prepared = database.as_is(where.access)
+            cell = _Cell(request, scripts, commands, where, prepared, request.scale or 1)
+            return _measure(cell, store, listener)
         wish = database.Wish(
             request.workload,
             request.scale or request.workload.scale,
@@ -102,6 +111,11 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
         with database.prepare(where.access, wish, listener.say) as prepared:
             cell = _Cell(request, scripts, commands, where, prepared, wish.scale)
             return _measure(cell, store, listener)
+
+
+def _source(script: WorkloadScript) -> str:
+    """What messages about a script call it."""
+    return script.source or f"{script.name}.sql"
 
 
 def choose(
@@ -127,7 +141,7 @@ def site(target: TargetPlan, listener: Listener) -> Iterator[Site]:
     """A server that runs: somebody's, or ours for as long as this lasts. Raises ServerError."""
     candidates = [i.program("psql") for i in binaries.installations()]
     if target.dsn is not None:
-        connection = generator.resolve(target.dsn)
+        connection = generator.resolve(target.dsn, **dict(target.overrides))
         for warning in connection.warnings:
             listener.say(f"warning: {warning}")
         generator.probe(connection)
@@ -260,6 +274,7 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
         version=version("pgpaces"),
         plan={
             **asdict(plan),
+            "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
             "load_text": str(request.trial.load),
             "model": request.trial.load.model,
             "settings": dict(request.trial.settings),
@@ -279,16 +294,16 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
     )
 
 
-def _measure(cell: _Cell, store: Store, listener: Listener) -> Outcome:
+def _measure(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
     """Generates the load and stores what it does, until its end or somebody's."""
     plan, connection = cell.engine_plan(), cell.connection()
     generator.probe(connection)
-    before = store.size_bytes()
+    before = store.size_bytes() if store else 0
     trial = _trial(cell, plan, connection)
-    texts = [(s.name + ".sql", s.weight, s.text) for s in cell.scripts]
+    texts = [(_source(s), s.weight, generator.encoded(s.text)) for s in cell.scripts]
     load = generator.Engine(plan, texts, connection)
     keeper = _Keeper(store, trial)
-    listener.started(trial, plan)
+    listener.started(trial, plan, load.connect_ns)
     error: PgpacesError | None = None
     with _signals(load, listener) as stops:
         try:
@@ -302,7 +317,10 @@ def _measure(cell: _Cell, store: Store, listener: Listener) -> Outcome:
             raise
     ended = keeper.intervals[-1].ended_ns if keeper.intervals else 0
     notes = [note for interval in keeper.intervals for note in interval.notes]
-    if _same_disk(store.path, trial.server):
+    aborted = sum(len(interval.aborted) for interval in keeper.intervals)
+    if aborted:
+        notes.append(f"{aborted} of {plan.clients} clients gave up: {keeper.first_error}")
+    if store and _same_disk(store.path, trial.server):
         written = max(0, store.size_bytes() - before) / 1024
         notes.append(
             f"the store lies on the disk that is measured; it grew by {written:.0f} KiB in this run"
@@ -333,19 +351,24 @@ def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
 class _Keeper:
     """Stores intervals as they come; keeps in memory what the store does not take, and retries."""
 
-    def __init__(self, store: Store, trial: Trial) -> None:
+    def __init__(self, store: Store | None, trial: Trial) -> None:
         self._store, self._id = store, trial.id
         self.intervals: list[Interval] = []
+        self.first_error = ""
         self._stored = 0
-        store.begin(trial)
+        if store:
+            store.begin(trial)
 
     def add(self, interval: Interval) -> None:
-        self.intervals.append(interval)
+        """Takes a second; what was to be told at once is not kept."""
+        errors = (text for level, text in interval.lines if level == "error")
+        self.first_error = self.first_error or next(errors, "")
+        self.intervals.append(replace(interval, lines=()))
         with contextlib.suppress(StoreError):
             self._flush()
 
     def _flush(self) -> None:
-        while self._stored < len(self.intervals):
+        while self._store and self._stored < len(self.intervals):
             self._store.add(self._id, self.intervals[self._stored])
             self._stored += 1
 
@@ -353,7 +376,8 @@ class _Keeper:
         """Stores the end; why that failed, if it did."""
         try:
             self._flush()
-            self._store.finish(trial, brief(summary))
+            if self._store:
+                self._store.finish(trial, brief(summary))
         except StoreError as error:
             return error
         return None

@@ -32,6 +32,7 @@ Model = Literal["open", "closed", "paced"]
 Policy = Literal["run", "skip"]
 Protocol = Literal["simple", "extended", "prepared"]
 Arrivals = Literal["poisson", "even"]
+Backlog = Literal["serve", "drop"]
 
 
 def duration_ns(text: str, what: str = "duration", *, zero: bool = False) -> int:
@@ -152,11 +153,33 @@ def _open_rate(given: Mapping[str, Any], defaults: Mapping[str, str]) -> float |
 
 
 @dataclass(frozen=True, slots=True)
+class LogPlan:
+    """A log of every transaction, as pgbench writes it: one file a thread.
+
+    prefix: of the files' names. sampling: share of transactions written, over 0 to 1.
+    aggregate_s: seconds summed up in a line; None writes a line for each transaction.
+    detailed: failures are named by kind.
+    """
+
+    prefix: str
+    sampling: float = 1.0
+    aggregate_s: int | None = None
+    detailed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPlan:
     """One trial: all that decides what is sent when. Times in nanoseconds.
 
     clients: None lets the pipeline choose (see `clients_for`).
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
+    backlog: what was due and not started at the end is still served, or dropped.
+    max_tries: of a transaction that fails by serialization or deadlock; 0: until it succeeds.
+    continue_on_error: a failed statement fails its transaction, else it aborts its client.
+    exit_on_abort: an aborted client ends the run. recover: a client goes on after a lost
+    connection, and after a script that leaves a transaction block open; else both abort it.
+    connect_each: a connection for every transaction.
+    time_commands: meta commands are timed as well. verbose: every failure and retry is told.
     """
 
     load: Load
@@ -174,6 +197,15 @@ class TrialPlan:
     variables: tuple[tuple[str, str], ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     on_connect: tuple[str, ...] = ()
+    backlog: Backlog = "serve"
+    max_tries: int = 1
+    continue_on_error: bool = True
+    exit_on_abort: bool = True
+    recover: bool = True
+    connect_each: bool = False
+    time_commands: bool = False
+    verbose: bool = False
+    log: LogPlan | None = None
 
     def __post_init__(self) -> None:
         """Raises PlanError for what cannot be."""
@@ -193,6 +225,13 @@ class TrialPlan:
                 "policy skip needs a rate: a closed load has no schedule to fall behind",
                 "add --rate, or use --policy run",
             )
+        if self.max_tries == 0 and self.limit_ns is None and self.transactions is not None:
+            raise PlanError(
+                "unlimited tries need something that ends them",
+                "add --latency-limit or --duration, or set --max-tries",
+            )
+        if self.max_tries < 0:
+            raise PlanError(f"{self.max_tries} tries cannot be", "0 or more; 0: without a limit")
         if self.transactions is not None and self.transactions < 1:
             raise PlanError("a trial needs at least one transaction of each client")
 
@@ -227,7 +266,9 @@ class TrialPlan:
 class TargetPlan:
     """Where the load goes: a DSN of somebody's, or a server of ours.
 
-    dsn: anything libpq reads; None for a server that pgpaces starts.
+    dsn: anything libpq reads; None for a server that pgpaces starts. overrides: keywords that come
+    before what dsn says. as_is: the load goes to the database that dsn names, as it stands: nothing
+    is made, marked or copied.
     server: version or folder of the installation to start; None for the embedded one.
     own: a database that the user hands over.
     """
@@ -238,3 +279,5 @@ class TargetPlan:
     own: str | None = None
     fresh: bool = False
     server_settings: tuple[tuple[str, str], ...] = field(default=())
+    overrides: tuple[tuple[str, str], ...] = field(default=())
+    as_is: bool = False

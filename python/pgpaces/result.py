@@ -86,7 +86,8 @@ class Tally:
     """What became known in one second about one script's transactions of one due second.
 
     due = on_time + late + skipped + sum(failed) + unfinished, summed over all tallies of a due
-    second and script, when the trial is over.
+    second and script, when the trial is over. failed: by SQLSTATE. retried: how many, of those that
+    succeeded or failed, were tried more than once. retries: tries behind the first, of all.
     """
 
     due_second: int
@@ -100,16 +101,22 @@ class Tally:
     latency: Times = Times()
     lag: Times = Times()
     service: Times = Times()
+    retried: int = 0
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StatementTally:
-    """Times of one command of a script that ended in one second."""
+    """Times of one command of a script that ended in one second.
+
+    failed: failures that ended their transaction. retries: failures after which it was tried again.
+    """
 
     script: int
     command: int
     failed: int = 0
     times: Times = Times()
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,9 @@ class Interval:
 
     cpu_ns: CPU time of each worker thread. dispatch: lag of transactions whose client was idle
     when they were due. in_flight_ns: integral of transactions in flight. ended_ns: its end.
+    connect_ns: what connecting and disconnecting took, where every transaction has a connection of
+    its own. aborted: the thread of each client that gave up. lines: level (error, warning, info, or
+    plain for what wants no prefix) and text of what is to be told at once, in pgbench's words.
     """
 
     second: int
@@ -131,6 +141,9 @@ class Interval:
     connects: int = 0
     disconnects: int = 0
     notes: tuple[str, ...] = ()
+    connect_ns: int = 0
+    aborted: tuple[int, ...] = ()
+    lines: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.home import home
 from pgpaces.result import Interval, State, StatementTally, Tally, Times, Trial
 
-HEAD = "0001"
+HEAD = "0002"
 _STALE = timedelta(seconds=15)
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -72,6 +72,8 @@ _interval = sa.Table(
     sa.Column("connects", sa.Integer),
     sa.Column("disconnects", sa.Integer),
     sa.Column("messages", sa.JSON),
+    sa.Column("connect_ns", sa.BigInteger),
+    sa.Column("aborted", sa.JSON),
     *_times_columns("dispatch"),
 )
 _tally = sa.Table(
@@ -87,6 +89,8 @@ _tally = sa.Table(
     sa.Column("skipped", sa.BigInteger),
     sa.Column("failed", sa.JSON),
     sa.Column("unfinished", sa.BigInteger),
+    sa.Column("retried", sa.BigInteger),
+    sa.Column("retries", sa.BigInteger),
     *_times_columns("latency"),
     *_times_columns("lag"),
     *_times_columns("service"),
@@ -99,6 +103,7 @@ _statement = sa.Table(
     sa.Column("script", sa.Integer, primary_key=True),
     sa.Column("command", sa.Integer, primary_key=True),
     sa.Column("failed", sa.BigInteger),
+    sa.Column("retries", sa.BigInteger),
     *_times_columns("times"),
 )
 
@@ -337,6 +342,8 @@ def _interval_row(trial_id: str, interval: Interval) -> dict[str, Any]:
         "connects": interval.connects,
         "disconnects": interval.disconnects,
         "messages": [list(message) for message in interval.messages],
+        "connect_ns": interval.connect_ns,
+        "aborted": list(interval.aborted),
         **_times_row("dispatch", interval.dispatch),
     }
 
@@ -353,6 +360,8 @@ def _tally_row(trial_id: str, second: int, tally: Tally) -> dict[str, Any]:
         "skipped": tally.skipped,
         "failed": dict(tally.failed),
         "unfinished": tally.unfinished,
+        "retried": tally.retried,
+        "retries": tally.retries,
         **_times_row("latency", tally.latency),
         **_times_row("lag", tally.lag),
         **_times_row("service", tally.service),
@@ -366,6 +375,7 @@ def _statement_row(trial_id: str, second: int, tally: StatementTally) -> dict[st
         "script": tally.script,
         "command": tally.command,
         "failed": tally.failed,
+        "retries": tally.retries,
         **_times_row("times", tally.times),
     }
 
@@ -398,14 +408,17 @@ def _load_intervals(connection: sa.Connection, trial_id: str) -> tuple[Interval,
             disconnects=row["disconnects"],
             messages=tuple((state, text) for state, text in row["messages"]),
             dispatch=_times(row, "dispatch"),
+            connect_ns=row["connect_ns"],
+            aborted=tuple(row["aborted"]),
         )
     tallies: dict[int, list[Tally]] = {second: [] for second in found}
     for row in rows(_tally):
         tallies[row["second"]].append(_load_tally(row))
     statements: dict[int, list[StatementTally]] = {second: [] for second in found}
     for row in rows(_statement):
+        times = _times(row, "times")
         statements[row["second"]].append(
-            StatementTally(row["script"], row["command"], row["failed"], _times(row, "times"))
+            StatementTally(row["script"], row["command"], row["failed"], times, row["retries"])
         )
     return tuple(
         replace(interval, tallies=tuple(tallies[second]), statements=tuple(statements[second]))
@@ -426,6 +439,8 @@ def _load_tally(row: Row) -> Tally:
         latency=_times(row, "latency"),
         lag=_times(row, "lag"),
         service=_times(row, "service"),
+        retried=row["retried"],
+        retries=row["retries"],
     )
 
 

@@ -9,7 +9,9 @@ import difflib
 import hashlib
 import re
 import shutil
+import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,11 +28,15 @@ _SCALE_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class WorkloadScript:
-    """A script: its name (the file's, without its ending), weight and text."""
+    """A script: its name (the file's, without its ending), weight and text.
+
+    source: what messages call it. Bytes of the text that are not UTF-8 are lone surrogates.
+    """
 
     name: str
     weight: int
     text: str
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +79,36 @@ class Workload:
         """What a result depends on: data, scripts, weights and variables."""
         digest = hashlib.sha256(self.data_hash.encode())
         for script in self.scripts:
-            digest.update(f"{script.name}\0{script.weight}\0{script.text}\0".encode())
+            digest.update(
+                f"{script.name}\0{script.weight}\0{script.text}\0".encode(errors="surrogateescape")
+            )
         digest.update(repr(sorted(self.variables.items())).encode())
         return digest.hexdigest()
+
+
+def read_script(path: str, weight: int = 1) -> WorkloadScript:
+    """A script file; `-` is the standard input. Raises WorkloadError where it cannot be read."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise WorkloadError(f'could not open file "{path}": {error.strerror}') from None
+    text = data.decode("utf-8", "surrogateescape")
+    return WorkloadScript(path, weight, text, source=path)
+
+
+def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = "") -> Workload:
+    """A workload that is nothing but scripts: it makes no data."""
+    return Workload(
+        name=name,
+        folder=Path(),
+        description=description,
+        scale=1,
+        writes=True,
+        init=(),
+        scripts=tuple(scripts),
+        load={},
+        variables={},
+    )
 
 
 def _schema() -> type[BaseModel]:

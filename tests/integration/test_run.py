@@ -335,7 +335,8 @@ def test_a_script_error_names_file_line_and_column(pgpaces: Command, tmp_path: P
         script.write("\\set y 1 + * 2\n")
     ended = pgpaces("run", folder)
     assert ended.code == 4
-    assert "read.sql:3:12" in ended.err
+    assert 'read.sql:3: syntax error in command "set"' in ended.err
+    assert "hint: look at line 3, column 12" in ended.err
     assert "           ^ error found here" in ended.err
 
 

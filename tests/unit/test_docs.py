@@ -15,6 +15,7 @@ import pytest
 from pgpaces import errors, workload
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
+from pgpaces.cli.pgbench import options as pgbench_options
 from pgpaces.generators.engine import commands as script_commands
 from pgpaces.store import Store
 
@@ -74,6 +75,9 @@ def parsed(words: list[str]) -> tuple[click.Command, dict[str, object]]:
             raise click.UsageError(f"no command {name}")
         command = found
         context = click.Context(command, info_name=name, parent=context)
+    if command.name == "pgbench":
+        pgbench_options.parse(words, {}, pgbench_options.Reader(), "pgpaces pgbench")
+        return command, {}
     try:
         return command, command.make_context(context.command_path, words).params
     except click.exceptions.Exit:  # --help, --version

@@ -17,10 +17,10 @@ TIMES = Times(3, 2**62, 1.5, 9, b"histogram")
 INTERVAL = Interval(
     second=4,
     tallies=(
-        Tally(4, 0, 3, 1, 1, 0, {"40001": 1}, 0, TIMES, TIMES, TIMES),
+        Tally(4, 0, 3, 1, 1, 0, {"40001": 1}, 0, TIMES, TIMES, TIMES, retried=1, retries=4),
         Tally(3, 1, due=0, on_time=2),
     ),
-    statements=(StatementTally(0, 2, 1, TIMES),),
+    statements=(StatementTally(0, 2, 1, TIMES, retries=4),),
     messages=(("40001", "could not serialize"),),
     cpu_ns=(5, 6),
     dispatch=TIMES,
@@ -28,6 +28,8 @@ INTERVAL = Interval(
     ended_ns=5_000_000_000,
     connects=1,
     disconnects=2,
+    connect_ns=8,
+    aborted=(0, 1),
 )
 
 
@@ -61,6 +63,22 @@ def test_a_trial_comes_back_as_it_was_stored(store: Store) -> None:
     )
     assert replace(found.intervals[0], tallies=()) == replace(INTERVAL, tallies=())
     assert (found.state, found.measured_ns, found.error) == ("finished", 7, "x")
+
+
+def test_a_store_of_the_first_version_is_read(store: Store) -> None:
+    begun = trial()
+    store.begin(begun)
+    store.add(begun.id, INTERVAL)
+    with sqlite3.connect(store.path) as other:
+        for table, column in (
+            ("interval", "connect_ns"), ("interval", "aborted"), ("tally", "retried"),
+            ("tally", "retries"), ("statement", "retries"),
+        ):  # fmt: skip
+            other.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        other.execute("UPDATE alembic_version SET version_num = '0001'")
+    [found] = Store.open(store.path).load(begun.id).intervals
+    assert [t.on_time for t in found.tallies] == [t.on_time for t in INTERVAL.tallies[::-1]]
+    assert (found.connect_ns, found.aborted, found.statements[0].retries) == (0, (), 0)
 
 
 def test_every_interval_is_synced_to_the_disk(store: Store) -> None:

@@ -3,7 +3,7 @@
 use crate::errors::exception;
 use pgpaces_engine::error::{Error, Kind};
 use pgpaces_engine::pace::{Arrivals, Think};
-use pgpaces_engine::plan::{Load, Plan, Policy, Protocol, Stop};
+use pgpaces_engine::plan::{Backlog, Load, Log, Plan, Policy, Protocol, Stop};
 use pgpaces_engine::record;
 use pyo3::prelude::*;
 
@@ -26,8 +26,26 @@ pub struct PlanIn {
     warmup_ns: i64,
     grace_ns: i64,
     seed: u64,
-    variables: Vec<(String, String)>,
+    variables: Vec<(String, Vec<u8>)>,
     on_connect: Vec<String>,
+    backlog: String,
+    max_tries: u32,
+    continue_on_error: bool,
+    exit_on_abort: bool,
+    recover: bool,
+    connect_each: bool,
+    time_commands: bool,
+    verbose: bool,
+    log: Option<LogIn>,
+}
+
+/// A log as Python asks for it.
+#[derive(FromPyObject)]
+struct LogIn {
+    prefix: String,
+    sampling: f64,
+    aggregate_s: Option<u32>,
+    detailed: bool,
 }
 
 fn unknown(what: &str, found: &str, expected: &str) -> PyErr {
@@ -68,6 +86,15 @@ impl PlanIn {
             "skip" => Policy::Skip,
             other => return Err(unknown("policy", other, "run, skip")),
         };
+        let backlog = match self.backlog.as_str() {
+            "serve" => Backlog::Serve,
+            "drop" => Backlog::Drop,
+            other => return Err(unknown("backlog", other, "serve, drop")),
+        };
+        let log = self.log.map(|log| {
+            let LogIn { prefix, sampling, aggregate_s, detailed } = log;
+            Log { prefix, sampling, aggregate_s, detailed }
+        });
         let stop = match (self.duration_ns, self.transactions) {
             (_, Some(count)) => Stop::Count(count),
             (duration, None) => Stop::Time(duration.unwrap_or(0)),
@@ -86,6 +113,15 @@ impl PlanIn {
             seed: self.seed,
             variables: self.variables,
             on_connect: self.on_connect,
+            backlog,
+            max_tries: self.max_tries,
+            continue_on_error: self.continue_on_error,
+            exit_on_abort: self.exit_on_abort,
+            recover: self.recover,
+            connect_each: self.connect_each,
+            time_commands: self.time_commands,
+            verbose: self.verbose,
+            log,
         })
     }
 }
@@ -120,6 +156,8 @@ pub struct Tally {
     latency: Py<Times>,
     lag: Py<Times>,
     service: Py<Times>,
+    retried: u64,
+    retries: u64,
 }
 
 /// Times of one statement of a script.
@@ -128,6 +166,7 @@ pub struct StatementTally {
     script: u16,
     command: u16,
     failed: u64,
+    retries: u64,
     times: Py<Times>,
 }
 
@@ -145,6 +184,18 @@ pub struct Interval {
     connects: u32,
     disconnects: u32,
     notes: Vec<String>,
+    connect_ns: u64,
+    aborted: Vec<usize>,
+    lines: Vec<(&'static str, String)>,
+}
+
+fn level(level: record::Level) -> &'static str {
+    match level {
+        record::Level::Plain => "plain",
+        record::Level::Info => "info",
+        record::Level::Warning => "warning",
+        record::Level::Error => "error",
+    }
 }
 
 fn state(sqlstate: record::SqlState) -> String {
@@ -164,13 +215,16 @@ fn tally(py: Python<'_>, tally: &record::Tally) -> PyResult<Py<Tally>> {
         latency: times(py, &tally.latency)?,
         lag: times(py, &tally.lag)?,
         service: times(py, &tally.service)?,
+        retried: tally.retried,
+        retries: tally.retries,
     };
     Py::new(py, made)
 }
 
 fn statement(py: Python<'_>, tally: &record::StatementTally) -> PyResult<Py<StatementTally>> {
-    let record::StatementTally { script, command, failed, .. } = *tally;
-    Py::new(py, StatementTally { script, command, failed, times: times(py, &tally.times)? })
+    let record::StatementTally { script, command, failed, retries, .. } = *tally;
+    let times = times(py, &tally.times)?;
+    Py::new(py, StatementTally { script, command, failed, retries, times })
 }
 
 impl Interval {
@@ -192,6 +246,9 @@ impl Interval {
             connects: from.connects,
             disconnects: from.disconnects,
             notes: from.notes,
+            connect_ns: from.connect_ns,
+            aborted: from.aborted,
+            lines: from.lines.into_iter().map(|(l, text)| (level(l), text)).collect(),
         })
     }
 }

@@ -71,7 +71,7 @@ fn find_route(py: Python<'_>, conninfo: &Conninfo) -> PyResult<Route> {
 
 /// The commands of a script: line, first line of text, and whether it is SQL.
 #[pyfunction]
-fn parse_script(name: &str, text: &str) -> PyResult<Vec<(u32, String, bool)>> {
+fn parse_script(name: &str, text: &[u8]) -> PyResult<Vec<(u32, String, bool)>> {
     let mut scripts = Scripts::default();
     scripts.add(name, 1, text).map_err(|e| exception(&e))?;
     let commands = scripts.list.remove(0).commands.into_iter();
@@ -94,7 +94,7 @@ impl Run {
     fn new(
         py: Python<'_>,
         plan: convert::PlanIn,
-        scripts: Vec<(String, u32, String)>,
+        scripts: Vec<(String, u32, Vec<u8>)>,
         route: &Route,
     ) -> PyResult<Self> {
         let plan = plan.plan()?;

@@ -1,7 +1,7 @@
 //! How a run is ended: by its plan, by request, or at once. Shared by its threads and its owner.
 
 use crate::pace::Ns;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 /// The end of a run that ends by count.
 pub const NEVER: Ns = Ns::MAX / 2;
@@ -11,13 +11,15 @@ pub const NEVER: Ns = Ns::MAX / 2;
 pub struct Control {
     end: AtomicI64,
     aborted: AtomicBool,
+    clients: AtomicU32,
 }
 
 impl Control {
-    /// Nothing new falls due at `end` or later.
+    /// Nothing new falls due at `end` or later; so many clients take part.
     #[must_use]
-    pub fn new(end: Ns) -> Self {
-        Self { end: AtomicI64::new(end), aborted: AtomicBool::new(false) }
+    pub fn new(end: Ns, clients: u32) -> Self {
+        let (end, aborted) = (AtomicI64::new(end), AtomicBool::new(false));
+        Self { end, aborted, clients: AtomicU32::new(clients) }
     }
 
     /// When nothing new falls due any more.
@@ -28,6 +30,14 @@ impl Control {
     /// Ends earlier; never later.
     pub fn end_at(&self, end: Ns) {
         self.end.fetch_min(end, Ordering::AcqRel);
+    }
+
+    /// So many clients, at least one, take no part any more at `now`: they gave up, or are through.
+    /// When none is left, nothing falls due any more.
+    pub fn clients_gone(&self, count: u32, now: Ns) {
+        if self.clients.fetch_sub(count, Ordering::AcqRel) == count {
+            self.end_at(now);
+        }
     }
 
     /// Ends without grace.

@@ -22,6 +22,8 @@ pub enum Kind {
     TooManyConnections,
     /// TLS cannot be set up or the certificate cannot be verified.
     Tls,
+    /// A client gave up, and the plan says that the run ends then.
+    Aborted,
     /// The operating system refuses something we need (threads, files, memory).
     System,
 }

@@ -2,13 +2,12 @@
 //! where each thread's clients get their transactions from.
 
 use crate::error::{Error, Kind, Result};
-use crate::pace::{Choice, Feed, Ns, Schedule, Stream, Think};
+use crate::pace::{Choice, Feed, Ns, Schedule, Stream, Taken, Think};
 use crate::plan::{Load, Plan, Stop};
 use crate::script::Scripts;
 use crate::script::eval::{Value, Variable, Variables};
 use crate::script::random::Random;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// What sets our own streams apart from pgbench's.
 const EXTRA: u64 = 0x7067_7061_6365_7300;
@@ -19,6 +18,8 @@ pub(crate) struct Seeds {
     default_seed: i64,
     choose: Vec<Random>,
     throttle: Vec<Random>,
+    /// For each thread, which of its transactions a log shows.
+    pub(crate) sample: Vec<Random>,
     pub(crate) extra: Random,
 }
 
@@ -28,15 +29,15 @@ impl Seeds {
         let functions = (0..plan.clients).map(|_| base.split()).collect();
         let given = plan.variables.iter().any(|(name, _)| name == "default_seed");
         let default_seed = if given { 0 } else { base.bits().cast_signed() };
-        let (mut choose, mut throttle) = (Vec::new(), Vec::new());
+        let (mut choose, mut throttle, mut sample) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..plan.threads.min(plan.clients) {
             choose.push(base.split());
             throttle.push(base.split());
-            base.bits(); // pgbench's stream for sampling its log
+            sample.push(base.split());
         }
         // Apart from pgbench's, whose number of draws depends on the number of threads.
         let extra = Random::from_seed(plan.seed ^ EXTRA);
-        Self { functions, default_seed, choose, throttle, extra }
+        Self { functions, default_seed, choose, throttle, sample, extra }
     }
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn variables(
     ];
     let common = first_variables(scripts, &plan.variables, &automatic)?;
     let given = plan.variables.iter().any(|(name, _)| name == "client_id");
-    Ok(ClientVariables { common, client_id: (!given).then(|| scripts.names.slot("client_id")) })
+    Ok(ClientVariables { common, client_id: (!given).then(|| scripts.names.slot(b"client_id")) })
 }
 
 #[derive(Clone)]
@@ -117,14 +118,10 @@ impl Streams {
     }
 
     /// The feed of the worker that has these clients.
-    pub(crate) fn feed(&self, ids: std::ops::Range<u32>, taken: &Arc<AtomicU64>) -> Feed {
+    pub(crate) fn feed(&self, ids: std::ops::Range<u32>, taken: &Arc<Taken>) -> Feed {
         let own = ids.start as usize..ids.end as usize;
         match self {
-            Self::Open(stream) => Feed::Open {
-                taken: Arc::clone(taken),
-                stream: stream.clone(),
-                returned: std::collections::VecDeque::new(),
-            },
+            Self::Open(stream) => Feed::Open { taken: Arc::clone(taken), stream: stream.clone() },
             Self::Paced(streams) => Feed::Paced(streams[own].to_vec()),
             Self::Closed(think, clients, count_max) => Feed::Closed {
                 think: *think,
@@ -164,14 +161,14 @@ pub(crate) fn share(total: u32, threads: u32, number: u32) -> u32 {
 /// `Kind::Plan` for a name that cannot be a variable.
 pub fn first_variables(
     scripts: &mut Scripts,
-    given: &[(String, String)],
+    given: &[(String, Vec<u8>)],
     automatic: &[(&str, i64)],
 ) -> Result<Variables> {
     for (name, text) in given {
-        if text.contains('\0') {
+        if text.contains(&0) {
             return Err(Error::new(Kind::Plan, format!("variable {name} cannot hold a NUL byte")));
         }
-        if !crate::script::is_variable_name(name) {
+        if !crate::script::is_variable_name(name.as_bytes()) {
             return Err(Error::new(
                 Kind::Plan,
                 format!("\"{name}\" cannot be the name of a variable"),
@@ -181,10 +178,10 @@ pub fn first_variables(
     }
     let mut pairs: Vec<(u32, Variable)> = Vec::new();
     for (name, value) in automatic {
-        pairs.push((scripts.names.slot(name), Variable::Value(Value::Int(*value))));
+        pairs.push((scripts.names.slot(name.as_bytes()), Variable::Value(Value::Int(*value))));
     }
     for (name, text) in given {
-        pairs.push((scripts.names.slot(name), Variable::Text(text.as_str().into())));
+        pairs.push((scripts.names.slot(name.as_bytes()), Variable::Text(text.clone())));
     }
     let mut variables = Variables(vec![Variable::Unset; scripts.names.len()]);
     for (slot, value) in pairs {

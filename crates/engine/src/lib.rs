@@ -10,6 +10,7 @@ pub mod conninfo;
 pub mod control;
 pub mod error;
 pub mod feeds;
+pub mod log;
 pub mod pace;
 pub mod plan;
 pub mod poll;

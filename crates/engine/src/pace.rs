@@ -6,8 +6,8 @@
 
 use crate::script::random::Random;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Nanoseconds on the monotonic clock, relative to the start of the measured part.
 pub type Ns = i64;
@@ -206,17 +206,50 @@ impl Think {
     }
 }
 
+/// What of one stream was taken, by all workers together.
+#[derive(Debug, Default)]
+pub struct Taken {
+    next: AtomicU64,
+    /// Given back by clients that lost their connections before they could start, by number.
+    returned: Mutex<VecDeque<Due>>,
+    returned_count: AtomicUsize,
+}
+
+impl Taken {
+    /// The number of the next transaction that nobody has taken.
+    pub fn number(&self) -> u64 {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// What was taken is for whoever is free next.
+    pub fn give_back(&self, due: Due) {
+        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = returned.partition_point(|earlier| earlier.n < due.n);
+        returned.insert(place, due);
+        self.returned_count.store(returned.len(), Ordering::Release);
+    }
+
+    /// What was given back, the earliest first.
+    pub fn take_back(&self) -> Option<Due> {
+        if self.returned_count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = returned.pop_front();
+        self.returned_count.store(returned.len(), Ordering::Release);
+        due
+    }
+}
+
 /// Where a worker's clients get their next transaction from.
 #[derive(Debug)]
 pub enum Feed {
     /// One stream for all clients of all workers; whoever is free first takes the next.
     Open {
-        /// The number of the next transaction that nobody has taken.
-        taken: Arc<AtomicU64>,
+        /// Shared by all workers.
+        taken: Arc<Taken>,
         /// This worker's copy of the stream.
         stream: Stream,
-        /// Taken, and given back by a client that lost its connection before it could start.
-        returned: VecDeque<Due>,
     },
     /// A stream for each of this worker's clients, which waits for it.
     Paced(Vec<Stream>),
@@ -236,9 +269,9 @@ impl Feed {
     /// due before `end`.
     pub fn next(&mut self, client: usize, now: Ns, end: Ns) -> Option<Due> {
         let due = match self {
-            Self::Open { taken, stream, returned } => match returned.pop_front() {
+            Self::Open { taken, stream } => match taken.take_back() {
                 Some(due) => Some(due),
-                None => stream.at(taken.fetch_add(1, Ordering::Relaxed)),
+                None => stream.at(taken.next.fetch_add(1, Ordering::Relaxed)),
             },
             Self::Paced(streams) => {
                 let stream = &mut streams[client];

@@ -48,6 +48,28 @@ pub enum Policy {
     Skip,
 }
 
+/// What happens at the end to what was due and not started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backlog {
+    /// It is still served, within the grace period.
+    Serve,
+    /// It is not; policy skip counts as skipped what is too late by then.
+    Drop,
+}
+
+/// A log of every transaction in pgbench's format: a file for each thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Log {
+    /// The files are called PREFIX.PID and PREFIX.PID.THREAD.
+    pub prefix: String,
+    /// The share of transactions that is written, over 0 and at most 1.
+    pub sampling: f64,
+    /// Seconds that are summed up in a line; none writes a line for each transaction.
+    pub aggregate_s: Option<u32>,
+    /// Whether failures are named by their kind.
+    pub detailed: bool,
+}
+
 /// When nothing new falls due any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -83,9 +105,29 @@ pub struct Plan {
     /// All random numbers follow from it.
     pub seed: u64,
     /// Script variables, as text.
-    pub variables: Vec<(String, String)>,
+    pub variables: Vec<(String, Vec<u8>)>,
     /// SQL that every connection runs first.
     pub on_connect: Vec<String>,
+    /// What happens to what was due and not started at the end.
+    pub backlog: Backlog,
+    /// How often a transaction is tried that fails by serialization or deadlock; 0: until it
+    /// succeeds, the limit has passed or the trial is over.
+    pub max_tries: u32,
+    /// Whether another failure of a statement fails its transaction only; else it aborts its client.
+    pub continue_on_error: bool,
+    /// Whether a client that is aborted ends the run.
+    pub exit_on_abort: bool,
+    /// Whether a client goes on after a lost connection, and after a script that leaves a transaction
+    /// block open; else both abort it.
+    pub recover: bool,
+    /// Whether every transaction has a connection of its own.
+    pub connect_each: bool,
+    /// Whether meta commands are timed as well.
+    pub time_commands: bool,
+    /// Whether every failure and retry is told.
+    pub verbose: bool,
+    /// A log of every transaction.
+    pub log: Option<Log>,
 }
 
 /// The longest time that may be asked for: a year.
@@ -126,14 +168,27 @@ impl Plan {
         if self.on_connect.iter().any(|sql| sql.contains('\0')) {
             return wrong("SQL to run on connecting cannot hold a NUL byte".into());
         }
+        if self.max_tries == 0 && self.limit.is_none() && matches!(self.stop, Stop::Count(_)) {
+            return wrong("unlimited tries need a latency limit or a duration to end them".into());
+        }
+        if let Some(log) = &self.log
+            && !(log.sampling > 0.0 && log.sampling <= 1.0 && log.aggregate_s != Some(0))
+        {
+            return wrong("a log samples more than nothing, and sums up at least a second".into());
+        }
+        self.check_policy()
+    }
+
+    fn check_policy(&self) -> Result<()> {
+        let wrong = |message: &str| Err(Error::new(Kind::Plan, message));
         if self.policy == Policy::Skip {
             if self.limit.is_none() {
-                return wrong(
-                    "policy skip needs a latency limit: without one nothing is too late".into(),
-                );
+                return wrong("policy skip needs a latency limit: without one nothing is too late");
             }
             if matches!(self.load, Load::Closed { .. }) {
-                return wrong("policy skip needs a rate or a pace: a closed load has no schedule to fall behind".into());
+                return wrong(
+                    "policy skip needs a rate or a pace: a closed load has no schedule to fall behind",
+                );
             }
         }
         Ok(())

@@ -49,6 +49,8 @@ pub struct Outcome {
     pub idle: bool,
     /// Why it failed.
     pub sqlstate: SqlState,
+    /// Tries behind the first.
+    pub retries: u32,
 }
 
 impl Outcome {
@@ -57,7 +59,18 @@ impl Outcome {
     pub fn unsent(due: Due, now: Ns, client: u32, class: Class) -> Self {
         let Due { at, script, .. } = due;
         let sqlstate = *b"00000";
-        Self { due: at, sent: now, done: now, client, script, class, idle: false, sqlstate }
+        let retries = 0;
+        Self {
+            due: at,
+            sent: now,
+            done: now,
+            client,
+            script,
+            class,
+            idle: false,
+            sqlstate,
+            retries,
+        }
     }
 
     /// The second it was due in.
@@ -67,18 +80,43 @@ impl Outcome {
     }
 }
 
-/// How long one statement of a script took.
+/// How one command of a script ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// As it should.
+    Done,
+    /// It failed, and its transaction with it.
+    Failed,
+    /// It failed, and its transaction was tried again.
+    Retried,
+}
+
+/// How long one command of a script took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// Its script.
     pub script: u16,
     /// Its place in the script.
     pub command: u16,
-    /// False where it failed.
-    pub succeeded: bool,
-    /// From sending it to the end of its answer.
+    /// How it ended.
+    pub end: End,
+    /// From its beginning, for SQL from sending it, to the end of its answer.
     pub ns: Ns,
 }
+
+/// How much a line for the user matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the usual levels")]
+pub enum Level {
+    /// As it is, without a prefix: what a script prints with `debug()`.
+    Plain,
+    Info,
+    Warning,
+    Error,
+}
+
+/// The most lines of a second that are kept.
+const LINES_MAX: usize = 100_000;
 
 /// How many transactions of a script fell due in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +166,12 @@ pub struct Batch {
     pub disconnects: u32,
     /// Things the user should know once.
     pub notes: Vec<String>,
+    /// What a client says at once, in pgbench's words.
+    pub lines: Vec<(Level, String)>,
+    /// What connecting took, where every transaction has a connection of its own, nanoseconds.
+    pub connect_ns: u64,
+    /// Clients that gave up.
+    pub aborted: u32,
     /// When the batch was closed: the end of its second, or of the trial.
     pub ended: Ns,
     /// True for the worker's last batch.
@@ -186,6 +230,18 @@ impl Recorder {
         }
     }
 
+    /// A line that the user is to see at once.
+    pub fn say(&mut self, level: Level, text: String) {
+        match self.batch.lines.len() {
+            0..LINES_MAX => self.batch.lines.push((level, text)),
+            LINES_MAX => {
+                let text = "more lines in this second were left out".to_owned();
+                self.batch.lines.push((Level::Warning, text));
+            }
+            _ => {}
+        }
+    }
+
     /// Takes the second that ended at `end` and goes on with the next.
     pub fn swap(&mut self, end: Ns) -> Batch {
         self.advance(end);
@@ -237,6 +293,10 @@ pub struct Tally {
     pub lag: Times,
     /// Service of those that succeeded: done - sent.
     pub service: Times,
+    /// Of those that succeeded or failed, how many were tried more than once.
+    pub retried: u64,
+    /// Their tries behind the first.
+    pub retries: u64,
 }
 
 /// A distribution of times: exact sums and a histogram.
@@ -261,8 +321,10 @@ pub struct StatementTally {
     pub script: u16,
     /// The command's place in the script.
     pub command: u16,
-    /// How many failed.
+    /// How many failed, and their transactions with them.
     pub failed: u64,
+    /// How many failed in a transaction that was then tried again.
+    pub retries: u64,
     /// Times of those that succeeded.
     pub times: Times,
 }
@@ -292,6 +354,12 @@ pub struct Interval {
     pub disconnects: u32,
     /// Things the user should know once.
     pub notes: Vec<String>,
+    /// What clients say at once, in pgbench's words.
+    pub lines: Vec<(Level, String)>,
+    /// What connecting took, where every transaction has a connection of its own, nanoseconds.
+    pub connect_ns: u64,
+    /// The worker of each client that gave up.
+    pub aborted: Vec<usize>,
 }
 
 impl Interval {
@@ -351,6 +419,9 @@ impl Summary {
             interval.disconnects += batch.disconnects;
             interval.messages.append(&mut batch.messages);
             interval.notes.append(&mut batch.notes);
+            interval.lines.append(&mut batch.lines);
+            interval.connect_ns += batch.connect_ns;
+            interval.aborted.extend((0..batch.aborted).map(|_| batch.worker));
         }
         interval
     }
@@ -365,6 +436,8 @@ impl Summary {
                 Class::Failed => *tally.failed.entry(outcome.sqlstate).or_default() += 1,
                 Class::Unfinished => tally.unfinished += 1,
             }
+            tally.retried += u64::from(outcome.retries > 0);
+            tally.retries += u64::from(outcome.retries);
         }
         let succeeded =
             || outcomes.iter().filter(|o| matches!(o.class, Class::OnTime | Class::Late));
@@ -378,10 +451,11 @@ impl Summary {
         let groups = grouped(timings, |t| (t.script, t.command)).into_iter();
         groups
             .map(|((script, command), group)| {
-                let succeeded = group.iter().filter(|t| t.succeeded);
-                let failed = group.len() - succeeded.clone().count();
+                let count = |end: End| group.iter().filter(|t| t.end == end).count() as u64;
+                let (failed, retries) = (count(End::Failed), count(End::Retried));
+                let succeeded = group.iter().filter(|t| t.end == End::Done);
                 let times = self.times(succeeded.map(|t| t.ns));
-                StatementTally { script, command, failed: failed as u64, times }
+                StatementTally { script, command, failed, retries, times }
             })
             .collect()
     }

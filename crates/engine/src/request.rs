@@ -2,52 +2,61 @@
 
 use crate::script::eval::Variables;
 use crate::script::{Names, Piece, Sql};
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
+use std::io::Result;
 
 /// Writes a simple query with the variables' text in it; `:name` where one is not set. Scripts
-/// and variables hold no NUL: `Scripts::add` and `feeds` refuse it.
+/// and variables hold no NUL: `Scripts::add`, `feeds` and the protocol itself refuse it.
 pub(crate) fn simple(
     out: &mut BytesMut,
     sql: &Sql,
     variables: &Variables,
     names: &Names,
-) -> std::io::Result<()> {
-    let start = out.len();
-    out.extend_from_slice(b"Q\0\0\0\0");
-    for piece in &sql.pieces {
-        match piece {
-            Piece::Text(literal) => out.extend_from_slice(literal.as_bytes()),
-            Piece::Variable(slot) => {
-                if !variables.write(*slot, out) {
-                    out.extend_from_slice(b":");
-                    out.extend_from_slice(names.name(*slot).as_bytes());
+) -> Result<()> {
+    message(out, b'Q', |out| {
+        for piece in &sql.pieces {
+            match piece {
+                Piece::Text(literal) => out.extend_from_slice(literal),
+                Piece::Variable(slot) => {
+                    if !variables.write(*slot, out) {
+                        out.put_u8(b':');
+                        out.extend_from_slice(names.name(*slot));
+                    }
                 }
             }
         }
-    }
-    out.extend_from_slice(b"\0");
-    let length = i32::try_from(out.len() - start - 1).map_err(std::io::Error::other)?;
-    out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
-    Ok(())
+        out.put_u8(0);
+    })
 }
 
 /// Writes what prepares a statement, also where a first try left it half done: closing a
 /// statement that does not exist is no error.
-pub(crate) fn prepare(out: &mut BytesMut, name: &str, sql: &Sql) -> std::io::Result<()> {
+pub(crate) fn prepare(out: &mut BytesMut, name: &str, sql: &Sql) -> Result<()> {
     frontend::close(b'S', name, out)?;
-    frontend::parse(name, &sql.numbered, std::iter::empty(), out)
+    parse(out, name, sql)
 }
 
-/// Writes bind, execute and sync; variables that are not set are NULL.
+/// Writes what parses a statement under a name.
+pub(crate) fn parse(out: &mut BytesMut, name: &str, sql: &Sql) -> Result<()> {
+    message(out, b'P', |out| {
+        out.extend_from_slice(name.as_bytes());
+        out.put_u8(0);
+        out.extend_from_slice(&sql.numbered);
+        out.put_u8(0);
+        out.put_u16(0);
+    })
+}
+
+/// Writes bind, perhaps describe, and execute; variables that are not set are NULL.
 pub(crate) fn execute(
     out: &mut BytesMut,
     name: &str,
     sql: &Sql,
     variables: &Variables,
     describe: bool,
-) -> std::io::Result<()> {
+) -> Result<()> {
     let bound = frontend::bind(
         "",
         name,
@@ -67,8 +76,17 @@ pub(crate) fn execute(
     if describe {
         frontend::describe(b'P', "", out)?;
     }
-    frontend::execute("", 0, out)?;
-    frontend::sync(out);
+    frontend::execute("", 0, out)
+}
+
+/// A message of type `tag` whose body `write` appends.
+fn message(out: &mut BytesMut, tag: u8, write: impl FnOnce(&mut BytesMut)) -> Result<()> {
+    let start = out.len();
+    out.put_u8(tag);
+    out.put_i32(0);
+    write(out);
+    let length = i32::try_from(out.len() - start - 1).map_err(std::io::Error::other)?;
+    out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
     Ok(())
 }
 

@@ -139,8 +139,8 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
         }
         let seen = connection.receive(&buffer[..count], |_, event| match event {
             Event::Failed(error) => Err(Fault::Server(error)),
-            Event::CopyIn => Err(Fault::Protocol("the server wants to copy during login".into())),
             Event::Ready(_) => Ok(()),
+            _ => Err(Fault::Protocol("the server sent more than a login needs".into())),
         });
         seen.map_err(|fault| error_of(&fault))?;
     }

@@ -6,8 +6,9 @@ use crate::client::{Client, Shared};
 use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
 use crate::feeds::{ClientVariables, Seeds, Streams, share, variables};
-use crate::pace::{Feed, Ns, SECOND, Stream};
-use crate::plan::{Plan, Stop};
+use crate::log::Log;
+use crate::pace::{Feed, Ns, SECOND, Stream, Taken};
+use crate::plan::{Plan, Protocol, Stop};
 use crate::poll::readiness::Readiness;
 use crate::record::{Batch, DueCount, Interval, Summary, count_due};
 use crate::route::Route;
@@ -15,7 +16,6 @@ use crate::script::Scripts;
 use crate::script::random::Random;
 use crate::worker::{Setup, Worker};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ pub struct Run {
     due: Vec<Stream>,
     /// The one schedule of an open load as it was at the start, and how much of it was taken.
     whole: Option<Stream>,
-    taken: Arc<AtomicU64>,
+    taken: Arc<Taken>,
     second: i64,
     ended: bool,
     route: Route,
@@ -81,6 +81,7 @@ pub struct Run {
     abandoned: Vec<(i32, i32)>,
     /// How long connecting all clients took.
     pub connect_time: Duration,
+    log: Option<Log>,
 }
 
 /// Process id and secret of each statement that the server still runs.
@@ -107,25 +108,24 @@ impl Run {
         if scripts.list.iter().all(|script| script.weight == 0) {
             return Err(Error::new(Kind::Plan, "total script weight must not be zero"));
         }
+        if plan.protocol != Protocol::Simple {
+            scripts.check_parameters()?;
+        }
         let begun = Instant::now();
         let start = -plan.warmup;
         let end = match plan.stop {
             Stop::Time(duration) => duration,
             Stop::Count(_) => NEVER,
         };
-        let control = Arc::new(Control::new(end));
-        let taken = Arc::new(AtomicU64::new(0));
+        let control = Arc::new(Control::new(end, plan.clients));
+        let taken = Arc::new(Taken::default());
         let mut seeds = Seeds::new(plan);
         let variables = variables(plan, &mut scripts, &mut seeds)?;
         let streams = Streams::new(plan, &scripts, &mut seeds, start);
-        let shared = Arc::new(Shared {
-            settings: Arc::clone(&route.settings),
-            scripts,
-            protocol: plan.protocol,
-            describe: plan.describe,
-            on_connect: plan.on_connect.clone(),
-            limit: plan.limit,
-        });
+        let log = plan.log.as_ref().map(|log| Log::open(log, plan, &seeds.sample));
+        let mut log = log.transpose()?;
+        let settings = Arc::clone(&route.settings);
+        let shared = Arc::new(Shared::new(plan, scripts, settings, Arc::clone(&control)));
         let mut starter = Starter {
             plan,
             route: &route,
@@ -146,6 +146,9 @@ impl Run {
             starter.thread(number as usize, clients.collect(), feed, seeds.extra.split())?;
         }
         let (wakers, lines, origin) = starter.go(plan.warmup)?;
+        if let Some(log) = &mut log {
+            log.begin(origin, start);
+        }
         Ok(Self {
             handle: Handle { control, wakers: wakers.into(), origin },
             lines,
@@ -159,6 +162,7 @@ impl Run {
             error: None,
             abandoned: Vec::new(),
             connect_time: begun.elapsed(),
+            log,
         })
     }
 
@@ -188,11 +192,20 @@ impl Run {
             }
         }
         self.ended = self.lines.iter().all(|line| line.last);
+        let logged = self.log.as_mut().map_or(Ok(()), |log| {
+            batches.iter().try_for_each(|(_, batch)| log.write(batch))?;
+            if self.ended { log.finish() } else { Ok(()) }
+        });
         let interval = self.summarize(&mut batches);
         for (at, batch) in batches {
             let _ = self.lines[at].spare.send(batch);
         }
         self.second += 1;
+        if let Err(error) = logged {
+            // What is measured goes on being counted; only its log is at an end.
+            self.log = None;
+            self.fail(error);
+        }
         Ok(Some(interval))
     }
 
@@ -219,12 +232,15 @@ impl Run {
         interval
     }
 
-    /// What was due under one schedule and taken by nobody stays unfinished.
+    /// What was due under one schedule and taken by nobody, or given back, stays unfinished.
     fn count_untaken(&mut self, end: Ns, interval: &mut Interval) {
         if let Some(stream) = self.whole.take() {
-            stream.from(self.taken.load(Ordering::Acquire)).until(end, |due| {
+            let mut left = Vec::new();
+            stream.from(self.taken.number()).until(end, |due| left.push(due));
+            left.extend(std::iter::from_fn(|| self.taken.take_back()).filter(|due| due.at < end));
+            for due in left {
                 interval.tally(due.at.div_euclid(SECOND), due.script).unfinished += 1;
-            });
+            }
         }
     }
 
@@ -304,6 +320,10 @@ impl Starter<'_> {
             number,
             address: self.route.address.clone(),
             policy: self.plan.policy,
+            backlog: self.plan.backlog,
+            connect_each: self.plan.connect_each,
+            recover: self.plan.recover,
+            exit_on_abort: self.plan.exit_on_abort,
             limit: self.plan.limit,
             grace: self.plan.grace,
             connect_timeout: Ns::try_from(self.route.connect_timeout.as_nanos()).unwrap_or(Ns::MAX),

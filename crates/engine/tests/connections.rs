@@ -5,7 +5,7 @@ mod support;
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Load, Plan, Stop};
 use pgpaces_engine::record::{Class, Interval, Outcome};
-use support::trial::{ONE_STATEMENT, Seen, plan, run};
+use support::trial::{ONE_STATEMENT, plan, run};
 use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
@@ -17,12 +17,6 @@ fn open(rate: f64, clients: u32) -> Plan {
 
 fn serving(work: Ns) -> Server {
     Server::new(move |_| Answer::Rows(work))
-}
-
-fn in_order(seen: &Seen) -> Vec<Outcome> {
-    let mut all: Vec<_> = seen.outcomes().copied().collect();
-    all.sort_by_key(|outcome| outcome.due);
-    all
 }
 
 #[test]
@@ -37,7 +31,7 @@ fn what_a_lost_client_was_waiting_for_is_started_in_time_by_an_idle_one() {
     ] {
         let mut server = serving(MS);
         server.cuts = cuts;
-        let all = in_order(&run(&open(1.0, clients), ONE_STATEMENT, server));
+        let all = run(&open(1.0, clients), ONE_STATEMENT, server).in_order();
         assert_eq!(all.len(), 10);
         let in_time =
             |o: &&Outcome| o.class == Class::OnTime && o.sent == o.due && o.done == o.due + MS;
@@ -52,7 +46,7 @@ fn losing_all_clients_at_once_near_the_end_loses_no_transaction() {
         let mut server = serving(MS);
         server.outages = vec![(at * MS, (at + 1) * MS)];
         let plan = Plan { grace: 60 * SECOND, ..open(1.0, clients) };
-        let all = in_order(&run(&plan, ONE_STATEMENT, server));
+        let all = run(&plan, ONE_STATEMENT, server).in_order();
         let ends: Vec<_> = all.iter().map(|o| o.class).collect();
         assert_eq!(ends, [Class::OnTime; 10], "{clients} clients at {at} ms");
     }
@@ -99,12 +93,12 @@ fn a_freeze_that_ends_within_the_grace_period_leaves_nothing_unfinished() {
 #[test]
 fn a_failure_in_a_block_is_rolled_back_and_its_time_ends_with_the_failed_statement() {
     let server = Server::new(|call| match call.sql {
-        "UPDATE" => Answer::Error("40P01", 2 * MS),
+        "UPDATE;" => Answer::Error("40P01", 2 * MS),
         _ => Answer::Rows(MS),
     });
     let text = &[(1, "BEGIN;\nUPDATE;\nCOMMIT;")][..];
     let seen = run(&open(1.0, 1), text, server);
-    let all = in_order(&seen);
+    let all = seen.in_order();
     assert_eq!(all.len(), 10);
     for outcome in all {
         assert_eq!((outcome.class, &outcome.sqlstate), (Class::Failed, b"40P01"));
@@ -120,7 +114,7 @@ fn a_closed_client_that_lost_its_connection_goes_on_where_it_was() {
     server.cuts = vec![(4500 * MS, 0), (7000 * MS - MS / 2, 0)];
     let load = Load::Closed { think: Think::Fixed(SECOND - MS) };
     let plan = Plan { stop: Stop::Count(9), ..plan(load) };
-    let all = in_order(&run(&plan, ONE_STATEMENT, server));
+    let all = run(&plan, ONE_STATEMENT, server).in_order();
     let ends: Vec<_> = all.iter().map(|o| o.class == Class::OnTime).collect();
     assert_eq!(ends, [true, true, true, true, true, true, false, true, true]);
 }

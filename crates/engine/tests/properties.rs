@@ -5,13 +5,14 @@ mod support;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
+use pgpaces_engine::client::ShellEnd;
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
-use pgpaces_engine::plan::{Load, Plan, Policy, Protocol, Stop};
+use pgpaces_engine::plan::{Backlog, Load, Plan, Policy, Protocol, Stop};
 use pgpaces_engine::record::{Class, Interval, Tally, Times};
 use pgpaces_engine::script::random::Random;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use support::trial::{Seen, Texts, plan, run_together};
+use support::trial::{Seen, Texts, attempt, plan};
 use support::world::{Answer, Server, Workforce};
 
 const MS: Ns = 1_000_000;
@@ -21,6 +22,9 @@ const TEXTS: &[Texts<'static>] = &[
     &[(3, "SELECT 1;"), (1, "BEGIN;\nUPDATE t SET a = 1;\nSELECT 2;\nCOMMIT;")],
     &[(1, "\\sleep 3 ms\nSELECT 1;\n\\sleep 2 ms"), (1, "BEGIN;\nSELECT 1;")],
     &[(1, "\\set x 1"), (2, "SELECT :x;\nSELECT :x + 1;")],
+    &[(1, "\\if random(1, 40) = 1\n\\set x 1 / 0\n\\endif\nBEGIN;\nSELECT 1;\nEND;")],
+    &[(1, "\\startpipeline\nBEGIN;\nSELECT 1;\n\\syncpipeline\n\\sleep 2 ms\nEND;\n\\endpipeline")],
+    &[(1, "\\shell a\nSELECT 1 AS x \\gset\n\\setshell y b\nSELECT :x, :y;")],
 ];
 
 /// What the server and the line do.
@@ -29,8 +33,10 @@ struct Weather {
     work: Ns,
     exponential: bool,
     shared: bool,
-    /// One statement in so many fails; one in ten times as many loses its connection.
+    /// One statement in so many fails in a way that may pass, and one in ten times as many in
+    /// another way; one in ten times as many loses its connection.
     failing: u64,
+    login: Ns,
     cuts: Vec<(Ns, usize)>,
     freezes: Vec<(Ns, Ns)>,
     outages: Vec<(Ns, Ns)>,
@@ -75,10 +81,44 @@ prop_compose! {
         protocol in prop_oneof![
             Just(Protocol::Simple), Just(Protocol::Extended), Just(Protocol::Prepared)
         ],
+        rules in rules(),
     ) -> Plan {
         let can_skip = limit.is_some() && !matches!(load, Load::Closed { .. });
         let policy = if skips && can_skip { Policy::Skip } else { Policy::Run };
-        Plan { clients, limit, policy, stop, warmup, grace, protocol, seed: seed >> 1, ..plan(load) }
+        let Rules { mut max_tries, drops, lenient, exit_on_abort, connect_each, time_commands } = rules;
+        if limit.is_none() && matches!(stop, Stop::Count(_)) {
+            max_tries = max_tries.max(1);
+        }
+        let (continue_on_error, recover) = lenient;
+        let backlog = if drops { Backlog::Drop } else { Backlog::Serve };
+        Plan {
+            clients, limit, policy, stop, warmup, grace, protocol, seed: seed >> 1, backlog, max_tries,
+            continue_on_error, exit_on_abort, recover, connect_each, time_commands, verbose: drops,
+            ..plan(load)
+        }
+    }
+}
+
+/// What a failure means.
+#[derive(Debug, Clone)]
+struct Rules {
+    max_tries: u32,
+    drops: bool,
+    /// Whether errors, and lost connections, are data.
+    lenient: (bool, bool),
+    exit_on_abort: bool,
+    connect_each: bool,
+    time_commands: bool,
+}
+
+prop_compose! {
+    fn rules()(
+        max_tries in 0u32..5,
+        (drops, connect_each, time_commands) in any::<(bool, bool, bool)>(),
+        lenient in any::<(bool, bool)>(),
+        exit_on_abort in prop::bool::weighted(0.2),
+    ) -> Rules {
+        Rules { max_tries, drops, lenient, exit_on_abort, connect_each, time_commands }
     }
 }
 
@@ -90,7 +130,7 @@ fn spans(count: usize) -> impl Strategy<Value = Vec<(Ns, Ns)>> {
 
 prop_compose! {
     fn weathers()(
-        work in MS..100 * MS,
+        (work, login) in (MS..100 * MS, prop_oneof![Just(0), 1..50 * MS]),
         (exponential, shared) in any::<(bool, bool)>(),
         failing in prop_oneof![Just(u64::MAX / 16), 3u64..50],
         cuts in prop::collection::vec((-SECOND..5 * SECOND, 0usize..8), 0..6),
@@ -100,13 +140,13 @@ prop_compose! {
         tick in prop_oneof![Just(0), 1..2000i64],
     ) -> Weather {
         Weather {
-            work, exponential, shared, failing, cuts, freezes, outages, receive_max, send_max, tick,
+            work, login, exponential, shared, failing, cuts, freezes, outages, receive_max, send_max, tick,
         }
     }
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    (plans(), 0..TEXTS.len(), 1usize..3, weathers()).prop_map(|(plan, texts, workers, weather)| {
+    (plans(), 0..TEXTS.len(), 1usize..4, weathers()).prop_map(|(plan, texts, workers, weather)| {
         let workers = workers.min(plan.clients as usize);
         Case { plan, texts, workers, weather }
     })
@@ -125,13 +165,20 @@ fn server(case: &Case, number: usize) -> Server {
         match random.up_to(10 * failing) {
             0 => Answer::Vanish(work),
             1..=10 if call.sql != "ROLLBACK" => Answer::Error("40001", work),
+            11 if call.sql != "ROLLBACK" => Answer::Error("23505", work),
             _ => Answer::Rows(work),
         }
+    });
+    let (login, mut shells) = (weather.login, Random::from_seed(case.plan.seed));
+    // All are let in before the start.
+    let start = -case.plan.warmup;
+    server.logins = Box::new(move |call| Answer::Rows(if call.at < start { 0 } else { login }));
+    server.shells = Box::new(move |_| {
+        (shells.uniform(0, 9) * MS, ShellEnd { succeeded: true, line: Some(b"7".to_vec()) })
     });
     if weather.shared {
         server.workforce = Workforce::shared(2);
     }
-    // All are let in before the start.
     let runs = |(from, _): &(Ns, Ns)| *from >= -case.plan.warmup;
     let cuts = weather.cuts.into_iter();
     server.cuts = cuts.filter(|(at, token)| runs(&(*at, 0)) && *token < own).collect();
@@ -145,7 +192,7 @@ fn server(case: &Case, number: usize) -> Server {
 
 fn trial(case: &Case) -> Seen {
     let servers = (0..case.workers).map(|number| server(case, number)).collect();
-    run_together(&case.plan, TEXTS[case.texts], servers)
+    attempt(&case.plan, TEXTS[case.texts], servers)
 }
 
 /// All intervals' tallies by due second and script.
@@ -184,7 +231,10 @@ fn what_the_schedule_says_is_what_ends(seen: &Seen) -> Result<(), TestCaseError>
     let Some(scheduled) = &seen.scheduled else {
         return Ok(());
     };
-    let mut expected: Vec<_> = scheduled.iter().map(|due| (due.at, due.script)).collect();
+    // What was started before its worker saw that the end was brought forward was due.
+    let after = seen.outcomes().filter(|o| o.due >= seen.end).map(|o| (o.due, o.script));
+    let mut expected: Vec<_> =
+        scheduled.iter().map(|due| (due.at, due.script)).chain(after).collect();
     let untaken = seen.untaken.iter().map(|due| (due.at, due.script));
     let mut found: Vec<_> = seen.outcomes().map(|o| (o.due, o.script)).chain(untaken).collect();
     expected.sort_unstable();
@@ -207,6 +257,46 @@ fn each_outcome_fits_its_times(seen: &Seen, plan: &Plan) -> Result<(), TestCaseE
             Class::Skipped => prop_assert!(is_late && outcome.sent == outcome.done),
             Class::Failed => prop_assert!(outcome.sqlstate != *b"00000", "{:?}", outcome),
             Class::Unfinished => {}
+        }
+    }
+    Ok(())
+}
+
+fn tries_are_counted(seen: &Seen, plan: &Plan) -> Result<(), TestCaseError> {
+    for outcome in seen.outcomes() {
+        let tries = outcome.retries + 1;
+        prop_assert!(plan.max_tries == 0 || tries <= plan.max_tries, "{:?}", outcome);
+        if matches!(outcome.class, Class::Skipped | Class::Unfinished) {
+            prop_assert_eq!(outcome.retries, 0);
+        }
+    }
+    let of_tallies = |of: fn(&Tally) -> u64| -> u64 {
+        seen.intervals().iter().flat_map(|i| &i.tallies).map(of).sum()
+    };
+    let retried = seen.outcomes().filter(|o| o.retries > 0).count() as u64;
+    let retries: u64 = seen.outcomes().map(|o| u64::from(o.retries)).sum();
+    prop_assert_eq!((of_tallies(|t| t.retried), of_tallies(|t| t.retries)), (retried, retries));
+    Ok(())
+}
+
+fn an_abort_ends_the_run_where_it_is_to(seen: &Seen, plan: &Plan) -> Result<(), TestCaseError> {
+    let aborted = seen.sum(|batch| u64::from(batch.aborted));
+    prop_assert!(aborted <= u64::from(plan.clients));
+    prop_assert_eq!(seen.errors.is_empty(), !plan.exit_on_abort || aborted == 0);
+    if aborted == u64::from(plan.clients) && !plan.exit_on_abort {
+        prop_assert!(seen.outcomes().all(|o| o.done <= seen.end + plan.grace + SECOND));
+    }
+    Ok(())
+}
+
+fn nothing_begins_behind_the_end_where_the_backlog_is_dropped(
+    seen: &Seen,
+    case: &Case,
+) -> Result<(), TestCaseError> {
+    if case.plan.backlog == Backlog::Drop && case.weather.tick == 0 {
+        let has_begun = |class| !matches!(class, Class::Skipped | Class::Unfinished);
+        for outcome in seen.outcomes().filter(|o| has_begun(o.class)) {
+            prop_assert!(outcome.sent <= seen.end, "{:?} {}", outcome, seen.end);
         }
     }
     Ok(())
@@ -258,6 +348,11 @@ proptest! {
         each_outcome_fits_its_times(&seen, &case.plan)?;
         distributions_fit_together(&intervals)?;
         what_is_in_flight_pairs_with_service(&seen, &intervals)?;
-        connections_are_made_again_only_where_they_were_lost(&intervals)?;
+        tries_are_counted(&seen, &case.plan)?;
+        an_abort_ends_the_run_where_it_is_to(&seen, &case.plan)?;
+        nothing_begins_behind_the_end_where_the_backlog_is_dropped(&seen, &case)?;
+        if !case.plan.connect_each {
+            connections_are_made_again_only_where_they_were_lost(&intervals)?;
+        }
     }
 }

@@ -63,12 +63,13 @@ class ScriptSummary:
 
 @dataclass(frozen=True, slots=True)
 class StatementSummary:
-    """One SQL command of a script: its times, in milliseconds, and failures."""
+    """One SQL command of a script: its times, in milliseconds, failures and retries."""
 
     script: str
     line: int
     text: str
     failed: int
+    retries: int
     times: Spread
 
 
@@ -95,11 +96,16 @@ class Generator:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The answer of one trial."""
+    """The answer of one trial.
+
+    retried: transactions that were tried more than once. retries: their tries behind the first.
+    """
 
     counts: Counts
     missed: Estimate | None
     phi: float
+    retried: int
+    retries: int
     failures: dict[str, int]
     messages: dict[str, str]
     seconds: float
@@ -148,6 +154,8 @@ def summarize(trial: Trial) -> Summary:
         counts=total,
         missed=proportion(total.missed, total.due, phi),
         phi=phi,
+        retried=sum(t.retried for t in tallies),
+        retries=sum(t.retries for t in tallies),
         failures=failures,
         messages={s: text for i in reversed(trial.intervals) for s, text in i.messages},
         seconds=seconds,
@@ -241,8 +249,14 @@ def _statements(trial: Trial) -> Iterable[StatementSummary]:
         times = merge(part.times for part in parts)
         about = trial.workload["scripts"][script]
         line, text, _ = about["commands"][command]
-        failed = sum(part.failed for part in parts)
-        yield StatementSummary(about["name"], line, text, failed, spread(times, times.count))
+        yield StatementSummary(
+            about["name"],
+            line,
+            text,
+            failed=sum(part.failed for part in parts),
+            retries=sum(part.retries for part in parts),
+            times=spread(times, times.count),
+        )
 
 
 def _cpu(intervals: list[Interval], seconds: float) -> float:

@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 
 import click
 
@@ -19,6 +20,7 @@ COMMANDS = {
     "export": ("runs", "Write a stored run as CSV or JSON"),
     "server": ("server", "Start, list, stop and clean servers of ours"),
     "workload": ("workload", "List, show and make workloads"),
+    "pgbench": ("pgbench", "pgbench's command line, logs and report, as they are"),
 }
 
 EXAMPLES = """\b
@@ -27,6 +29,16 @@ Examples:
   pgpaces run ./my-workload --target postgresql://pi4/bench --users 8 --pace 1/s
   pgpaces runs
 """
+
+
+# Never called: `main` hands pgbench's words to the face before click sees them.
+_PGBENCH = click.Command(
+    "pgbench",
+    help="pgbench's command line, logs and report. `pgpaces pgbench --help` lists its options; a"
+    " link to pgpaces that is called pgbench is the same.",
+    add_help_option=False,
+    params=[click.Argument(["arguments"], nargs=-1, metavar="[OPTION]... [DBNAME]")],
+)
 
 
 class _Lazy(click.Group):
@@ -40,6 +52,8 @@ class _Lazy(click.Group):
         """The command, or None where there is none."""
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name == "pgbench":
+            return _PGBENCH
         module = importlib.import_module(f"pgpaces.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
@@ -65,6 +79,11 @@ def main() -> None:
     # Whatever ends us, what we made on the way is cleared away.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+    program = Path(sys.argv[0]).name.replace("__main__.py", "pgpaces")
+    if program == "pgbench" or sys.argv[1:2] == ["pgbench"]:
+        from pgpaces.cli import pgbench
+
+        sys.exit(pgbench.main(sys.argv[1 if program == "pgbench" else 2 :], program))
     try:
         code = cli.main(prog_name="pgpaces", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgpaces.errors import PlanError
 from pgpaces.plan import TargetPlan, TrialPlan, choose_load, duration_ns
+
+if TYPE_CHECKING:
+    from pgpaces.workload import WorkloadScript
+
+# name: continue_on_error, exit_on_abort, recover of a TrialPlan
+_ON_ERROR = {
+    "continue": (True, True, True),
+    "stop-client": (False, False, False),
+    "stop": (False, True, False),
+}
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -98,6 +108,25 @@ TRIAL = (
     click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="Script variable."),
     click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Session setting."),
     click.option("--on-connect", multiple=True, metavar="SQL", help="Every connection runs it."),
+    click.option(
+        "--connect-each", is_flag=True, help="A connection of its own for every transaction."
+    ),
+    click.option(
+        "--max-tries",
+        type=click.IntRange(0),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Of a transaction that fails by serialization or deadlock; 0: no limit.",
+    ),
+    click.option(
+        "--on-error",
+        type=click.Choice(list(_ON_ERROR)),
+        default="continue",
+        show_default=True,
+        help="What another failed statement ends: its transaction, its client, the run.",
+    ),
+    click.option("--verbose-errors", is_flag=True, help="Tell every failure and retry on stderr."),
 )
 
 
@@ -136,6 +165,7 @@ def trial(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
         return None if text is None else duration_ns(text, f"--{name}", zero=True)
 
     counted = given["transactions"] is not None
+    continue_on_error, exit_on_abort, recover = _ON_ERROR[given["on_error"]]
     return TrialPlan(
         load=kind,
         clients=clients,
@@ -152,11 +182,25 @@ def trial(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
         variables=pairs(given["define"], "--define"),
         settings=pairs(given["settings"], "--set"),
         on_connect=tuple(given["on_connect"]),
+        connect_each=given["connect_each"],
+        max_tries=given["max_tries"],
+        continue_on_error=continue_on_error,
+        exit_on_abort=exit_on_abort,
+        recover=recover,
+        verbose=given["verbose_errors"],
     )
 
 
-def target(given: Mapping[str, Any]) -> TargetPlan:
-    """Where the options send the load. Raises PlanError."""
+def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
+    """Where the options send the load; as_is: to a target's database as it stands.
+
+    Raises PlanError.
+    """
+    if as_is and given["own"] is not None:
+        raise PlanError(
+            "--own is for the data of a workload; scripts alone run in the database of --target",
+            "leave out --own, or name a workload as well",
+        )
     if given["target"] is not None:
         for name in ("server", "data_dir"):
             if given[name] is not None:
@@ -175,18 +219,28 @@ def target(given: Mapping[str, Any]) -> TargetPlan:
         own=given["own"],
         fresh=given["fresh"],
         server_settings=pairs(given["server_set"], "--server-set"),
+        as_is=as_is and given["target"] is not None,
     )
+
+
+def _weighted(value: str, option: str) -> tuple[str, int | None]:
+    """NAME or NAME@WEIGHT. Raises PlanError."""
+    name, at, weight = value.rpartition("@")
+    if not at:
+        return value, None
+    if weight.isascii() and weight.isdigit():
+        return name, int(weight)
+    raise PlanError(f"{option} '{value}': the weight '{weight}' is not a number")
 
 
 def scripts(values: Sequence[str]) -> tuple[tuple[str, int | None], ...]:
     """NAME or NAME@WEIGHT texts as names and weights. Raises PlanError."""
-    found: list[tuple[str, int | None]] = []
-    for value in values:
-        name, at, weight = value.rpartition("@")
-        if not at:
-            found.append((value, None))
-        elif weight.isascii() and weight.isdigit():
-            found.append((name, int(weight)))
-        else:
-            raise PlanError(f"--script '{value}': the weight '{weight}' is not a number")
-    return tuple(found)
+    return tuple(_weighted(value, "--script") for value in values)
+
+
+def files(values: Sequence[str]) -> tuple[WorkloadScript, ...]:
+    """FILE or FILE@WEIGHT texts as scripts. Raises PlanError, WorkloadError."""
+    from pgpaces.workload import read_script
+
+    named = (_weighted(value, "--file") for value in values)
+    return tuple(read_script(path, 1 if weight is None else weight) for path, weight in named)

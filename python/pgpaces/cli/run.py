@@ -7,18 +7,22 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgpaces.cli import options
+from pgpaces.errors import PlanError, RunError
 from pgpaces.experiment import Listener
 
 if TYPE_CHECKING:
     from pgpaces.experiment import Outcome
     from pgpaces.generators.engine import EnginePlan
     from pgpaces.result import Interval, Trial
+    from pgpaces.workload import Workload
 
 FAIL_IF_EXIT = 30
 INTERRUPTED_EXIT = 130
@@ -29,6 +33,7 @@ Examples:
   pgpaces run reporting --users 8 --pace 1/s -L 500ms --duration 10min
   pgpaces run tpcb-like --clients 10 -M prepared -T 60s
   pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
+  pgpaces run -f read.sql@9 -f write.sql --target postgresql://pi4/shop --rate 50
 """
 
 
@@ -57,7 +62,7 @@ class _Progress(Listener):
             self._write(text, rewrite=True)
             self._last_say, self._last_text = now, stage
 
-    def started(self, trial: Trial, plan: EnginePlan) -> None:
+    def started(self, trial: Trial, plan: EnginePlan, connect_ns: int) -> None:
         """Says what runs."""
         if self._every_s:
             end = f"{(plan.warmup_ns + (plan.duration_ns or 0)) / 1e9:g} s"
@@ -69,7 +74,10 @@ class _Progress(Listener):
             )
 
     def interval(self, interval: Interval) -> None:
-        """Counts, and says so every few seconds."""
+        """Counts, and says so every few seconds; what clients say comes at once."""
+        for level, text in interval.lines:
+            prefix = {"plain": "", "info": "pgpaces: "}.get(level, f"pgpaces: {level}: ")
+            self._write(f"{prefix}{text}", rewrite=False, whole=True)
         for tally in interval.tallies:
             failed = sum(tally.failed.values())
             self._due += tally.due
@@ -94,17 +102,18 @@ class _Progress(Listener):
         if count == 1:
             self._write("stopping: waiting for what was due (again to end at once)", rewrite=False)
 
-    def _write(self, text: str, *, rewrite: bool) -> None:
+    def _write(self, text: str, *, rewrite: bool, whole: bool = False) -> None:
         # Whoever closes stderr wants to hear no more; the run goes on.
         with contextlib.suppress(OSError):
-            self._tell(text, rewrite=rewrite)
+            self._tell(text, rewrite=rewrite, whole=whole)
 
-    def _tell(self, text: str, *, rewrite: bool) -> None:
+    def _tell(self, text: str, *, rewrite: bool, whole: bool) -> None:
         if not self._terminal:
             click.echo(text, err=True)
             return
         width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
-        click.echo(f"\r\x1b[K{text[:width]}" + ("" if rewrite else "\n"), err=True, nl=False)
+        shown = text if whole else text[:width]
+        click.echo(f"\r\x1b[K{shown}" + ("" if rewrite else "\n"), err=True, nl=False)
         self._open = rewrite
 
     def done(self) -> None:
@@ -114,7 +123,15 @@ class _Progress(Listener):
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("workload")
+@click.argument("workload", required=False)
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE[@WEIGHT]",
+    help="A script of pgbench's language to run; -: the standard input.",
+)
 @click.option(
     "--scale", "-s", type=click.IntRange(1), help="Size of the data. [default: the workload's]"
 )
@@ -135,16 +152,20 @@ class _Progress(Listener):
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
 @click.option("--fail-if", metavar="CONDITION", help=f"Exit code {FAIL_IF_EXIT} if it is so.")
 def run(**given: Any) -> int:
-    """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time."""
-    from pgpaces import experiment, workload
+    """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
+
+    With --file, scripts of yours run instead of the workload's; without WORKLOAD they run in the
+    database that --target names, as it stands, or in an empty one on a server of ours.
+    """
+    from pgpaces import experiment
     from pgpaces.answers import condition
 
-    found = workload.find(given["workload"])
+    found = _workload(given["workload"], given["files"])
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
     request = experiment.Request(
         workload=found,
         trial=options.trial(given, found.load),
-        target=options.target(given),
+        target=options.target(given, as_is=given["workload"] is None),
         scale=given["scale"],
         data_seed=given["data_seed"],
         scripts=options.scripts(given["scripts"]),
@@ -157,6 +178,21 @@ def run(**given: Any) -> int:
         progress.done()
     _print(outcome, as_json=given["as_json"])
     return _exit_code(outcome, fails is not None and fails(outcome.summary))
+
+
+def _workload(name: str | None, files: Sequence[str]) -> Workload:
+    """The workload named, with the scripts of these files if there are any."""
+    from pgpaces import workload
+
+    scripts = options.files(files)
+    if name is not None:
+        found = workload.find(name)
+        return replace(found, scripts=scripts) if scripts else found
+    if not scripts:
+        raise PlanError(
+            "nothing to run was named", "name a workload (`pgpaces workload list`) or a --file"
+        )
+    return workload.of_scripts("scripts", scripts)
 
 
 def _print(outcome: Outcome, *, as_json: bool) -> None:
@@ -197,4 +233,6 @@ def _exit_code(outcome: Outcome, failed: bool) -> int:
             return error.exit_code
     if outcome.trial.state == "interrupted":
         return INTERRUPTED_EXIT
+    if any(interval.aborted for interval in outcome.trial.intervals):
+        return RunError.exit_code
     return FAIL_IF_EXIT if failed else 0

@@ -124,6 +124,8 @@ def export(name: str, form: str, store_path: str | None) -> None:
             "skipped": tally.skipped,
             "failed": sum(tally.failed.values()),
             "unfinished": tally.unfinished,
+            "retried": tally.retried,
+            "retries": tally.retries,
             "latency_mean_ms": _ms(tally.latency.mean_ns),
             "latency_max_ms": _ms(tally.latency.max_ns),
             "lag_mean_ms": _ms(tally.lag.mean_ns),

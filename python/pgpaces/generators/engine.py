@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgpaces import _engine
-from pgpaces.plan import TrialPlan
+from pgpaces.plan import LogPlan, TrialPlan
 from pgpaces.result import Interval, StatementTally, Tally, Times
 
-# A script as the engine takes it: name, weight, text.
-ScriptText = tuple[str, int, str]
+# A script as the engine takes it: name, weight, text as bytes.
+ScriptText = tuple[str, int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,17 @@ class EnginePlan:
     warmup_ns: int
     grace_ns: int
     seed: int
-    variables: list[tuple[str, str]]
+    variables: list[tuple[str, bytes]]
     on_connect: list[str]
+    backlog: str
+    max_tries: int
+    continue_on_error: bool
+    exit_on_abort: bool
+    recover: bool
+    connect_each: bool
+    time_commands: bool
+    verbose: bool
+    log: LogPlan | None
 
     @classmethod
     def of(cls, plan: TrialPlan, clients: int, threads: int) -> EnginePlan:
@@ -68,8 +77,17 @@ class EnginePlan:
             warmup_ns=0 if plan.transactions is not None else plan.warmup,
             grace_ns=plan.grace,
             seed=plan.seed,
-            variables=list(plan.variables),
+            variables=[(name, encoded(text)) for name, text in plan.variables],
             on_connect=list(plan.on_connect),
+            backlog=plan.backlog,
+            max_tries=plan.max_tries,
+            continue_on_error=plan.continue_on_error,
+            exit_on_abort=plan.exit_on_abort,
+            recover=plan.recover,
+            connect_each=plan.connect_each,
+            time_commands=plan.time_commands,
+            verbose=plan.verbose,
+            log=plan.log,
         )
 
 
@@ -100,9 +118,19 @@ def probe(connection: Connection) -> str:
     return _engine.find_route(connection.resolved).server_version
 
 
+def encoded(text: str) -> bytes:
+    """The bytes of a text that was read from a file or the command line, in whatever encoding."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def decoded(data: bytes) -> str:
+    """The opposite of `encoded`."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def commands(name: str, text: str) -> list[Command]:
     """The commands of a script. Raises ScriptError with line, column and caret."""
-    return [Command(*found) for found in _engine.parse_script(name, text)]
+    return [Command(*found) for found in _engine.parse_script(name, encoded(text))]
 
 
 class Engine:
@@ -152,6 +180,8 @@ def _tally(tally: _engine.Tally) -> Tally:
         latency=_times(tally.latency),
         lag=_times(tally.lag),
         service=_times(tally.service),
+        retried=tally.retried,
+        retries=tally.retries,
     )
 
 
@@ -160,7 +190,7 @@ def _interval(interval: _engine.Interval) -> Interval:
         second=interval.second,
         tallies=tuple(_tally(t) for t in interval.tallies),
         statements=tuple(
-            StatementTally(s.script, s.command, s.failed, _times(s.times))
+            StatementTally(s.script, s.command, s.failed, _times(s.times), s.retries)
             for s in interval.statements
         ),
         messages=tuple(interval.messages),
@@ -171,4 +201,7 @@ def _interval(interval: _engine.Interval) -> Interval:
         connects=interval.connects,
         disconnects=interval.disconnects,
         notes=tuple(interval.notes),
+        connect_ns=interval.connect_ns,
+        aborted=tuple(interval.aborted),
+        lines=tuple(interval.lines),
     )

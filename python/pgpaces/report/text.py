@@ -118,11 +118,11 @@ def scripts_table(
 
 def statements_table(summary: Summary, columns: Sequence[str] = _WIDE) -> Table:
     """One row an SQL command: how often, and its times in milliseconds."""
-    failed = ("failed",) if any(s.failed for s in summary.statements) else ()
-    made = table("statement, ms", ("done", *failed, *columns))
+    shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in summary.statements)]
+    made = table("statement, ms", ("done", *shown, *columns))
     for statement in summary.statements:
         text = " ".join(statement.text.split())
-        counts = (str(statement.times.count), *(str(statement.failed) for _ in failed))
+        counts = (str(statement.times.count), *(str(getattr(statement, n)) for n in shown))
         where = f"{statement.script}:{statement.line} {text}"
         made.add_row(cell(where), *counts, *_row(statement.times, columns, "-"))
     return made
@@ -154,6 +154,8 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
         yield f"Little's law is off: {generator.little:.3f} instead of 1; please report this run"
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
+    if summary.retried:
+        yield f"tried again: {summary.retried} transactions, {summary.retries} times in all"
     if summary.disconnects:
         yield f"connections lost: {summary.disconnects}"
     for note in trial.notes:

@@ -2,7 +2,9 @@
 //! the real one over epoll or kqueue; tests put a server in virtual time behind it.
 
 pub mod readiness;
+mod shells;
 
+use crate::client::ShellEnd;
 use crate::pace::Ns;
 use std::io;
 use std::net::SocketAddr;
@@ -78,4 +80,10 @@ pub trait Poll {
 
     /// Closes a connection.
     fn close(&mut self, token: Token);
+
+    /// Begins a shell command and gives its number; `capture` asks for its first line of output.
+    fn shell(&mut self, token: Token, line: Vec<u8>, capture: bool) -> u64;
+
+    /// A shell command that has ended, with its number; a wait ends for it.
+    fn shell_ended(&mut self) -> Option<(Token, u64, ShellEnd)>;
 }

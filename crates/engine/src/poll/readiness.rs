@@ -1,7 +1,9 @@
 //! Sockets by readiness, on mio: epoll on Linux, kqueue elsewhere. One buffer for a thread, one
 //! receive for an answer: a short read means that nothing is left.
 
+use super::shells::Shells;
 use super::{Address, Poll, Ready, Received, Token};
+use crate::client::ShellEnd;
 use crate::pace::Ns;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -41,6 +43,7 @@ pub struct Readiness {
     seen: Ns,
     sockets: Vec<Option<Socket>>,
     buffer: Box<[u8]>,
+    shells: Shells,
 }
 
 impl Readiness {
@@ -59,6 +62,7 @@ impl Readiness {
             seen: 0,
             sockets: Vec::new(),
             buffer: vec![0; BUFFER].into_boxed_slice(),
+            shells: Shells::new(),
         })
     }
 
@@ -91,6 +95,14 @@ fn since(origin: Instant) -> Ns {
 }
 
 impl Poll for Readiness {
+    fn shell(&mut self, token: Token, line: Vec<u8>, capture: bool) -> u64 {
+        self.shells.start(token, line, capture, &self.waker)
+    }
+
+    fn shell_ended(&mut self) -> Option<(Token, u64, ShellEnd)> {
+        self.shells.ended()
+    }
+
     fn now(&mut self) -> Ns {
         self.seen = since(self.origin);
         self.seen

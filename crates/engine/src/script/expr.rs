@@ -1,298 +1,484 @@
-//! The grammar of expressions: precedence climbing over `lex`'s tokens.
+//! The grammar of expressions: operators wait on a stack of our own until their right side is
+//! complete, so neither long nor deep expressions can exhaust the machine's.
 
+use super::Names;
 use super::eval::Value;
-use super::lex::{Fault, Token, tokens};
-use super::{Expr, Function, Names};
+use super::functions::{Function, Operator};
+use super::lex::{Fault, Keyword, Lexer, Token};
+use super::program::{Builder, Draw, Op, Program};
 
-/// How deep an expression may nest, so that hostile input cannot exhaust the stack.
-const DEPTH_MAX: usize = 200;
+/// How many operators, parentheses, calls and CASEs may wait for their ends at once.
+const NESTING_MAX: usize = 10_000;
 /// How many arguments a function takes at most, as in pgbench.
 const ARGUMENTS_MAX: usize = 16;
 
-/// The expression that the whole of `text` is.
-pub(super) fn expression(text: &str, names: &mut Names) -> Result<Expr, Fault> {
-    let mut parser =
-        Parser { tokens: tokens(text)?, next: 0, end: text.trim_end().len(), depth: 0, names };
-    let parsed = parser.binary(0)?;
-    match parser.tokens.get(parser.next) {
-        None => Ok(parsed),
-        Some((at, _)) => Err(Fault::new(*at, "syntax error")),
-    }
+/// Compiles the expression from where `lexer` stands to the end of the command, and passes it.
+///
+/// Of several faults in one line the one that pgbench names is given: it reads the rest of the
+/// line before it speaks, and a character that it cannot read there is what it speaks of.
+pub(super) fn expression(lexer: &mut Lexer<'_>, names: &mut Names) -> Result<Program, Fault> {
+    let mut parser = Parser {
+        lexer,
+        names,
+        builder: Builder::default(),
+        waiting: Vec::new(),
+        operands: Vec::new(),
+    };
+    parser.parse().map_err(|fault| {
+        let mut fault = fault;
+        loop {
+            match parser.lexer.token() {
+                Ok(Token::End) => return fault,
+                Ok(_) => {}
+                Err(later) => fault = later,
+            }
+        }
+    })?;
+    Ok(parser.builder.finish())
 }
 
-/// A binary operator: its spelling, precedence, whether it chains, and its function.
-/// `a > b` is `b < a`, so it is told apart by `swapped`.
-struct Operator {
-    symbol: &'static str,
-    level: u8,
-    chains: bool,
-    swapped: bool,
-    function: Function,
+/// How tightly an operator binds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Or,
+    And,
+    Not,
+    Is,
+    Comparison,
+    Bits,
+    Sum,
+    Product,
+    Sign,
 }
 
-const fn operator(symbol: &'static str, level: u8, function: Function) -> Operator {
-    Operator { symbol, level, chains: level != COMPARISON, swapped: false, function }
+/// What a name in front of parentheses is.
+#[derive(Debug, Clone, Copy)]
+enum Callee {
+    Operator(Operator),
+    Function(Function),
+    Draw(Draw),
+    Debug,
 }
 
-const fn swapped(symbol: &'static str, function: Function) -> Operator {
-    Operator { symbol, level: COMPARISON, chains: false, swapped: true, function }
+/// A callee by its name, with the fewest and most arguments.
+#[derive(Debug)]
+struct Signature {
+    name: &'static str,
+    callee: Callee,
+    least: usize,
+    most: usize,
 }
 
-const NOT: u8 = 3;
-const IS: u8 = 4;
-const COMPARISON: u8 = 5;
-const BITS: u8 = 6;
+const fn function(name: &'static str, function: Function, least: usize, most: usize) -> Signature {
+    Signature { name, callee: Callee::Function(function), least, most }
+}
 
-static OPERATORS: [Operator; 19] = [
-    operator("or", 1, Function::Or),
-    operator("and", 2, Function::And),
-    operator("<", COMPARISON, Function::Less),
-    operator("<=", COMPARISON, Function::LessOrEqual),
-    operator("=", COMPARISON, Function::Equal),
-    operator("<>", COMPARISON, Function::NotEqual),
-    operator("!=", COMPARISON, Function::NotEqual),
-    swapped(">", Function::Less),
-    swapped(">=", Function::LessOrEqual),
-    operator("|", BITS, Function::BitOr),
-    operator("#", BITS, Function::BitXor),
-    operator("&", BITS, Function::BitAnd),
-    operator("<<", BITS, Function::ShiftLeft),
-    operator(">>", BITS, Function::ShiftRight),
-    operator("+", 7, Function::Add),
-    operator("-", 7, Function::Subtract),
-    operator("*", 8, Function::Multiply),
-    operator("/", 8, Function::Divide),
-    operator("%", 8, Function::Modulo),
+const fn draw(name: &'static str, draw: Draw) -> Signature {
+    let arguments = draw.arguments();
+    Signature { name, callee: Callee::Draw(draw), least: arguments, most: arguments }
+}
+
+static SIGNATURES: [Signature; 21] = [
+    function("abs", Function::Abs, 1, 1),
+    Signature { name: "debug", callee: Callee::Debug, least: 1, most: 1 },
+    function("double", Function::Double, 1, 1),
+    function("exp", Function::Exp, 1, 1),
+    function("greatest", Function::Greatest, 1, ARGUMENTS_MAX),
+    function("hash", Function::HashMurmur2, 1, 2),
+    function("hash_fnv1a", Function::HashFnv1a, 1, 2),
+    function("hash_murmur2", Function::HashMurmur2, 1, 2),
+    function("int", Function::Int, 1, 1),
+    function("least", Function::Least, 1, ARGUMENTS_MAX),
+    function("ln", Function::Ln, 1, 1),
+    Signature { name: "mod", callee: Callee::Operator(Operator::Modulo), least: 2, most: 2 },
+    function("permute", Function::Permute, 2, 3),
+    function("pi", Function::Pi, 0, 0),
+    function("pow", Function::Pow, 2, 2),
+    function("power", Function::Pow, 2, 2),
+    draw("random", Draw::Uniform),
+    draw("random_exponential", Draw::Exponential),
+    draw("random_gaussian", Draw::Gaussian),
+    draw("random_zipfian", Draw::Zipfian),
+    function("sqrt", Function::Sqrt, 1, 1),
 ];
 
-/// Functions by name: how many arguments, at least and at most.
-fn function(name: &str) -> Option<(Function, usize, usize)> {
-    Some(match name {
-        "abs" => (Function::Abs, 1, 1),
-        "double" => (Function::Double, 1, 1),
-        "exp" => (Function::Exp, 1, 1),
-        "greatest" => (Function::Greatest, 1, ARGUMENTS_MAX),
-        "int" => (Function::Int, 1, 1),
-        "least" => (Function::Least, 1, ARGUMENTS_MAX),
-        "ln" => (Function::Ln, 1, 1),
-        "mod" => (Function::Modulo, 2, 2),
-        "pi" => (Function::Pi, 0, 0),
-        "pow" | "power" => (Function::Pow, 2, 2),
-        "random" => (Function::Random, 2, 2),
-        "random_exponential" => (Function::RandomExponential, 3, 3),
-        "random_gaussian" => (Function::RandomGaussian, 3, 3),
-        "random_zipfian" => (Function::RandomZipfian, 3, 3),
-        "sqrt" => (Function::Sqrt, 1, 1),
-        _ => return None,
-    })
+/// What waits for more.
+#[derive(Debug)]
+enum Waiting {
+    /// An operator for its right side. `>` is `<` with its sides swapped.
+    Operator { operator: Operator, level: Level, is_swapped: bool },
+    /// NOT for its operand.
+    Not,
+    /// AND or OR, with the place of its jump.
+    Logic { level: Level, jump: usize },
+    /// `(` for `)`.
+    Group,
+    /// A call for its arguments and `)`.
+    Call { signature: &'static Signature, arguments: usize },
+    /// A CASE.
+    Case { stage: Stage, ends: Vec<usize> },
 }
 
-struct Parser<'a> {
-    tokens: Vec<(usize, Token)>,
-    next: usize,
-    end: usize,
-    depth: usize,
-    names: &'a mut Names,
+/// What part of a CASE is being read.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Condition,
+    /// With the place of the jump to the next branch.
+    Value(usize),
+    Otherwise,
 }
 
-impl Parser<'_> {
-    fn at(&self) -> usize {
-        self.tokens.get(self.next).map_or(self.end, |(at, _)| *at)
-    }
-
-    fn fault<T>(&self, message: &str) -> Result<T, Fault> {
-        Err(Fault::new(self.at(), message))
-    }
-
-    /// The next token if it is this symbol or word.
-    fn accept(&mut self, wanted: &str) -> bool {
-        let found = match self.tokens.get(self.next) {
-            Some((_, Token::Symbol(symbol))) => *symbol == wanted,
-            Some((_, Token::Word(word))) => word == wanted,
-            _ => false,
-        };
-        self.next += usize::from(found);
-        found
-    }
-
-    fn expect(&mut self, wanted: &str) -> Result<(), Fault> {
-        if self.accept(wanted) { Ok(()) } else { self.fault("syntax error") }
-    }
-
-    /// An expression whose operators all bind at least as tightly as `level`.
-    fn binary(&mut self, level: u8) -> Result<Expr, Fault> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return self.fault("expression nests too deeply");
+impl Waiting {
+    /// How tightly it binds, if it is an operator.
+    fn level(&self) -> Option<Level> {
+        match self {
+            Self::Operator { level, .. } | Self::Logic { level, .. } => Some(*level),
+            Self::Not => Some(Level::Not),
+            Self::Group | Self::Call { .. } | Self::Case { .. } => None,
         }
-        let mut left = if level <= NOT && self.accept("not") {
-            Expr::Call(Function::Not, vec![self.binary(NOT)?])
-        } else {
-            self.unary()?
-        };
-        let mut ceiling = u8::MAX;
-        loop {
-            if level <= IS && ceiling > IS && self.postfix(&mut left)? {
-                ceiling = IS;
-                continue;
-            }
-            let Some(operator) = self.operator(level, ceiling) else {
-                break;
+    }
+}
+
+/// What may come next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Operand,
+    Operator,
+    Nothing,
+}
+
+struct Parser<'a, 'l> {
+    lexer: &'l mut Lexer<'a>,
+    names: &'l mut Names,
+    builder: Builder,
+    waiting: Vec<Waiting>,
+    /// Where the code of each complete operand begins.
+    operands: Vec<usize>,
+}
+
+impl<'a> Parser<'a, '_> {
+    fn parse(&mut self) -> Result<(), Fault> {
+        let mut expect = Expect::Operand;
+        while expect != Expect::Nothing {
+            let token = self.lexer.token()?;
+            expect = match expect {
+                Expect::Operand => self.operand(token)?,
+                _ => self.operator(token)?,
             };
-            let right = self.binary(operator.level + 1)?;
-            let arguments = if operator.swapped { vec![right, left] } else { vec![left, right] };
-            left = Expr::Call(operator.function, arguments);
-            ceiling = if operator.chains { operator.level + 1 } else { operator.level };
         }
-        self.depth -= 1;
-        Ok(left)
+        Ok(())
     }
 
-    /// Takes the next token if it is an operator of a level in `level..ceiling`.
-    fn operator(&mut self, level: u8, ceiling: u8) -> Option<&'static Operator> {
-        let spelled = match &self.tokens.get(self.next)?.1 {
-            Token::Symbol(symbol) => *symbol,
-            Token::Word(word) if word == "or" => "or",
-            Token::Word(word) if word == "and" => "and",
-            _ => return None,
-        };
-        let found = OPERATORS.iter().find(|o| o.symbol == spelled)?;
-        let fits = found.level >= level && found.level < ceiling;
-        self.next += usize::from(fits);
-        fits.then_some(found)
+    fn fault<T>(&self, message: impl Into<String>) -> Result<T, Fault> {
+        Err(self.lexer.fault(message.into()))
     }
 
-    /// `IS [NOT] NULL|TRUE|FALSE`, `ISNULL`, `NOTNULL` behind `left`.
-    fn postfix(&mut self, left: &mut Expr) -> Result<bool, Fault> {
-        let (negated, constant) = if self.accept("isnull") {
-            (false, Value::Null)
-        } else if self.accept("notnull") {
-            (true, Value::Null)
-        } else if self.accept("is") {
-            (self.accept("not"), self.constant_word()?)
-        } else {
-            return Ok(false);
-        };
-        let subject = std::mem::replace(left, Expr::Constant(Value::Null));
-        let test = Expr::Call(Function::Is, vec![subject, Expr::Constant(constant)]);
-        *left = if negated { Expr::Call(Function::Not, vec![test]) } else { test };
-        Ok(true)
+    fn syntax<T>(&self) -> Result<T, Fault> {
+        self.fault("syntax error")
     }
 
-    fn constant_word(&mut self) -> Result<Value, Fault> {
-        if self.accept("null") {
-            Ok(Value::Null)
-        } else if self.accept("true") {
-            Ok(Value::Bool(true))
-        } else if self.accept("false") {
-            Ok(Value::Bool(false))
-        } else {
-            self.fault("syntax error")
-        }
-    }
-
-    fn unary(&mut self) -> Result<Expr, Fault> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
+    fn wait(&mut self, waiting: Waiting) -> Result<Expect, Fault> {
+        if self.waiting.len() >= NESTING_MAX {
             return self.fault("expression nests too deeply");
         }
-        let parsed = if self.accept("-") {
-            self.negative()
-        } else if self.accept("+") {
-            self.unary()
-        } else if self.accept("~") {
-            let operand = self.unary()?;
-            Ok(Expr::Call(Function::BitXor, vec![Expr::Constant(Value::Int(-1)), operand]))
-        } else {
-            self.primary()
-        };
-        self.depth -= 1;
-        parsed
+        self.waiting.push(waiting);
+        Ok(Expect::Operand)
     }
 
-    /// What follows a minus: the one place where 2^63 may stand.
-    fn negative(&mut self) -> Result<Expr, Fault> {
-        if matches!(self.tokens.get(self.next), Some((_, Token::Int(value))) if *value == 1 << 63) {
-            self.next += 1;
-            return Ok(Expr::Constant(Value::Int(i64::MIN)));
-        }
-        let operand = self.unary()?;
-        Ok(Expr::Call(Function::Subtract, vec![Expr::Constant(Value::Int(0)), operand]))
+    /// An operand of one operation.
+    fn atom(&mut self, op: Op) -> Expect {
+        self.operands.push(self.builder.here());
+        self.builder.push(op);
+        Expect::Operator
     }
 
-    fn primary(&mut self) -> Result<Expr, Fault> {
-        let Some((at, token)) = self.tokens.get(self.next).cloned() else {
-            return self.fault("syntax error");
-        };
-        self.next += 1;
+    /// Takes what an operand begins with.
+    fn operand(&mut self, token: Token<'a>) -> Result<Expect, Fault> {
         match token {
-            Token::Int(value) => i64::try_from(value)
-                .map(|value| Expr::Constant(Value::Int(value)))
-                .map_err(|_| Fault::new(at, format!("bigint constant overflow ({value})"))),
-            Token::Double(value) => Ok(Expr::Constant(Value::Double(value))),
-            Token::Variable(name) => Ok(Expr::Variable(self.names.slot(&name))),
-            Token::Symbol("(") => {
-                let inner = self.binary(0)?;
-                self.expect(")")?;
-                Ok(inner)
+            Token::Int(value) => Ok(self.atom(Op::Constant(Value::Int(value)))),
+            Token::Double(value) => Ok(self.atom(Op::Constant(Value::Double(value)))),
+            Token::Variable(name) => {
+                let slot = self.names.slot(name);
+                Ok(self.atom(Op::Variable(slot)))
             }
-            Token::Word(word) => self.word(at, &word),
-            Token::Symbol(_) => Err(Fault::new(at, "syntax error")),
-        }
-    }
-
-    fn word(&mut self, at: usize, word: &str) -> Result<Expr, Fault> {
-        match word {
-            "null" => Ok(Expr::Constant(Value::Null)),
-            "true" => Ok(Expr::Constant(Value::Bool(true))),
-            "false" => Ok(Expr::Constant(Value::Bool(false))),
-            "case" => self.case(),
-            name => self.call(at, name),
-        }
-    }
-
-    fn case(&mut self) -> Result<Expr, Fault> {
-        let mut branches = Vec::new();
-        self.expect("when")?;
-        loop {
-            let condition = self.binary(0)?;
-            self.expect("then")?;
-            branches.push((condition, self.binary(0)?));
-            if !self.accept("when") {
-                break;
+            Token::Keyword(Keyword::Null) => Ok(self.atom(Op::Constant(Value::Null))),
+            Token::Keyword(Keyword::True) => Ok(self.atom(Op::Constant(Value::Bool(true)))),
+            Token::Keyword(Keyword::False) => Ok(self.atom(Op::Constant(Value::Bool(false)))),
+            Token::Keyword(Keyword::Not) => self.wait(Waiting::Not),
+            Token::Keyword(Keyword::Case) => self.case(),
+            Token::Operator(Operator::Add) => Ok(Expect::Operand),
+            Token::Operator(Operator::Subtract) => self.minus(),
+            Token::Tilde => {
+                // It binds no more tightly than the other operators on bits.
+                self.atom(Op::Constant(Value::Int(-1)));
+                self.prefix(Operator::BitXor, Level::Bits)
             }
+            Token::Open => self.wait(Waiting::Group),
+            Token::Function(name) => self.call(name),
+            _ => self.syntax(),
         }
-        let otherwise =
-            if self.accept("else") { self.binary(0)? } else { Expr::Constant(Value::Null) };
-        self.expect("end")?;
-        Ok(Expr::Case(branches, Box::new(otherwise)))
     }
 
-    fn call(&mut self, at: usize, name: &str) -> Result<Expr, Fault> {
-        let Some((function, least, most)) = function(name) else {
-            return Err(Fault::new(at, format!("unexpected function name ({name})")));
+    /// `-x` is `0 - x`.
+    fn minus(&mut self) -> Result<Expect, Fault> {
+        let before = self.lexer.clone();
+        if self.lexer.token() == Ok(Token::TwoTo63) {
+            return Ok(self.atom(Op::Constant(Value::Int(i64::MIN))));
+        }
+        *self.lexer = before;
+        self.atom(Op::Constant(Value::Int(0)));
+        self.prefix(Operator::Subtract, Level::Sign)
+    }
+
+    fn prefix(&mut self, operator: Operator, level: Level) -> Result<Expect, Fault> {
+        self.wait(Waiting::Operator { operator, level, is_swapped: false })
+    }
+
+    fn case(&mut self) -> Result<Expect, Fault> {
+        self.operands.push(self.builder.here());
+        if self.lexer.token()? != Token::Keyword(Keyword::When) {
+            return self.syntax();
+        }
+        self.wait(Waiting::Case { stage: Stage::Condition, ends: Vec::new() })
+    }
+
+    fn call(&mut self, name: &[u8]) -> Result<Expect, Fault> {
+        let known = |s: &&Signature| s.name.as_bytes().eq_ignore_ascii_case(name);
+        let Some(signature) = SIGNATURES.iter().find(known) else {
+            let name = String::from_utf8_lossy(name);
+            return self.fault(format!("unexpected function name ({name})"));
         };
-        self.expect("(")?;
-        let mut arguments = Vec::new();
-        if !self.accept(")") {
-            loop {
-                arguments.push(self.binary(0)?);
-                if !self.accept(",") {
-                    break;
-                }
+        if self.lexer.token()? != Token::Open {
+            return self.syntax();
+        }
+        let before = self.lexer.clone();
+        match self.lexer.token()? {
+            Token::Close => self.called(signature, 0),
+            // pgbench's grammar has an empty list of arguments in front of the comma.
+            Token::Comma => self.wait(Waiting::Call { signature, arguments: 0 }),
+            _ => {
+                *self.lexer = before;
+                self.wait(Waiting::Call { signature, arguments: 0 })
             }
-            self.expect(")")?;
         }
-        if arguments.len() > ARGUMENTS_MAX {
-            let message = format!("too many function arguments, maximum is {ARGUMENTS_MAX}");
-            return Err(Fault::new(at, message));
+    }
+
+    /// A call is complete.
+    fn called(&mut self, signature: &Signature, given: usize) -> Result<Expect, Fault> {
+        let Signature { name, callee, least, most } = signature;
+        let is_variadic = *most == ARGUMENTS_MAX;
+        if is_variadic && given == 0 {
+            return self.fault(format!("at least one argument expected ({name})"));
         }
-        if arguments.is_empty() && least == 1 && most == ARGUMENTS_MAX {
-            return Err(Fault::new(at, format!("at least one argument expected ({name})")));
+        if is_variadic && given > ARGUMENTS_MAX {
+            return self.fault(format!("too many function arguments, maximum is {ARGUMENTS_MAX}"));
         }
-        if arguments.len() < least || arguments.len() > most {
-            return Err(Fault::new(at, format!("unexpected number of arguments ({name})")));
+        if given < *least || given > *most {
+            return self.fault(format!("unexpected number of arguments ({name})"));
         }
-        Ok(Expr::Call(function, arguments))
+        let mut count = given;
+        if !is_variadic && given < *most {
+            let slot = self.names.slot(b"default_seed");
+            self.atom(Op::Variable(slot));
+            count += 1;
+        }
+        let start = match count {
+            0 => self.builder.here(),
+            count => self.operands[self.operands.len() - count],
+        };
+        self.operands.truncate(self.operands.len() - count);
+        self.operands.push(start);
+        match callee {
+            Callee::Operator(operator) => self.builder.operate(*operator),
+            Callee::Function(function) => {
+                let count = u8::try_from(count).expect("at most 16 arguments");
+                self.builder.call(*function, count);
+            }
+            Callee::Draw(draw) => self.builder.push(Op::Draw(*draw)),
+            Callee::Debug => self.builder.push(Op::Debug),
+        }
+        Ok(Expect::Operator)
+    }
+
+    /// Takes what may stand behind an operand.
+    fn operator(&mut self, token: Token<'a>) -> Result<Expect, Fault> {
+        match token {
+            Token::End => self.end(),
+            Token::Operator(operator) => self.infix(operator, false),
+            Token::Greater => self.infix(Operator::Less, true),
+            Token::GreaterOrEqual => self.infix(Operator::LessOrEqual, true),
+            Token::Keyword(Keyword::And) => self.logic(Level::And),
+            Token::Keyword(Keyword::Or) => self.logic(Level::Or),
+            Token::Keyword(Keyword::IsNull) => self.is(Value::Null, false),
+            Token::Keyword(Keyword::NotNull) => self.is(Value::Null, true),
+            Token::Keyword(Keyword::Is) => self.is_something(),
+            Token::Close => self.close(),
+            Token::Comma => self.comma(),
+            Token::Keyword(keyword) => self.in_case(keyword),
+            _ => self.syntax(),
+        }
+    }
+
+    fn infix(&mut self, operator: Operator, is_swapped: bool) -> Result<Expect, Fault> {
+        let level = level(operator);
+        if level == Level::Comparison {
+            self.complete(Level::Bits);
+            if self.last_level() == Some(level) {
+                return self.syntax();
+            }
+        }
+        self.complete(level);
+        self.wait(Waiting::Operator { operator, level, is_swapped })
+    }
+
+    fn logic(&mut self, level: Level) -> Result<Expect, Fault> {
+        self.complete(level);
+        let jump = self.builder.here();
+        self.builder.push(if level == Level::And { Op::And(0) } else { Op::Or(0) });
+        self.wait(Waiting::Logic { level, jump })
+    }
+
+    fn is_something(&mut self) -> Result<Expect, Fault> {
+        let mut token = self.lexer.token()?;
+        let is_negated = token == Token::Keyword(Keyword::Not);
+        if is_negated {
+            token = self.lexer.token()?;
+        }
+        match token {
+            Token::Keyword(Keyword::Null) => self.is(Value::Null, is_negated),
+            Token::Keyword(Keyword::True) => self.is(Value::Bool(true), is_negated),
+            Token::Keyword(Keyword::False) => self.is(Value::Bool(false), is_negated),
+            _ => self.syntax(),
+        }
+    }
+
+    fn is(&mut self, constant: Value, is_negated: bool) -> Result<Expect, Fault> {
+        self.complete(Level::Is);
+        self.builder.constant(constant);
+        self.builder.call(Function::Is, 2);
+        if is_negated {
+            self.builder.call(Function::Not, 1);
+        }
+        Ok(Expect::Operator)
+    }
+
+    fn last_level(&self) -> Option<Level> {
+        self.waiting.last().and_then(Waiting::level)
+    }
+
+    /// Builds the operators that wait and bind at least as tightly as `level`.
+    fn complete(&mut self, level: Level) {
+        while self.last_level() >= Some(level) {
+            self.complete_one();
+        }
+    }
+
+    /// Builds every operator that waits for the operand that is complete now.
+    fn complete_all(&mut self) {
+        while self.last_level().is_some() {
+            self.complete_one();
+        }
+    }
+
+    fn complete_one(&mut self) {
+        match self.waiting.pop() {
+            Some(Waiting::Not) => self.builder.call(Function::Not, 1),
+            Some(Waiting::Logic { jump, .. }) => {
+                self.operands.pop();
+                self.builder.push(Op::Check);
+                self.builder.land(jump);
+            }
+            Some(Waiting::Operator { operator, is_swapped, .. }) => {
+                let right = self.operands.pop().expect("an operator has a right side");
+                if is_swapped {
+                    let left = *self.operands.last().expect("an operator has a left side");
+                    self.builder.swap(left, right);
+                }
+                self.builder.operate(operator);
+            }
+            other => unreachable!("no operator waits: {other:?}"),
+        }
+    }
+
+    fn end(&mut self) -> Result<Expect, Fault> {
+        self.complete_all();
+        if self.waiting.is_empty() { Ok(Expect::Nothing) } else { self.syntax() }
+    }
+
+    fn close(&mut self) -> Result<Expect, Fault> {
+        self.complete_all();
+        match self.waiting.pop() {
+            Some(Waiting::Group) => Ok(Expect::Operator),
+            Some(Waiting::Call { signature, arguments }) => self.called(signature, arguments + 1),
+            _ => self.syntax(),
+        }
+    }
+
+    fn comma(&mut self) -> Result<Expect, Fault> {
+        self.complete_all();
+        match self.waiting.last_mut() {
+            Some(Waiting::Call { arguments, .. }) => {
+                *arguments += 1;
+                Ok(Expect::Operand)
+            }
+            _ => self.syntax(),
+        }
+    }
+
+    /// THEN, WHEN, ELSE and END.
+    fn in_case(&mut self, keyword: Keyword) -> Result<Expect, Fault> {
+        self.complete_all();
+        let Some(Waiting::Case { stage, ends }) = self.waiting.last_mut() else {
+            return self.syntax();
+        };
+        let here = self.builder.here();
+        match (*stage, keyword) {
+            (Stage::Condition, Keyword::Then) => {
+                self.operands.pop();
+                self.builder.push(Op::Branch(0));
+                *stage = Stage::Value(here);
+                return Ok(Expect::Operand);
+            }
+            (Stage::Value(branch), Keyword::When | Keyword::Else | Keyword::End) => {
+                self.operands.pop();
+                self.builder.push(Op::Jump(0));
+                self.builder.land(branch);
+                ends.push(here);
+            }
+            (Stage::Otherwise, Keyword::End) => {
+                self.operands.pop();
+            }
+            _ => return self.syntax(),
+        }
+        match keyword {
+            Keyword::When => *stage = Stage::Condition,
+            Keyword::Else => *stage = Stage::Otherwise,
+            _ => {
+                if let Stage::Value(_) = stage {
+                    self.builder.constant(Value::Null);
+                }
+                for &end in ends.iter() {
+                    self.builder.land(end);
+                }
+                self.waiting.pop();
+                return Ok(Expect::Operator);
+            }
+        }
+        Ok(Expect::Operand)
+    }
+}
+
+fn level(operator: Operator) -> Level {
+    match operator {
+        Operator::Equal | Operator::NotEqual | Operator::Less | Operator::LessOrEqual => {
+            Level::Comparison
+        }
+        Operator::BitAnd
+        | Operator::BitOr
+        | Operator::BitXor
+        | Operator::ShiftLeft
+        | Operator::ShiftRight => Level::Bits,
+        Operator::Add | Operator::Subtract => Level::Sum,
+        Operator::Multiply | Operator::Divide | Operator::Modulo => Level::Product,
     }
 }

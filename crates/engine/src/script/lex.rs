@@ -1,114 +1,256 @@
-//! Tokens of expressions. Knows columns, nothing of grammar.
+//! Words and tokens of meta commands. Knows where they end, nothing of grammar.
+
+use super::functions::Operator;
+use super::names::{is_name_start, name_length};
+use super::number::double_of_text;
 
 /// A token of an expression.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Token {
-    /// An integer constant; -2^63 is reachable only behind a minus.
-    Int(u64),
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Token<'a> {
+    /// The end of the line or of the script.
+    End,
+    /// An integer constant.
+    Int(i64),
+    /// 2^63, which only a minus can make an integer.
+    TwoTo63,
     /// A constant with a point or an exponent.
     Double(f64),
     /// `:name`.
-    Variable(String),
-    /// A keyword or a function's name, in lower case.
-    Word(String),
-    /// An operator or punctuation.
-    Symbol(&'static str),
+    Variable(&'a [u8]),
+    /// A name that is no keyword.
+    Function(&'a [u8]),
+    /// A keyword.
+    Keyword(Keyword),
+    /// An operator between two operands, or a sign.
+    Operator(Operator),
+    /// `>`, which is `<` from the right to the left.
+    Greater,
+    /// `>=`, likewise.
+    GreaterOrEqual,
+    /// `~`.
+    Tilde,
+    /// `(`.
+    Open,
+    /// `)`.
+    Close,
+    /// `,`.
+    Comma,
 }
 
-const SYMBOLS: [&str; 21] = [
-    "<<", ">>", "<=", ">=", "<>", "!=", "+", "-", "*", "/", "%", "=", "<", ">", "|", "#", "&", "~",
-    "(", ")", ",",
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keyword {
+    And,
+    Case,
+    Else,
+    End,
+    False,
+    Is,
+    IsNull,
+    Not,
+    NotNull,
+    Null,
+    Or,
+    Then,
+    True,
+    When,
+}
+
+const KEYWORDS: [(&[u8], Keyword); 14] = [
+    (b"and", Keyword::And),
+    (b"case", Keyword::Case),
+    (b"else", Keyword::Else),
+    (b"end", Keyword::End),
+    (b"false", Keyword::False),
+    (b"is", Keyword::Is),
+    (b"isnull", Keyword::IsNull),
+    (b"not", Keyword::Not),
+    (b"notnull", Keyword::NotNull),
+    (b"null", Keyword::Null),
+    (b"or", Keyword::Or),
+    (b"then", Keyword::Then),
+    (b"true", Keyword::True),
+    (b"when", Keyword::When),
 ];
 
-/// A failure at a byte offset of the text.
+/// What is wrong, and the offset of the byte that a caret points at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
-    pub at: usize,
-    pub message: String,
+    pub(super) at: usize,
+    pub(super) message: String,
 }
 
-impl Fault {
-    pub(super) fn new(at: usize, message: impl Into<String>) -> Self {
-        Self { at, message: message.into() }
+/// Reads the line of a meta command.
+#[derive(Debug, Clone)]
+pub(super) struct Lexer<'a> {
+    text: &'a [u8],
+    /// The offset of what comes next; behind the newline once the end was reported.
+    pub(super) at: usize,
+    ended: bool,
+}
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a [u8], at: usize) -> Self {
+        Self { text, at, ended: false }
     }
-}
 
-/// The tokens of `text` with their byte offsets.
-pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Fault> {
-    let bytes = text.as_bytes();
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let byte = bytes[at];
-        if byte.is_ascii_whitespace() {
-            at += 1;
-        } else if byte.is_ascii_digit() || (byte == b'.' && digit_at(bytes, at + 1)) {
-            let end = number_end(bytes, at);
-            found.push((at, number(&text[at..end], at)?));
-            at = end;
-        } else if byte == b':' && bytes.get(at + 1).is_some_and(|&b| is_word_start(b)) {
-            let end = word_end(bytes, at + 1);
-            found.push((at, Token::Variable(text[at + 1..end].to_owned())));
-            at = end;
-        } else if byte.is_ascii_alphabetic() || byte == b'_' {
-            let end = word_end(bytes, at);
-            found.push((at, Token::Word(text[at..end].to_ascii_lowercase())));
-            at = end;
-        } else {
-            let Some(symbol) = SYMBOLS.into_iter().find(|s| text[at..].starts_with(s)) else {
-                let shown = text[at..].chars().next().unwrap_or('?');
-                return Err(Fault::new(at, format!("unexpected character ({shown})")));
-            };
-            found.push((at, Token::Symbol(symbol)));
-            at += symbol.len();
+    fn rest(&self) -> &'a [u8] {
+        &self.text[self.at..]
+    }
+
+    /// Passes blanks and continued line ends; true at the end of the command, which it passes
+    /// too. A carriage return is a blank.
+    fn at_end(&mut self) -> bool {
+        while !self.ended {
+            let continued = continuation(self.rest());
+            match self.rest().first() {
+                None => self.ended = true,
+                Some(b'\n') => {
+                    self.at += 1;
+                    self.ended = true;
+                }
+                Some(b' ' | b'\t' | b'\r' | b'\x0b' | b'\x0c') => self.at += 1,
+                _ if continued > 0 => self.at += continued,
+                Some(_) => break,
+            }
         }
+        self.ended
     }
-    Ok(found)
-}
 
-fn is_word_start(byte: u8) -> bool {
-    super::is_name_byte(byte) && !byte.is_ascii_digit()
-}
-
-fn digit_at(bytes: &[u8], at: usize) -> bool {
-    bytes.get(at).is_some_and(u8::is_ascii_digit)
-}
-
-fn word_end(bytes: &[u8], start: usize) -> usize {
-    let rest = bytes[start..].iter().position(|&b| !super::is_name_byte(b));
-    rest.map_or(bytes.len(), |length| start + length)
-}
-
-/// The end of `12`, `1.`, `.5`, `1e3`, `1.5E-2`.
-fn number_end(bytes: &[u8], start: usize) -> usize {
-    let digits = |mut at: usize| {
-        while digit_at(bytes, at) {
-            at += 1;
+    /// The next word with its offset: what stands between blanks.
+    pub(super) fn word(&mut self) -> Option<(usize, &'a [u8])> {
+        if self.at_end() {
+            return None;
         }
-        at
-    };
-    let mut end = digits(start);
-    if bytes.get(end) == Some(&b'.') {
-        end = digits(end + 1);
-    }
-    if matches!(bytes.get(end), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-        if digit_at(bytes, end + 1 + sign) {
-            end = digits(end + 1 + sign);
+        let start = self.at;
+        while let Some(&byte) = self.rest().first() {
+            let ends = matches!(byte, b' ' | b'\t'..=b'\r')
+                || (byte == b'\\' && continuation(self.rest()) > 0);
+            if ends {
+                break;
+            }
+            self.at += 1;
         }
+        Some((start, &self.text[start..self.at]))
     }
-    end
-}
 
-fn number(text: &str, at: usize) -> Result<Token, Fault> {
-    if text.bytes().all(|b| b.is_ascii_digit()) {
-        let value = text.parse::<u64>().ok().filter(|&v| v <= 1 << 63);
-        return value
+    /// The next token of an expression.
+    pub(super) fn token(&mut self) -> Result<Token<'a>, Fault> {
+        if self.at_end() {
+            return Ok(Token::End);
+        }
+        let rest = self.rest();
+        let (length, token) = match rest[0] {
+            b'0'..=b'9' => return self.number(),
+            b'.' if rest.get(1).is_some_and(u8::is_ascii_digit) => return self.number(),
+            b':' if name_length(&rest[1..]) > 0 => {
+                let length = 1 + name_length(&rest[1..]);
+                (length, Token::Variable(&rest[1..length]))
+            }
+            byte if is_name_start(byte) => {
+                let length = name_length(rest);
+                (length, name(&rest[..length]))
+            }
+            byte => match symbol(rest) {
+                Some(found) => found,
+                None => {
+                    self.at += 1;
+                    let shown = String::from_utf8_lossy(&[byte]).into_owned();
+                    return Err(self.fault(format!("unexpected character ({shown})")));
+                }
+            },
+        };
+        self.at += length;
+        Ok(token)
+    }
+
+    fn number(&mut self) -> Result<Token<'a>, Fault> {
+        let length = number_length(self.rest());
+        let text = &self.rest()[..length];
+        self.at += length;
+        let shown = std::str::from_utf8(text).expect("ASCII");
+        if !text.iter().all(u8::is_ascii_digit) {
+            return double_of_text(text)
+                .map(Token::Double)
+                .ok_or_else(|| self.fault(format!("double constant overflow ({shown})")));
+        }
+        if shown == "9223372036854775808" {
+            return Ok(Token::TwoTo63);
+        }
+        shown
+            .parse()
             .map(Token::Int)
-            .ok_or_else(|| Fault::new(at, format!("bigint constant overflow ({text})")));
+            .map_err(|_| self.fault(format!("bigint constant overflow ({shown})")))
     }
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() => Ok(Token::Double(value)),
-        _ => Err(Fault::new(at, format!("double constant overflow ({text})"))),
+
+    /// Something is wrong with what was read last.
+    pub(super) fn fault(&self, message: String) -> Fault {
+        Fault { at: self.at.saturating_sub(1), message }
     }
+}
+
+/// How long the backslash and line end are that `text` begins with, if it does.
+fn continuation(text: &[u8]) -> usize {
+    match text {
+        [b'\\', b'\n', ..] => 2,
+        [b'\\', b'\r', b'\n', ..] => 3,
+        _ => 0,
+    }
+}
+
+fn name(word: &[u8]) -> Token<'_> {
+    let keyword = KEYWORDS.iter().find(|(spelled, _)| word.eq_ignore_ascii_case(spelled));
+    keyword.map_or(Token::Function(word), |&(_, keyword)| Token::Keyword(keyword))
+}
+
+fn symbol(text: &[u8]) -> Option<(usize, Token<'static>)> {
+    let two = match text {
+        [b'<', b'<', ..] => Some(Token::Operator(Operator::ShiftLeft)),
+        [b'>', b'>', ..] => Some(Token::Operator(Operator::ShiftRight)),
+        [b'<', b'=', ..] => Some(Token::Operator(Operator::LessOrEqual)),
+        [b'>', b'=', ..] => Some(Token::GreaterOrEqual),
+        [b'<', b'>', ..] | [b'!', b'=', ..] => Some(Token::Operator(Operator::NotEqual)),
+        _ => None,
+    };
+    if let Some(token) = two {
+        return Some((2, token));
+    }
+    let token = match text.first()? {
+        b'+' => Token::Operator(Operator::Add),
+        b'-' => Token::Operator(Operator::Subtract),
+        b'*' => Token::Operator(Operator::Multiply),
+        b'/' => Token::Operator(Operator::Divide),
+        b'%' => Token::Operator(Operator::Modulo),
+        b'=' => Token::Operator(Operator::Equal),
+        b'<' => Token::Operator(Operator::Less),
+        b'>' => Token::Greater,
+        b'|' => Token::Operator(Operator::BitOr),
+        b'#' => Token::Operator(Operator::BitXor),
+        b'&' => Token::Operator(Operator::BitAnd),
+        b'~' => Token::Tilde,
+        b'(' => Token::Open,
+        b')' => Token::Close,
+        b',' => Token::Comma,
+        _ => return None,
+    };
+    Some((1, token))
+}
+
+/// The length of `12`, `1.`, `.5`, `1e3`, `1.5E-2`.
+fn number_length(text: &[u8]) -> usize {
+    let digits = |from: usize| {
+        let rest = text.get(from..).unwrap_or_default();
+        from + rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
+    };
+    let mut length = digits(0);
+    if text.get(length) == Some(&b'.') {
+        length = digits(length + 1);
+    }
+    if let Some(b'e' | b'E') = text.get(length) {
+        let sign = usize::from(matches!(text.get(length + 1), Some(b'+' | b'-')));
+        let start = length + 1 + sign;
+        if digits(start) > start {
+            length = digits(start);
+        }
+    }
+    length
 }

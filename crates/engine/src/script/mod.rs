@@ -1,19 +1,30 @@
-//! The syntax tree of scripts in pgbench's language: SQL with meta commands. `parse` makes it,
+//! The compiled form of scripts in pgbench's language: SQL with meta commands. `parse` makes it,
 //! `eval` computes its expressions, `random` draws their numbers. No clock, no socket.
 //!
-//! Variable names are resolved to slots when a script is parsed, over all scripts of a run, so
-//! that running a script looks nothing up by name.
+//! Scripts are bytes: SQL goes to the server as it was written, in whatever encoding. Variable
+//! names are resolved to slots when a script is parsed, over all scripts of a run, so that running
+//! a script looks nothing up by name; only the columns of `\gset` and `\aset` are.
 
+mod branches;
 pub mod eval;
 mod expr;
+mod functions;
+mod hash;
 mod lex;
+mod meta;
+mod names;
+mod number;
 pub mod parse;
+mod program;
 pub mod random;
 mod sql;
+mod substitute;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+mod value;
+
+pub use names::{Names, is_variable_name};
 
 /// The slot of a variable in a client's `Variables`.
 pub type Slot = u32;
@@ -61,7 +72,7 @@ pub enum Action {
         /// The variable assigned to.
         variable: Slot,
         /// The value.
-        value: Expr,
+        value: eval::Program,
     },
     /// `\sleep`: the client does nothing for a while.
     Sleep {
@@ -70,6 +81,44 @@ pub enum Action {
         /// A unit in nanoseconds.
         unit_ns: i64,
     },
+    /// `\shell`, or `\setshell` with the variable that takes its answer.
+    Shell {
+        /// The command line: words with a space between them, variables in their places.
+        line: Vec<Piece>,
+        /// `\setshell`: where the integer on its first line goes.
+        variable: Option<Slot>,
+    },
+    /// `\if`: goes on behind it, or where the condition fails at command `otherwise`: the
+    /// `\elif`, `\else` or `\endif` that belongs to it.
+    If {
+        /// Whether to go on behind it.
+        condition: eval::Program,
+        /// The place of a command in the script.
+        otherwise: u32,
+    },
+    /// `\elif`. Reached from the command before it: goes to `end`. Reached because a condition
+    /// failed: as `\if`.
+    Elif {
+        /// Whether to go on behind it.
+        condition: eval::Program,
+        /// The place of the next branch.
+        otherwise: u32,
+        /// The place of the `\endif`.
+        end: u32,
+    },
+    /// `\else`. Reached from the command before it: goes to `end`.
+    Else {
+        /// The place of the `\endif`.
+        end: u32,
+    },
+    /// `\endif`: nothing.
+    EndIf,
+    /// `\startpipeline`: from here on nothing is waited for.
+    StartPipeline,
+    /// `\syncpipeline`: a synchronization point in a pipeline.
+    SyncPipeline,
+    /// `\endpipeline`: waits for everything since `\startpipeline`.
+    EndPipeline,
 }
 
 /// How long a `\sleep` takes.
@@ -89,117 +138,31 @@ pub struct Sql {
     /// Text and variables in turn, for the simple protocol.
     pub pieces: Vec<Piece>,
     /// The text with `$1`, `$2`, ... for the extended and prepared protocols.
-    pub numbered: String,
+    pub numbered: Vec<u8>,
     /// The variable of each parameter.
     pub parameters: Vec<Slot>,
+    /// What becomes of its results.
+    pub results: Results,
 }
 
-/// A part of an SQL command.
+/// What becomes of the rows of an SQL command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Results {
+    /// They are passed over.
+    Discard,
+    /// `\gset`: the one row of the last result is stored in variables called as its columns, with
+    /// this prefix.
+    Gset(Box<[u8]>),
+    /// `\aset`: the last row of every result is.
+    Aset(Box<[u8]>),
+}
+
+/// A part of an SQL command or of a shell's command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Literal text.
-    Text(String),
-    /// A variable's value, or `:name` itself where the variable is not set.
+    Text(Box<[u8]>),
+    /// A variable's value. In SQL `:name` itself where the variable is not set; in a shell's
+    /// command line that is an error.
     Variable(Slot),
-}
-
-/// An expression of `\set`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Expr {
-    /// A constant.
-    Constant(eval::Value),
-    /// A variable's value.
-    Variable(Slot),
-    /// A function or operator with its arguments.
-    Call(Function, Vec<Expr>),
-    /// `CASE WHEN .. THEN .. ELSE .. END`: conditions with values, and the rest.
-    Case(Vec<(Expr, Expr)>, Box<Expr>),
-}
-
-/// The functions and operators of expressions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as they are written in a script")]
-pub enum Function {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    Modulo,
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    BitAnd,
-    BitOr,
-    BitXor,
-    ShiftLeft,
-    ShiftRight,
-    And,
-    Or,
-    Not,
-    Is,
-    Abs,
-    Double,
-    Exp,
-    Greatest,
-    Int,
-    Least,
-    Ln,
-    Pi,
-    Pow,
-    Random,
-    RandomExponential,
-    RandomGaussian,
-    RandomZipfian,
-    Sqrt,
-}
-
-/// The names of variables and their slots.
-#[derive(Debug, Clone, Default)]
-pub struct Names {
-    slots: HashMap<String, Slot>,
-    names: Vec<String>,
-}
-
-impl Names {
-    /// The slot of `name`, a new one if it has none yet.
-    pub fn slot(&mut self, name: &str) -> Slot {
-        if let Some(&slot) = self.slots.get(name) {
-            return slot;
-        }
-        let slot = Slot::try_from(self.names.len()).expect("fewer than 2^32 variables");
-        self.slots.insert(name.to_owned(), slot);
-        self.names.push(name.to_owned());
-        slot
-    }
-
-    /// The name of a slot.
-    #[must_use]
-    pub fn name(&self, slot: Slot) -> &str {
-        &self.names[slot as usize]
-    }
-
-    /// How many slots there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// True if no variable is mentioned.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-}
-
-/// True if `name` can be a variable: letters, digits, underscores and bytes above 127, not
-/// starting with a digit.
-#[must_use]
-pub fn is_variable_name(name: &str) -> bool {
-    let mut bytes = name.bytes();
-    bytes.next().is_some_and(|b| is_name_byte(b) && !b.is_ascii_digit()) && bytes.all(is_name_byte)
-}
-
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }

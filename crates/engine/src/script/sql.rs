@@ -1,14 +1,11 @@
-//! Finds where SQL commands end, as psql's lexer does, and where variables stand in them.
+//! Finds where SQL commands end, as psql's lexer does. Knows nothing of variables in them.
 
-use super::{Names, Piece, Sql, is_name_byte};
-
-/// The most parameters an SQL command may have in the extended protocols, as in pgbench.
-const PARAMETERS_MAX: usize = 255;
+use super::names::{is_name_byte, is_name_start, name_length};
 
 /// How an SQL command in a script ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// At a semicolon, which is not part of it.
+    /// At a semicolon, which is part of it.
     Semicolon,
     /// At the backslash of a meta command.
     Backslash,
@@ -16,74 +13,211 @@ pub(super) enum End {
     Script,
 }
 
-/// The length of the SQL command that `text` starts with, and what ended it.
-pub(super) fn command_length(text: &str) -> (usize, End) {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    let mut parentheses = 0usize;
-    while at < bytes.len() {
-        match bytes[at] {
-            b';' if parentheses == 0 => return (at, End::Semicolon),
-            b'\\' if bytes.get(at + 1) == Some(&b';') => at += 2,
-            b'\\' => return (at, End::Backslash),
-            b'(' => {
-                parentheses += 1;
-                at += 1;
-            }
-            b')' => {
-                parentheses = parentheses.saturating_sub(1);
-                at += 1;
-            }
-            _ => at = after_token(bytes, at),
-        }
-    }
-    (bytes.len(), End::Script)
+/// Splits a script into SQL commands. What is open at the backslash of a meta command is still
+/// open behind it.
+#[derive(Debug, Default)]
+pub(super) struct Splitter {
+    parentheses: usize,
+    body: Body,
 }
 
-/// The offset behind the quoted text, comment, word or single byte at `at`.
-fn after_token(bytes: &[u8], at: usize) -> usize {
-    match bytes[at] {
-        b'\'' => {
-            let escapes = at > 0
-                && matches!(bytes[at - 1], b'e' | b'E')
-                && (at < 2 || !is_name_byte(bytes[at - 2]));
-            after_quote(bytes, at, escapes)
+/// Keeps account of `BEGIN ... END` in functions, whose semicolons end no command.
+#[derive(Debug, Default)]
+struct Body {
+    /// The words so far in this command.
+    words: usize,
+    /// The first letters of the first words, where they are those of CREATE OR REPLACE FUNCTION
+    /// or PROCEDURE.
+    first: [u8; 4],
+    /// How many blocks are open.
+    depth: usize,
+}
+
+impl Body {
+    fn word(&mut self, word: &[u8], parentheses: usize) {
+        let is = |other: &str| word.eq_ignore_ascii_case(other.as_bytes());
+        if self.words == 0 {
+            self.first = [0; 4];
         }
-        b'"' => after_quote(bytes, at, false),
-        b'-' if bytes.get(at + 1) == Some(&b'-') => {
-            memchr::memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |length| at + length)
+        if let Some(first) = self.first.get_mut(self.words)
+            && ["create", "or", "replace", "function", "procedure"].into_iter().any(is)
+        {
+            *first = word[0].to_ascii_lowercase();
         }
-        b'/' if bytes.get(at + 1) == Some(&b'*') => after_comment(bytes, at),
-        b'$' if at == 0 || !is_name_byte(bytes[at - 1]) => after_dollar_quote(bytes, at),
-        _ => at + 1,
+        self.words += 1;
+        let in_definition =
+            matches!(self.first, [b'c', b'f' | b'p', ..] | [b'c', b'o', b'r', b'f' | b'p']);
+        if !in_definition || parentheses > 0 {
+            return;
+        }
+        if is("begin") || (is("case") && self.depth > 0) {
+            self.depth += 1;
+        } else if is("end") {
+            self.depth = self.depth.saturating_sub(1);
+        }
     }
 }
 
-fn after_quote(bytes: &[u8], start: usize, escapes: bool) -> usize {
-    let quote = bytes[start];
+impl Splitter {
+    /// Reads one command from offset `at` and appends to `out` what is sent of it; the offset
+    /// behind it, and what ended it.
+    pub(super) fn command(
+        &mut self,
+        text: &[u8],
+        mut at: usize,
+        out: &mut Vec<u8>,
+    ) -> (usize, End) {
+        let mut copied = at;
+        while let Some(&byte) = text.get(at) {
+            match byte {
+                b';' => {
+                    at += 1;
+                    if self.parentheses == 0 && self.body.depth == 0 {
+                        self.body.words = 0;
+                        out.extend_from_slice(&text[copied..at]);
+                        return (at, End::Semicolon);
+                    }
+                }
+                b'\\' => {
+                    out.extend_from_slice(&text[copied..at]);
+                    at += 1;
+                    match text.get(at) {
+                        Some(b';') => self.body.words = 0,
+                        Some(b':') => {}
+                        _ => return (at, End::Backslash),
+                    }
+                    copied = at;
+                    at += 1;
+                }
+                b':' if let Some(length) = defined_test(&text[at..]) => {
+                    // psql knows whether the variable is set; pgbench's lexer knows none.
+                    out.extend_from_slice(&text[copied..at]);
+                    out.extend_from_slice(b"FALSE");
+                    at += length;
+                    copied = at;
+                }
+                _ => at = self.token(text, at),
+            }
+        }
+        out.extend_from_slice(&text[copied..]);
+        (text.len(), End::Script)
+    }
+
+    /// The offset behind the quoted text, comment, word or other byte at `at`.
+    fn token(&mut self, text: &[u8], at: usize) -> usize {
+        match text[at] {
+            b'(' => self.parentheses += 1,
+            b')' => self.parentheses = self.parentheses.saturating_sub(1),
+            b'\'' => return after_quote(text, at),
+            b'"' => return after_pair(text, at),
+            b':' if text.get(at + 1) == Some(&b':') => return at + 2,
+            // A variable; a dollar behind its name may begin a quote.
+            b':' => return at + 1 + name_length(&text[at + 1..]),
+            b'-' if text.get(at + 1) == Some(&b'-') => return after_line(text, at),
+            b'/' if text.get(at + 1) == Some(&b'*') => return after_comment(text, at),
+            b'$' => return after_dollar(text, at),
+            byte if byte.is_ascii_digit() => return after_number(text, at),
+            byte if is_name_start(byte) => return self.after_word(text, at),
+            _ => {}
+        }
+        at + 1
+    }
+
+    fn after_word(&mut self, text: &[u8], at: usize) -> usize {
+        let end = after_identifier(text, at);
+        match (&text[at..end], text.get(end)) {
+            (b"e" | b"E", Some(b'\'')) => return after_escaping_quotes(text, end),
+            (b"b" | b"B" | b"x" | b"X" | b"n" | b"N", Some(b'\'')) => {}
+            (b"u" | b"U", Some(b'&')) => {}
+            (word, _) => self.body.word(word, self.parentheses),
+        }
+        end
+    }
+}
+
+/// The length of `:{?name}`.
+fn defined_test(text: &[u8]) -> Option<usize> {
+    let name = name_length(text.strip_prefix(b":{?")?);
+    (name > 0 && text.get(3 + name) == Some(&b'}')).then_some(name + 4)
+}
+
+fn after_identifier(text: &[u8], at: usize) -> usize {
+    let rest = &text[at..];
+    let length = rest.iter().position(|&byte| !is_name_byte(byte) && byte != b'$');
+    length.map_or(text.len(), |length| at + length)
+}
+
+/// Behind digits, and the letters that stand behind them without a space.
+fn after_number(text: &[u8], at: usize) -> usize {
+    let digits = text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match text.get(at + digits) {
+        Some(&byte) if is_name_start(byte) => after_identifier(text, at + digits),
+        _ => at + digits,
+    }
+}
+
+/// Behind the quote that ends what a quote begins.
+fn after_quote(text: &[u8], start: usize) -> usize {
+    memchr::memchr(b'\'', &text[start + 1..]).map_or(text.len(), |length| start + length + 2)
+}
+
+fn after_pair(text: &[u8], start: usize) -> usize {
+    memchr::memchr(b'"', &text[start + 1..]).map_or(text.len(), |length| start + length + 2)
+}
+
+fn after_line(text: &[u8], start: usize) -> usize {
+    memchr::memchr2(b'\n', b'\r', &text[start..]).map_or(text.len(), |length| start + length)
+}
+
+/// Behind `'...'` in which a backslash escapes, and the strings that continue it on further
+/// lines: backslashes escape in these too.
+fn after_escaping_quotes(text: &[u8], start: usize) -> usize {
     let mut at = start + 1;
-    while at < bytes.len() {
-        if escapes && bytes[at] == b'\\' {
-            at += 2;
-        } else if bytes[at] == quote {
-            return at + 1;
-        } else {
+    while let Some(length) = memchr::memchr2(b'\'', b'\\', &text[at.min(text.len())..]) {
+        at += length + 1;
+        if text[at - 1] == b'\\' {
             at += 1;
+        } else if let Some(next) = continued_at(text, at) {
+            at = next + 1;
+        } else {
+            return at;
         }
     }
-    bytes.len()
+    text.len()
 }
 
-fn after_comment(bytes: &[u8], start: usize) -> usize {
+/// The offset of a quote that continues the string which ends at `at`: at once (then it was a
+/// doubled quote), or behind white space with a line end in it.
+fn continued_at(text: &[u8], mut at: usize) -> Option<usize> {
+    if text.get(at) == Some(&b'\'') {
+        return Some(at);
+    }
+    let mut has_line_end = false;
+    loop {
+        match text.get(at)? {
+            b'\n' | b'\r' => {
+                has_line_end = true;
+                at += 1;
+            }
+            b' ' | b'\t' | b'\x0b' | b'\x0c' => at += 1,
+            b'-' if text.get(at + 1) == Some(&b'-') => at = after_line(text, at),
+            b'\'' if has_line_end => return Some(at),
+            _ => return None,
+        }
+    }
+}
+
+fn after_comment(text: &[u8], start: usize) -> usize {
     let mut depth = 0usize;
     let mut at = start;
-    while at + 1 < bytes.len() {
-        match &bytes[at..at + 2] {
-            b"/*" => {
+    while let Some(length) = memchr::memchr2(b'*', b'/', &text[at..]) {
+        at += length;
+        match text[at..] {
+            [b'/', b'*', ..] => {
                 depth += 1;
                 at += 2;
             }
-            b"*/" => {
+            [b'*', b'/', ..] => {
                 depth -= 1;
                 at += 2;
                 if depth == 0 {
@@ -93,101 +227,21 @@ fn after_comment(bytes: &[u8], start: usize) -> usize {
             _ => at += 1,
         }
     }
-    bytes.len()
+    text.len()
 }
 
-/// Behind `$tag$ ... $tag$`; behind the dollar alone where no tag stands.
-fn after_dollar_quote(bytes: &[u8], start: usize) -> usize {
-    let tag = bytes[start + 1..].iter().take_while(|&&b| is_name_byte(b)).count();
-    let end = start + 1 + tag;
-    let starts_with_digit = bytes.get(start + 1).is_some_and(u8::is_ascii_digit);
-    if bytes.get(end) != Some(&b'$') || (tag > 0 && starts_with_digit) {
+/// Behind `$tag$ ... $tag$`; behind the dollar alone where no tag stands, with the digits and
+/// letters behind it where it is a parameter.
+fn after_dollar(text: &[u8], start: usize) -> usize {
+    let rest = &text[start + 1..];
+    if rest.first().is_some_and(u8::is_ascii_digit) {
+        return after_number(text, start + 1);
+    }
+    let end = start + 1 + name_length(rest);
+    if text.get(end) != Some(&b'$') {
         return start + 1;
     }
-    let delimiter = &bytes[start..=end];
-    memchr::memmem::find(&bytes[end + 1..], delimiter)
-        .map_or(bytes.len(), |length| end + 1 + length + delimiter.len())
-}
-
-/// Compiles the text of an SQL command: every `:name`, also inside quotes and comments, as
-/// pgbench has it. Runs of colons that no name follows are left alone, so `::int` is safe.
-pub(super) fn compile(text: &str, id: u32, names: &mut Names) -> Result<Sql, String> {
-    let mut pieces = Vec::new();
-    let mut numbered = String::with_capacity(text.len());
-    let mut parameters = Vec::new();
-    let (mut literal, mut at) = (String::new(), 0);
-    let bytes = text.as_bytes();
-    while at < bytes.len() {
-        let colons = bytes[at..].iter().take_while(|&&b| b == b':').count();
-        let name_start = at + colons;
-        let named = colons == 1
-            && bytes.get(name_start).is_some_and(|&b| is_name_byte(b) && !b.is_ascii_digit());
-        if named {
-            let rest = bytes[name_start..].iter().take_while(|&&b| is_name_byte(b)).count();
-            let slot = names.slot(&text[name_start..name_start + rest]);
-            if !literal.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut literal)));
-            }
-            pieces.push(Piece::Variable(slot));
-            parameters.push(slot);
-            numbered.push_str(&format!("${}", parameters.len()));
-            at = name_start + rest;
-        } else {
-            let step = if colons > 0 { colons } else { next_colon(&bytes[at..]) };
-            literal.push_str(&text[at..at + step]);
-            numbered.push_str(&text[at..at + step]);
-            at += step;
-        }
-    }
-    if !literal.is_empty() {
-        pieces.push(Piece::Text(literal));
-    }
-    if parameters.len() > PARAMETERS_MAX {
-        let first = text.lines().next().unwrap_or("");
-        return Err(format!(
-            "statement has too many arguments (maximum is {PARAMETERS_MAX}): {first}"
-        ));
-    }
-    Ok(Sql { id, pieces, numbered, parameters })
-}
-
-fn next_colon(bytes: &[u8]) -> usize {
-    memchr::memchr(b':', bytes).unwrap_or(bytes.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_semicolon_ends_a_command_only_outside_quotes_comments_and_parentheses() {
-        for (text, command) in [
-            ("select 1; select 2", "select 1"),
-            ("select ';'; x", "select ';'"),
-            ("select 'a''b;'; x", "select 'a''b;'"),
-            (r"select E'a\';b'; x", r"select E'a\';b'"),
-            (r"select 'a\'; x", r"select 'a\'"),
-            ("select \"a;b\"; x", "select \"a;b\""),
-            ("select $$a;b$$; x", "select $$a;b$$"),
-            ("select $t$a;$$;b$t$; x", "select $t$a;$$;b$t$"),
-            ("select a$1;b", "select a$1"),
-            ("select 1 -- a;b\n; x", "select 1 -- a;b\n"),
-            ("select /* ; /* ; */ ; */ 1; x", "select /* ; /* ; */ ; */ 1"),
-            ("create rule r do (a; b); x", "create rule r do (a; b)"),
-            ("select 'unterminated; x", "select 'unterminated; x"),
-        ] {
-            let (length, _) = command_length(text);
-            assert_eq!(&text[..length], command, "in {text}");
-        }
-    }
-
-    #[test]
-    fn variables_become_pieces_and_numbered_parameters() {
-        let mut names = Names::default();
-        let sql = compile("a :x::int ':y' b::c :9 :x", 0, &mut names).unwrap();
-        assert_eq!(sql.numbered, "a $1::int '$2' b::c :9 $3");
-        assert_eq!(sql.parameters, vec![0, 1, 0]);
-        assert_eq!(sql.pieces[0], Piece::Text("a ".into()));
-        assert_eq!(sql.pieces[1], Piece::Variable(0));
-    }
+    let delimiter = &text[start..=end];
+    memchr::memmem::find(&text[end + 1..], delimiter)
+        .map_or(text.len(), |length| end + 1 + length + delimiter.len())
 }

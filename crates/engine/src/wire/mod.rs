@@ -47,7 +47,8 @@ impl Fault {
     #[must_use]
     pub fn lost(message: &str) -> Self {
         let message = message.to_owned();
-        Self::Server(Box::new(ServerError { sqlstate: *b"08006", message, fatal: true }))
+        let sqlstate = *b"08006";
+        Self::Server(Box::new(ServerError { sqlstate, message, fatal: true, ..Default::default() }))
     }
 
     /// The SQLSTATE that a transaction fails with when this ends its connection.
@@ -221,6 +222,24 @@ impl Connection {
     #[must_use]
     pub fn status(&self) -> Status {
         self.session.status
+    }
+
+    /// From now on rows are kept, or not; the count of results begins anew.
+    pub fn keep_rows(&mut self, keep: bool) {
+        self.session.keeping = keep;
+        self.session.results = 0;
+    }
+
+    /// The row description or row of the last event, without its header.
+    #[must_use]
+    pub fn content(&self) -> &[u8] {
+        &self.session.content
+    }
+
+    /// How many results were complete since `keep_rows`.
+    #[must_use]
+    pub fn results(&self) -> u32 {
+        self.session.results
     }
 
     /// True once the login is done.

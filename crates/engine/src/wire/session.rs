@@ -32,10 +32,16 @@ pub enum Event {
     CopyIn,
     /// The server reports an error; `Ready` follows unless it is fatal.
     Failed(Box<ServerError>),
+    /// While rows are kept: a result begins. Its row description is in `Connection::content`.
+    Columns,
+    /// While rows are kept: a row, which is in `Connection::content`.
+    Row,
+    /// While rows are kept: a result is complete.
+    Complete,
 }
 
 /// An error in the server's words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerError {
     /// Five characters.
     pub sqlstate: [u8; 5],
@@ -43,6 +49,16 @@ pub struct ServerError {
     pub message: String,
     /// FATAL or PANIC: the connection is gone.
     pub fatal: bool,
+    /// ERROR, FATAL or PANIC, perhaps translated; empty where the connection just broke.
+    pub severity: String,
+    /// More about it.
+    pub detail: Option<String>,
+    /// What the server proposes to do.
+    pub hint: Option<String>,
+    /// Where in the query, in characters from 1.
+    pub position: Option<usize>,
+    /// Where in functions.
+    pub context: Option<String>,
 }
 
 #[derive(Default)]
@@ -62,6 +78,12 @@ pub(super) struct Session {
     /// Bytes of a frame that is being passed over.
     skip: usize,
     pub(super) status: Status,
+    /// Whether rows are kept for the owner.
+    pub(super) keeping: bool,
+    /// The row description or row of the last event.
+    pub(super) content: Vec<u8>,
+    /// How many results were complete since the owner last set it to 0.
+    pub(super) results: u32,
     pub(super) cancel_key: Option<(i32, i32)>,
     pub(super) parameters: Vec<(String, String)>,
 }
@@ -116,7 +138,7 @@ impl Session {
                 return Ok(None);
             }
             let (tag, total) = header(input, self.is_ready())?;
-            if is_passed_over(tag) {
+            if self.passes_over(tag) {
                 self.skip = total;
             } else if input.len() >= total {
                 let (frame, rest) = input.split_at(total);
@@ -142,13 +164,21 @@ impl Session {
             }
         }
         let (tag, total) = header(&self.held, self.is_ready())?;
-        if is_passed_over(tag) {
+        if self.passes_over(tag) {
             self.skip = total - self.held.len();
             self.held.clear();
             return Ok(Some(Vec::new()));
         }
         take(&mut self.held, input, total);
         Ok((self.held.len() == total).then(|| std::mem::take(&mut self.held)))
+    }
+
+    /// Whether a frame is let go unread; counts results on the way.
+    fn passes_over(&mut self, tag: u8) -> bool {
+        let passed =
+            is_passed_over(tag) && !(self.keeping && matches!(tag, b'T' | b'D' | b'C' | b'I'));
+        self.results += u32::from(passed && matches!(tag, b'C' | b'I'));
+        passed
     }
 
     /// One whole frame that decides something; an empty one is a frame that was passed over.
@@ -158,6 +188,15 @@ impl Session {
             (Some(b'Z'), Phase::Open) => self.ready(frame).map(Some),
             (Some(b'E'), Phase::Open) => Ok(Some(Event::Failed(error(frame)?))),
             (Some(b'G'), Phase::Open) => Ok(Some(Event::CopyIn)),
+            (Some(tag @ (b'T' | b'D')), Phase::Open) => {
+                self.content.clear();
+                self.content.extend_from_slice(&frame[5..]);
+                Ok(Some(if tag == b'T' { Event::Columns } else { Event::Row }))
+            }
+            (Some(b'C' | b'I'), Phase::Open) => {
+                self.results += 1;
+                Ok(Some(Event::Complete))
+            }
             (Some(b'S'), _) => {
                 self.parameter(frame)?;
                 Ok(None)
@@ -285,7 +324,7 @@ fn error(frame: &[u8]) -> Result<Box<ServerError>, Fault> {
 }
 
 fn read_error(mut fields: ErrorFields<'_>) -> ServerError {
-    let mut error = ServerError { sqlstate: *b"XX000", message: String::new(), fatal: false };
+    let mut error = ServerError { sqlstate: *b"XX000", ..ServerError::default() };
     while let Ok(Some(field)) = fields.next() {
         let text = String::from_utf8_lossy(field.value_bytes());
         match field.type_() {
@@ -296,7 +335,15 @@ fn read_error(mut fields: ErrorFields<'_>) -> ServerError {
                 }
             }
             b'M' => error.message = text.into_owned(),
-            b'V' | b'S' => error.fatal |= matches!(&*text, "FATAL" | "PANIC"),
+            b'V' => error.fatal |= matches!(&*text, "FATAL" | "PANIC"),
+            b'S' => {
+                error.fatal |= matches!(&*text, "FATAL" | "PANIC");
+                error.severity = text.into_owned();
+            }
+            b'D' => error.detail = Some(text.into_owned()),
+            b'H' => error.hint = Some(text.into_owned()),
+            b'P' => error.position = text.parse().ok(),
+            b'W' => error.context = Some(text.into_owned()),
             _ => {}
         }
     }

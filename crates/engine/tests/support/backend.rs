@@ -69,8 +69,20 @@ pub fn welcome() -> Vec<u8> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     Startup,
-    Statement(String),
+    /// A simple query, or everything up to a Sync.
+    Work(Vec<Part>),
+    /// There is nothing to copy.
+    CopyFail,
     Terminate,
+}
+
+/// What is answered on its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// SQL that is executed.
+    Statement(String),
+    /// A message that is answered by one without a body.
+    Done(u8),
 }
 
 /// The server's end of one connection.
@@ -81,7 +93,9 @@ pub struct Backend {
     status: u8,
     parsed: HashMap<String, String>,
     bound: String,
+    parts: Vec<Part>,
     extended: bool,
+    copying: bool,
 }
 
 impl Default for Backend {
@@ -92,7 +106,9 @@ impl Default for Backend {
             status: b'I',
             parsed: HashMap::new(),
             bound: String::new(),
+            parts: Vec::new(),
             extended: false,
+            copying: false,
         }
     }
 }
@@ -125,52 +141,88 @@ impl Backend {
         match message[0] {
             b'Q' => {
                 self.extended = false;
-                return Some(Request::Statement(texts(body)[0].clone()));
+                return Some(Request::Work(vec![Part::Statement(texts(body)[0].clone())]));
             }
             b'P' => {
                 let [name, sql] = &texts(body)[..2] else { panic!("Parse has two texts") };
                 self.parsed.insert(name.clone(), sql.clone());
+                self.parts.push(Part::Done(b'1'));
             }
             b'B' => {
                 let name = &texts(body)[1];
                 self.bound = self.parsed.get(name).expect("a statement that exists").clone();
+                self.parts.push(Part::Done(b'2'));
             }
+            b'E' => self.parts.push(Part::Statement(self.bound.clone())),
             b'S' => {
                 self.extended = true;
-                return Some(Request::Statement(std::mem::take(&mut self.bound)));
+                return Some(Request::Work(std::mem::take(&mut self.parts)));
             }
-            b'C' => drop(self.parsed.remove(&texts(&body[1..])[0])),
+            b'C' => {
+                self.parsed.remove(&texts(&body[1..])[0]);
+                self.parts.push(Part::Done(b'3'));
+            }
             b'X' => return Some(Request::Terminate),
-            b'D' | b'E' => {}
+            b'f' => return Some(Request::CopyFail),
+            b'D' => {}
             tag => panic!("the engine sent an unknown message '{}'", tag.escape_ascii()),
         }
         None
     }
 
-    /// The answer to `sql`, which fails with `failure`, and what it does to a transaction block.
-    pub fn answer(&mut self, sql: &str, failure: Option<&str>) -> Vec<u8> {
-        let word = sql.split([' ', ';']).next().unwrap_or_default().to_uppercase();
-        let ends = matches!(&*word, "COMMIT" | "END" | "ROLLBACK");
-        let failure = failure.or((self.status == b'E' && !ends).then_some("25P02"));
+    /// The answer to `parts`, of which statement number `failing` fails with a SQLSTATE, and what
+    /// that does to a transaction block. Behind a failure nothing is done.
+    pub fn answer(&mut self, parts: &[Part], failing: Option<(usize, &str)>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if self.extended {
-            bytes.extend([frame(b'1', &[]), frame(b'2', &[])].concat());
-        }
-        match failure {
-            Some(sqlstate) => {
-                bytes.extend(error("ERROR", sqlstate, "as asked"));
-                self.status = if self.status == b'I' { b'I' } else { b'E' };
-            }
-            None => {
-                bytes.extend([columns(), row(b"1"), complete(&word)].concat());
-                match &*word {
-                    "BEGIN" => self.status = b'T',
-                    _ if ends => self.status = b'I',
-                    _ => {}
-                }
+        let mut number = 0;
+        for part in parts {
+            let Part::Statement(sql) = part else {
+                let Part::Done(tag) = part else { unreachable!("there are two kinds") };
+                bytes.extend(frame(*tag, &[]));
+                continue;
+            };
+            let failure = failing.filter(|(at, _)| *at == number).map(|(_, sqlstate)| sqlstate);
+            number += 1;
+            if !self.execute(sql, failure, &mut bytes) {
+                break;
             }
         }
         bytes.extend(ready(self.status));
+        bytes
+    }
+
+    /// Whether it succeeded.
+    fn execute(&mut self, sql: &str, failure: Option<&str>, bytes: &mut Vec<u8>) -> bool {
+        let word = sql.split([' ', ';']).next().unwrap_or_default().to_uppercase();
+        let ends = matches!(&*word, "COMMIT" | "END" | "ROLLBACK");
+        let failure = failure.or((self.status == b'E' && !ends).then_some("25P02"));
+        if let Some(sqlstate) = failure {
+            bytes.extend(error("ERROR", sqlstate, "as asked"));
+            self.status = if self.status == b'I' { b'I' } else { b'E' };
+            return false;
+        }
+        bytes.extend([columns(), row(b"1"), complete(&word)].concat());
+        match &*word {
+            "BEGIN" => self.status = b'T',
+            _ if ends => self.status = b'I',
+            _ => {}
+        }
+        true
+    }
+
+    /// Asks for rows; a Sync that has come is swallowed.
+    pub fn ask_for_rows(&mut self) -> Vec<u8> {
+        self.copying = true;
+        frame(b'G', &[0, 0, 0])
+    }
+
+    /// There are no rows.
+    pub fn copy_failed(&mut self) -> Vec<u8> {
+        assert!(std::mem::take(&mut self.copying), "nobody asked for rows");
+        let mut bytes = error("ERROR", "57014", "COPY from stdin failed");
+        if !self.extended {
+            bytes.extend(ready(self.status));
+        }
         bytes
     }
 }

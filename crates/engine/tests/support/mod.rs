@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 pub mod backend;
+pub mod desk;
 pub mod scram;
 pub mod trial;
 pub mod turns;

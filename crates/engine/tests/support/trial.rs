@@ -5,20 +5,19 @@ use super::turns::turns;
 use super::world::{Server, World};
 use pgpaces_engine::client::{Client, Shared};
 use pgpaces_engine::control::Control;
+use pgpaces_engine::error::Error;
 use pgpaces_engine::feeds::first_variables;
-use pgpaces_engine::pace::{Choice, Due, Feed, Ns, SECOND, Schedule, Stream};
-use pgpaces_engine::plan::{Load, Plan, Policy, Protocol, Stop};
+use pgpaces_engine::pace::{Choice, Due, Feed, Ns, SECOND, Schedule, Stream, Taken};
+use pgpaces_engine::plan::{Backlog, Load, Plan, Policy, Protocol, Stop};
 use pgpaces_engine::poll::Address;
 use pgpaces_engine::record::{Batch, Class, DueCount, Interval, Outcome, Summary, count_due};
-use pgpaces_engine::script::Scripts;
-use pgpaces_engine::script::eval::Variables;
+use pgpaces_engine::script::eval::{Value, Variable, Variables};
 use pgpaces_engine::script::random::Random;
+use pgpaces_engine::script::{Scripts, Slot};
 use pgpaces_engine::wire::{Credentials, Settings};
 use pgpaces_engine::worker::{Setup, Worker};
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 /// A trial of ten seconds with one client.
@@ -37,6 +36,15 @@ pub fn plan(load: Load) -> Plan {
         seed: 1,
         variables: Vec::new(),
         on_connect: Vec::new(),
+        backlog: Backlog::Serve,
+        max_tries: 1,
+        continue_on_error: true,
+        exit_on_abort: true,
+        recover: true,
+        connect_each: false,
+        time_commands: false,
+        verbose: false,
+        log: None,
     }
 }
 
@@ -55,6 +63,10 @@ pub struct Seen {
     pub scheduled: Option<Vec<Due>>,
     /// The workers' cancel keys.
     pub keys: Vec<(i32, i32)>,
+    /// Why workers ended early.
+    pub errors: Vec<Error>,
+    /// When nothing fell due any more.
+    pub end: Ns,
 }
 
 /// A trial with one worker.
@@ -64,13 +76,20 @@ pub fn run(plan: &Plan, texts: Texts<'_>, server: Server) -> Seen {
 
 /// A trial with as many workers as servers, each of which has its part of the clients.
 pub fn run_together(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen {
+    let seen = attempt(plan, texts, servers);
+    assert_eq!(seen.errors, [], "no script goes wrong");
+    seen
+}
+
+/// As `run_together`, for a trial that may end early.
+pub fn attempt(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen {
     plan.check().expect("a plan that can be");
     let start = -plan.warmup;
     let streams = Streams::new(plan, texts, start);
     let crew = Crew::new(plan, texts);
     let count = servers.len();
     let clock = start - 1_000_000;
-    let (mut batches, mut keys) = (Vec::new(), Vec::new());
+    let (mut batches, mut keys, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     std::thread::scope(|scope| {
         let turns = turns(count, clock);
         let workers = servers.into_iter().zip(turns).enumerate().map(|(number, (server, turn))| {
@@ -82,30 +101,57 @@ pub fn run_together(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen
                 let (mut worker, received) = crew.worker(plan, number, ids, (world, feed));
                 worker.connect().expect("all are let in");
                 worker.poll().take_turns(turn);
-                let keys = worker.run(start).expect("no script goes wrong");
+                let ended = worker.run(start);
                 drop(worker);
-                (received.into_iter().collect::<Vec<_>>(), keys)
+                (received.into_iter().collect::<Vec<_>>(), ended)
             })
         });
         for worker in workers.collect::<Vec<_>>() {
-            let (own, found) = worker.join().expect("a worker that does not panic");
+            let (own, ended) = worker.join().expect("a worker that does not panic");
             batches.push(own);
-            keys.extend(found);
+            match ended {
+                Ok(found) => keys.extend(found),
+                Err(error) => errors.push(error),
+            }
         }
     });
     let end = crew.control.end();
-    Seen {
-        batches,
-        untaken: streams.untaken(crew.taken.load(Ordering::Relaxed), end),
-        scheduled: streams.scheduled(end),
-        keys,
-    }
+    let untaken = streams.untaken(&crew.taken, end);
+    Seen { batches, untaken, scheduled: streams.scheduled(end), keys, errors, end }
 }
 
 impl Seen {
     /// How every transaction that a worker took ended.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         self.batches.iter().flatten().flat_map(|batch| &batch.outcomes)
+    }
+
+    /// How many transactions ended so; those that no worker took are not among them.
+    pub fn count(&self, class: Class) -> usize {
+        self.outcomes().filter(|o| o.class == class).count()
+    }
+
+    /// All outcomes by due time.
+    pub fn in_order(&self) -> Vec<Outcome> {
+        let mut all: Vec<_> = self.outcomes().copied().collect();
+        all.sort_by_key(|outcome| outcome.due);
+        all
+    }
+
+    /// What clients said, without the levels.
+    pub fn lines(&self) -> Vec<&str> {
+        let batches = self.batches.iter().flatten();
+        batches.flat_map(|batch| &batch.lines).map(|(_, line)| line.as_str()).collect()
+    }
+
+    /// A sum over all batches.
+    pub fn sum(&self, of: impl Fn(&Batch) -> u64) -> u64 {
+        self.batches.iter().flatten().map(of).sum()
+    }
+
+    /// When each worker ended.
+    pub fn ends(&self) -> Vec<Ns> {
+        self.batches.iter().map(|own| own.last().expect("a last batch").ended).collect()
     }
 
     /// Latencies of what succeeded, in ascending order.
@@ -132,6 +178,12 @@ impl Seen {
             while let Some(next) = coming.next_if(|d| is_last || d.at < (second + 1) * SECOND) {
                 count_due(&mut due, next.at.div_euclid(SECOND), next.script);
             }
+            if self.scheduled.is_some() {
+                // Started before its worker saw that the end was brought forward.
+                let all = of_second.iter().flat_map(|batch| &batch.outcomes);
+                all.filter(|o| o.due >= self.end)
+                    .for_each(|o| count_due(&mut due, o.due_second(), o.script));
+            }
             intervals.push(summary.interval(second, &mut of_second, &due));
         }
         for due in &self.untaken {
@@ -146,35 +198,31 @@ impl Seen {
 struct Crew {
     shared: Arc<Shared>,
     variables: Variables,
+    client_id: Slot,
     control: Arc<Control>,
-    taken: Arc<AtomicU64>,
+    taken: Arc<Taken>,
 }
 
 impl Crew {
     fn new(plan: &Plan, texts: Texts<'_>) -> Self {
         let mut scripts = Scripts::default();
         for (number, (weight, text)) in texts.iter().enumerate() {
-            scripts.add(&format!("script {number}"), *weight, text).expect("a script that parses");
+            scripts
+                .add(&format!("script {number}"), *weight, text.as_bytes())
+                .expect("a script that parses");
         }
-        let variables = first_variables(&mut scripts, &plan.variables, &[]).expect("good names");
-        let shared = Shared {
-            settings: Arc::new(settings(None)),
-            scripts,
-            protocol: plan.protocol,
-            describe: plan.describe,
-            on_connect: plan.on_connect.clone(),
-            limit: plan.limit,
-        };
+        let automatic = &[("client_id", 0)];
+        let variables =
+            first_variables(&mut scripts, &plan.variables, automatic).expect("good names");
+        let client_id = scripts.names.slot(b"client_id");
         let end = match plan.stop {
             Stop::Time(duration) => duration,
             Stop::Count(_) => Ns::MAX / 2,
         };
-        Self {
-            shared: Arc::new(shared),
-            variables,
-            control: Arc::new(Control::new(end)),
-            taken: Arc::default(),
-        }
+        let control = Arc::new(Control::new(end, plan.clients));
+        let settings = Arc::new(settings(None));
+        let shared = Arc::new(Shared::new(plan, scripts, settings, Arc::clone(&control)));
+        Self { shared, variables, client_id, control, taken: Arc::default() }
     }
 
     fn worker(
@@ -190,6 +238,10 @@ impl Crew {
             number,
             address: Address::Unix("virtual".into()),
             policy: plan.policy,
+            backlog: plan.backlog,
+            connect_each: plan.connect_each,
+            recover: plan.recover,
+            exit_on_abort: plan.exit_on_abort,
             limit: plan.limit,
             grace: plan.grace,
             connect_timeout: 30 * SECOND,
@@ -201,7 +253,9 @@ impl Crew {
         let client = |id: usize| {
             let number = u32::try_from(id).expect("few clients");
             let random = random(plan, 2 << 40 | id);
-            Client::new(number, &self.shared, self.variables.clone(), random)
+            let mut variables = self.variables.clone();
+            variables.0[self.client_id as usize] = Variable::Value(Value::Int(i64::from(number)));
+            Client::new(number, &self.shared, variables, random)
         };
         (Worker::new(world, setup, ids.map(client).collect(), feed), received)
     }
@@ -269,13 +323,9 @@ impl Streams {
     }
 
     /// The feed of the worker that has the clients `ids`.
-    fn feed(&self, ids: Range<usize>, taken: &Arc<AtomicU64>) -> Feed {
+    fn feed(&self, ids: Range<usize>, taken: &Arc<Taken>) -> Feed {
         match self {
-            Self::Open(stream) => Feed::Open {
-                taken: Arc::clone(taken),
-                stream: stream.clone(),
-                returned: VecDeque::new(),
-            },
+            Self::Open(stream) => Feed::Open { taken: Arc::clone(taken), stream: stream.clone() },
             Self::Paced(streams) => Feed::Paced(streams[ids].to_vec()),
             Self::Closed(Feed::Closed { think, clients, count_max }) => Feed::Closed {
                 think: *think,
@@ -300,10 +350,11 @@ impl Streams {
         Some(all)
     }
 
-    fn untaken(&self, taken: u64, end: Ns) -> Vec<Due> {
+    fn untaken(&self, taken: &Taken, end: Ns) -> Vec<Due> {
         let mut left = Vec::new();
         if let Self::Open(stream) = self {
-            stream.clone().from(taken).until(end, |due| left.push(due));
+            stream.clone().from(taken.number()).until(end, |due| left.push(due));
+            left.extend(std::iter::from_fn(|| taken.take_back()).filter(|due| due.at < end));
         }
         left
     }

@@ -1,8 +1,9 @@
 //! `Poll` in virtual time, with a server behind it whose every answer is planned. Waiting sets
 //! the clock to the next event; nothing sleeps and nothing depends on the machine.
 
-use super::backend::{Backend, Request, welcome};
+use super::backend::{Backend, Part, Request, error, welcome};
 use super::turns::Turn;
+use pgpaces_engine::client::ShellEnd;
 use pgpaces_engine::pace::{Ns, SECOND};
 use pgpaces_engine::poll::{Address, Poll, Ready, Received, Token};
 use std::cmp::Reverse;
@@ -30,7 +31,12 @@ pub enum Answer {
     Error(&'static str, Ns),
     /// The connection is closed.
     Vanish(Ns),
+    /// The server wants rows to copy.
+    Copy(Ns),
 }
+
+/// How long a shell command takes, and how it ends.
+pub type Shell = (Ns, ShellEnd);
 
 /// Who does the work.
 #[derive(Debug, Clone)]
@@ -62,6 +68,10 @@ impl Workforce {
 /// The server and the line to it.
 pub struct Server {
     pub service: Box<dyn FnMut(&Call<'_>) -> Answer + Send>,
+    /// What becomes of a login; an error refuses it.
+    pub logins: Box<dyn FnMut(&Call<'_>) -> Answer + Send>,
+    /// Not the server's, but beside it: what becomes of a shell command.
+    pub shells: Box<dyn FnMut(&str) -> Shell + Send>,
     pub workforce: Workforce,
     /// Between these times, both excluded, nothing is answered; at the second, everything.
     pub freezes: Vec<(Ns, Ns)>,
@@ -81,6 +91,8 @@ impl Server {
     pub fn new(service: impl FnMut(&Call<'_>) -> Answer + Send + 'static) -> Self {
         Self {
             service: Box::new(service),
+            logins: Box::new(|_| Answer::Rows(0)),
+            shells: Box::new(|_| (0, ShellEnd { succeeded: true, line: Some(b"7".to_vec()) })),
             workforce: Workforce::PerConnection,
             freezes: Vec::new(),
             cuts: Vec::new(),
@@ -137,6 +149,9 @@ pub struct World {
     received: Vec<u8>,
     turn: Option<Turn>,
     idle_waits: u32,
+    /// Shell commands that have been begun, by their ends and numbers.
+    shells: BTreeMap<(Ns, u64), (Token, ShellEnd)>,
+    shells_begun: u64,
 }
 
 impl World {
@@ -156,6 +171,8 @@ impl World {
             received: Vec::new(),
             turn: None,
             idle_waits: 0,
+            shells: BTreeMap::new(),
+            shells_begun: 0,
             server,
         };
         let outages = world.server.outages.iter();
@@ -203,30 +220,77 @@ impl World {
 
     /// The server reads a request.
     fn serve(&mut self, token: Token, request: &Request) {
-        let now = self.clock;
         let epoch = Some(self.connections[token].epoch);
-        let sql = match request {
-            Request::Startup => {
-                let at = self.server.thawed(now);
-                return self.plan(at, token, epoch, Event::Bytes(welcome()));
-            }
+        let (at, event) = match request {
+            Request::Startup => self.let_in(token),
             Request::Terminate => return,
-            Request::Statement(sql) => sql,
-        };
-        let answer = (self.server.service)(&Call { at: now, connection: token, sql });
-        let (Answer::Rows(work) | Answer::Error(_, work) | Answer::Vanish(work)) = answer;
-        let at = self.server.workforce.done(now, work);
-        let backend = &mut self.connections[token].backend;
-        let event = match answer {
-            Answer::Rows(_) => Event::Bytes(backend.answer(sql, None)),
-            Answer::Error(sqlstate, _) => Event::Bytes(backend.answer(sql, Some(sqlstate))),
-            Answer::Vanish(_) => Event::Cut,
+            Request::Work(parts) => self.work(token, parts),
+            Request::CopyFail => {
+                (self.clock, Event::Bytes(self.connections[token].backend.copy_failed()))
+            }
         };
         self.plan(self.server.thawed(at), token, epoch, event);
+    }
+
+    fn let_in(&mut self, token: Token) -> (Ns, Event) {
+        let call = Call { at: self.clock, connection: token, sql: "" };
+        match (self.server.logins)(&call) {
+            Answer::Rows(work) | Answer::Copy(work) => (self.clock + work, Event::Bytes(welcome())),
+            Answer::Vanish(work) => (self.clock + work, Event::Cut),
+            Answer::Error(sqlstate, work) => {
+                let words = error("FATAL", sqlstate, "not you");
+                (self.clock + work, Event::Bytes(words))
+            }
+        }
+    }
+
+    /// Each statement is done when the one before it is; all are answered at once.
+    fn work(&mut self, token: Token, parts: &[Part]) -> (Ns, Event) {
+        let mut at = self.clock;
+        let statements = parts.iter().filter_map(|part| match part {
+            Part::Statement(sql) => Some(sql),
+            Part::Done(_) => None,
+        });
+        let mut failing = None;
+        for (number, sql) in statements.enumerate() {
+            let answer = (self.server.service)(&Call { at, connection: token, sql });
+            let (Answer::Rows(work)
+            | Answer::Error(_, work)
+            | Answer::Vanish(work)
+            | Answer::Copy(work)) = answer;
+            at = self.server.workforce.done(at, work);
+            match answer {
+                Answer::Rows(_) => {}
+                Answer::Vanish(_) => return (at, Event::Cut),
+                Answer::Copy(_) => {
+                    let asked = self.connections[token].backend.ask_for_rows();
+                    return (at, Event::Bytes(asked));
+                }
+                Answer::Error(sqlstate, _) => {
+                    failing = Some((number, sqlstate));
+                    break;
+                }
+            }
+        }
+        (at, Event::Bytes(self.connections[token].backend.answer(parts, failing)))
     }
 }
 
 impl Poll for World {
+    fn shell(&mut self, token: Token, line: Vec<u8>, _: bool) -> u64 {
+        let (takes, end) = (self.server.shells)(&String::from_utf8_lossy(&line));
+        self.shells_begun += 1;
+        self.shells.insert((self.clock + takes, self.shells_begun), (token, end));
+        self.shells_begun
+    }
+
+    fn shell_ended(&mut self) -> Option<(Token, u64, ShellEnd)> {
+        let first = self.shells.first_entry().filter(|entry| entry.key().0 <= self.clock)?;
+        let number = first.key().1;
+        let (token, end) = first.remove();
+        Some((token, number, end))
+    }
+
     fn now(&mut self) -> Ns {
         if self.turn.is_some() {
             self.clock += self.server.tick;
@@ -236,7 +300,8 @@ impl Poll for World {
 
     fn wait(&mut self, until: Ns, _: bool, ready: &mut Vec<Ready>) -> io::Result<()> {
         let next = self.events.first_key_value().map_or(Ns::MAX, |((at, _), _)| *at);
-        let at = next.min(until).max(self.clock);
+        let shell = self.shells.first_key_value().map_or(Ns::MAX, |((at, _), _)| *at);
+        let at = next.min(shell).min(until).max(self.clock);
         assert!(at < CLOCK_MAX, "the worker never ends");
         if let Some(turn) = &self.turn {
             turn.wait_for(at);

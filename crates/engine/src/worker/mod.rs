@@ -1,12 +1,16 @@
 //! One thread that drives many clients: all input and output and all clock reading is here,
 //! through `Poll`. It decides nothing about transactions: `pace` says when they are due, `client`
-//! what they do, `record` what they count as.
+//! what they do, `record` what they count as. `connections` makes and loses connections, `ending`
+//! closes seconds and the run.
+
+mod connections;
+mod ending;
 
 use crate::client::{Client, Moment, Next, State, Trouble, TroubleOr};
 use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Feed, Ns, SECOND};
-use crate::plan::Policy;
+use crate::plan::{Backlog, Policy};
 use crate::poll::{Address, Poll, Ready, Received, Token};
 use crate::record::{Batch, Class, Outcome, Recorder, count_due};
 use crate::script::random::Random;
@@ -31,6 +35,14 @@ pub struct Setup {
     pub address: Address,
     /// What happens to transactions that are too late to start.
     pub policy: Policy,
+    /// What happens to transactions that have not started at the end.
+    pub backlog: Backlog,
+    /// Whether every transaction has a connection of its own.
+    pub connect_each: bool,
+    /// Whether a lost connection is made again, or aborts its client.
+    pub recover: bool,
+    /// Whether a client that is aborted ends the run.
+    pub exit_on_abort: bool,
     /// The latency limit.
     pub limit: Option<Ns>,
     /// How long what was due before the end may still take.
@@ -66,8 +78,23 @@ struct Seat {
     attempts: u32,
     /// Since when it has had no connection.
     down_since: Option<Ns>,
+    /// When the connection for its next transaction was begun.
+    opened: Option<Ns>,
+    /// The shell command that it waits for.
+    shell: Option<u64>,
     /// Nothing more will fall due for it.
     done: bool,
+    /// It gave up.
+    aborted: bool,
+    /// It is not let in any more.
+    refused: bool,
+}
+
+impl Seat {
+    /// Whether it takes no part any more though it might have something to do.
+    fn has_left(&self) -> bool {
+        self.aborted || self.refused
+    }
 }
 
 /// One thread's clients.
@@ -86,6 +113,8 @@ pub struct Worker<P> {
     cpu_before: u64,
     /// Between `connect` and the end: a lost connection is data now.
     running: bool,
+    /// All its clients have done their part of a run that ends by count, or have left.
+    through: bool,
 }
 
 impl<P: Poll> Worker<P> {
@@ -97,7 +126,11 @@ impl<P: Poll> Worker<P> {
             alarm: None,
             attempts: 0,
             down_since: None,
+            opened: None,
+            shell: None,
             done: false,
+            aborted: false,
+            refused: false,
         });
         Self {
             poll,
@@ -111,6 +144,7 @@ impl<P: Poll> Worker<P> {
             ready: Vec::new(),
             cpu_before: 0,
             running: false,
+            through: false,
         }
     }
 
@@ -119,46 +153,13 @@ impl<P: Poll> Worker<P> {
         &mut self.poll
     }
 
-    /// Connects all clients, a bounded number at a time.
-    ///
-    /// # Errors
-    /// Why the first connection that failed did.
-    pub fn connect(&mut self) -> Result<()> {
-        let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
-        let mut opened = 0;
-        loop {
-            while opened < self.seats.len() && opened - self.free.len() < CONNECTING_MAX {
-                self.open(opened)?;
-                opened += 1;
-            }
-            if self.free.len() == self.seats.len() || self.setup.control.is_aborted() {
-                return Ok(());
-            }
-            let now = self.poll.now();
-            if now >= deadline {
-                return Err(Error::new(
-                    Kind::Connect,
-                    "the server did not let all clients in within the connection time-out",
-                )
-                .with_hint("raise connect_timeout, or use fewer clients"));
-            }
-            self.fire(now)?;
-            let until = match self.alarms.peek() {
-                _ if !self.unread.is_empty() => now,
-                Some(Reverse((at, _))) => deadline.min(*at),
-                None => deadline,
-            };
-            self.exchange(until, false)?;
-        }
-    }
-
     /// Drives the load until nothing is left to do, and sends what it saw of each second.
     ///
     /// # Errors
     /// Why the run must end: a script that cannot run as written, or the operating system.
     pub fn run(&mut self, start: Ns) -> Result<Vec<(i32, i32)>> {
         self.record = Recorder::new(self.setup.number, start);
-        self.cpu_before = thread_cpu();
+        self.cpu_before = ending::thread_cpu();
         self.running = true;
         for entry in &mut self.free {
             entry.1 = start;
@@ -184,9 +185,12 @@ impl<P: Poll> Worker<P> {
             }
             self.fire(now)?;
             self.go_on(now, end)?;
-            if (now >= end || end >= NEVER) && self.is_idle() {
+            // The last client may just have given up.
+            let end = self.setup.control.end();
+            if self.is_idle() && (now >= end || (end >= NEVER && self.is_through(now))) {
                 return Ok(());
             }
+            let end = self.setup.control.end();
             let (until, precise) = self.deadline(now, end);
             self.exchange(until, precise)?;
         }
@@ -196,6 +200,19 @@ impl<P: Poll> Worker<P> {
     fn is_idle(&self) -> bool {
         let idle = |seat: &Seat| seat.done && !seat.client.is_in_transaction();
         self.seats.iter().all(idle)
+    }
+
+    /// Ends its part of a run that ends by count. Where clients have left, what is due for them is
+    /// counted until the last client of all threads is through.
+    fn is_through(&mut self, now: Ns) -> bool {
+        if !std::mem::replace(&mut self.through, true) {
+            let through = self.seats.iter().filter(|seat| !seat.aborted).count();
+            if through > 0 {
+                self.setup.control.clients_gone(u32::try_from(through).unwrap_or(0), now);
+            }
+        }
+        let left = self.seats.iter().any(Seat::has_left);
+        !left || matches!(self.feed, Feed::Closed { .. })
     }
 
     /// When to look up at the latest, and whether that matters to the microsecond.
@@ -209,17 +226,6 @@ impl<P: Poll> Worker<P> {
         match self.alarms.peek() {
             Some(Reverse((at, _))) if *at <= coarse => (*at, true),
             _ => (coarse, false),
-        }
-    }
-
-    /// What was to start at `end` or later never falls due.
-    fn forget_after(&mut self, end: Ns) {
-        for seat in &mut self.seats {
-            if seat.waiting.is_some_and(|due| due.at >= end) {
-                seat.waiting = None;
-                seat.alarm = None;
-                seat.done = true;
-            }
         }
     }
 
@@ -245,7 +251,9 @@ impl<P: Poll> Worker<P> {
                 }
                 Alarm::Due => {
                     let due = seat.waiting.take().expect("an alarm for what is due");
-                    self.start(token, due, true)?;
+                    let end = self.setup.control.end();
+                    self.seats[token].waiting = Some(due);
+                    self.next(token, Ns::MIN, now, end)?;
                 }
             }
         }
@@ -270,9 +278,10 @@ impl<P: Poll> Worker<P> {
 
     /// What a free client does next: starts, waits or is done.
     fn next(&mut self, token: Token, since: Ns, now: Ns, end: Ns) -> Result<()> {
+        let is_closed_load = matches!(self.feed, Feed::Closed { .. });
         loop {
             let kept = self.seats[token].waiting.take();
-            let Some(due) = kept.or_else(|| self.feed.next(token, since, end)) else {
+            let Some(mut due) = kept.or_else(|| self.feed.next(token, since, end)) else {
                 self.seats[token].done = true;
                 return Ok(());
             };
@@ -281,13 +290,33 @@ impl<P: Poll> Worker<P> {
                 self.set_alarm(token, due.at, Alarm::Due);
                 return Ok(());
             }
-            let too_late = self.setup.limit.is_some_and(|limit| now - due.at > limit);
-            if !(too_late && self.setup.policy == Policy::Skip) {
-                // A client that was free in time and still is late was held up by us.
-                return self.start(token, due, due.at > since);
+            let dropped = now >= end && self.setup.backlog == Backlog::Drop;
+            if is_closed_load && dropped {
+                self.seats[token].done = true;
+                return Ok(());
             }
-            let client = self.seats[token].client.id;
-            self.record.put(Outcome::unsent(due, now, client, Class::Skipped));
+            let too_late = self.setup.limit.is_some_and(|limit| now - due.at > limit);
+            let skipped = too_late && self.setup.policy == Policy::Skip;
+            if skipped || dropped {
+                let class = if skipped { Class::Skipped } else { Class::Unfinished };
+                let client = self.seats[token].client.id;
+                self.record.put(Outcome::unsent(due, now, client, class));
+                continue;
+            }
+            if self.seats[token].client.state == State::Closed {
+                self.seats[token].waiting = Some(due);
+                return self.open(token);
+            }
+            if is_closed_load && self.setup.connect_each {
+                // It is free when it is connected.
+                due.at = due.at.max(since);
+                if due.at >= end {
+                    self.seats[token].done = true;
+                    return Ok(());
+                }
+            }
+            // A client that was free in time and still is late was held up by us.
+            return self.start(token, due, due.at > since);
         }
     }
 
@@ -301,53 +330,49 @@ impl<P: Poll> Worker<P> {
     }
 
     /// Does what a client's step asks for.
-    fn follow(&mut self, token: Token, step: TroubleOr<Next>) -> Result<()> {
-        match step {
-            Ok(Next::Server) => self.flush(token),
-            Ok(Next::Wake(at)) => {
-                self.set_alarm(token, at, Alarm::Wake);
-                Ok(())
-            }
-            Ok(Next::Free(since)) => {
-                self.settle(token);
-                self.free.push_back((token, since));
-                Ok(())
-            }
-            Err(Trouble::Fault(fault)) => self.lost(token, &fault),
-            Err(Trouble::Error(error)) => Err(error),
-        }
-    }
-
-    /// A client is free: if it had lost its connection, it has one again.
-    fn settle(&mut self, token: Token) {
-        let seat = &mut self.seats[token];
-        if std::mem::take(&mut seat.attempts) > 0 {
-            seat.alarm = None;
-            seat.down_since = None;
-            self.record.batch.connects += 1;
-        }
-    }
-
-    /// Begins a connection.
-    fn open(&mut self, token: Token) -> Result<()> {
-        let seat = &mut self.seats[token];
-        seat.client.open();
-        match self.poll.connect(token, &self.setup.address) {
-            Ok(()) => {
-                if self.running {
-                    let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
-                    self.set_alarm(token, deadline, Alarm::Login);
+    fn follow(&mut self, token: Token, mut step: TroubleOr<Next>) -> Result<()> {
+        loop {
+            match step {
+                Ok(Next::Clock) => {
+                    let now = self.poll.now();
+                    step = self.seats[token].client.wake(now, &mut self.record);
                 }
-                self.flush(token)
+                Ok(Next::Server) => return self.flush(token),
+                Ok(Next::Wake(at)) => {
+                    self.set_alarm(token, at, Alarm::Wake);
+                    return self.flush_synced(token);
+                }
+                Ok(Next::Shell { line, capture }) => {
+                    self.seats[token].shell = Some(self.poll.shell(token, line, capture));
+                    return self.flush_synced(token);
+                }
+                Ok(Next::Free(since)) => {
+                    self.settle(token, since);
+                    self.free.push_back((token, since));
+                    return Ok(());
+                }
+                Err(Trouble::Fault(fault)) => return self.lost(token, &fault),
+                Err(Trouble::Abort(error)) => return self.abort(token, error),
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                // The server's backlog is full: it will have room in a moment.
-                self.poll.close(token);
-                self.retry(token);
-                Ok(())
-            }
-            Err(error) => self.lost(token, &Fault::lost(&error.to_string())),
         }
+    }
+
+    /// Goes on with clients whose shell commands have ended.
+    fn take_shells(&mut self) -> Result<()> {
+        while let Some((token, number, end)) = self.poll.shell_ended() {
+            // A client that lost its connection in the meantime does not wait any more.
+            if self.seats[token].shell.take_if(|waited| *waited == number).is_some() {
+                let now = self.poll.now();
+                let step = self.seats[token].client.shell_ended(&end, now, &mut self.record);
+                self.follow(token, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what a pipeline has synced before its client waits for something else.
+    fn flush_synced(&mut self, token: Token) -> Result<()> {
+        if self.seats[token].client.awaits_server() { self.flush(token) } else { Ok(()) }
     }
 
     fn flush(&mut self, token: Token) -> Result<()> {
@@ -400,7 +425,7 @@ impl<P: Poll> Worker<P> {
             }
         }
         self.ready = ready;
-        Ok(())
+        self.take_shells()
     }
 
     fn read(&mut self, token: Token) -> Result<()> {
@@ -430,7 +455,7 @@ impl<P: Poll> Worker<P> {
             if let (Ok(Next::Free(since)), true) = (&step, self.running) {
                 // The usual case: on to the next transaction without another turn.
                 let since = *since;
-                self.settle(token);
+                self.settle(token, since);
                 self.next(token, since, now, self.setup.control.end())?;
             } else {
                 self.follow(token, step)?;
@@ -442,158 +467,8 @@ impl<P: Poll> Worker<P> {
         self.unread.push_back(token);
         Ok(())
     }
-
-    /// A connection is gone.
-    fn lost(&mut self, token: Token, fault: &Fault) -> Result<()> {
-        self.poll.close(token);
-        let now = self.poll.now();
-        let seat = &mut self.seats[token];
-        if !self.running {
-            return Err(crate::route::error_of(fault));
-        }
-        let logging_in = matches!(seat.client.state, State::Login(_));
-        let was_open = !logging_in && seat.client.state != State::Closed;
-        self.record.batch.disconnects += u32::from(was_open);
-        seat.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
-        seat.alarm = None;
-        let down_since = *seat.down_since.get_or_insert(now);
-        let refused = logging_in
-            && (matches!(fault, Fault::Login(_) | Fault::Tls(_))
-                || fault.sqlstate().starts_with(b"28"));
-        // A run that ends by count would wait for this client for ever.
-        let waited = now - down_since > self.setup.connect_timeout;
-        if refused || (waited && self.setup.control.end() >= NEVER) {
-            seat.done = true;
-            let note = format!("a client cannot log in again: {}", fault.message());
-            self.record.batch.notes.push(note);
-        } else {
-            self.retry(token);
-        }
-        self.free.retain(|(free, _)| *free != token);
-        if matches!(self.feed, Feed::Open { .. }) {
-            // Another client may take it; under the other loads it waits for its own.
-            if let Some(due) = self.seats[token].waiting.take() {
-                self.give_back(due);
-            }
-        }
-        Ok(())
-    }
-
-    fn retry(&mut self, token: Token) {
-        let seat = &mut self.seats[token];
-        let pause = BACKOFF.1.min(BACKOFF.0 << seat.attempts.min(20));
-        seat.attempts += 1;
-        let jittered = pause / 2 + self.setup.random.uniform(0, pause);
-        let at = self.poll.now() + jittered;
-        self.set_alarm(token, at, Alarm::Reconnect);
-    }
-
-    /// Passes on what a lost client was to start: to the idle client that has nothing to do or
-    /// what is due last, and what that was to start, or where there is none, to the next free.
-    fn give_back(&mut self, mut due: Due) {
-        let idle = |s: &Seat| s.client.state == State::Free && (s.done || s.waiting.is_some());
-        let until = |s: &Seat| s.waiting.map_or(Ns::MAX, |waiting| waiting.at);
-        let all = (0..self.seats.len()).filter(|&token| idle(&self.seats[token]));
-        if let Some(token) = all.max_by_key(|&token| until(&self.seats[token])) {
-            let seat = &mut self.seats[token];
-            if until(seat) > due.at {
-                seat.done = false;
-                let instead = seat.waiting.replace(due);
-                self.set_alarm(token, due.at, Alarm::Due);
-                let Some(instead) = instead else { return };
-                due = instead;
-            }
-        }
-        if let Feed::Open { returned, .. } = &mut self.feed {
-            let place = returned.partition_point(|earlier| earlier.n < due.n);
-            returned.insert(place, due);
-        }
-    }
-
-    /// Ends what is still going on; the cancel keys of statements that the server still runs.
-    fn abandon(&mut self) -> Vec<(i32, i32)> {
-        let now = self.poll.now();
-        let end = self.setup.control.end();
-        let mut keys = Vec::new();
-        for token in 0..self.seats.len() {
-            let seat = &mut self.seats[token];
-            let id = seat.client.id;
-            if let Some(due) = seat.waiting.take().filter(|due| due.at < end)
-                && !matches!(self.feed, Feed::Closed { .. })
-            {
-                self.record.put(Outcome::unsent(due, now, id, Class::Unfinished));
-            }
-            if seat.client.is_in_transaction() {
-                keys.extend(seat.client.connection().and_then(|c| c.cancel_key()));
-            } else if let Some(connection) = seat.client.connection() {
-                postgres_protocol::message::frontend::terminate(connection.buffer());
-                if let Ok(bytes) = connection.outgoing() {
-                    let _ = self.poll.send(token, bytes);
-                }
-            }
-            seat.client.abandon(now, &mut self.record);
-            self.poll.close(token);
-        }
-        self.leave_unfinished(now, end);
-        keys
-    }
-
-    /// What was due for these clients and nobody took.
-    fn leave_unfinished(&mut self, now: Ns, end: Ns) {
-        let record = &mut self.record;
-        match &mut self.feed {
-            Feed::Open { returned, .. } => {
-                for due in returned.drain(..).filter(|due| due.at < end) {
-                    record.put(Outcome::unsent(due, now, 0, Class::Unfinished));
-                }
-            }
-            Feed::Paced(streams) => {
-                for (seat, stream) in self.seats.iter().zip(streams) {
-                    let client = seat.client.id;
-                    stream.until(end, |due| {
-                        record.put(Outcome::unsent(due, now, client, Class::Unfinished));
-                    });
-                }
-            }
-            Feed::Closed { .. } => {}
-        }
-    }
-
-    /// Sends every second that has passed.
-    fn rotate(&mut self, now: Ns) {
-        while now >= (self.record.batch.second + 1) * SECOND {
-            let end = (self.record.batch.second + 1) * SECOND;
-            self.send_batch(end, false);
-        }
-    }
-
-    fn rotate_last(&mut self) {
-        let now = self.poll.now();
-        self.rotate(now);
-        self.send_batch(now, true);
-    }
-
-    fn send_batch(&mut self, end: Ns, last: bool) {
-        let cpu = thread_cpu();
-        let mut batch = self.record.swap(end);
-        batch.cpu_ns = cpu - self.cpu_before;
-        batch.last = last;
-        self.cpu_before = cpu;
-        // An owner that went away needs no more batches.
-        let _ = self.setup.batches.send(batch);
-        while let Ok(batch) = self.setup.spare.try_recv() {
-            self.record.recycle(batch);
-        }
-    }
 }
 
 fn system(error: &std::io::Error) -> Error {
     Error::new(Kind::System, format!("waiting for the server failed: {error}"))
-}
-
-/// CPU time of this thread, nanoseconds.
-fn thread_cpu() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

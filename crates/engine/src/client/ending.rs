@@ -1,0 +1,300 @@
+//! What the end of a script and a failure mean: an outcome, another try, or that the client gives
+//! up.
+
+use super::commands::{MetaFailure, words_of};
+use super::{Client, Failure, Moment, Next, State, Transaction, Trouble, TroubleOr, words};
+use crate::error::{Error, Kind};
+use crate::pace::Ns;
+use crate::plan::Protocol;
+use crate::record::{Class, End, Level, Outcome, Recorder, SqlState};
+use crate::request::simple;
+use crate::script::{Action, Command};
+use crate::wire::{Connection, Fault, ServerError, Status};
+
+/// What a transaction fails with whose meta command failed: SQLSTATE 38000, external routine
+/// exception, for the standard knows no better.
+pub(super) const META_COMMAND_FAILED: SqlState = *b"38000";
+
+/// Serialization failure and deadlock: another try may succeed.
+fn may_pass(sqlstate: SqlState) -> bool {
+    matches!(&sqlstate, b"40001" | b"40P01")
+}
+
+impl Client {
+    /// The server reports an error; the transaction goes on failing until it is ready again.
+    pub(super) fn failed(
+        &mut self,
+        connection: &Connection,
+        error: &ServerError,
+        record: &mut Recorder,
+    ) {
+        record.message(error.sqlstate, &error.message);
+        let Some(transaction) = self.transaction.as_ref().filter(|t| t.failure.is_none()) else {
+            return;
+        };
+        if self.state == State::RollingBack {
+            return;
+        }
+        let aborts = !may_pass(error.sqlstate) && !self.shared.continue_on_error;
+        if aborts {
+            let message = words::server_error(error, self.query_text(transaction).as_deref());
+            let query = connection.results();
+            let text = words::aborted_in_query(self.id, transaction, query, &message);
+            record.say(Level::Error, text);
+        } else if self.shared.verbose {
+            let message = words::server_error(error, self.query_text(transaction).as_deref());
+            record.say(Level::Info, words::failed(self.id, transaction, &message));
+        }
+        let failure = Failure { sqlstate: error.sqlstate, aborts };
+        self.transaction.as_mut().expect("seen above").failure = Some(failure);
+    }
+
+    /// The text of the command that is going on, where the server has it from us now.
+    fn query_text(&self, transaction: &Transaction) -> Option<String> {
+        let script = &self.shared.scripts.list[usize::from(transaction.due.script)];
+        let Action::Sql(sql) = &script.commands[transaction.command].action else {
+            return None;
+        };
+        let bytes = match self.shared.protocol {
+            Protocol::Simple => {
+                let mut out = bytes::BytesMut::new();
+                simple(&mut out, sql, &self.variables, &self.shared.scripts.names).ok()?;
+                out[5..out.len() - 1].to_vec()
+            }
+            Protocol::Extended => sql.numbered.clone(),
+            Protocol::Prepared => return None,
+        };
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Everything is answered, and the transaction has failed.
+    pub(super) fn failure(
+        &mut self,
+        connection: &mut Connection,
+        failure: Failure,
+        at: Moment,
+        record: &mut Recorder,
+    ) -> TroubleOr<Next> {
+        let transaction = self.transaction.as_mut().expect("a failure belongs to one");
+        transaction.pipelined = false;
+        if failure.aborts {
+            self.timed(End::Failed, at.arrived, record);
+            let message = format!("client {} gave up: a statement failed", self.id);
+            return Err(Trouble::Abort(Error::new(Kind::Aborted, message)));
+        }
+        let again = may_pass(failure.sqlstate) && self.may_try_again(at.now);
+        if again && connection.status() != Status::Idle {
+            // The limit or the end may come before the rollback is done: decided then.
+            self.state = State::RollingBack;
+            self.query(connection, "ROLLBACK");
+            return Ok(Next::Server);
+        }
+        self.decide(again, connection, at, record)
+    }
+
+    /// The failed transaction is tried again, or ends.
+    fn decide(
+        &mut self,
+        again: bool,
+        connection: &mut Connection,
+        at: Moment,
+        record: &mut Recorder,
+    ) -> TroubleOr<Next> {
+        if self.shared.verbose {
+            self.say_verdict(again, at.now, record);
+        }
+        self.timed(if again { End::Retried } else { End::Failed }, at.arrived, record);
+        if again { self.retry(connection, at, record) } else { self.finish(connection, at, record) }
+    }
+
+    fn may_try_again(&self, now: Ns) -> bool {
+        let shared = &self.shared;
+        let transaction = self.transaction.as_ref().expect("a failure belongs to one");
+        (shared.max_tries == 0 || transaction.tries < shared.max_tries)
+            && shared.limit.is_none_or(|limit| now - transaction.due.at <= limit)
+            && now < shared.control.end()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    fn say_verdict(&self, again: bool, now: Ns, record: &mut Recorder) {
+        let transaction = self.transaction.as_ref().expect("a failure belongs to one");
+        let passed = now - transaction.due.at;
+        let used = self.shared.limit.map(|limit| 100.0 * passed as f64 / limit as f64);
+        let text = words::verdict(self.id, again, transaction.tries, self.shared.max_tries, used);
+        record.say(Level::Info, text);
+    }
+
+    /// Runs the script again from its beginning, with the same random numbers. Variables stay.
+    fn retry(
+        &mut self,
+        connection: &mut Connection,
+        at: Moment,
+        record: &mut Recorder,
+    ) -> TroubleOr<Next> {
+        let transaction = self.transaction.as_mut().expect("what is tried again has begun");
+        transaction.next = 0;
+        transaction.failure = None;
+        transaction.falling = false;
+        transaction.tries += 1;
+        self.random = transaction.random.clone();
+        self.advance(connection, at, record)
+    }
+
+    /// No command is left.
+    pub(super) fn end_of_script(
+        &mut self,
+        connection: &mut Connection,
+        at: Moment,
+        record: &mut Recorder,
+    ) -> TroubleOr<Next> {
+        let transaction = self.transaction.as_ref().expect("what ends has begun");
+        if transaction.pipelined {
+            return Err(self.gives_up("end of script reached with pipeline open", record));
+        }
+        self.finish(connection, at, record)
+    }
+
+    /// The script is at its end, or has failed for good.
+    fn finish(
+        &mut self,
+        connection: &mut Connection,
+        at: Moment,
+        record: &mut Recorder,
+    ) -> TroubleOr<Next> {
+        let transaction = self.transaction.take().expect("what ends has begun");
+        let outcome = self.outcome(&transaction, at.arrived);
+        if connection.status() == Status::Idle {
+            self.state = State::Free;
+            record.end(outcome);
+            return Ok(Next::Free(at.arrived));
+        }
+        if transaction.failure.is_none() {
+            if !self.shared.recover {
+                record.end(outcome);
+                let what = "end of script reached without completing the last transaction";
+                return Err(self.gives_up(what, record));
+            }
+            self.warn(transaction.due.script, record);
+        }
+        record.leave(outcome.done);
+        self.outcome = Some(outcome);
+        self.state = State::RollingBack;
+        self.query(connection, "ROLLBACK");
+        Ok(Next::Server)
+    }
+
+    fn gives_up(&self, what: &str, record: &mut Recorder) -> Trouble {
+        let message = format!("client {} aborted: {what}", self.id);
+        record.say(Level::Error, message.clone());
+        Trouble::Abort(Error::new(Kind::Script, message))
+    }
+
+    fn warn(&mut self, script: u16, record: &mut Recorder) {
+        if !std::mem::replace(&mut self.warned, true) {
+            let script = &self.shared.scripts.list[usize::from(script)].name;
+            record.batch.notes.push(format!(
+                "script {script} leaves a transaction block open; it is rolled back"
+            ));
+        }
+    }
+
+    pub(super) fn rolled_back(
+        &mut self,
+        connection: &mut Connection,
+        at: Moment,
+        record: &mut Recorder,
+    ) -> TroubleOr<Next> {
+        let Some(outcome) = self.outcome.take() else {
+            return self.decide(self.may_try_again(at.now), connection, at, record);
+        };
+        self.state = State::Free;
+        let free = outcome.done;
+        record.put(outcome);
+        Ok(Next::Free(free))
+    }
+
+    fn outcome(&self, transaction: &Transaction, done: Ns) -> Outcome {
+        let late = self.shared.limit.is_some_and(|limit| done - transaction.due.at > limit);
+        let class = match transaction.failure {
+            Some(_) => Class::Failed,
+            None if late => Class::Late,
+            None => Class::OnTime,
+        };
+        Outcome {
+            due: transaction.due.at,
+            sent: transaction.sent,
+            done,
+            client: self.id,
+            script: transaction.due.script,
+            class,
+            idle: transaction.idle,
+            sqlstate: transaction.failure.map_or(*b"00000", |failure| failure.sqlstate),
+            retries: transaction.tries - 1,
+        }
+    }
+
+    pub(super) fn end_with(
+        &mut self,
+        now: Ns,
+        class: Class,
+        sqlstate: SqlState,
+        record: &mut Recorder,
+    ) {
+        if let Some(outcome) = self.outcome.take() {
+            record.put(outcome);
+        } else if let Some(transaction) = self.transaction.take() {
+            let outcome = self.outcome(&transaction, now);
+            let retries = if class == Class::Failed { outcome.retries } else { 0 };
+            record.end(Outcome { class, sqlstate, retries, ..outcome });
+        }
+    }
+
+    /// A meta command failed: the client gives up.
+    pub(super) fn meta_failed(
+        &self,
+        command: &Command,
+        failure: MetaFailure,
+        record: &mut Recorder,
+    ) -> Trouble {
+        let transaction = self.transaction.as_ref().expect("a command belongs to one");
+        let name = words_of(&command.action);
+        let reason = failure.reason.unwrap_or_else(|| failure.what.to_owned());
+        if reason != failure.what {
+            record.say(Level::Error, reason.clone());
+        }
+        record.message(META_COMMAND_FAILED, &reason);
+        let text = words::aborted_in_command(self.id, transaction, name, failure.what);
+        record.say(Level::Error, text);
+        let script = &self.shared.scripts.list[usize::from(transaction.due.script)].name;
+        let message = format!("{script}:{}: {reason}", command.line);
+        Trouble::Abort(Error::new(Kind::Script, message))
+    }
+
+    /// Says what `debug()` was called with.
+    pub(super) fn say_debug(&mut self, record: &mut Recorder) {
+        let transaction = self.transaction.as_ref().expect("a command belongs to one");
+        for value in self.debug.drain(..) {
+            record.say(Level::Plain, words::debug(transaction, value));
+        }
+    }
+
+    /// What the client says when it gives up because its connection is gone.
+    pub(crate) fn say_lost(&self, fault: &Fault, record: &mut Recorder) {
+        let message = match fault {
+            Fault::Server(error) => words::server_error(error, None),
+            _ => fault.message().to_owned(),
+        };
+        let text = match (&self.transaction, self.state) {
+            (_, State::Login(_) | State::Closed) => {
+                record.say(Level::Error, message);
+                format!("client {} aborted while establishing connection", self.id)
+            }
+            (Some(transaction), _) => {
+                let query = self.connection.as_ref().map_or(0, Connection::results);
+                words::aborted_in_query(self.id, transaction, query, &message)
+            }
+            _ => format!("client {} aborted: {message}", self.id),
+        };
+        record.say(Level::Error, text);
+    }
+}

@@ -1,0 +1,160 @@
+//! `\gset` and `\aset`: rows become variables. NULL stays NULL.
+
+use super::{Client, Trouble, TroubleOr, words};
+use crate::error::{Error, Kind};
+use crate::record::{Level, Recorder};
+use crate::script::eval::{Value, Variable};
+use crate::script::{Action, Names, Results, Slot, is_variable_name};
+use crate::wire::{Connection, Event, Fault};
+use std::sync::Arc;
+
+/// What is known of the result that comes in. Its memory is used again.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// Where each column goes; none where no script mentions the variable.
+    columns: Vec<Option<Slot>>,
+    /// A column whose name cannot be a variable's.
+    misnamed: Option<String>,
+    /// The last row.
+    row: Vec<u8>,
+    /// How many rows came, none where the result has no columns.
+    count: Option<u64>,
+    /// How many rows the last complete result had.
+    complete: u64,
+    name: Vec<u8>,
+}
+
+impl Rows {
+    /// A command was sent.
+    pub(super) fn begin(&mut self) {
+        self.count = None;
+        self.complete = 0;
+        self.misnamed = None;
+    }
+
+    fn describe(&mut self, content: &[u8], prefix: &[u8], names: &Names) -> Option<()> {
+        self.columns.clear();
+        self.misnamed = None;
+        self.count = Some(0);
+        let (count, mut rest) = content.split_at_checked(2)?;
+        for _ in 0..u16::from_be_bytes(count.try_into().ok()?) {
+            let end = memchr::memchr(0, rest)?;
+            self.name.clear();
+            self.name.extend_from_slice(prefix);
+            self.name.extend_from_slice(&rest[..end]);
+            rest = rest.get(end + 1 + 18..)?;
+            if !is_variable_name(&self.name) && self.misnamed.is_none() {
+                self.misnamed = Some(String::from_utf8_lossy(&self.name).into_owned());
+            }
+            self.columns.push(names.find(&self.name));
+        }
+        Some(())
+    }
+}
+
+impl Client {
+    /// A part of a result has come.
+    pub(super) fn keep(
+        &mut self,
+        connection: &mut Connection,
+        event: &Event,
+        record: &mut Recorder,
+    ) -> TroubleOr<()> {
+        let shared = Arc::clone(&self.shared);
+        let (prefix, aset) = match self.wanted(&shared.scripts) {
+            Some(Results::Gset(prefix)) => (prefix, false),
+            Some(Results::Aset(prefix)) => (prefix, true),
+            _ => return Ok(()),
+        };
+        let content = connection.content();
+        match event {
+            Event::Columns => {
+                self.rows.describe(content, prefix, &shared.scripts.names).ok_or_else(malformed)?
+            }
+            Event::Row => {
+                self.rows.row.clear();
+                self.rows.row.extend_from_slice(content);
+                self.rows.count = self.rows.count.map(|count| count + 1);
+            }
+            _ => {
+                self.rows.complete = self.rows.count.take().unwrap_or(0);
+                if aset && self.rows.complete > 0 {
+                    self.assign(connection.results() - 1, record)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wanted<'a>(&self, scripts: &'a crate::script::Scripts) -> Option<&'a Results> {
+        let transaction = self.transaction.as_ref()?;
+        let script = &scripts.list[usize::from(transaction.due.script)];
+        match &script.commands.get(transaction.command)?.action {
+            Action::Sql(sql) => Some(&sql.results),
+            _ => None,
+        }
+    }
+
+    /// `\gset`: the last result had one row, and it is stored.
+    pub(super) fn store_row(
+        &mut self,
+        connection: &mut Connection,
+        record: &mut Recorder,
+    ) -> TroubleOr<()> {
+        let shared = Arc::clone(&self.shared);
+        if !matches!(self.wanted(&shared.scripts), Some(Results::Gset(_))) {
+            return Ok(());
+        }
+        let query = connection.results().saturating_sub(1);
+        if self.rows.complete != 1 {
+            let reason = format!("expected one row, got {}", self.rows.complete);
+            return Err(self.not_stored(query, &reason, record));
+        }
+        self.assign(query, record)
+    }
+
+    fn assign(&mut self, query: u32, record: &mut Recorder) -> TroubleOr<()> {
+        if let Some(name) = self.rows.misnamed.take() {
+            let reason = format!("error storing into variable {name}");
+            return Err(self.not_stored(query, &reason, record));
+        }
+        let mut rest = self.rows.row.get(2..).ok_or_else(malformed)?;
+        for column in &self.rows.columns {
+            let (length, behind) = rest.split_at_checked(4).ok_or_else(malformed)?;
+            let length = i32::from_be_bytes(length.try_into().expect("four bytes"));
+            let text = match usize::try_from(length) {
+                Ok(length) => {
+                    let (text, behind) = behind.split_at_checked(length).ok_or_else(malformed)?;
+                    rest = behind;
+                    Some(text)
+                }
+                Err(_) => {
+                    rest = behind;
+                    None
+                }
+            };
+            match (*column, text) {
+                (None, _) => {}
+                (Some(slot), Some(text)) => self.variables.set_text(slot, text),
+                (Some(slot), None) => {
+                    self.variables.0[slot as usize] = Variable::Value(Value::Null);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn not_stored(&self, query: u32, reason: &str, record: &mut Recorder) -> Trouble {
+        let transaction = self.transaction.as_ref().expect("a result belongs to one");
+        let text = words::in_query(self.id, transaction, query, reason);
+        record.say(Level::Error, text);
+        let script = &self.shared.scripts.list[usize::from(transaction.due.script)];
+        let line = script.commands[transaction.command].line;
+        let message = format!("{}:{line}: {reason}", script.name);
+        Trouble::Abort(Error::new(Kind::Script, message))
+    }
+}
+
+fn malformed() -> Fault {
+    Fault::Protocol("the server sent a row that does not fit its description".into())
+}

@@ -1,0 +1,77 @@
+//! Shell commands beside the load: each in a thread of its own, so that it holds up only the client
+//! that waits for it.
+
+use super::Token;
+use crate::client::ShellEnd;
+use mio::Waker;
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Whose command, its number, and how it ended.
+type Ended = (Token, u64, ShellEnd);
+
+/// The shell commands of one thread.
+pub(super) struct Shells {
+    ended: (Sender<Ended>, Receiver<Ended>),
+    number: u64,
+    running: u64,
+}
+
+impl Shells {
+    pub(super) fn new() -> Self {
+        Self { ended: channel(), number: 0, running: 0 }
+    }
+
+    /// Begins a command; `waker` is woken at its end.
+    pub(super) fn start(
+        &mut self,
+        token: Token,
+        line: Vec<u8>,
+        capture: bool,
+        waker: &Arc<Waker>,
+    ) -> u64 {
+        self.number += 1;
+        self.running += 1;
+        let (number, sender, own) = (self.number, self.ended.0.clone(), Arc::clone(waker));
+        let body = move || {
+            let end = run(line, capture).unwrap_or(ShellEnd { succeeded: false, line: None });
+            let _ = sender.send((token, number, end));
+            let _ = own.wake();
+        };
+        let builder = std::thread::Builder::new().name("pgpaces-shell".into());
+        if builder.spawn(body).is_err() {
+            let _ = self.ended.0.send((token, number, ShellEnd { succeeded: false, line: None }));
+            let _ = waker.wake();
+        }
+        number
+    }
+
+    pub(super) fn ended(&mut self) -> Option<Ended> {
+        if self.running == 0 {
+            return None;
+        }
+        let ended = self.ended.1.try_recv().ok()?;
+        self.running -= 1;
+        Some(ended)
+    }
+}
+
+/// Runs a command line as `system` does, or reads its first line as `popen` lets one.
+fn run(line: Vec<u8>, capture: bool) -> std::io::Result<ShellEnd> {
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(OsString::from_vec(line));
+    if !capture {
+        return Ok(ShellEnd { succeeded: command.status()?.success(), line: None });
+    }
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut line = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_until(b'\n', &mut line)?;
+    }
+    child.wait()?;
+    Ok(ShellEnd { succeeded: true, line: Some(line).filter(|line| !line.is_empty()) })
+}

@@ -1,0 +1,168 @@
+//! A compiled expression: operations in postfix order, with jumps where something may be left
+//! out. Running it needs no recursion, however long or deep the expression was.
+
+use super::Slot;
+use super::functions::{Function, Operator, call, operate};
+use super::value::Value;
+
+/// One operation. Operands are taken from the top of a stack of values, the result is put there.
+/// Jumps go forwards, by so many operations behind the next one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Op {
+    /// Puts a constant.
+    Constant(Value),
+    /// Puts a variable's value.
+    Variable(Slot),
+    /// An operator on two values.
+    Operate(Operator),
+    /// A function on so many values.
+    Call(Function, u8),
+    /// Draws a number; two bounds, and for most a shape.
+    Draw(Draw),
+    /// Notes a value, which stays.
+    Debug,
+    /// Decides AND by its left side alone and jumps, or takes it away.
+    And(u32),
+    /// Decides OR by its left side alone and jumps, or takes it away.
+    Or(u32),
+    /// The right side of AND and OR must be a boolean or NULL.
+    Check,
+    /// Takes a condition away and jumps where it does not hold.
+    Branch(u32),
+    /// Jumps; the value on top is that of the CASE.
+    Jump(u32),
+}
+
+/// Functions that draw a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Draw {
+    Uniform,
+    Exponential,
+    Gaussian,
+    Zipfian,
+}
+
+impl Draw {
+    /// How many arguments it takes.
+    pub(super) const fn arguments(self) -> usize {
+        match self {
+            Self::Uniform => 2,
+            Self::Exponential | Self::Gaussian | Self::Zipfian => 3,
+        }
+    }
+}
+
+/// A compiled expression.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    pub(super) ops: Box<[Op]>,
+    /// How many values lie on the stack at most.
+    pub(super) depth: usize,
+}
+
+/// Puts a program together. Operands are built in the order in which they are computed.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    ops: Vec<Op>,
+    /// Some jump lands here: what lies before must not be folded with what comes.
+    landed: usize,
+}
+
+impl Builder {
+    /// The place of the next operation.
+    pub(super) fn here(&self) -> usize {
+        self.ops.len()
+    }
+
+    pub(super) fn push(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+
+    pub(super) fn constant(&mut self, value: Value) {
+        self.ops.push(Op::Constant(value));
+    }
+
+    pub(super) fn operate(&mut self, operator: Operator) {
+        match self.constants(2) {
+            Some(&[Op::Constant(left), Op::Constant(right)]) => {
+                self.fold(2, operate(operator, left, right), Op::Operate(operator));
+            }
+            _ => self.ops.push(Op::Operate(operator)),
+        }
+    }
+
+    /// `count` is at most the most arguments that the grammar lets a function have.
+    pub(super) fn call(&mut self, function: Function, count: u8) {
+        let op = Op::Call(function, count);
+        let count = usize::from(count);
+        let Some(constants) = self.constants(count) else {
+            return self.ops.push(op);
+        };
+        let values: Vec<Value> = constants
+            .iter()
+            .map(|op| if let Op::Constant(value) = op { *value } else { Value::Null })
+            .collect();
+        self.fold(count, call(function, &values), op);
+    }
+
+    /// The last `count` operations, if they are constants and the operands of what comes.
+    fn constants(&self, count: usize) -> Option<&[Op]> {
+        let start = self.ops.len().checked_sub(count)?;
+        let last = &self.ops[start..];
+        let all = last.iter().all(|op| matches!(op, Op::Constant(_)));
+        (start >= self.landed && all).then_some(last)
+    }
+
+    /// Puts the value in the place of the constants that it follows from. An error stays to be
+    /// met, or not, when the expression is computed.
+    fn fold(&mut self, count: usize, value: Result<Value, String>, op: Op) {
+        if let Ok(value) = value {
+            self.ops.truncate(self.ops.len() - count);
+            self.ops.push(Op::Constant(value));
+        } else {
+            self.ops.push(op);
+        }
+    }
+
+    /// Computes what stands at `left..right` behind what stands at `right..`.
+    pub(super) fn swap(&mut self, left: usize, right: usize) {
+        self.ops[left..].rotate_left(right - left);
+        if self.landed > left {
+            self.landed = self.ops.len();
+        }
+    }
+
+    /// Lets the jump at `place` land here.
+    pub(super) fn land(&mut self, place: usize) {
+        let here = self.ops.len();
+        let distance = u32::try_from(here - place - 1).expect("fewer than 2^32 operations");
+        match &mut self.ops[place] {
+            Op::And(jump) | Op::Or(jump) | Op::Branch(jump) | Op::Jump(jump) => *jump = distance,
+            _ => unreachable!("only jumps land"),
+        }
+        self.landed = here;
+    }
+
+    pub(super) fn finish(self) -> Program {
+        let ops = self.ops.into_boxed_slice();
+        let depth = depth(&ops);
+        Program { ops, depth }
+    }
+}
+
+/// How many values lie on the stack at most.
+fn depth(ops: &[Op]) -> usize {
+    let (mut now, mut most) = (0, 0);
+    for op in ops {
+        match op {
+            Op::Constant(_) | Op::Variable(_) => now += 1,
+            Op::Call(_, count) => now = now + 1 - usize::from(*count),
+            Op::Draw(draw) => now = now + 1 - draw.arguments(),
+            // Behind a jump stands another branch, which finds the stack without its value.
+            Op::Operate(_) | Op::And(_) | Op::Or(_) | Op::Branch(_) | Op::Jump(_) => now -= 1,
+            Op::Debug | Op::Check => {}
+        }
+        most = most.max(now);
+    }
+    most
+}

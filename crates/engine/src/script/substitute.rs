@@ -1,0 +1,119 @@
+//! Finds the variables in the text of SQL commands and of a shell's command lines. Purely
+//! textual, as in pgbench: quotes and comments hide nothing.
+
+use super::names::{is_name_start, name_length};
+use super::{Names, Piece, Results, Scripts, Sql};
+use crate::error::{Error, Kind, Result};
+
+/// The most parameters an SQL command may have in the extended protocols, as in pgbench.
+const PARAMETERS_MAX: usize = 255;
+
+/// Compiles the text of an SQL command. Runs of colons that no name follows, or that are longer
+/// than one, are left alone, so `::int` is safe.
+pub(super) fn sql(text: &[u8], id: u32, names: &mut Names) -> Sql {
+    let mut pieces = Vec::new();
+    let mut numbered = Vec::with_capacity(text.len());
+    let mut parameters = Vec::new();
+    let (mut literal, mut at) = (0, 0);
+    while let Some(length) = memchr::memchr(b':', &text[at..]) {
+        let colon = at + length;
+        let colons = text[colon..].iter().take_while(|&&byte| byte == b':').count();
+        at = colon + colons;
+        if colons > 1 || !text.get(at).is_some_and(|&byte| is_name_start(byte)) {
+            continue;
+        }
+        let name = &text[at..at + name_length(&text[at..])];
+        let slot = names.slot(name);
+        numbered.extend_from_slice(&text[literal..colon]);
+        if literal < colon {
+            pieces.push(Piece::Text(text[literal..colon].into()));
+        }
+        pieces.push(Piece::Variable(slot));
+        parameters.push(slot);
+        numbered.push(b'$');
+        numbered.extend_from_slice(itoa::Buffer::new().format(parameters.len()).as_bytes());
+        at += name.len();
+        literal = at;
+    }
+    numbered.extend_from_slice(&text[literal..]);
+    if literal < text.len() {
+        pieces.push(Piece::Text(text[literal..].into()));
+    }
+    Sql { id, pieces, numbered, parameters, results: Results::Discard }
+}
+
+/// Joins the words of a shell's command line. A word that begins with one colon is a variable;
+/// of several colons the first is left out.
+pub(super) fn shell<'a>(words: impl Iterator<Item = &'a [u8]>, names: &mut Names) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut literal = Vec::new();
+    for (number, word) in words.enumerate() {
+        if number > 0 {
+            literal.push(b' ');
+        }
+        match word {
+            [b':', rest @ ..] if rest.first() != Some(&b':') => {
+                if !literal.is_empty() {
+                    pieces.push(Piece::Text(std::mem::take(&mut literal).into()));
+                }
+                pieces.push(Piece::Variable(names.slot(rest)));
+            }
+            [b':', rest @ ..] => literal.extend_from_slice(rest),
+            _ => literal.extend_from_slice(word),
+        }
+    }
+    if !literal.is_empty() {
+        pieces.push(Piece::Text(literal.into()));
+    }
+    pieces
+}
+
+impl Sql {
+    /// True where nothing becomes of its results.
+    #[must_use]
+    pub fn discards(&self) -> bool {
+        self.results == Results::Discard
+    }
+
+    /// The text as it was written.
+    #[must_use]
+    pub fn source(&self, names: &Names) -> Vec<u8> {
+        let mut text = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(literal) => text.extend_from_slice(literal),
+                Piece::Variable(slot) => {
+                    text.push(b':');
+                    text.extend_from_slice(names.name(*slot));
+                }
+            }
+        }
+        text
+    }
+}
+
+impl Scripts {
+    /// Checks that every SQL command can be sent with parameters; the simple protocol has none.
+    ///
+    /// # Errors
+    /// `Kind::Script` where a command has more variables than pgbench allows.
+    pub fn check_parameters(&self) -> Result<()> {
+        let commands = self.list.iter().flat_map(|script| &script.commands);
+        for command in commands {
+            if let super::Action::Sql(sql) = &command.action
+                && sql.parameters.len() > PARAMETERS_MAX
+            {
+                let text = sql.source(&self.names);
+                return Err(Error::new(
+                    Kind::Script,
+                    format!(
+                        "statement has too many arguments (maximum is {PARAMETERS_MAX}): {}",
+                        String::from_utf8_lossy(&text)
+                    ),
+                )
+                .with_hint("the simple protocol knows no such limit"));
+            }
+        }
+        Ok(())
+    }
+}

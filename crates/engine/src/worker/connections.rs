@@ -1,0 +1,227 @@
+//! Connections come about, end and are made again.
+
+use super::{Alarm, BACKOFF, CONNECTING_MAX, Seat, Worker};
+use crate::client::State;
+use crate::control::NEVER;
+use crate::error::{Error, Kind, Result};
+use crate::pace::{Due, Feed, Ns};
+use crate::poll::{Poll, Token};
+use crate::wire::Fault;
+use std::cmp::Reverse;
+
+impl<P: Poll> Worker<P> {
+    /// Connects all clients, a bounded number at a time.
+    ///
+    /// # Errors
+    /// Why the first connection that failed did.
+    pub fn connect(&mut self) -> Result<()> {
+        let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
+        let mut opened = 0;
+        if self.setup.connect_each {
+            self.free = (0..self.seats.len()).map(|token| (token, 0)).collect();
+        }
+        loop {
+            while self.free.len() < self.seats.len()
+                && opened < self.seats.len()
+                && opened - self.free.len() < CONNECTING_MAX
+            {
+                self.open(opened)?;
+                opened += 1;
+            }
+            if self.free.len() == self.seats.len() || self.setup.control.is_aborted() {
+                return Ok(());
+            }
+            let now = self.poll.now();
+            if now >= deadline {
+                return Err(Error::new(
+                    Kind::Connect,
+                    "the server did not let all clients in within the connection time-out",
+                )
+                .with_hint("raise connect_timeout, or use fewer clients"));
+            }
+            self.fire(now)?;
+            let until = match self.alarms.peek() {
+                _ if !self.unread.is_empty() => now,
+                Some(Reverse((at, _))) => deadline.min(*at),
+                None => deadline,
+            };
+            self.exchange(until, false)?;
+        }
+    }
+
+    /// A client is free since `since`: it has a connection again if it had none, and where every
+    /// transaction has its own, that of the last one ends.
+    pub(super) fn settle(&mut self, token: Token, since: Ns) {
+        let seat = &mut self.seats[token];
+        let opened = seat.opened.take();
+        if std::mem::take(&mut seat.attempts) > 0 {
+            self.record.batch.connects += 1;
+        } else if opened.is_none() {
+            if self.setup.connect_each {
+                self.hang_up(token);
+            }
+            return;
+        }
+        seat.alarm = None;
+        seat.down_since = None;
+        let took = opened.map_or(0, |opened| since - opened);
+        self.record.batch.connect_ns += u64::try_from(took).unwrap_or(0);
+    }
+
+    /// Ends a connection.
+    pub(super) fn hang_up(&mut self, token: Token) {
+        let client = &mut self.seats[token].client;
+        client.hang_up();
+        if let Some(connection) = client.connection()
+            && let Ok(bytes) = connection.outgoing()
+        {
+            let _ = self.poll.send(token, bytes);
+        }
+        client.forget();
+        self.poll.close(token);
+    }
+
+    /// Begins a connection.
+    pub(super) fn open(&mut self, token: Token) -> Result<()> {
+        if self.setup.connect_each && self.seats[token].opened.is_none() {
+            self.seats[token].opened = Some(self.poll.now());
+        }
+        let seat = &mut self.seats[token];
+        seat.client.open();
+        match self.poll.connect(token, &self.setup.address) {
+            Ok(()) => {
+                if self.running {
+                    let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
+                    self.set_alarm(token, deadline, Alarm::Login);
+                }
+                self.flush(token)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                // The server's backlog is full: it will have room in a moment.
+                self.poll.close(token);
+                self.retry(token);
+                Ok(())
+            }
+            Err(error) => self.lost(token, &Fault::lost(&error.to_string())),
+        }
+    }
+
+    /// A connection is gone.
+    pub(super) fn lost(&mut self, token: Token, fault: &Fault) -> Result<()> {
+        self.poll.close(token);
+        let now = self.poll.now();
+        let seat = &mut self.seats[token];
+        if !self.running {
+            return Err(crate::route::error_of(fault));
+        }
+        let logging_in = matches!(seat.client.state, State::Login(_));
+        let was_open = !logging_in && seat.client.state != State::Closed;
+        self.record.batch.disconnects += u32::from(was_open);
+        seat.shell = None;
+        // One that has done its part loses nothing.
+        let aborts = !self.setup.recover && !seat.done;
+        if aborts {
+            seat.client.say_lost(fault, &mut self.record);
+        }
+        seat.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
+        seat.alarm = None;
+        if aborts {
+            let message = format!("client {} lost its connection", seat.client.id);
+            return self.gone(token, now, Error::new(Kind::Aborted, message));
+        }
+        if !self.setup.recover {
+            return Ok(());
+        }
+        let down_since = *seat.down_since.get_or_insert(now);
+        let refused = logging_in
+            && (matches!(fault, Fault::Login(_) | Fault::Tls(_))
+                || fault.sqlstate().starts_with(b"28"));
+        // A run that ends by count would wait for this client for ever.
+        let waited = now - down_since > self.setup.connect_timeout;
+        if refused || (waited && self.setup.control.end() >= NEVER) {
+            seat.done = true;
+            seat.refused = true;
+            let note = format!("a client cannot log in again: {}", fault.message());
+            self.record.batch.notes.push(note);
+        } else {
+            self.retry(token);
+        }
+        self.leave_to_others(token);
+        Ok(())
+    }
+
+    /// What a client without a connection was to start another may take; under the other loads it
+    /// waits for its own.
+    fn leave_to_others(&mut self, token: Token) {
+        self.free.retain(|(free, _)| *free != token);
+        if matches!(self.feed, Feed::Open { .. })
+            && let Some(due) = self.seats[token].waiting.take()
+        {
+            self.give_back(due);
+        }
+    }
+
+    /// A client gives up; it has said why.
+    pub(super) fn abort(&mut self, token: Token, error: Error) -> Result<()> {
+        let now = self.poll.now();
+        self.seats[token].client.aborted(now, &mut self.record);
+        self.hang_up(token);
+        self.gone(token, now, error)
+    }
+
+    /// A client that gave up takes nothing more; the run ends with it, or without the last.
+    fn gone(&mut self, token: Token, now: Ns, error: Error) -> Result<()> {
+        let seat = &mut self.seats[token];
+        seat.done = true;
+        seat.aborted = true;
+        seat.alarm = None;
+        seat.shell = None;
+        self.record.batch.aborted += 1;
+        self.leave_to_others(token);
+        if self.setup.exit_on_abort {
+            // All threads: the owner of the run hears of it only at the end of a second. The end
+            // first: who sees the abort must see no later end.
+            self.setup.control.end_at(now);
+            self.setup.control.abort();
+            return Err(error);
+        }
+        self.setup.control.clients_gone(1, now);
+        Ok(())
+    }
+
+    fn retry(&mut self, token: Token) {
+        let seat = &mut self.seats[token];
+        let pause = BACKOFF.1.min(BACKOFF.0 << seat.attempts.min(20));
+        seat.attempts += 1;
+        let jittered = pause / 2 + self.setup.random.uniform(0, pause);
+        let at = self.poll.now() + jittered;
+        self.set_alarm(token, at, Alarm::Reconnect);
+    }
+
+    /// Passes on what a lost client was to start: to the idle client that has nothing to do or
+    /// what is due last, and what that was to start, or where there is none, to the next free of
+    /// any worker.
+    fn give_back(&mut self, mut due: Due) {
+        let between = |s: &Seat| match s.client.state {
+            State::Free => true,
+            State::Closed => self.setup.connect_each && !s.has_left() && s.attempts == 0,
+            _ => false,
+        };
+        let idle = |s: &Seat| between(s) && (s.done || s.waiting.is_some());
+        let until = |s: &Seat| s.waiting.map_or(Ns::MAX, |waiting| waiting.at);
+        let all = (0..self.seats.len()).filter(|&token| idle(&self.seats[token]));
+        if let Some(token) = all.max_by_key(|&token| until(&self.seats[token])) {
+            let seat = &mut self.seats[token];
+            if until(seat) > due.at {
+                seat.done = false;
+                let instead = seat.waiting.replace(due);
+                self.set_alarm(token, due.at, Alarm::Due);
+                let Some(instead) = instead else { return };
+                due = instead;
+            }
+        }
+        if let Feed::Open { taken, .. } = &self.feed {
+            taken.give_back(due);
+        }
+    }
+}

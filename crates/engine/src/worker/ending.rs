@@ -1,0 +1,93 @@
+//! The end of a second, and of the run.
+
+use super::Worker;
+use crate::pace::{Feed, Ns, SECOND};
+use crate::poll::Poll;
+use crate::record::{Class, Outcome};
+
+impl<P: Poll> Worker<P> {
+    /// What was to start at `end` or later never falls due.
+    pub(super) fn forget_after(&mut self, end: Ns) {
+        for seat in &mut self.seats {
+            if seat.waiting.is_some_and(|due| due.at >= end) {
+                seat.waiting = None;
+                seat.alarm = None;
+                seat.done = true;
+            }
+        }
+    }
+
+    /// Ends what is still going on; the cancel keys of statements that the server still runs.
+    pub(super) fn abandon(&mut self) -> Vec<(i32, i32)> {
+        let now = self.poll.now();
+        let end = self.setup.control.end();
+        let mut keys = Vec::new();
+        for token in 0..self.seats.len() {
+            let seat = &mut self.seats[token];
+            let id = seat.client.id;
+            if let Some(due) = seat.waiting.take().filter(|due| due.at < end)
+                && !matches!(self.feed, Feed::Closed { .. })
+            {
+                self.record.put(Outcome::unsent(due, now, id, Class::Unfinished));
+            }
+            if seat.client.is_in_transaction() {
+                keys.extend(seat.client.connection().and_then(|c| c.cancel_key()));
+            }
+            seat.client.abandon(now, &mut self.record);
+            self.hang_up(token);
+        }
+        self.leave_unfinished(now, end);
+        keys
+    }
+
+    /// What was due for these clients and nobody took.
+    fn leave_unfinished(&mut self, now: Ns, end: Ns) {
+        let record = &mut self.record;
+        match &mut self.feed {
+            Feed::Paced(streams) => {
+                for (seat, stream) in self.seats.iter().zip(streams) {
+                    let client = seat.client.id;
+                    stream.until(end, |due| {
+                        record.put(Outcome::unsent(due, now, client, Class::Unfinished));
+                    });
+                }
+            }
+            // Counted by the owner of the run: another worker may still take it.
+            Feed::Open { .. } | Feed::Closed { .. } => {}
+        }
+    }
+
+    /// Sends every second that has passed.
+    pub(super) fn rotate(&mut self, now: Ns) {
+        while now >= (self.record.batch.second + 1) * SECOND {
+            let end = (self.record.batch.second + 1) * SECOND;
+            self.send_batch(end, false);
+        }
+    }
+
+    pub(super) fn rotate_last(&mut self) {
+        let now = self.poll.now();
+        self.rotate(now);
+        self.send_batch(now, true);
+    }
+
+    fn send_batch(&mut self, end: Ns, last: bool) {
+        let cpu = thread_cpu();
+        let mut batch = self.record.swap(end);
+        batch.cpu_ns = cpu - self.cpu_before;
+        batch.last = last;
+        self.cpu_before = cpu;
+        // An owner that went away needs no more batches.
+        let _ = self.setup.batches.send(batch);
+        while let Ok(batch) = self.setup.spare.try_recv() {
+            self.record.recycle(batch);
+        }
+    }
+}
+
+/// CPU time of this thread, nanoseconds.
+pub(super) fn thread_cpu() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

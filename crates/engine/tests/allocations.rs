@@ -1,0 +1,95 @@
+//! In the steady state a transaction allocates nothing, in no protocol: neither its expressions,
+//! nor its substitution, nor what is recorded of it.
+
+mod support;
+
+use allocation_counter::measure;
+use pgpaces_engine::client::{Client, Moment, Next, Shared};
+use pgpaces_engine::control::Control;
+use pgpaces_engine::feeds::first_variables;
+use pgpaces_engine::pace::Due;
+use pgpaces_engine::plan::{Load, Plan, Protocol};
+use pgpaces_engine::record::Recorder;
+use pgpaces_engine::script::Scripts;
+use pgpaces_engine::script::random::Random;
+use std::sync::Arc;
+use support::backend::{columns, complete, ready, row, welcome};
+use support::trial::{plan, settings};
+
+const SCRIPT: &str = "\\set aid random(1, 100000 * :scale)\n\
+    \\set d :aid / 3.0 + hash(:aid)\n\
+    SELECT ':d', abalance FROM pgbench_accounts WHERE aid = :aid;\n\
+    \\if :aid > 50000\n\
+    SELECT :aid AS c \\gset\n\
+    \\else\n\
+    SELECT :aid, :client_id AS c \\gset\n\
+    \\endif\n\
+    UPDATE t SET v = :c;\n";
+const TRANSACTIONS: u64 = 500;
+
+/// What the server answers to a statement, whatever it was.
+fn answer() -> Vec<u8> {
+    [columns(), row(b"12345678"), complete("SELECT 1"), ready(b'I')].concat()
+}
+
+/// One client that has answers at once.
+struct Alone {
+    client: Client,
+    record: Recorder,
+    answer: Vec<u8>,
+    now: i64,
+}
+
+impl Alone {
+    fn new(protocol: Protocol) -> Self {
+        let plan = Plan {
+            protocol,
+            variables: vec![("scale".into(), b"10".to_vec())],
+            ..plan(Load::Closed { think: pgpaces_engine::pace::Think::None })
+        };
+        let mut scripts = Scripts::default();
+        scripts.add("script", 1, SCRIPT.as_bytes()).expect("a script that parses");
+        let automatic = [("client_id", 0), ("default_seed", 1)];
+        let variables = first_variables(&mut scripts, &plan.variables, &automatic).expect("names");
+        let control = Arc::new(Control::new(i64::MAX, 1));
+        let shared = Arc::new(Shared::new(&plan, scripts, Arc::new(settings(None)), control));
+        let mut client = Client::new(0, &shared, variables, Random::from_seed(7));
+        let mut record = Recorder::new(0, 0);
+        client.open();
+        let at = Moment { arrived: 0, now: 0 };
+        client.receive(&welcome(), at, &mut record).expect("a login");
+        Self { client, record, answer: answer(), now: 1 }
+    }
+
+    /// Runs transactions and gives the batch back to be used again, as a second's end does.
+    fn run(&mut self) {
+        for n in 0..TRANSACTIONS {
+            let due = Due { n, at: self.now, script: 0 };
+            let mut next = self.client.start(due, self.now, false, &mut self.record);
+            while let Ok(Next::Server) = next {
+                let connection = self.client.connection().expect("a connection");
+                let sent = connection.outgoing().expect("no TLS").len();
+                assert!(sent > 0);
+                connection.sent(sent);
+                self.now += 1000;
+                let at = Moment { arrived: self.now, now: self.now };
+                next = self.client.receive(&self.answer, at, &mut self.record);
+            }
+            assert!(matches!(next, Ok(Next::Free(_))), "{next:?}");
+        }
+        let batch = self.record.swap(self.now);
+        assert_eq!(batch.outcomes.len() as u64, TRANSACTIONS);
+        self.record.recycle(batch);
+    }
+}
+
+#[test]
+fn a_transaction_allocates_nothing_once_buffers_have_their_size() {
+    for protocol in [Protocol::Simple, Protocol::Extended, Protocol::Prepared] {
+        let mut alone = Alone::new(protocol);
+        assert!(measure(|| alone.run()).count_total > 0, "the first ones make the buffers");
+        (0..2).for_each(|_| alone.run());
+        let found = measure(|| alone.run());
+        assert_eq!(found.count_total, 0, "{protocol:?}: {found:?}");
+    }
+}

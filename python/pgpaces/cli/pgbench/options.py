@@ -1,0 +1,554 @@
+"""pgbench's command line: words in, values out, errors in pgbench's own words and order.
+
+Prints nothing and reads no file. Options are looked at one after the other, as getopt_long does:
+the first one that is wrong ends it, and a script is read where its option stands. Python's getopt
+looks at the whole line first, so the walk over the words is made here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from pgpaces.cli.pgbench.help import usage
+from pgpaces.cli.pgbench.values import (
+    INT_MAX,
+    OptionError,
+    narrowed,
+    random_seed,
+    real,
+    weighted,
+    whole,
+)
+from pgpaces.pgbench_tables import DEFAULT_STEPS, StepsError, parse_steps
+
+VERSION = "20devel"
+_SCRIPTS_MAX = 128
+_DEFAULT_TRANSACTIONS = 10
+
+_VARIABLE = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*")
+
+BUILTINS = {
+    "tpcb-like": "<builtin: TPC-B (sort of)>",
+    "simple-update": "<builtin: simple update>",
+    "select-only": "<builtin: select only>",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an option asks for instead of a run: a text, and where it is printed."""
+
+    text: str
+    stream: Literal["stdout", "stderr"]
+
+
+class _AnsweredError(Exception):
+    """An option that is answered at once, whatever stands behind it."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script that was asked for: a builtin's name, or the name of a file ("-": stdin)."""
+
+    name: str
+    weight: int = 1
+    builtin: bool = False
+
+    @property
+    def description(self) -> str:
+        """What reports call it."""
+        return BUILTINS[self.name] if self.builtin else self.name
+
+
+class Reader:
+    """Hears of options as they are met, where their order matters. Override what is wanted."""
+
+    def seed(self, value: int) -> None:
+        """A random seed was asked for."""
+
+    def clients(self, count: int) -> None:
+        """So many clients will be connected at once."""
+
+    def script(self, script: Script) -> None:
+        """A script is to be read; what is wrong with it ends everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything that was asked for; None where an option was not given and has no default.
+
+    limit_us: 0 for none. dbname: also a connection string. defines: names and values as given.
+    """
+
+    seed: int
+    initialize: bool = False
+    dbname: str = ""
+    host: str | None = None
+    port: str | None = None
+    user: str | None = None
+    debug: bool = False
+    scripts: tuple[Script, ...] = ()
+    clients: int = 1
+    jobs: int = 1
+    connect_each: bool = False
+    defines: tuple[tuple[str, str], ...] = ()
+    protocol: Literal["simple", "extended", "prepared"] = "simple"
+    scale: int | None = None
+    no_vacuum: bool = False
+    vacuum_all: bool = False
+    transactions: int | None = None
+    duration_s: int | None = None
+    rate: float | None = None
+    limit_us: int = 0
+    max_tries: int = 1
+    continue_on_error: bool = False
+    exit_on_abort: bool = False
+    verbose_errors: bool = False
+    failures_detailed: bool = False
+    per_command: bool = False
+    progress_s: int = 0
+    progress_timestamp: bool = False
+    log: bool = False
+    log_prefix: str | None = None
+    sampling_rate: float | None = None
+    aggregate_s: int = 0
+    steps: str = DEFAULT_STEPS
+    fillfactor: int = 100
+    quiet: bool = False
+    foreign_keys: bool = False
+    unlogged: bool = False
+    tablespace: str | None = None
+    index_tablespace: str | None = None
+    partitions: int = 0
+    partition_method: str | None = None
+    store: bool = True
+
+    @property
+    def builtin_used(self) -> bool:
+        """Whether a script of pgbench's own runs, so that its tables are there."""
+        return any(script.builtin for script in self.scripts)
+
+
+@dataclass(slots=True)
+class _Line:
+    """A command line while it is being read: what was found so far."""
+
+    command: str
+    reader: Reader
+    values: dict[str, Any] = field(default_factory=dict)
+    scripts: list[Script] = field(default_factory=list)
+    defines: dict[str, str] = field(default_factory=dict)
+    operands: list[str] = field(default_factory=list)
+    modes: set[str] = field(default_factory=set)
+
+    def get(self, name: str) -> Any:
+        """What an option was set to, else its default."""
+        return self.values.get(name, _DEFAULTS.get(name))
+
+    def usage_error(self, message: str, level: str = "info") -> OptionError:
+        """An error that ends with a look at the help; getopt's own have no level."""
+        hint = f'Try "{self.command} --help" for more information.'
+        return OptionError(message, ("hint", hint), level=level)
+
+
+_DEFAULTS = {f.name: f.default for f in fields(Options)}
+_Set = Callable[[_Line, str], None]
+
+
+# --- builtin scripts --------------------------------------------------------------------------
+
+
+def _list_of_builtins() -> str:
+    lines = [f"  {name:>13}: {description}\n" for name, description in BUILTINS.items()]
+    return "Available builtin scripts:\n" + "".join(lines)
+
+
+def _find_builtin(prefix: str) -> str:
+    found = [name for name in BUILTINS if name.startswith(prefix)]
+    if len(found) == 1:
+        return found[0]
+    message = f'no builtin script found for name "{prefix}"'
+    if found:
+        message = (
+            f'ambiguous builtin name: {len(found)} builtin scripts found for prefix "{prefix}"'
+        )
+    raise OptionError(message, ("plain", _list_of_builtins()))
+
+
+def builtin_text(name: str) -> str:
+    """The text of a builtin script: the file of the workload with its name."""
+    from pgpaces.workload import SHIPPED
+
+    return (SHIPPED / name / f"{name}.sql").read_text(encoding="utf-8")
+
+
+# --- what options do ------------------------------------------------------------------------
+
+
+def _flag(name: str, value: bool = True) -> _Set:
+    def put(line: _Line, _text: str) -> None:
+        line.values[name] = value
+
+    return put
+
+
+def _text(name: str) -> _Set:
+    def put(line: _Line, text: str) -> None:
+        line.values[name] = text
+
+    return put
+
+
+def _count(name: str, shown: str, low: int = 1, high: int = INT_MAX) -> _Set:
+    def put(line: _Line, text: str) -> None:
+        line.values[name] = whole(text, shown, low, high)
+
+    return put
+
+
+def _clients(line: _Line, text: str) -> None:
+    line.values["clients"] = whole(text, "-c/--client", 1)
+    line.reader.clients(line.values["clients"])
+
+
+def _define(line: _Line, text: str) -> None:
+    name, _, value = text.partition("=")
+    if not name or not value:
+        raise OptionError(f'invalid variable definition: "{text}"')
+    if not _VARIABLE.fullmatch(name):
+        raise OptionError(f'option: invalid variable name: "{name}"')
+    line.defines[name] = value
+
+
+def _add_script(line: _Line, script: Script) -> None:
+    line.reader.script(script)
+    if len(line.scripts) >= _SCRIPTS_MAX:
+        raise OptionError(f"at most {_SCRIPTS_MAX} SQL scripts are allowed")
+    line.scripts.append(script)
+
+
+def _builtin(line: _Line, text: str) -> None:
+    if text == "list":
+        raise _AnsweredError(Answer(_list_of_builtins() + "\n", "stderr"))
+    name, weight = weighted(text)
+    _add_script(line, Script(_find_builtin(name), weight, builtin=True))
+
+
+def _named_builtin(name: str) -> _Set:
+    return lambda line, _text: _add_script(line, Script(name, builtin=True))
+
+
+def _file(line: _Line, text: str) -> None:
+    _add_script(line, Script(*weighted(text)))
+
+
+def _show_script(_line: _Line, text: str) -> None:
+    name = _find_builtin(text)
+    shown = f"-- {name}: {BUILTINS[name]}\n{builtin_text(name)}\n"
+    raise _AnsweredError(Answer(shown, "stderr"))
+
+
+def _init_steps(line: _Line, text: str) -> None:
+    try:
+        line.values["steps"] = parse_steps(text)
+    except StepsError as error:
+        detail = [("detail", error.detail)] if error.detail else []
+        raise OptionError(error.message, *detail) from None
+
+
+def _latency_limit(line: _Line, text: str) -> None:
+    limit_ms = real(text)
+    if limit_ms <= 0:
+        raise OptionError(f'invalid latency limit: "{text}"')
+    line.values["limit_us"] = int(limit_ms * 1000)
+
+
+def _rate(line: _Line, text: str) -> None:
+    line.values["rate"] = real(text)
+    if line.values["rate"] <= 0:
+        raise OptionError(f'invalid rate limit: "{text}"')
+
+
+def _protocol(line: _Line, text: str) -> None:
+    if text not in {"simple", "extended", "prepared"}:
+        raise OptionError(f'invalid query mode (-M): "{text}"')
+    line.values["protocol"] = text
+
+
+def _sampling_rate(line: _Line, text: str) -> None:
+    line.values["sampling_rate"] = real(text)
+    if not 0 < line.values["sampling_rate"] <= 1:
+        raise OptionError(f'invalid sampling rate: "{text}"')
+
+
+def _max_tries(line: _Line, text: str) -> None:
+    value = narrowed(text)
+    if value < 0:
+        raise OptionError(f'invalid number of maximum tries: "{text}"')
+    line.values["max_tries"] = value
+
+
+def _random_seed(line: _Line, text: str, where: str = "--random-seed option") -> None:
+    try:
+        line.values["seed"] = random_seed(text)
+    except OptionError as error:
+        last = ("error", f"error while setting random seed from {where}")
+        raise OptionError(str(error), *error.lines[1:], last) from None
+    line.reader.seed(line.values["seed"])
+
+
+def _partition_method(line: _Line, text: str) -> None:
+    if text.lower() not in {"range", "hash"}:
+        raise OptionError(f'invalid partition method, expecting "range" or "hash", got: "{text}"')
+    line.values["partition_method"] = text.lower()
+
+
+# --- the table ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: its names, what it belongs to, whether a value follows, and what it does.
+
+    ours: pgbench does not have it, so it is not to be met by an abbreviation.
+    """
+
+    long: str
+    short: str
+    mode: Literal["init", "run", "both"]
+    put: _Set
+    takes: bool = True
+    ours: bool = False
+
+
+# In pgbench's order, in which the possibilities of an ambiguous abbreviation are told.
+OPTIONS = (
+    Option("builtin", "b", "run", _builtin),
+    Option("client", "c", "run", _clients),
+    Option("connect", "C", "run", _flag("connect_each"), takes=False),
+    Option("dbname", "d", "both", _text("dbname")),
+    Option("define", "D", "run", _define),
+    Option("file", "f", "run", _file),
+    Option("fillfactor", "F", "init", _count("fillfactor", "-F/--fillfactor", 10, 100)),
+    Option("host", "h", "both", _text("host")),
+    Option("initialize", "i", "both", _flag("initialize"), takes=False),
+    Option("init-steps", "I", "init", _init_steps),
+    Option("jobs", "j", "run", _count("jobs", "-j/--jobs")),
+    Option("log", "l", "run", _flag("log"), takes=False),
+    Option("latency-limit", "L", "run", _latency_limit),
+    Option("no-vacuum", "n", "both", _flag("no_vacuum"), takes=False),
+    Option("port", "p", "both", _text("port")),
+    Option("progress", "P", "run", _count("progress_s", "-P/--progress")),
+    Option("protocol", "M", "run", _protocol),
+    Option("quiet", "q", "init", _flag("quiet"), takes=False),
+    Option("report-per-command", "r", "run", _flag("per_command"), takes=False),
+    Option("rate", "R", "run", _rate),
+    Option("scale", "s", "both", _count("scale", "-s/--scale")),
+    Option("select-only", "S", "run", _named_builtin("select-only"), takes=False),
+    Option("skip-some-updates", "N", "run", _named_builtin("simple-update"), takes=False),
+    Option("time", "T", "run", _count("duration_s", "-T/--time")),
+    Option("transactions", "t", "run", _count("transactions", "-t/--transactions")),
+    Option("username", "U", "both", _text("user")),
+    Option("vacuum-all", "v", "run", _flag("vacuum_all"), takes=False),
+    Option("unlogged-tables", "", "init", _flag("unlogged"), takes=False),
+    Option("tablespace", "", "init", _text("tablespace")),
+    Option("index-tablespace", "", "init", _text("index_tablespace")),
+    Option("sampling-rate", "", "run", _sampling_rate),
+    Option("aggregate-interval", "", "run", _count("aggregate_s", "--aggregate-interval")),
+    Option("progress-timestamp", "", "run", _flag("progress_timestamp"), takes=False),
+    Option("log-prefix", "", "run", _text("log_prefix")),
+    Option("foreign-keys", "", "init", _flag("foreign_keys"), takes=False),
+    Option("random-seed", "", "run", _random_seed),
+    Option("show-script", "", "both", _show_script),
+    Option("partitions", "", "init", _count("partitions", "--partitions", 0)),
+    Option("partition-method", "", "init", _partition_method),
+    Option("failures-detailed", "", "run", _flag("failures_detailed"), takes=False),
+    Option("max-tries", "", "run", _max_tries),
+    Option("verbose-errors", "", "run", _flag("verbose_errors"), takes=False),
+    Option("exit-on-abort", "", "run", _flag("exit_on_abort"), takes=False),
+    Option("debug", "", "both", _flag("debug"), takes=False),
+    Option("continue-on-error", "", "run", _flag("continue_on_error"), takes=False),
+    Option("no-store", "", "run", _flag("store", False), takes=False, ours=True),
+)
+_SHORT = {option.short: option for option in OPTIONS if option.short}
+
+
+# --- the walk over the words ----------------------------------------------------------------
+
+
+def _given(line: _Line, words: Sequence[str]) -> Iterator[tuple[Option, str]]:
+    """The options in order, each with its value; operands are gathered on the way."""
+    left = iter(words)
+    for word in left:
+        if word == "--":
+            line.operands += left
+        elif word.startswith("--"):
+            yield _long(line, word[2:], left)
+        elif word.startswith("-") and word != "-":
+            yield from _cluster(line, word[1:], left)
+        else:
+            line.operands.append(word)
+
+
+def _long(line: _Line, word: str, left: Iterator[str]) -> tuple[Option, str]:
+    """--NAME, --NAME=VALUE or --NAME VALUE; the name may be abbreviated."""
+    name, equals, value = word.partition("=")
+    found = [option for option in OPTIONS if option.long == name]
+    found = found or [o for o in OPTIONS if o.long.startswith(name) and not o.ours]
+    if not found:
+        raise line.usage_error(f"unrecognized option '--{word}'")
+    if len(found) > 1:
+        names = " ".join(f"'--{option.long}'" for option in found)
+        raise line.usage_error(f"option '--{word}' is ambiguous; possibilities: {names}")
+    option = found[0]
+    if not option.takes:
+        if equals:
+            raise line.usage_error(f"option '--{option.long}' doesn't allow an argument")
+        return option, ""
+    follows = value if equals else next(left, None)
+    if follows is None:
+        raise line.usage_error(f"option '--{option.long}' requires an argument")
+    return option, follows
+
+
+def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[Option, str]]:
+    """-abc: options of one letter; the value of the last is the rest or the next word."""
+    for at, letter in enumerate(letters):
+        option = _SHORT.get(letter)
+        if option is None:
+            # A letter of several bytes is several for getopt, of which the first is wrong.
+            byte = letter.encode("utf-8", "surrogateescape")[:1]
+            shown = byte.decode("utf-8", "surrogateescape")
+            raise line.usage_error(f"invalid option -- '{shown}'")
+        if not option.takes:
+            yield option, ""
+            continue
+        follows = letters[at + 1 :] or next(left, None)
+        if follows is None:
+            raise line.usage_error(f"option requires an argument -- '{letter}'")
+        yield option, follows
+        return
+
+
+# --- what must fit together -----------------------------------------------------------------
+
+
+def _check_initialization(line: _Line) -> None:
+    if "run" in line.modes:
+        raise OptionError(
+            "some of the specified options cannot be used in initialization (-i) mode"
+        )
+    method = line.get("partition_method")
+    if method is not None and not line.get("partitions"):
+        raise OptionError("--partition-method requires greater than zero --partitions")
+    if line.get("no_vacuum"):
+        line.values["steps"] = line.get("steps").replace("v", " ")
+
+
+def _check_log(line: _Line) -> None:
+    sampling, aggregate = line.get("sampling_rate") is not None, line.get("aggregate_s")
+    duration = line.get("duration_s") or 0
+    logged = line.get("log")
+    problems = {
+        "log sampling (--sampling-rate) is allowed only when logging transactions (-l)": (
+            sampling and not logged
+        ),
+        "log sampling (--sampling-rate) and aggregation (--aggregate-interval)"
+        " cannot be used at the same time": sampling and aggregate,
+        "log aggregation is allowed only when actually logging transactions": (
+            aggregate and not logged
+        ),
+        "log file prefix (--log-prefix) is allowed only when logging transactions (-l)": (
+            line.get("log_prefix") is not None and not logged
+        ),
+        f"number of seconds for aggregation ({aggregate}) must not be higher than"
+        f" test duration ({duration})": duration and aggregate > duration,
+        f"duration ({duration}) must be a multiple of aggregation interval ({aggregate})": (
+            duration and aggregate and duration % aggregate
+        ),
+    }
+    for message, holds in problems.items():
+        if holds:
+            raise OptionError(message)
+
+
+def _check_run(line: _Line) -> None:
+    if "init" in line.modes:
+        raise OptionError("some of the specified options cannot be used in benchmarking mode")
+    transactions, duration = line.get("transactions"), line.get("duration_s")
+    if transactions and duration:
+        raise OptionError(
+            "specify either a number of transactions (-t) or a duration (-T), not both"
+        )
+    if not transactions and not duration:
+        line.values["transactions"] = _DEFAULT_TRANSACTIONS
+    _check_log(line)
+    if line.get("progress_timestamp") and not line.get("progress_s"):
+        raise OptionError("--progress-timestamp is allowed only under --progress")
+    if not line.get("max_tries") and not line.get("limit_us") and not duration:
+        raise OptionError(
+            "an unlimited number of transaction tries can only be used with"
+            " --latency-limit or a duration (-T)"
+        )
+
+
+def _finish(line: _Line, environ: Mapping[str, str]) -> Options:
+    """Defaults that depend on others, the database's name, and all checks, in pgbench's order."""
+    initialize = line.get("initialize")
+    if not line.scripts and not initialize:
+        line.scripts.append(Script("tpcb-like", builtin=True))
+    if not initialize and not sum(script.weight for script in line.scripts):
+        raise OptionError("total script weight must not be zero")
+    line.values["jobs"] = min(line.get("jobs"), line.get("clients"))
+    if "dbname" not in line.values:
+        line.values["dbname"] = line.operands.pop(0) if line.operands else _database(environ)
+    if line.operands:
+        first = line.operands[0]
+        raise line.usage_error(f'too many command-line arguments (first is "{first}")', "error")
+    (_check_initialization if initialize else _check_run)(line)
+    line.values.setdefault("seed", random_seed("time"))
+    return Options(**line.values, scripts=tuple(line.scripts), defines=tuple(line.defines.items()))
+
+
+def _database(environ: Mapping[str, str]) -> str:
+    """The database's name where the command line has none."""
+    from getpass import getuser
+
+    return environ.get("PGDATABASE") or environ.get("PGUSER") or getuser()
+
+
+def parse(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    reader: Reader | None = None,
+    command: str = "pgbench",
+) -> Options | Answer:
+    """What the words behind the program's name ask for. command: what help calls the program.
+
+    Raises OptionError, and whatever the reader raises.
+    """
+    if argv[:1] in (["--help"], ["-?"]):
+        return Answer(usage(command), "stdout")
+    if argv[:1] in (["--version"], ["-V"]):
+        from importlib.metadata import version
+
+        return Answer(
+            f"pgbench (PostgreSQL) {VERSION}, by pgpaces {version('pgpaces')}\n", "stdout"
+        )
+    line = _Line(command, reader or Reader())
+    if (seed := environ.get("PGBENCH_RANDOM_SEED")) is not None:
+        _random_seed(line, seed, "PGBENCH_RANDOM_SEED environment variable")
+    try:
+        for option, value in _given(line, argv):
+            option.put(line, value)
+            line.modes.add(option.mode)
+    except _AnsweredError as answered:
+        return answered.answer
+    return _finish(line, environ)

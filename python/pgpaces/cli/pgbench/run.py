@@ -1,0 +1,263 @@
+"""A run of `pgpaces pgbench`: what comes before it, the load, and what is told of it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from pgpaces import experiment, pgbench_tables, workload
+from pgpaces.cli.main import put
+from pgpaces.cli.pgbench.options import VERSION
+from pgpaces.cli.pgbench.setup import Session, Setup, connect
+from pgpaces.generators import engine
+from pgpaces.plan import Load, LogPlan, TargetPlan, TrialPlan
+from pgpaces.report import pgbench as report
+
+if TYPE_CHECKING:
+    from pgpaces.cli.pgbench import Voice
+    from pgpaces.cli.pgbench.options import Options
+    from pgpaces.result import Interval, Trial
+
+_SECOND_NS = 1_000_000_000
+_FOREVER_NS = 365 * 86_400 * _SECOND_NS  # as long as a trial may last
+_ABORTED_EXIT, _INTERRUPTED_EXIT = 2, 130
+LOCK = 0x7067_7061_6365_7301  # of a run by this face, in the database that it runs on
+
+# Whether a connection can be spared besides those of the clients, and is ours alone: behind a
+# pooler a lock of the session would outlive us.
+_SPARE = """
+SELECT pg_catalog.pg_backend_pid(),
+       current_setting('max_connections')::int
+       - current_setting('superuser_reserved_connections')::int
+       - coalesce(current_setting('reserved_connections', true)::int, 0)
+       - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'),
+       (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user),
+       (SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = current_database())
+"""
+
+
+# --- a run ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the tables say of themselves."""
+
+    scale: int
+    partition_method: str = "none"
+    partitions: int = 0
+
+
+def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
+    """Runs the scripts with these texts and prints the report; the exit code."""
+    setup = connect(options, voice, "setup")
+    with contextlib.closing(setup.session) as session:
+        server = session.info.parameter_status("server_version") or "unknown"
+        put(report.banner(VERSION, version("pgpaces"), server) + "\n")
+        sys.stdout.flush()
+        if options.debug:
+            voice.tell(("info", _debug(options, session)))
+        facts = _facts(options, session, voice)
+        if not options.no_vacuum:
+            pgbench_tables.vacuum_before_run(session, options.vacuum_all, voice.say, voice.failed)
+        # Kept while the run lasts where it can be spared: the lock ends with it.
+        if not _locked(session, options.clients, voice):
+            session.close()
+        watch = _Watch(options, _asked(options, facts, texts), voice)
+        outcome = experiment.run(_request(options, facts, texts, setup), watch)
+    return _end(options, outcome, watch, voice)
+
+
+def _debug(options: Options, session: Session) -> str:
+    info = session.info
+    kind, amount = "nxacts", options.transactions
+    if options.duration_s is not None:
+        kind, amount = "duration", options.duration_s
+    return (
+        f"pghost: {info.host} pgport: {info.port} nclients: {options.clients}"
+        f" {kind}: {amount} dbName: {info.dbname}"
+    )
+
+
+def _facts(options: Options, session: Session, voice: Voice) -> _Facts:
+    """The scale to report: the tables' own where a builtin script runs. Raises ServerError."""
+    if not options.builtin_used:
+        return _Facts(1 if options.scale is None else options.scale)
+    scale = pgbench_tables.scale_of(session)
+    if options.scale is not None:
+        text = f"scale option ignored, using count from pgbench_branches table ({scale})"
+        voice.tell(("warning", text))
+    return _Facts(scale, *pgbench_tables.partitions_of(session))
+
+
+def _locked(session: Session, clients: int, voice: Voice) -> bool:
+    """Whether the session is to be kept: it tells others that we run. Says if another one does."""
+    try:
+        row = session.execute(_SPARE.encode()).fetchone()
+        pid, free, role_limit, database_limit = row or (0, 0, 0, 0)
+        unlimited = role_limit == -1 and database_limit == -1
+        if pid != session.info.backend_pid or free < clients or not unlimited:
+            return False
+        locked = session.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
+    except psycopg.Error:
+        return False  # a server that has no such thing
+    if locked == (False,):
+        voice.tell(("warning", "another pgbench of ours runs on this database"))
+    return locked == (True,)
+
+
+def _asked(options: Options, facts: _Facts, texts: Sequence[str]) -> report.Asked:
+    """What the report repeats."""
+    scripts = []
+    for script, text in zip(options.scripts, texts, strict=True):
+        commands = engine.commands(script.description, text) if options.per_command else ()
+        lines = [(command.text, command.is_sql) for command in commands]
+        scripts.append(report.Script(script.description, script.weight, lines))
+    return report.Asked(
+        scripts=scripts,
+        scale=facts.scale,
+        partition_method=facts.partition_method,
+        partitions=facts.partitions,
+        protocol=options.protocol,
+        clients=options.clients,
+        threads=options.jobs,
+        max_tries=options.max_tries,
+        transactions=options.transactions,
+        duration_s=options.duration_s,
+        throttled=options.rate is not None,
+        limit_us=options.limit_us,
+        measured=options.progress_s > 0,
+        detailed=options.failures_detailed,
+        per_command=options.per_command,
+        connect_each=options.connect_each,
+    )
+
+
+def _request(
+    options: Options, facts: _Facts, texts: Sequence[str], setup: Setup
+) -> experiment.Request:
+    """The run as the pipeline takes it: the database as it stands, nothing made or copied."""
+    scripts = [
+        workload.WorkloadScript(script.description, script.weight, text, source=script.description)
+        for script, text in zip(options.scripts, texts, strict=True)
+    ]
+    name = options.scripts[0].name if len(scripts) == 1 else "multiple scripts"
+    return experiment.Request(
+        workload=workload.of_scripts(name, scripts, "run by pgpaces pgbench"),
+        trial=_trial(options, facts),
+        target=TargetPlan(dsn="", overrides=tuple(setup.parameters.items()), as_is=True),
+        scale=max(1, facts.scale),
+        keep=options.store,
+    )
+
+
+def _trial(options: Options, facts: _Facts) -> TrialPlan:
+    load, duration_s = Load("closed"), options.duration_s
+    if options.rate is not None:
+        load = Load("open", options.rate, "poisson")
+    log = None
+    if options.log:
+        log = LogPlan(
+            prefix=options.log_prefix or "pgbench_log",
+            sampling=options.sampling_rate or 1.0,
+            aggregate_s=options.aggregate_s or None,
+            detailed=options.failures_detailed,
+        )
+    return TrialPlan(
+        load=load,
+        clients=options.clients,
+        threads=options.jobs,
+        limit_ns=min(options.limit_us * 1000, _FOREVER_NS) or None,
+        policy="skip" if options.rate is not None and options.limit_us else "run",
+        protocol=options.protocol,
+        describe=True,
+        duration_ns=None if duration_s is None else min(duration_s * _SECOND_NS, _FOREVER_NS),
+        transactions=options.transactions,
+        warmup_ns=0,
+        grace_ns=_FOREVER_NS,  # what runs at the end may finish, however long that takes
+        seed=options.seed,
+        variables=(("scale", str(facts.scale)), *options.defines),
+        backlog="drop",
+        max_tries=options.max_tries,
+        continue_on_error=options.continue_on_error,
+        exit_on_abort=options.exit_on_abort,
+        recover=False,
+        connect_each=options.connect_each,
+        time_commands=options.per_command,
+        verbose=options.verbose_errors,
+        log=log,
+    )
+
+
+class _Watch(experiment.Listener):
+    """Counts what happens, and tells of it while it does."""
+
+    def __init__(self, options: Options, asked: report.Asked, voice: Voice) -> None:
+        self.asked = asked
+        self.account = report.Account()
+        self.connect_ns = 0
+        self._options, self._voice = options, voice
+
+    def started(self, trial: Trial, plan: engine.EnginePlan, connect_ns: int) -> None:
+        """The load runs; connecting all clients took this long."""
+        self.connect_ns = connect_ns
+
+    def interval(self, interval: Interval) -> None:
+        """Counts a second, and says how it goes where that is due."""
+        self.account.add(interval)
+        self._voice.tell(*interval.lines)
+        passed_s = interval.second + 1
+        whole = interval.ended_ns >= passed_s * _SECOND_NS
+        if self._options.progress_s and whole and passed_s % self._options.progress_s == 0:
+            epoch_s = time.time() if self._options.progress_timestamp else None
+            self._voice.say(self.account.progress(self.asked, epoch_s) + "\n")
+
+    def stopping(self, count: int) -> None:
+        """Says what Ctrl-C does."""
+        if count == 1:
+            self._voice.tell(("info", "stopping, waiting for what runs (again to end at once)"))
+
+
+def _end(options: Options, outcome: experiment.Outcome, watch: _Watch, voice: Voice) -> int:
+    """Prints the report and what is to be known besides it; the exit code."""
+    account = watch.account
+    aborted = account.aborted_thread is not None or outcome.error is not None
+    if outcome.error is not None and account.aborted_thread is None:
+        voice.failed(outcome.error)  # a client that gave up has said why itself
+    if aborted and options.exit_on_abort:
+        thread = account.aborted_thread or 0
+        voice.tell(("error", f"Run was aborted due to an error in thread {thread}"))
+    else:
+        put(report.report(watch.asked, account, watch.connect_ns))
+        sys.stdout.flush()
+        if aborted:
+            text = "Run was aborted; the above results are incomplete."
+            voice.tell(("error", text))
+    voice.tell(*_afterwards(options, outcome, account))
+    if aborted:
+        return _ABORTED_EXIT
+    return _INTERRUPTED_EXIT if outcome.trial.state == "interrupted" else 0
+
+
+def _afterwards(
+    options: Options, outcome: experiment.Outcome, account: report.Account
+) -> Iterator[tuple[str, str]]:
+    """What pgbench has nothing for: where the result is, and what never finished."""
+    lost = report.unfinished(account)
+    if not options.store or outcome.store_error is not None:
+        if outcome.store_error is not None:
+            yield "warning", f"the result is not stored: {outcome.store_error.message}"
+        if lost:
+            yield "warning", lost
+        return
+    from pgpaces.store import default_path
+
+    more = f"; {lost}" if lost else ""
+    yield "info", f"stored as run {outcome.trial.id} in {default_path()}{more}"

@@ -1,0 +1,118 @@
+"""The connection for setup of `pgpaces pgbench`, and making the tables: what needs no load."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+from psycopg import conninfo
+from psycopg.pq import ConnStatus, PGconn, abc
+
+from pgpaces import pgbench_tables
+from pgpaces.cli.pgbench.values import PgbenchError
+
+if TYPE_CHECKING:
+    from pgpaces.cli.pgbench import Voice
+    from pgpaces.cli.pgbench.options import Options
+
+Session = psycopg.Connection[tuple[Any, ...]]
+
+
+# --- the connection for setup ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The connection for setup, and what it was made from, the password included."""
+
+    session: Session
+    parameters: dict[str, str]
+
+
+def _parameters(options: Options, program: str) -> dict[str, str]:
+    """Where to connect. What a connection string says as database name goes before options."""
+    given = {"host": options.host, "port": options.port, "user": options.user}
+    if "PGAPPNAME" not in os.environ:
+        given["application_name"] = program
+    found = {name: value for name, value in given.items() if value is not None}
+    name = options.dbname
+    if name.startswith(("postgresql://", "postgres://")) or "=" in name:
+        # What it is made of are texts, whatever their declared type.
+        return found | {k: str(v) for k, v in conninfo.conninfo_to_dict(name).items()}
+    return found | {"dbname": name}
+
+
+def connect(options: Options, voice: Voice, purpose: str) -> Setup:
+    """Connects, and asks for a password where the server wants one. Raises PgbenchError."""
+    try:
+        parameters = _parameters(options, voice.program)
+        made = _attempt(parameters)
+        if made.status != ConnStatus.OK and made.needs_password and "password" not in parameters:
+            parameters["password"] = _ask_password(voice)
+            made = _attempt(parameters)
+    except psycopg.ProgrammingError as error:  # not a connection string
+        raise _unconnected(str(error), purpose) from None
+    if made.status != ConnStatus.OK:
+        raise _unconnected(made.error_message.decode("utf-8", "surrogateescape"), purpose)
+    session: Session = psycopg.Connection(made)
+    session.autocommit = True
+    return Setup(session, parameters)
+
+
+def _attempt(parameters: dict[str, str]) -> abc.PGconn:
+    # libpq itself, not psycopg's own way through the hosts: errors have its words alone.
+    return PGconn.connect(conninfo.make_conninfo("", **parameters).encode())
+
+
+def _unconnected(why: str, purpose: str) -> PgbenchError:
+    last = ("error", f"could not create connection for {purpose}")
+    return PgbenchError(why.rstrip("\n"), last)
+
+
+def _ask_password(voice: Voice) -> str:
+    """From the terminal, without echo; from stdin where there is none."""
+    import getpass
+
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR))
+    except OSError:
+        voice.say("Password: ")
+        password = sys.stdin.readline().rstrip("\r\n")
+        voice.say("\n")
+        return password
+    try:
+        return getpass.getpass("Password: ")
+    except EOFError:
+        return ""
+
+
+# --- making the tables ----------------------------------------------------------------------
+
+
+def initialize(options: Options, voice: Voice) -> int:
+    """Makes and fills pgbench's tables; the exit code."""
+    tables = pgbench_tables.Tables(
+        scale=options.scale or 1,
+        fillfactor=options.fillfactor,
+        unlogged=options.unlogged,
+        foreign_keys=options.foreign_keys,
+        tablespace=options.tablespace,
+        index_tablespace=options.index_tablespace,
+        partitions=options.partitions,
+        partition_method=cast(pgbench_tables.PartitionMethod, options.partition_method or "range"),
+        quiet=options.quiet,
+    )
+    setup = connect(options, voice, "initialization")
+
+    def progress(text: str, width: int) -> None:
+        terminal = sys.stderr.isatty()
+        if terminal or text:
+            voice.say(f"{text:<{width}}\r" if terminal else f"{text}\n")
+
+    with contextlib.closing(setup.session) as session:
+        pgbench_tables.initialize(session, tables, options.steps, voice.say, progress)
+    return 0

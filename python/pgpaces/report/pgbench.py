@@ -1,0 +1,354 @@
+"""pgbench's report and progress lines: intervals and what was asked in, text out. Pure.
+
+Its formulas and denominators, which differ from ours: what is processed has succeeded, on time or
+late; failed, retried and skipped are shares of processed + skipped + failed, late is a share of
+processed. One number is not pgbench's: the transaction with which a client gives up has failed
+here, and does not exist there. Sums are kept, never intervals, so that a run of days needs no more
+memory than a short one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pgpaces.result import Interval, Tally, Times
+
+_SERIALIZATION, _DEADLOCK = "40001", "40P01"
+_LINE_BYTES = 127  # of an SQL command's first line that pgbench keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script in the report: what it is called, its weight, and its commands' first lines."""
+
+    description: str
+    weight: int
+    commands: Sequence[tuple[str, bool]] = ()  # text, whether it is SQL
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the report repeats of what was asked for. limit_us: 0 for none.
+
+    transactions or duration_s ends the run. throttled: transactions fall due by a rate.
+    measured: latency is measured although neither rate nor limit needs it (progress is told).
+    """
+
+    scripts: Sequence[Script]
+    scale: int = 1
+    partition_method: str = "none"
+    partitions: int = 0
+    protocol: str = "simple"
+    clients: int = 1
+    threads: int = 1
+    max_tries: int = 1
+    transactions: int | None = None
+    duration_s: int | None = None
+    throttled: bool = False
+    limit_us: int = 0
+    measured: bool = False
+    detailed: bool = False
+    per_command: bool = False
+    connect_each: bool = False
+
+    @property
+    def several(self) -> bool:
+        """Whether every script has a report of its own."""
+        return len(self.scripts) > 1
+
+
+@dataclass(slots=True)
+class Moments:
+    """Count, sum, sum of squares and maximum of times, ns."""
+
+    count: int = 0
+    sum_ns: int = 0
+    square_sum: float = 0.0
+    max_ns: int = 0
+
+    def add(self, times: Times | Moments) -> None:
+        """Takes further times in."""
+        self.count += times.count
+        self.sum_ns += times.sum_ns
+        self.square_sum += times.square_sum
+        self.max_ns = max(self.max_ns, times.max_ns)
+
+    @property
+    def mean_ms(self) -> float:
+        """The mean; 0 of nothing."""
+        return self.sum_ns / self.count / 1e6 if self.count else 0.0
+
+    @property
+    def stddev_ms(self) -> float:
+        """The standard deviation of all that was counted; 0 of nothing."""
+        if not self.count:
+            return 0.0
+        mean_ns = self.sum_ns / self.count
+        return math.sqrt(max(0.0, self.square_sum / self.count - mean_ns * mean_ns)) / 1e6
+
+
+@dataclass(slots=True)
+class Sums:
+    """What pgbench counts: of all transactions, or of one script's."""
+
+    processed: int = 0
+    late: int = 0
+    skipped: int = 0
+    serialization: int = 0
+    deadlock: int = 0
+    other: int = 0
+    retried: int = 0
+    retries: int = 0
+    unfinished: int = 0
+    latency: Moments = field(default_factory=Moments)
+    lag: Moments = field(default_factory=Moments)
+
+    def add(self, tally: Tally) -> None:
+        """Counts what a tally holds."""
+        serialization = tally.failed.get(_SERIALIZATION, 0)
+        deadlock = tally.failed.get(_DEADLOCK, 0)
+        self.processed += tally.on_time + tally.late
+        self.late += tally.late
+        self.skipped += tally.skipped
+        self.serialization += serialization
+        self.deadlock += deadlock
+        self.other += sum(tally.failed.values()) - serialization - deadlock
+        self.retried += tally.retried
+        self.retries += tally.retries
+        self.unfinished += tally.unfinished
+        self.latency.add(tally.latency)
+        self.lag.add(tally.lag)
+
+    @property
+    def failed(self) -> int:
+        """Failures of all kinds."""
+        return self.serialization + self.deadlock + self.other
+
+    @property
+    def total(self) -> int:
+        """What shares are of."""
+        return self.processed + self.skipped + self.failed
+
+
+@dataclass(slots=True)
+class Command:
+    """A command's times, and how often it failed."""
+
+    times: Moments = field(default_factory=Moments)
+    failed: int = 0
+    retries: int = 0
+
+
+@dataclass(slots=True)
+class Account:
+    """A run as it goes on: feed it every interval. Times in ns.
+
+    aborted_thread: of the first client that gave up, if one did.
+    """
+
+    all: Sums = field(default_factory=Sums)
+    recent: Sums = field(default_factory=Sums)
+    scripts: dict[int, Sums] = field(default_factory=dict)
+    commands: dict[tuple[int, int], Command] = field(default_factory=dict)
+    connect_ns: int = 0
+    aborted_thread: int | None = None
+    ended_ns: int = 0
+    told_ns: int = 0
+
+    def add(self, interval: Interval) -> None:
+        """Takes a further interval in."""
+        for tally in interval.tallies:
+            self.all.add(tally)
+            self.recent.add(tally)
+            self.scripts.setdefault(tally.script, Sums()).add(tally)
+        for statement in interval.statements:
+            command = self.commands.setdefault((statement.script, statement.command), Command())
+            command.times.add(statement.times)
+            command.failed += statement.failed
+            command.retries += statement.retries
+        self.connect_ns += interval.connect_ns
+        if interval.aborted and self.aborted_thread is None:
+            self.aborted_thread = interval.aborted[0]
+        self.ended_ns = max(self.ended_ns, interval.ended_ns)
+
+    def progress(self, asked: Asked, epoch_s: float | None = None) -> str:
+        """The line on what came since the last one. epoch_s: the time of day to show, if any."""
+        sums, self.recent = self.recent, Sums()
+        passed_ns, self.told_ns = self.ended_ns - self.told_ns, self.ended_ns
+        clock = f"{self.ended_ns / 1e9:.1f} s" if epoch_s is None else f"{epoch_s:.3f} s"
+        text = (
+            f"progress: {clock}, {_ratio(sums.processed * 1e9, passed_ns):.1f} tps,"
+            f" lat {sums.latency.mean_ms:.3f} ms stddev {sums.latency.stddev_ms:.3f},"
+            f" {sums.failed} failed"
+        )
+        if asked.throttled:
+            text += f", lag {sums.lag.mean_ms:.3f} ms"
+            if asked.limit_us:
+                text += f", {sums.skipped} skipped"
+        if asked.max_tries != 1:
+            text += f", {sums.retried} retried, {sums.retries} retries"
+        return text
+
+    @property
+    def due(self) -> int:
+        """Transactions that were due, whatever became of them."""
+        return self.all.total + self.all.unfinished
+
+    @property
+    def missed(self) -> int:
+        """Those of them that did not succeed in time."""
+        return self.due - self.all.processed + self.all.late
+
+
+def banner(pgbench: str, pgpaces: str, server: str) -> str:
+    """The first line: the version of pgbench that this is like, of pgpaces and of the server."""
+    return f"pgbench ({pgbench}, pgpaces {pgpaces}, server {server})"
+
+
+def report(asked: Asked, account: Account, connect_ns: int) -> str:
+    """The final report. connect_ns: what connecting all clients took, before the run."""
+    lines = [*_facts(asked), *_processed(asked, account.all)]
+    if account.all.total:
+        lines += _counts(asked, account.all)
+        lines += _times(asked, account, connect_ns)
+        if asked.several or asked.per_command:
+            for number in range(len(asked.scripts)):
+                lines += _script(asked, account, number)
+    return "\n".join(lines) + "\n"
+
+
+def unfinished(account: Account) -> str | None:
+    """What pgbench keeps silent about: what was due and never finished."""
+    if not account.all.unfinished:
+        return None
+    share = 100 * account.missed / account.due
+    return (
+        f"{account.all.unfinished} transactions were due and never finished;"
+        f" {share:.3f}% of {account.due} due were missed"
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    """A quotient as C computes it: of nothing, it is not a number."""
+    return part / whole if whole else math.nan
+
+
+def _share(count: int, whole: int) -> str:
+    return f"{count} ({_ratio(100.0 * count, whole):.3f}%)"
+
+
+def _facts(asked: Asked) -> Iterator[str]:
+    several = "multiple scripts" if asked.several else asked.scripts[0].description
+    yield f"transaction type: {several}"
+    yield f"scaling factor: {asked.scale}"
+    if asked.partition_method != "none":
+        yield f"partition method: {asked.partition_method}"
+        yield f"partitions: {asked.partitions}"
+    yield f"query mode: {asked.protocol}"
+    yield f"number of clients: {asked.clients}"
+    yield f"number of threads: {asked.threads}"
+    if asked.max_tries:
+        yield f"maximum number of tries: {asked.max_tries}"
+
+
+def _processed(asked: Asked, sums: Sums) -> Iterator[str]:
+    of = ""
+    if asked.duration_s is None:
+        yield f"number of transactions per client: {asked.transactions}"
+        of = f"/{(asked.transactions or 0) * asked.clients}"
+    else:
+        yield f"duration: {asked.duration_s} s"
+    yield f"number of transactions actually processed: {sums.processed}{of}"
+
+
+def _counts(asked: Asked, sums: Sums) -> Iterator[str]:
+    """Failures, retries, skipped and late ones, of all transactions."""
+    yield from _failures(asked, sums)
+    if asked.limit_us:
+        share = 100.0 * sums.late / sums.processed if sums.processed else 0.0
+        yield (
+            f"number of transactions above the {asked.limit_us / 1000:.1f} ms latency limit:"
+            f" {sums.late}/{sums.processed} ({share:.3f}%)"
+        )
+
+
+def _failures(asked: Asked, sums: Sums) -> Iterator[str]:
+    """What all transactions and each script's have in common."""
+    yield f"number of failed transactions: {_share(sums.failed, sums.total)}"
+    if asked.detailed:
+        yield f"number of serialization failures: {_share(sums.serialization, sums.total)}"
+        yield f"number of deadlock failures: {_share(sums.deadlock, sums.total)}"
+        yield f"number of other failures: {_share(sums.other, sums.total)}"
+    if asked.max_tries != 1:
+        yield f"number of transactions retried: {_share(sums.retried, sums.total)}"
+        yield f"total number of retries: {sums.retries}"
+    if asked.throttled and asked.limit_us:
+        yield f"number of transactions skipped: {_share(sums.skipped, sums.total)}"
+
+
+def _times(asked: Asked, account: Account, connect_ns: int) -> Iterator[str]:
+    sums = account.all
+    if asked.throttled or asked.limit_us or asked.measured:
+        yield from _latency(sums)
+    else:
+        # Nobody asked for it to be measured: what a client took for each transaction.
+        mean_ms = account.ended_ns / 1e6 * asked.clients / sums.total
+        failures = " (including failures)" if sums.failed else ""
+        yield f"latency average = {mean_ms:.3f} ms{failures}"
+    if asked.throttled:
+        mean_ms = _ratio(sums.lag.sum_ns / 1e6, sums.processed)
+        yield f"rate limit schedule lag: avg {mean_ms:.3f} (max {sums.lag.max_ns / 1e6:.3f}) ms"
+    tps = _ratio(sums.processed * 1e9, account.ended_ns)
+    if asked.connect_each:
+        mean_ms = _ratio(account.connect_ns / 1e6, sums.processed + sums.failed)
+        yield f"average connection time = {mean_ms:.3f} ms"
+        yield f"tps = {tps:.6f} (including reconnection times)"
+    else:
+        yield f"initial connection time = {connect_ns / 1e6:.3f} ms"
+        yield f"tps = {tps:.6f} (without initial connection time)"
+
+
+def _latency(sums: Sums) -> Iterator[str]:
+    if sums.latency.count:
+        yield f"latency average = {sums.latency.mean_ms:.3f} ms"
+        yield f"latency stddev = {sums.latency.stddev_ms:.3f} ms"
+
+
+def _script(asked: Asked, account: Account, number: int) -> Iterator[str]:
+    """A script's own part of the report."""
+    script, sums = asked.scripts[number], account.scripts.get(number, Sums())
+    if asked.several:
+        weights = sum(each.weight for each in asked.scripts)
+        tps = _ratio(sums.processed * 1e9, account.ended_ns)
+        yield f"SQL script {number + 1}: {script.description}"
+        share = 100.0 * script.weight / weights
+        yield f" - weight: {script.weight} (targets {share:.1f}% of total)"
+        share = _ratio(100.0 * sums.total, account.all.total)
+        yield f" - {sums.total} transactions ({share:.1f}% of total)"
+        if sums.total:
+            processed = f"number of transactions actually processed: {sums.processed}"
+            for line in (
+                f"{processed} (tps = {tps:.6f})",
+                *_failures(asked, sums),
+                *_latency(sums),
+            ):
+                yield f" - {line}"
+    if asked.per_command:
+        more = " and failures" if asked.max_tries == 1 else ", failures and retries"
+        yield f"{' - ' if asked.several else ''}statement latencies in milliseconds{more}:"
+        for at, (text, is_sql) in enumerate(script.commands):
+            command = account.commands.get((number, at), Command())
+            yield _command(asked, command, _first_line(text) if is_sql else text)
+
+
+def _command(asked: Asked, command: Command, text: str) -> str:
+    retries = "" if asked.max_tries == 1 else f" {command.retries:10}"
+    return f"   {command.times.mean_ms:11.3f}  {command.failed:10}{retries} {text}"
+
+
+def _first_line(text: str) -> str:
+    """An SQL command's first line, as much of it as pgbench shows."""
+    line = text.encode("utf-8", "surrogateescape")[:_LINE_BYTES]
+    return line.decode("utf-8", "surrogateescape")

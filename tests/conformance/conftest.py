@@ -1,0 +1,23 @@
+"""Every test here runs once with each pgbench that there is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance.side_by_side import PGBENCH, Bench
+
+
+@pytest.fixture(params=PGBENCH)
+def pgbench_version(request: pytest.FixtureRequest) -> str:
+    version: str = request.param
+    if not PGBENCH[version].exists():
+        pytest.skip(f"skipped: needs {PGBENCH[version]}")
+    return version
+
+
+@pytest.fixture
+def bench(
+    pgbench_version: str, fake_server: Any, start_load: Any, tmp_path: Path, clean_client: Path
+) -> Bench:
+    assert clean_client.exists()
+    return Bench(PGBENCH[pgbench_version], fake_server(), start_load, tmp_path)

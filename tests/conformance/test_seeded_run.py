@@ -1,0 +1,68 @@
+"""A seeded run of one client leaves the same data behind as pgbench's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import PG15_BIN, Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("pgpaces_home")]
+
+TABLES = {
+    "pgbench_accounts": "aid, bid, abalance, filler",
+    "pgbench_branches": "bid, bbalance, filler",
+    "pgbench_tellers": "tid, bid, tbalance, filler",
+    "pgbench_history": "tid, bid, aid, delta, filler",  # mtime is the time of day
+}
+
+
+def content(server: Postgres) -> dict[str, tuple[object, ...]]:
+    """Number and hash of each table's rows."""
+    found = {}
+    for table, columns in TABLES.items():
+        query = (
+            "SELECT count(*), md5(string_agg(r::text, ',' ORDER BY r::text))"
+            f" FROM (SELECT {columns} FROM {table}) r"
+        )
+        with server.connect() as connection:
+            connection.execute("SET search_path = seeded")
+            [found[table]] = connection.execute(query).fetchall()
+    return found
+
+
+def run(program: list[str | Path], *words: object) -> None:
+    done = subprocess.run([*program, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def server(pg15: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgres:
+    """pg15 with a schema of its own for the tables, which both programs see."""
+    pg15.execute("CREATE SCHEMA IF NOT EXISTS seeded")
+    monkeypatch.setenv("PGHOST", str(pg15.folder))
+    monkeypatch.setenv("PGPORT", str(pg15.port))
+    monkeypatch.setenv("PGUSER", "postgres")
+    monkeypatch.setenv("PGDATABASE", "postgres")
+    monkeypatch.setenv("PGOPTIONS", "-c search_path=seeded")
+    return pg15
+
+
+@pytest.mark.parametrize("script", ["tpcb-like", "simple-update"])
+@pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
+def test_a_seeded_run_leaves_the_tables_as_pgbench_leaves_them(
+    server: Postgres, protocol: str, script: str
+) -> None:
+    theirs: list[str | Path] = [PG15_BIN / "pgbench"]
+    ours: list[str | Path] = [sys.executable, "-m", "pgpaces", "pgbench"]
+    left = []
+    for program in (theirs, ours):
+        run(theirs, "-i", "-q", "-s", 2)
+        made = content(server)
+        run(program, "-n", "-c", 1, "-t", 1000, "-M", protocol, "--random-seed=42", "-b", script)
+        left.append(content(server))
+        assert left[-1]["pgbench_accounts"] != made["pgbench_accounts"]
+    assert left[0]["pgbench_history"][0] == 1000
+    assert left[1] == left[0]

@@ -1,0 +1,105 @@
+"""What pgbench does not parse we refuse too, and say why in its words, down to the caret."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.conformance.side_by_side import PGBENCH, table
+
+from pgpaces import _engine
+from pgpaces.errors import ScriptError
+from pgpaces.generators.engine import encoded
+
+SIGNS = {"¶": "\n", "␍": "\r", "␉": "\t"}
+# pgbench 15 counts the lines in front of \gset wrongly.
+LINE_DIFFERS_IN_15 = ("\\gset¶", "\\aset¶", "\\aset y¶")
+UNKNOWN_TO_15 = "syncpipeline"
+TOO_MANY = [
+    "\\shell" + " x" * 256 + "\n",
+    "\\sleep" + " 1" * 300,
+    "\\gset" + "\\\n x" * 256 + "\nSELECT 1;",
+]
+
+
+def script(line: str) -> str:
+    """The script that stands in a line of the table."""
+    return line.translate(str.maketrans(SIGNS))
+
+
+def theirs(version: str, text: str, folder: Path) -> str:
+    (folder / "script").write_bytes(text.encode())
+    done = subprocess.run(
+        [str(PGBENCH[version]), "-n", "-f", "script", "-h", str(folder), "d"],
+        capture_output=True, check=False, cwd=folder,
+    )  # fmt: skip
+    return done.stderr.decode(errors="replace").removesuffix("\n")
+
+
+def ours(text: str) -> str:
+    with pytest.raises(ScriptError) as caught:
+        _engine.parse_script("script", encoded(text))
+    return f"pgbench: error: {caught.value.message}"
+
+
+@pytest.mark.parametrize("line", table("bad_scripts.txt"))
+def test_a_bad_script_is_refused_in_pgbenchs_words(
+    line: str, pgbench_version: str, tmp_path: Path
+) -> None:
+    if pgbench_version == "15" and (UNKNOWN_TO_15 in line or line.endswith(LINE_DIFFERS_IN_15)):
+        pytest.skip("skipped: pgbench 15 differs here from later ones")
+    assert ours(script(line)) == theirs(pgbench_version, script(line), tmp_path)
+
+
+@pytest.mark.parametrize("text", TOO_MANY, ids=range(len(TOO_MANY)))
+def test_too_many_words_are_refused_in_pgbenchs_words(
+    text: str, pgbench_version: str, tmp_path: Path
+) -> None:
+    assert ours(text) == theirs(pgbench_version, text, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["\\shell" + " x" * 255, "SELECT 1 \\gset\\\n\\\n x\\\n"])
+def test_what_is_just_allowed_is_allowed(text: str, pgbench_version: str, tmp_path: Path) -> None:
+    assert _engine.parse_script("script", encoded(text))
+    assert "connection to server" in theirs(pgbench_version, text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\\set 1x 1", "invalid variable name (1x)"),
+        ("\\set x.y 1", "invalid variable name (x.y)"),
+        ("\\setshell a-b echo 1", "invalid variable name (a-b)"),
+        (f"\\set x least({', '.join('1' * 17)})", "too many function arguments, maximum is 16"),
+    ],
+)
+def test_what_pgbench_finds_out_during_the_run_we_say_before_it(
+    text: str, message: str, pgbench_version: str, tmp_path: Path
+) -> None:
+    assert "connection to server" in theirs(pgbench_version, text, tmp_path)
+    command = text.split(maxsplit=1)[0][1:]
+    first = ours(text).splitlines()[0]
+    assert first == f'pgbench: error: script:1: {message} in command "{command}"'
+
+
+def test_a_nul_byte_is_refused_with_its_line() -> None:
+    """pgbench takes it for the end of the script."""
+    assert ours("SELECT 1;\nSELECT '\0';").endswith("script:2: a script cannot hold a NUL byte")
+
+
+def test_nesting_has_a_limit_and_length_has_none() -> None:
+    assert _engine.parse_script("script", encoded("\\set x " + "(" * 9990 + "1" + ")" * 9990))
+    assert _engine.parse_script("script", encoded("\\set x 1" + " + 1" * 200_000))
+    assert "nests too deeply" in ours("\\set x " + "(" * 100_000)
+    assert "nests too deeply" in ours("\\set x " + "-" * 100_000 + "1")
+    assert _engine.parse_script("script", encoded("\\if 1\n" * 20_000 + "\\endif\n" * 20_000))
+
+
+def test_commands_are_shown_as_pgbench_shows_them() -> None:
+    """Its -r cuts long lines of SQL in the same place, and no lines of meta commands."""
+    text = "SELECT\n1;\n  SELECT '" + "x" * 200 + "';\n\\set y \\\n 1 + 2  \n\\sleep 1us\r\n"
+    assert _engine.parse_script("script", encoded(text)) == [
+        (1, "SELECT", True),
+        (3, "SELECT '" + "x" * 119, True),
+        (4, "\\set y \\\n 1 + 2  ", False),
+        (6, "\\sleep 1us", False),
+    ]

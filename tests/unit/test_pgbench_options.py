@@ -1,0 +1,187 @@
+"""pgbench's command line as values; its errors are compared with pgbench in tests/conformance."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgpaces.cli.pgbench.help import usage
+from pgpaces.cli.pgbench.options import (
+    OPTIONS,
+    Answer,
+    Options,
+    Reader,
+    Script,
+    builtin_text,
+    parse,
+)
+from pgpaces.cli.pgbench.values import OptionError
+
+ENVIRONMENT = {"PGDATABASE": "bench"}
+
+
+def parsed(*words: str, **environment: str) -> Options:
+    found = parse(words, ENVIRONMENT | environment)
+    assert isinstance(found, Options)
+    return found
+
+
+def refused(*words: str) -> tuple[tuple[str, str], ...]:
+    with pytest.raises(OptionError) as caught:
+        parse(words, ENVIRONMENT)
+    assert caught.value.exit_code == 1
+    return caught.value.lines
+
+
+# --- values ---------------------------------------------------------------------------------
+
+
+def test_without_words_ten_transactions_of_the_builtin_script_run() -> None:
+    found = parsed(PGBENCH_RANDOM_SEED="7")
+    assert found == Options(
+        seed=7, dbname="bench", scripts=(Script("tpcb-like", builtin=True),), transactions=10
+    )
+    assert found.builtin_used
+
+
+VALUES = [
+    ("-c 5", "clients", 5),
+    ("--client ' 5 '", "clients", 5),
+    ("--cl=+5", "clients", 5),
+    ("-c 4 -j 9", "jobs", 4),
+    ("-C", "connect_each", True),
+    ("-d x", "dbname", "x"),
+    ("x", "dbname", "x"),
+    ("-h h", "host", "h"),
+    ("-p 1", "port", "1"),
+    ("-U u", "user", "u"),
+    ("-D a=1 -D b=x=y -D a=2", "defines", (("a", "2"), ("b", "x=y"))),
+    ("-L 1.5", "limit_us", 1500),
+    ("-L 0.0004", "limit_us", 0),
+    ("-R 0x10", "rate", 16.0),
+    ("-R 2.5e1x", "rate", 25.0),
+    ("-M prepared", "protocol", "prepared"),
+    ("-P 3", "progress_s", 3),
+    ("-r", "per_command", True),
+    ("-s 9", "scale", 9),
+    ("-T 5", "duration_s", 5),
+    ("-T 5", "transactions", None),
+    ("-t 5", "transactions", 5),
+    ("-n", "no_vacuum", True),
+    ("-v", "vacuum_all", True),
+    ("-l --log-prefix=x", "log_prefix", "x"),
+    ("-l --sampling-rate=.5", "sampling_rate", 0.5),
+    ("-l --aggregate-interval=2 -T 4", "aggregate_s", 2),
+    ("--max-tries=4294967297", "max_tries", 1),
+    ("--random-seed=-1", "seed", 2**64 - 1),
+    ("--continue-on-error", "continue_on_error", True),
+    ("--no-store", "store", False),
+    ("-i -n -I dtgvp", "steps", "dtg p"),
+    ("-i -F 50", "fillfactor", 50),
+    ("-i --partitions=2 --partition-method=HASH", "partition_method", "hash"),
+    ("-f a.sql@3", "scripts", (Script("a.sql", 3),)),
+    ("-f a@b.sql@0 -S", "scripts", (Script("a@b.sql", 0), Script("select-only", 1, True))),
+    ("-b si@2 -N", "scripts", (Script("simple-update", 2, True), Script("simple-update", 1, True))),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "value"), VALUES, ids=[v[0] for v in VALUES])
+def test_an_option_sets_a_value(line: str, name: str, value: object) -> None:
+    import shlex
+
+    assert getattr(parsed(*shlex.split(line)), name) == value
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"PGDATABASE": "a", "PGUSER": "b"}, "a"),
+        ({"PGDATABASE": "", "PGUSER": "b"}, "b"),
+        ({"PGUSER": "b"}, "b"),
+    ],
+)
+def test_the_database_is_named_by_the_environment(environment: dict[str, str], name: str) -> None:
+    found = parse([], environment)
+    assert isinstance(found, Options)
+    assert found.dbname == name
+
+
+# --- order ----------------------------------------------------------------------------------
+
+
+class Ears(Reader):
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def seed(self, value: int) -> None:
+        self.heard.append(("seed", value))
+
+    def clients(self, count: int) -> None:
+        self.heard.append(("clients", count))
+
+    def script(self, script: Script) -> None:
+        self.heard.append(script.name)
+
+
+def test_options_are_heard_in_their_order_up_to_the_wrong_one() -> None:
+    ears = Ears()
+    words = ["-f", "a", "--random-seed=1", "-c", "2", "-S", "-j", "x", "-f", "b"]
+    with pytest.raises(OptionError, match="invalid value"):
+        parse(words, {"PGBENCH_RANDOM_SEED": "5"}, ears)
+    assert ears.heard == [("seed", 5), "a", ("seed", 1), ("clients", 2), "select-only"]
+
+
+def test_what_is_wrong_behind_an_answer_is_never_seen() -> None:
+    found = parse(["-b", "list", "-c", "x"], ENVIRONMENT)
+    assert isinstance(found, Answer)
+    assert found.stream == "stderr"
+
+
+def test_an_error_ends_with_a_look_at_the_help_of_the_program_that_was_called() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse(["-x"], {}, command="pgpaces pgbench")
+    hint = ("hint", 'Try "pgpaces pgbench --help" for more information.')
+    assert caught.value.lines == (("info", "invalid option -- 'x'"), hint)
+
+
+def test_an_option_of_ours_is_no_abbreviation() -> None:
+    assert parsed("--no").no_vacuum
+    assert refused("--no-s")[0][1] == "unrecognized option '--no-s'"
+
+
+# --- texts ----------------------------------------------------------------------------------
+
+
+def test_help_tells_of_every_option() -> None:
+    text = usage("pgbench")
+    for option in OPTIONS:
+        shown = rf"-{option.short}, --{option.long}\b" if option.short else rf"  --{option.long}\b"
+        assert re.search(shown, text), option.long
+
+
+def test_the_version_names_pgbenchs_and_ours() -> None:
+    found = parse(["-V"], {})
+    assert isinstance(found, Answer)
+    assert re.fullmatch(r"pgbench \(PostgreSQL\) \d+\w*, by pgpaces [\d.]+\S*\n", found.text)
+
+
+@pytest.mark.parametrize("name", ["tpcb-like", "simple-update", "select-only"])
+def test_a_builtin_script_begins_with_an_account(name: str) -> None:
+    assert builtin_text(name).startswith("\\set aid random(1, 100000 * :scale)\n")
+
+
+def test_options_are_read_without_importing_anything_heavy() -> None:
+    heavy = ("sqlalchemy", "alembic", "psycopg", "pydantic", "rich", "click", "pgpaces._engine")
+    code = (
+        "import sys; from pgpaces.cli.pgbench import main\n"
+        "main(['-c', 'x'], 'pgbench')\n"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert done.stdout.strip() == "[]"
