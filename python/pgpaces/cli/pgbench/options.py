@@ -317,7 +317,7 @@ def _partition_method(line: _Line, text: str) -> None:
 class Option:
     """An option: its names, what it belongs to, whether a value follows, and what it does.
 
-    ours: pgbench does not have it, so it is not to be met by an abbreviation.
+    ours: pgbench has it not, or not any more, so it is not to be met by an abbreviation.
     """
 
     long: str
@@ -376,6 +376,8 @@ OPTIONS = (
     Option("debug", "", "both", _flag("debug"), takes=False),
     Option("continue-on-error", "", "run", _flag("continue_on_error"), takes=False),
     Option("no-store", "", "run", _flag("store", False), takes=False, ours=True),
+    # What old versions of pgbench called --report-per-command; people still type it.
+    Option("report-latencies", "", "run", _flag("per_command"), takes=False, ours=True),
 )
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 
