@@ -335,7 +335,12 @@ def test_a_failure_is_told_in_pgbenchs_words(undone: Postgres, name: str) -> Non
             session.execute(before.encode())
     theirs = pgbench(undone, "18", "-i", "-I", steps, *arguments(options), user=user)
     assert name == "blanks only" or "error: " in theirs.text
-    assert ours(undone, options, steps, user).text == theirs.text
+    found = ours(undone, options, steps, user).text
+    if name == "a row is refused":
+        # When the server's notice is heard beside our own lines is up to the two of them.
+        assert sorted(found.splitlines()) == sorted(theirs.text.splitlines())
+    else:
+        assert found == theirs.text
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------
