@@ -8,14 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces import experiment, workload
-from pgpaces.answers.summary import (
-    Generator,
-    ScriptSummary,
-    Spread,
-    StatementSummary,
-    Summary,
-    summarize,
-)
+from pgpaces.answers.generator import Generator
+from pgpaces.answers.spread import Spread
+from pgpaces.answers.summary import ScriptSummary, StatementSummary, Summary, summarize
+from pgpaces.answers.validity import Validity
 from pgpaces.plan import Load, TargetPlan, TrialPlan, choose_load, duration_ns
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store import Store
@@ -39,13 +35,18 @@ class Result:
         return self.summary.missed
 
     @property
+    def validity(self) -> Validity:
+        """Valid or not, and everything that was found about it."""
+        return self.summary.validity
+
+    @property
     def counts(self) -> Counts:
         """due = on time + late + skipped + failed + unfinished."""
         return self.summary.counts
 
     @property
-    def rate(self) -> float:
-        """Transactions that succeeded, a second."""
+    def rate(self) -> Estimate:
+        """Transactions that succeeded, a second, with its 95 % interval."""
         return self.summary.rate
 
     @property

@@ -6,6 +6,7 @@ Knows no terminal: what happens is told to a Listener.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -21,7 +22,7 @@ from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import ConnectionsError, PgpacesError, PlanError, StoreError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan, TrialPlan
-from pgpaces.result import Interval, Trial
+from pgpaces.result import Estimate, Finding, Interval, Trial
 from pgpaces.servers import binaries, embedded
 from pgpaces.store import Store, new_id
 from pgpaces.workload import Workload, WorkloadScript
@@ -320,11 +321,12 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
     aborted = sum(len(interval.aborted) for interval in keeper.intervals)
     if aborted:
         notes.append(f"{aborted} of {plan.clients} clients gave up: {keeper.first_error}")
+    findings: list[Finding] = []
     if store and _same_disk(store.path, trial.server):
         written = max(0, store.size_bytes() - before) / 1024
-        notes.append(
-            f"the store lies on the disk that is measured; it grew by {written:.0f} KiB in this run"
-        )
+        text = "the store lies on the disk that is measured; it grew by"
+        said = f"{text} {written:.0f} KiB in this run"
+        findings.append(Finding("store", "info", said, written, "KiB"))
     trial = replace(
         trial,
         state="failed" if error else "interrupted" if stops else "finished",
@@ -332,6 +334,7 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
         measured_ns=max(0, min(load.end_ns if load.end_ns < _MEASURED_MAX_NS else ended, ended)),
         error=str(error) if error else None,
         notes=tuple(dict.fromkeys(notes)),
+        findings=(*trial.findings, *findings),
         intervals=tuple(keeper.intervals),
     )
     summary = summarize(trial)
@@ -390,10 +393,19 @@ def brief(summary: Summary) -> dict[str, Any]:
         "due": summary.counts.due,
         "missed": summary.counts.missed,
         "missed_share": None if missed is None else [missed.value, missed.low, missed.high],
-        "rate": summary.rate,
-        "p50_ms": summary.latency.p50,
-        "p99_ms": summary.latency.p99,
+        "validity": summary.validity.state,
+        "rate": summary.rate.value,
+        "p50_ms": _finite(summary.latency.p50, "value"),
+        "p99_ms": _finite(summary.latency.p99, "value"),
+        "p99_low_ms": _finite(summary.latency.p99, "low"),
+        "p99_high_ms": _finite(summary.latency.p99, "high"),
     }
+
+
+def _finite(estimate: Estimate | None, name: str) -> float | None:
+    """A number of an estimate; None where it is above every value, or unknown."""
+    value = math.nan if estimate is None else getattr(estimate, name)
+    return value if math.isfinite(value) else None
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ Knows where none of it came from. The only module that imports the binding's his
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -14,17 +14,47 @@ from typing import Any, Literal
 from pgpaces._engine import Histogram
 
 State = Literal["running", "finished", "interrupted", "failed"]
+Severity = Literal["info", "warning", "invalid"]
 CLASSES = ("on_time", "late", "skipped", "failed", "unfinished")
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its interval: value, low, high in the same unit; n observations."""
+    """A number with its 95 % interval: value, low, high in the same unit; n observations.
+
+    Infinity is above every value: what did not succeed ranks there. An interval from minus to plus
+    infinity says nothing: there are too few observations for one, it is not estimable.
+    """
 
     value: float
     low: float
     high: float
     n: int
+
+    @classmethod
+    def alone(cls, value: float, n: int) -> Estimate:
+        """A value whose interval cannot be estimated."""
+        return cls(value, -math.inf, math.inf, n)
+
+    @property
+    def estimable(self) -> bool:
+        """Whether the interval says anything."""
+        return self.low != -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What somebody who watches a trial has to say of it, and how much it weighs.
+
+    source: who found it (generator, warm-up, flatness, a sensor). invalid: the numbers do not say
+    what they seem to say. value, unit: the number behind the text, if there is one.
+    """
+
+    source: str
+    severity: Severity
+    text: str
+    value: float | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +101,19 @@ def value_at_rank(times: Times, rank: int) -> int | None:
 
     Good to 3 significant digits; the last one is the exact maximum.
     """
-    if rank == times.count:
-        return times.max_ns
-    if not times.count:
-        return None
+    return values_at_ranks(times, (rank,))[0]
+
+
+def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
+    """The times at several ranks; as value_at_rank."""
     histogram = Histogram()
     histogram.add(times.histogram)
-    found = histogram.value_at_rank(rank)
-    return None if found is None else min(found, times.max_ns)
+
+    def at(rank: int) -> int | None:
+        found = histogram.value_at_rank(rank) if 0 < rank < times.count else None
+        return times.max_ns if rank == times.count > 0 else found and min(found, times.max_ns)
+
+    return [at(rank) for rank in ranks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +227,7 @@ class Trial:
 
     plan, workload, server, host: plain values as they are stored. scripts: for each script its
     name, weight and the text of its commands. measured_ns: how long the measured part lasted.
+    findings: what sensors and the pipeline found; what the numbers themselves tell is not in it.
     """
 
     id: str
@@ -207,9 +243,4 @@ class Trial:
     measured_ns: int | None = None
     error: str | None = None
     notes: tuple[str, ...] = ()
-
-    @property
-    def measured(self) -> tuple[Tally, ...]:
-        """The tallies of transactions due in the measured part, not in the warm-up."""
-        every = (tally for interval in self.intervals for tally in interval.tallies)
-        return tuple(tally for tally in every if tally.due_second >= 0)
+    findings: tuple[Finding, ...] = ()

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.home import home
-from pgpaces.result import Interval, State, StatementTally, Tally, Times, Trial
+from pgpaces.result import Finding, Interval, State, StatementTally, Tally, Times, Trial
 
-HEAD = "0002"
+HEAD = "0003"
 _STALE = timedelta(seconds=15)
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -59,6 +59,7 @@ _trial = sa.Table(
     sa.Column("measured_ns", sa.BigInteger),
     sa.Column("error", sa.Text),
     sa.Column("notes", sa.JSON),
+    sa.Column("findings", sa.JSON),
     sa.Column("summary", sa.JSON),
 )
 _interval = sa.Table(
@@ -174,6 +175,7 @@ class Store:
             "server": dict(trial.server),
             "host": dict(trial.host),
             "notes": list(trial.notes),
+            "findings": [asdict(finding) for finding in trial.findings],
         }
         with self._writing() as connection:
             connection.execute(sa.insert(_trial), row)
@@ -202,6 +204,7 @@ class Store:
                     measured_ns=trial.measured_ns,
                     error=trial.error,
                     notes=list(trial.notes),
+                    findings=[asdict(finding) for finding in trial.findings],
                     summary=dict(summary),
                 )
             )
@@ -253,6 +256,7 @@ class Store:
             measured_ns=found["measured_ns"],
             error=found["error"],
             notes=tuple(found["notes"]),
+            findings=tuple(Finding(**finding) for finding in found["findings"]),
             intervals=intervals,
         )
 

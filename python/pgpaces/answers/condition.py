@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pgpaces.errors import PlanError
 from pgpaces.plan import duration_ns, rate_per_s
 
 if TYPE_CHECKING:
+    from pgpaces.answers.spread import Spread
     from pgpaces.answers.summary import Summary
 
 _COUNTS = ("missed", "late", "skipped", "failed", "unfinished", "on_time")
@@ -28,6 +30,8 @@ def parse(text: str) -> Callable[[Summary], bool]:
     """The condition as a function of a summary. Raises PlanError.
 
     A trial in which nothing was due meets every condition: there is nothing to pass it by.
+
+    It looks at the values that were measured, not at their intervals.
 
     Counts take a number or a percentage of what was due; times take a duration and mean the
     latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that falls among what
@@ -50,7 +54,7 @@ def _parse(text: str) -> Callable[[Summary], bool]:
         return lambda s: compare(_time(s, kind or "latency", quantile), limit_ms)
     if name == "rate":
         rate = rate_per_s(bound, "the rate in --fail-if")
-        return lambda s: compare(s.rate, rate)
+        return lambda s: compare(s.rate.value, rate)
     raise _unreadable(text)
 
 
@@ -77,8 +81,11 @@ def _count(
 
 
 def _time(summary: Summary, kind: str, quantile: str) -> float:
-    value: float | None = getattr(summary, kind).quantile(quantile)
-    return float("inf") if value is None else value
+    found: Spread = getattr(summary, kind)
+    if quantile == "max":
+        return math.inf if found.max is None else found.max
+    estimate = found.estimate(quantile)
+    return math.inf if estimate is None else estimate.value
 
 
 def _unreadable(text: str) -> PlanError:

@@ -76,14 +76,17 @@ def _cells(row: TrialRow) -> dict[str, str]:
     missed = f"{percent(share[0])} ({percent(share[1])}-{percent(share[2])})" if share else "-"
     started = row.started_at.astimezone().strftime("%m-%d %H:%M")
     due = str(summary.get("due", "-"))
-    p99 = milliseconds(summary.get("p99_ms"), "-")
+    p99, ends = milliseconds(summary.get("p99_ms"), "-"), []
+    for name in ("p99_low_ms", "p99_high_ms"):
+        ends += [milliseconds(summary[name], "-")] if summary.get(name) is not None else []
+    marked = row.state == "finished" and summary.get("validity") == "invalid"
     return {
         "run": row.id[-8:],
         "started": started,
         "due": due,
         "missed %": missed,
-        "p99 ms": p99,
-        "state": row.state,
+        "p99 ms": f"{p99} ({'-'.join(ends)})" if len(ends) == 2 else p99,
+        "state": "not valid" if marked else row.state,
     }
 
 

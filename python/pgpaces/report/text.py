@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.summary import Spread, Summary
-from pgpaces.result import CLASSES, Counts, Trial
+from pgpaces.answers.spread import Spread
+from pgpaces.answers.summary import Summary
+from pgpaces.answers.validity import Validity
+from pgpaces.result import CLASSES, Counts, Estimate, Trial
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -14,8 +17,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _WIDE = ("mean", "p50", "p95", "p99", "p99.9", "max")
-# Columns by the width that they need.
-_COLUMNS = ((100, _WIDE), (76, _WIDE[1:]), (0, ("p50", "p99", "max")))
+# Choices of columns, and what a column of an estimate and the maximum take.
+_COLUMNS = (_WIDE, _WIDE[1:], ("p50", "p99", "max"), ("p99", "max"))
+_ESTIMATE_WIDTH, _MAX_WIDTH = len("not estimable") + 1, 8
 
 
 def percent(share: float) -> str:
@@ -36,9 +40,28 @@ def duration(ns: float) -> str:
 
 def milliseconds(value: float | None, above: str) -> str:
     """A time of a table, or where it lies if it is above every value."""
-    if value is None:
+    if value is None or math.isinf(value):
         return above
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") -> str:
+    """The interval of an estimate in as few words as there are for it."""
+    if not estimate.estimable:
+        return "not estimable"
+    if math.isinf(estimate.low):
+        return ""
+    if math.isinf(estimate.high):
+        return f"over {form(estimate.low)}"
+    if estimate.low == 0 < estimate.value:
+        return f"under {form(estimate.high)}"
+    return f"{form(estimate.low)}{to}{form(estimate.high)}"
+
+
+def _in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:
+    """An estimate in a sentence."""
+    ends = interval(estimate, form, " to ")
+    return f"{form(estimate.value)}{unit}" + (f" ({ends})" if ends else "")
 
 
 def classes(counts: Counts) -> str:
@@ -90,14 +113,37 @@ def cell(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
-def _row(spread: Spread, columns: Sequence[str], above: str) -> list[str]:
-    return [
-        milliseconds(spread.quantile(name), "-" if name == "mean" else above) for name in columns
-    ]
+def _columns(width: int, fixed: int) -> Sequence[str]:
+    """As many columns of times as fit beside `fixed` characters."""
+
+    def needed(names: Sequence[str]) -> int:
+        return _ESTIMATE_WIDTH * (len(names) - 1) + _MAX_WIDTH + fixed
+
+    return next((names for names in _COLUMNS if needed(names) <= width), _COLUMNS[-1])
 
 
-def times_table(summary: Summary, plan: Mapping[str, Any], columns: Sequence[str] = _WIDE) -> Table:
+def _two_lines(value: str, ends: str) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(value, "\n", (ends, "dim"))
+
+
+def _row(spread: Spread, columns: Sequence[str], above: str) -> list[Text]:
+    """Values with their intervals below them; the maximum is one that was seen and has none."""
+    cells = []
+    for name in columns:
+        estimate = None if name == "max" else spread.estimate(name)
+        if estimate is None:
+            cells.append(_two_lines(milliseconds(spread.max, above) if name == "max" else "-", ""))
+        else:
+            value = milliseconds(estimate.value, above)
+            cells.append(_two_lines(value, interval(estimate, lambda ms: milliseconds(ms, above))))
+    return cells
+
+
+def times_table(summary: Summary, plan: Mapping[str, Any], width: int = 100) -> Table:
     """Latency, lag and service in milliseconds."""
+    columns = _columns(width, 8)
     made = table("ms", columns)
     for name in ("latency", "lag", "service"):
         above = _above(plan) if name == "latency" else "-"
@@ -105,20 +151,28 @@ def times_table(summary: Summary, plan: Mapping[str, Any], columns: Sequence[str
     return made
 
 
-def scripts_table(
-    summary: Summary, plan: Mapping[str, Any], columns: Sequence[str] = _WIDE
-) -> Table:
+def scripts_table(summary: Summary, plan: Mapping[str, Any], width: int = 100) -> Table:
     """One row a script: due, missed and latency."""
-    made = table("script, latency in ms", ("due", "missed", *columns))
+    from rich.text import Text
+
+    columns = _columns(width, 32)
+    made = table("script, latency in ms", ("due", "missed %", *columns))
     for script in summary.scripts:
-        counts = (str(script.counts.due), str(script.counts.missed))
-        made.add_row(cell(script.name), *counts, *_row(script.latency, columns, _above(plan)))
+        missed = script.missed
+        share = (
+            Text("-")
+            if missed is None
+            else _two_lines(percent(missed.value), f"{percent(missed.low)}-{percent(missed.high)}")
+        )
+        times = _row(script.latency, columns, _above(plan))
+        made.add_row(cell(script.name), str(script.counts.due), share, *times)
     return made
 
 
-def statements_table(summary: Summary, columns: Sequence[str] = _WIDE) -> Table:
+def statements_table(summary: Summary, width: int = 100) -> Table:
     """One row an SQL command: how often, and its times in milliseconds."""
     shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in summary.statements)]
+    columns = _columns(width, 32 + 8 * len(shown))
     made = table("statement, ms", ("done", *shown, *columns))
     for statement in summary.statements:
         text = " ".join(statement.text.split())
@@ -135,23 +189,17 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
         f"run {trial.id}: {workload['name']} at scale {workload['scale']}"
         f" on PostgreSQL {server['version']}"
     )
-    warmup = f" after {duration(plan['warmup_ns'])} warm-up" if plan["warmup_ns"] else ""
+    warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
+    warmup = f" after {duration(warmup_ns)} warm-up" if warmup_ns else ""
     yield (
         f"load {plan['load_text']}; {plan['clients']} clients, {plan['protocol']} protocol,"
         f" {duration(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
     )
-    yield f"rate {rate(summary.rate)} succeeded/s"
-    generator = summary.generator
-    dispatch = milliseconds(generator.dispatch_p99, "-")
-    busy = f"{100 * generator.cpu:.0f} % CPU"
-    yield f"generator: busiest thread {busy}, p99 dispatch lag {dispatch} ms"
-    if generator.limited:
-        yield (
-            "generator-limited: the generator was late itself, so this result says nothing against"
-            " the server; give the generator a CPU of its own, or more --threads"
-        )
-    if not generator.adds_up:
-        yield f"Little's law is off: {generator.little:.3f} instead of 1; please report this run"
+    yield f"rate {_in_words(summary.rate, rate, '/s')} succeeded"
+    lag = summary.generator.dispatch_p99
+    dispatch = _in_words(lag, lambda ms: milliseconds(ms, "-"), " ms") if lag else "-"
+    busy = f"{100 * summary.generator.cpu:.0f} % CPU"
+    yield f"generator: busiest thread {busy}, p99 dispatch lag {dispatch}"
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
     if summary.retried:
@@ -160,30 +208,33 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
         yield f"connections lost: {summary.disconnects}"
     for note in trial.notes:
         yield f"note: {note}"
-    if trial.error:
-        yield f"ended early: {trial.error}"
-    elif trial.state == "running":
-        yield "still running: this is what has ended so far"
-    elif trial.state == "interrupted":
-        yield "interrupted: this is what there is"
+    for finding in summary.validity.findings:
+        if finding.severity == "info":
+            yield f"note: {finding.text}"
+
+
+def judgement(validity: Validity) -> Iterable[str]:
+    """Whether the trial is valid, why not, and what to know before one believes it, as lines."""
+    yield "valid" if validity.state == "valid" else f"not valid: {'; '.join(validity.reasons)}"
+    for text in validity.warnings:
+        yield f"warning: {text}"
 
 
 def answer(trial: Trial, summary: Summary, width: int = 80) -> list[RenderableType]:
     """The whole answer, to be printed one after the other; width in characters."""
     from rich.text import Text
 
-    columns = next(names for least, names in _COLUMNS if width >= least)
-
     parts: list[RenderableType] = [
         Text(verdict(summary, trial.plan, complete=trial.state == "finished"), style="bold")
     ]
+    parts += [Text(line, style="bold") for line in judgement(summary.validity)]
     parts += [Text(line) for line in facts(trial, summary)]
     parts.append(Text(""))
-    parts.append(times_table(summary, trial.plan, columns))
+    parts.append(times_table(summary, trial.plan, width))
     if len(summary.scripts) > 1:
         parts.append(Text(""))
-        parts.append(scripts_table(summary, trial.plan, columns))
+        parts.append(scripts_table(summary, trial.plan, width))
     if summary.statements:
         parts.append(Text(""))
-        parts.append(statements_table(summary, columns))
+        parts.append(statements_table(summary, width))
     return parts

@@ -1,0 +1,287 @@
+"""The running account of a trial: intervals in, one after the other; counts and times out.
+
+An interval is taken in and let go: what stays for each due second and script is a row of integers,
+and histograms stay merged for blocks of seconds. A day of two scripts is some tens of MB. Blocks
+let the warm-up be cut afterwards. Knows no statistics.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.errors import StoreError
+from pgpaces.result import Counts, Interval, State, StatementTally, Tally, Times, Trial, merge
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[Any]
+
+KINDS = ("latency", "lag", "service")
+_OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
+_TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
+_STATEMENT = ("failed", "retries", "count", "times")
+_INTERVAL = ("ended_ns", "succeeded", "idle", "dispatch_ns")
+# Seconds in a block, doubled whenever there would be more blocks than this: so a cut is exact to
+# 5 s (MSER-5's own step) in the first quarter of an hour, and to a hundredth of the trial later.
+_BLOCK_S = 5
+_BLOCKS_MAX = 200
+# So many distributions lie beside each other before they are merged.
+_LOOSE_MAX = 16
+
+
+class _Rows:
+    """Integers by second: a row for each second between the first and the last that were added."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.first = 0
+        self._cells = array("q")
+
+    def add(self, second: int, values: Iterable[int]) -> None:
+        width = len(self.names)
+        if not self._cells:
+            self.first = second
+        if second < self.first:
+            self._cells = array("q", bytes(8 * width * (self.first - second))) + self._cells
+            self.first = second
+        start = (second - self.first) * width
+        if len(self._cells) < start + width:
+            self._cells.frombytes(bytes(8 * (start + width - len(self._cells))))
+        for place, value in enumerate(values, start):
+            self._cells[place] += value
+
+    def table(self) -> Numbers:
+        """A copy, one row a second, columns as in `names`."""
+        import numpy as np
+
+        return np.array(self._cells, dtype=np.int64).reshape(-1, len(self.names))
+
+
+class _Blocks:
+    """Distributions by block of seconds."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[Times]] = {}
+
+    def add(self, block: int, times: Times) -> None:
+        if times.count:
+            parts = self._parts.setdefault(block, [])
+            parts.append(times)
+            if len(parts) >= _LOOSE_MAX:
+                parts[:] = [merge(parts)]
+
+    def fold(self) -> None:
+        """Two blocks become one."""
+        before, self._parts = self._parts, {}
+        for block, parts in before.items():
+            self.add(block // 2, merge(parts))
+
+    def since(self, block: int) -> Times:
+        return merge(part for b, parts in self._parts.items() if b >= block for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The seconds of one script, or of several added up: `rows` from second `first` on.
+
+    Columns: due, the five outcomes, retried, retries, count (of those with times), and the sums of
+    latency, lag and service in ns.
+    """
+
+    first: int
+    rows: Numbers
+
+    def column(self, name: str) -> Numbers:
+        """A number for each second."""
+        column: Numbers = self.rows[:, _TALLY.index(name)]
+        return column
+
+    def between(self, start: int, end: int) -> Ledger:
+        """The seconds from `start` until before `end` and no others, empty where none is known."""
+        import numpy as np
+
+        rows = np.zeros((max(0, end - start), len(_TALLY)), dtype=np.int64)
+        low, high = max(start, self.first), min(end, self.end)
+        if low < high:
+            rows[low - start : high - start] = self.rows[low - self.first : high - self.first]
+        return Ledger(start, rows)
+
+    @property
+    def end(self) -> int:
+        """The second behind the last."""
+        return self.first + len(self.rows)
+
+    @property
+    def counts(self) -> Counts:
+        """The sums."""
+        return Counts(*(int(self.column(name).sum()) for name in ("due", *_OUTCOMES)))
+
+
+class Account:
+    """What summarize needs of a trial's intervals, and no more. Feed it in any order."""
+
+    def __init__(self) -> None:
+        self._scripts: dict[int, _Rows] = {}
+        self._times: dict[tuple[int, str], _Blocks] = {}
+        self._failures: dict[str, _Rows] = {}
+        self._statements: dict[tuple[int, int], tuple[_Rows, _Blocks]] = {}
+        self._dispatch = _Blocks()
+        self._cpu_ns: dict[int, array[int]] = {}
+        self._intervals = _Rows(_INTERVAL)
+        self._block_s = _BLOCK_S
+        self.messages: dict[str, str] = {}
+        self.connects = self.disconnects = self.in_flight_ns = 0
+
+    @classmethod
+    def of(cls, intervals: Iterable[Interval]) -> Account:
+        """The account of these intervals."""
+        account = cls()
+        for interval in intervals:
+            account.add(interval)
+        return account
+
+    def add(self, interval: Interval) -> None:
+        """Takes in what became known in one second."""
+        self.connects += interval.connects
+        self.disconnects += interval.disconnects
+        self.in_flight_ns += interval.in_flight_ns
+        for state, text in interval.messages:
+            self.messages.setdefault(state, text)
+        for tally in interval.tallies:
+            self._add_tally(tally)
+        if interval.second < 0:
+            return
+        succeeded = sum(t.on_time + t.late for t in interval.tallies)
+        dispatch = interval.dispatch
+        row = (interval.ended_ns, succeeded, dispatch.count, dispatch.sum_ns)
+        self._intervals.add(interval.second, row)
+        self._cpu_ns[interval.second] = array("q", interval.cpu_ns)
+        self._dispatch.add(0, dispatch)
+        for statement in interval.statements:
+            self._add_statement(interval.second, statement)
+
+    def _add_tally(self, tally: Tally) -> None:
+        failed = sum(tally.failed.values())
+        times = (tally.latency, tally.lag, tally.service)
+        known = (tally.due, tally.on_time, tally.late, tally.skipped, failed, tally.unfinished)
+        sums = (tally.latency.count, *(t.sum_ns for t in times))
+        rows = self._scripts.setdefault(tally.script, _Rows(_TALLY))
+        rows.add(tally.due_second, (*known, tally.retried, tally.retries, *sums))
+        for state, count in tally.failed.items():
+            self._failures.setdefault(state, _Rows(("count",))).add(tally.due_second, (count,))
+        if tally.due_second >= 0:
+            block = self._block(tally.due_second)
+            for kind, found in zip(KINDS, times, strict=True):
+                self._times.setdefault((tally.script, kind), _Blocks()).add(block, found)
+
+    def _add_statement(self, second: int, tally: StatementTally) -> None:
+        key = (tally.script, tally.command)
+        rows, blocks = self._statements.setdefault(key, (_Rows(_STATEMENT), _Blocks()))
+        rows.add(second, (tally.failed, tally.retries, tally.times.count, tally.times.sum_ns))
+        blocks.add(self._block(second), tally.times)
+
+    def _block(self, second: int) -> int:
+        """The block of a second; makes blocks larger where there would be too many."""
+        while second // self._block_s >= _BLOCKS_MAX:
+            self._block_s *= 2
+            for blocks in (*self._times.values(), *(b for _, b in self._statements.values())):
+                blocks.fold()
+        return second // self._block_s
+
+    def whole(self, second: int) -> int:
+        """The first second from `second` on with which a block begins: where a cut can be."""
+        return -(-second // self._block_s) * self._block_s
+
+    def ledgers(self, trial: Trial) -> dict[int, Ledger]:
+        """The seconds of each script, once they add up. Raises StoreError where they do not.
+
+        What an interrupted trial left pending is unfinished; what a running one has not ended yet
+        is left out.
+        """
+        return {
+            script: Ledger(rows.first, _settled(rows, script, trial.id, trial.state))
+            for script, rows in self._scripts.items()
+        }
+
+    def times(self, kind: str, script: int, since: int) -> Times:
+        """The distribution of a script's times of those due from second `since` on."""
+        blocks = self._times.get((script, kind))
+        return Times() if blocks is None else blocks.since(since // self._block_s)
+
+    def failures(self, since: int) -> dict[str, int]:
+        """How many of those due from second `since` on failed, by SQLSTATE."""
+        found = {
+            state: int(rows.table()[max(0, since - rows.first) :].sum())
+            for state, rows in self._failures.items()
+        }
+        return {state: count for state, count in found.items() if count}
+
+    def statements(self, since: int) -> Iterable[tuple[int, int, Numbers, Times]]:
+        """Script, command, seconds and times of each command, of those that ended from `since` on.
+
+        The columns of the seconds are failed, retries, count, sum in ns.
+        """
+        for (script, command), (rows, blocks) in sorted(self._statements.items()):
+            table = rows.table()[max(0, since - rows.first) :]
+            yield script, command, table, blocks.since(since // self._block_s)
+
+    def dispatch(self) -> tuple[Times, Numbers, Numbers]:
+        """Lag of those whose client was idle when they were due: all, and counts and sums in ns."""
+        table = self._intervals.table()
+        return self._dispatch.since(0), table[:, 2], table[:, 3]
+
+    def cpu_shares(self, seconds: float) -> list[float]:
+        """Each thread's share of a CPU in so many seconds; what comes behind is mostly waiting."""
+        within = {s: cpu for s, cpu in self._cpu_ns.items() if s < seconds}
+        ended, first = self._intervals.table()[:, 0], self._intervals.first
+        covered_ns = sum(int(ended[s - first]) - s * 1_000_000_000 for s in within)
+        threads = max(map(len, within.values()), default=0)
+        spent = [sum(cpu[t] for cpu in within.values() if t < len(cpu)) for t in range(threads)]
+        return [ns / covered_ns for ns in spent] if covered_ns > 0 else []
+
+    def succeeded(self, start: int, end: int) -> Numbers:
+        """How many succeeded in each second from `start` until before `end`, whenever due."""
+        import numpy as np
+
+        found = np.zeros(max(0, end - start), dtype=np.int64)
+        table, first = self._intervals.table()[:, 1], self._intervals.first
+        low, high = max(start, first), min(end, first + len(table))
+        if low < high:
+            found[low - start : high - start] = table[low - first : high - first]
+        return found
+
+
+def together(ledgers: Iterable[Ledger]) -> Ledger:
+    """The sum of several ledgers."""
+    import numpy as np
+
+    found = [ledger for ledger in ledgers if len(ledger.rows)]
+    if not found:
+        return Ledger(0, np.zeros((0, len(_TALLY)), dtype=np.int64))
+    start, end = min(ledger.first for ledger in found), max(ledger.end for ledger in found)
+    rows = np.zeros((end - start, len(_TALLY)), dtype=np.int64)
+    for ledger in found:
+        rows += ledger.between(start, end).rows
+    return Ledger(start, rows)
+
+
+def _settled(rows: _Rows, script: int, trial_id: str, state: State) -> Numbers:
+    """The table of a script in which due is the sum of the outcomes, in every second."""
+    table = rows.table()
+    due, outcomes = _TALLY.index("due"), [_TALLY.index(name) for name in _OUTCOMES]
+    pending = table[:, due] - table[:, outcomes].sum(axis=1)
+    for at in (pending < 0 if state != "finished" else pending != 0).nonzero()[0]:
+        raise StoreError(
+            f"run {trial_id} is damaged: {pending[at]} of script {script} due in second"
+            f" {rows.first + at} have no outcome",
+            "this is a bug in pgpaces or a damaged store: please report it",
+        )
+    if state == "running":
+        table[:, due] -= pending
+    else:
+        table[:, _TALLY.index("unfinished")] += pending
+    return table

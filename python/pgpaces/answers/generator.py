@@ -1,0 +1,76 @@
+"""The generator's check of itself: was it late, was it busy, do its numbers add up?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pgpaces.answers.spread import spread_of
+from pgpaces.result import Estimate, Finding, Trial
+
+if TYPE_CHECKING:
+    from pgpaces.answers.account import Account, Ledger
+
+_DISPATCH_FLOOR_NS = 1_000_000
+_CPU_LIMIT = 0.9
+_LITTLE = 0.02
+_ADVICE = "so this result says nothing against the server; give the generator a CPU of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """What the generator says of itself.
+
+    cpu: share of the busiest thread over the trial, 0 to 1. dispatch_p99: lag of transactions
+    whose client was idle when they were due, ms. little: in flight x time over the sum of service
+    times; 1 is exact. limited: the generator was late itself (p99 above max(1 ms, 1 % of the
+    limit)), or it had no CPU left (over 0.9).
+    """
+
+    cpu: float
+    dispatch_p99: Estimate | None
+    little: float | None
+    limited: bool
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether Little's law holds within 2 %; true where it cannot be told."""
+        return self.little is None or abs(self.little - 1) <= _LITTLE
+
+
+def examine(trial: Trial, account: Account, every: Ledger, seconds: float) -> Generator:
+    """The check of a trial that lasted `seconds`; every: all that was due, warm-up included."""
+    cpu = max(account.cpu_shares(seconds), default=0.0)
+    times, counts, sums_ns = account.dispatch()
+    p99 = spread_of(times, times.count, counts, sums_ns).p99
+    service_ns, sums = float(every.column("service").sum()), every.counts
+    # Only where every transaction that began is in the sum of service times.
+    told = service_ns and not (sums.failed or sums.unfinished)
+    late = p99 is not None and p99.value > _floor_ms(trial) and trial.plan.get("model") != "closed"
+    return Generator(
+        cpu=cpu,
+        dispatch_p99=p99,
+        little=account.in_flight_ns / service_ns if told else None,
+        limited=late or cpu > _CPU_LIMIT,
+    )
+
+
+def _floor_ms(trial: Trial) -> float:
+    limit_ns: int = trial.plan.get("limit_ns") or 0
+    return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
+
+
+def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
+    """What makes a trial invalid here: a generator without CPU, late, or with a wrong sum."""
+    if generator.cpu > _CPU_LIMIT:
+        share = 100 * generator.cpu
+        text = f"generator-limited: its busiest thread took {share:.0f} % of a CPU, {_ADVICE}"
+        yield Finding("generator", "invalid", f"{text}, or more --threads", share, "%")
+    elif generator.limited and generator.dispatch_p99:
+        lag, floor = generator.dispatch_p99.value, _floor_ms(trial)
+        text = f"generator-limited: it was late itself (p99 dispatch lag over {floor:g} ms)"
+        yield Finding("generator", "invalid", f"{text}, {_ADVICE}, or more --threads", lag, "ms")
+    if not generator.adds_up and generator.little is not None:
+        text = f"Little's law is off: {generator.little:.3f} instead of 1; please report this run"
+        yield Finding("identity", "invalid", text, generator.little)

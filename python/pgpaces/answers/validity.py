@@ -1,0 +1,144 @@
+"""Is a trial valid, and if not, why not? Findings in, a judgement out. Nothing is dropped by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pgpaces.answers import generator, steady
+from pgpaces.answers.generator import Generator
+from pgpaces.answers.steady import Flatness
+from pgpaces.result import Counts, Finding, Trial
+
+_CHANGES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Whether a trial is valid, and everything that was found, the heaviest first."""
+
+    state: Literal["valid", "invalid"]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is invalid."""
+        return tuple(f.text for f in self.findings if f.severity == "invalid")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before one believes its numbers."""
+        return tuple(f.text for f in self.findings if f.severity == "warning")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was left out behind the minimum of the warm-up.
+
+    seconds: so many. points: seconds with a latency that MSER-5 saw; None where the trial ended by
+    count. too_short: half of them or more would have to go. left_out: what was due in `seconds`.
+    """
+
+    seconds: int = 0
+    points: int | None = None
+    too_short: bool = False
+    left_out: Counts = field(default_factory=Counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the numbers of a trial tell of their own worth."""
+
+    due: int
+    generator: Generator
+    cut: Cut
+    flatness: Flatness | None
+
+
+def judge(trial: Trial, evidence: Evidence) -> Validity:
+    """The judgement of a trial: invalid if one finding says so.
+
+    Sensors and the pipeline have put theirs into the trial; the others come from the evidence.
+    """
+    found = [
+        *generator.findings(trial, evidence.generator),
+        *_warm_up(evidence.cut, evidence.flatness),
+        *_flatness(evidence.flatness),
+        *_run(trial, evidence.due),
+        *trial.findings,
+    ]
+    found.sort(key=lambda finding: ("invalid", "warning", "info").index(finding.severity))
+    invalid = any(finding.severity == "invalid" for finding in found)
+    return Validity("invalid" if invalid else "valid", tuple(found))
+
+
+def _run(trial: Trial, due: int) -> Iterable[Finding]:
+    """How the trial ended."""
+    if trial.state == "running":
+        yield Finding("run", "info", "still running: this is what has ended so far")
+        return
+    if due == 0:
+        yield Finding("run", "invalid", "nothing was due")
+    if trial.error:
+        yield Finding("run", "warning", f"ended early: {trial.error}")
+    elif trial.state == "interrupted":
+        yield Finding("run", "warning", "interrupted: this is what there is")
+
+
+def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
+    """What MSER-5 cut, or could not.
+
+    On its own it says "too short" of every tenth steady trial of a minute; so that alone only
+    warns, and invalidates where the latency is not flat behind the minimum either.
+    """
+    if cut.too_short:
+        if flatness is not None and flatness.shape != "flat":
+            text = "too short: the latency was still settling for half of the trial; run longer"
+            yield Finding("warm-up", "invalid", text)
+        else:
+            text = "the warm-up may be longer than this trial can show; run longer to be sure"
+            yield Finding("warm-up", "warning", text)
+    if cut.seconds:
+        missed, due = cut.left_out.missed, cut.left_out.due
+        text = (
+            f"the first {cut.seconds} s are left out, the latency was not steady yet:"
+            f" {missed} of {due} due in them missed"
+        )
+        severity: Literal["info", "warning"] = "warning" if missed else "info"
+        yield Finding("warm-up", severity, text, cut.seconds, "s")
+
+
+def _flatness(flatness: Flatness | None) -> Iterable[Finding]:
+    if flatness is None:
+        text = (
+            "too short to tell whether it was steady:"
+            f" that needs {steady.POINTS_MIN} seconds with answers"
+        )
+        yield Finding("flatness", "info", text)
+    elif flatness.shape != "flat":
+        yield Finding("flatness", "warning", _described(flatness), 100 * flatness.drift.value, "%")
+
+
+def _described(flatness: Flatness) -> str:
+    """The shape, and what it was told by."""
+    drift = flatness.drift
+    parts = []
+    if flatness.changes:
+        levels = [f"{level:.3g}" for level in flatness.levels_ms]
+        steps = [
+            f"to {level} ms at {second} s"
+            for second, level in zip(flatness.changes, levels[1:], strict=True)
+        ]
+        more = len(steps) - _CHANGES_SHOWN
+        rest = [f"{more} times more"] if more > 0 else []
+        changes = ", ".join([*steps[:_CHANGES_SHOWN], *rest])
+        parts.append(f"from {levels[0]} ms {changes}")
+    if steady.drifts(drift):
+        low, high = 100 * drift.low, 100 * drift.high
+        parts.append(f"drift {100 * drift.value:+.1f} % ({low:+.1f} to {high:+.1f})")
+    words = {
+        "warming up": "warming up: the latency fell",
+        "slowing down": "slowing down: the latency rose, the longer the trial the higher",
+    }
+    return f"{words.get(flatness.shape, flatness.shape)} ({'; '.join(parts)})"
