@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from pgpaces import api, errors, plan, result, workload
-from pgpaces.answers import summary
+from pgpaces.answers import generator, spread, steady, summary, validity
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
 from pgpaces.cli.pgbench.help import usage
@@ -107,10 +107,13 @@ TRIAL_FIELDS = {
 FIELD_CLASSES = (
     result.Estimate,
     result.Counts,
-    summary.Spread,
+    spread.Spread,
+    validity.Validity,
+    result.Finding,
+    steady.Flatness,
     summary.ScriptSummary,
     summary.StatementSummary,
-    summary.Generator,
+    generator.Generator,
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pgpaces.errors import PlanError, StoreError, StoreVersionError
-from pgpaces.result import Interval, StatementTally, Tally, Times, Trial
+from pgpaces.result import Finding, Interval, StatementTally, Tally, Times, Trial
 from pgpaces.store import Store, new_id
 
 TIMES = Times(3, 2**62, 1.5, 9, b"histogram")
@@ -55,9 +55,11 @@ def test_a_trial_comes_back_as_it_was_stored(store: Store) -> None:
     begun = trial()
     store.begin(begun)
     store.add(begun.id, INTERVAL)
+    heat = Finding("temperature", "invalid", "the CPU got hot", 91.5, "°C")
     ended = replace(begun, state="finished", ended_at=datetime.now(UTC), measured_ns=7, error="x")
-    store.finish(ended, {"due": 3})
+    store.finish(replace(ended, findings=(heat,)), {"due": 3})
     found = store.load(begun.id)
+    assert found.findings == (heat,)
     assert sorted(found.intervals[0].tallies, key=lambda t: t.due_second) == sorted(
         INTERVAL.tallies, key=lambda t: t.due_second
     )
@@ -72,13 +74,26 @@ def test_a_store_of_the_first_version_is_read(store: Store) -> None:
     with sqlite3.connect(store.path) as other:
         for table, column in (
             ("interval", "connect_ns"), ("interval", "aborted"), ("tally", "retried"),
-            ("tally", "retries"), ("statement", "retries"),
+            ("tally", "retries"), ("statement", "retries"), ("trial", "findings"),
         ):  # fmt: skip
             other.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         other.execute("UPDATE alembic_version SET version_num = '0001'")
-    [found] = Store.open(store.path).load(begun.id).intervals
+    loaded = Store.open(store.path).load(begun.id)
+    [found] = loaded.intervals
+    assert loaded.findings == ()
     assert [t.on_time for t in found.tallies] == [t.on_time for t in INTERVAL.tallies[::-1]]
     assert (found.connect_ns, found.aborted, found.statements[0].retries) == (0, (), 0)
+
+
+def test_a_store_of_the_second_version_is_read(store: Store) -> None:
+    begun = trial()
+    store.begin(begun)
+    store.add(begun.id, INTERVAL)
+    with sqlite3.connect(store.path) as other:
+        other.execute("ALTER TABLE trial DROP COLUMN findings")
+        other.execute("UPDATE alembic_version SET version_num = '0002'")
+    found = Store.open(store.path).load(begun.id)
+    assert (found.findings, len(found.intervals)) == ((), 1)
 
 
 def test_every_interval_is_synced_to_the_disk(store: Store) -> None:

@@ -28,7 +28,7 @@ _TOLERANCE = 0.02
 _LAST = 0.75
 _BLOCKS = 600
 _SEGMENT_MIN = 5
-_PENALTY = 4.0
+_PENALTY = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,7 @@ def mser5(points: Numbers) -> WarmUp | None:
 
     n = len(points) // _BATCH
     z = np.asarray(points[: n * _BATCH], dtype=float).reshape(n, _BATCH).mean(axis=1)
-    # Deviations from the middle: sums of squares lose no digits then.
-    z -= z.mean()
-    left = n - np.arange(n)
-    sums, squares = z[::-1].cumsum()[::-1], (z * z)[::-1].cumsum()[::-1]
-    errors = np.maximum(0, squares - sums * sums / left) / left**2
-    best = int(np.argmin(errors[: n // 2 + 1]))
+    best = int(np.argmin([z[d:].var() / (n - d) for d in range(n // 2 + 1)]))
     return WarmUp(best * _BATCH, best == n // 2)
 
 
@@ -82,11 +77,13 @@ def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
     Two looks. Change points by PELT (Killick, Fearnhead and Eckley 2012), with levels less than
     2 % apart taken as one; and the drift by Theil and Sen's slope. A drift counts where it is over
     2 % and its interval does not hold 0. Named after Barrett et al. (Virtual Machine Warmup Blows
-    Hot and Cold, 2017): flat; warming up (levels or drift go down: it got faster) and slowing down
-    where the last level holds for the last quarter; else no steady state.
+    Hot and Cold, 2017): flat; warming up (it got faster: all levels go down, or the drift) and
+    slowing down (they go up); no steady state where they go up and down, or where the last level
+    is younger than the last quarter without a drift to it.
 
-    Both know that neighbours resemble each other: what they take for noise is the variance behind
-    the largest step, times its inefficiency. More than 600 points are averaged to 600 or fewer.
+    Both know that neighbours resemble each other: what they take for noise is the variance
+    beside the largest bump, times its inefficiency. More than 600 points are averaged to at most
+    as many.
     """
     if len(latency_ms) < POINTS_MIN:
         return None
@@ -100,20 +97,49 @@ def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
     starts = _levels(x, noise)
     drift = _drift(at, x, noise)
     levels = tuple(float(part.mean()) for part in np.split(x, starts))
-    return Flatness(
-        _shape(starts, levels, drift, n), drift, tuple(int(at[s]) for s in starts), levels
-    )
+    if not starts:
+        shape: Shape = _direction(drift.value) if drifts(drift) else "flat"
+    else:
+        late = starts[-1] > _LAST * n and not _drifts_to(starts[-1], at, x)
+        shape = "no steady state" if late else _staircase(levels)
+    return Flatness(shape, drift, tuple(int(at[s]) for s in starts), levels)
+
+
+def _drifts_to(last: int, at: Numbers, x: Numbers) -> bool:
+    """Whether a series drifts towards its last level: a ramp is taken for many steps."""
+    before = _drift(at[:last], x[:last], _noise(x[:last]))
+    step = float(x[last:].mean() - x[:last].mean())
+    return drifts(before) and before.value * step > 0
+
+
+def _staircase(levels: tuple[float, ...]) -> Shape:
+    steps = [b - a for a, b in itertools.pairwise(levels)]
+    return "no steady state" if min(steps) < 0 < max(steps) else _direction(steps[0])
+
+
+def _direction(change: float) -> Shape:
+    return "slowing down" if change > 0 else "warming up"
 
 
 def _noise(x: Numbers) -> tuple[float, float]:
-    """Variance and inefficiency of a series without its largest step."""
+    """Variance and inefficiency of a series around its one level and around the other.
+
+    The other level is the stretch that differs most from the rest, so that a single step or bump
+    is not taken for noise (the statistic of circular binary segmentation, Olshen et al. 2004).
+    """
     import numpy as np
 
-    n = np.arange(1, len(x))
-    left = np.cumsum(x)[:-1]
-    gain = (left - n * x.mean()) ** 2 / (n * (len(x) - n))
-    step = int(np.argmax(gain)) + 1
-    rest = np.concatenate([part - part.mean() for part in (x[:step], x[step:])])
+    n = len(x)
+    sums = np.concatenate([[0.0], np.cumsum(x - x.mean())])
+    length = np.arange(n + 1)[None, :] - np.arange(n + 1)[:, None]
+    possible = (length >= _SEGMENT_MIN) & (length <= n - _SEGMENT_MIN)
+    gain = np.full(possible.shape, -1.0)
+    gain[possible] = ((sums[None, :] - sums[:, None]) ** 2)[possible]
+    gain[possible] /= (length * (n - length))[possible]
+    start, end = np.unravel_index(int(np.argmax(gain)), gain.shape)
+    inside = np.zeros(n, dtype=bool)
+    inside[start:end] = True
+    rest = np.where(inside, x - x[inside].mean(), x - x[~inside].mean())
     return float(rest.var()), inefficiency(rest)
 
 
@@ -150,20 +176,9 @@ def _drift(at: Numbers, x: Numbers, noise: tuple[float, float]) -> Estimate:
     wider = math.sqrt(noise[1])
     low = found.slope - wider * (found.slope - found.low_slope)
     high = found.slope + wider * (found.high_slope - found.slope)
-    return Estimate(found.slope * scale, float(low) * scale, float(high) * scale, len(x))
+    return Estimate(float(found.slope) * scale, float(low) * scale, float(high) * scale, len(x))
 
 
 def drifts(drift: Estimate) -> bool:
     """Whether a drift is over 2 % and its interval does not hold 0."""
     return abs(drift.value) > _TOLERANCE and (drift.low > 0 or drift.high < 0)
-
-
-def _shape(starts: list[int], levels: tuple[float, ...], drift: Estimate, n: int) -> Shape:
-    if not starts:
-        if not drifts(drift):
-            return "flat"
-        return "slowing down" if drift.value > 0 else "warming up"
-    steps = [b - a for a, b in itertools.pairwise(levels)]
-    if starts[-1] > _LAST * n or min(steps) < 0 < max(steps):
-        return "no steady state"
-    return "slowing down" if steps[0] > 0 else "warming up"

@@ -90,9 +90,10 @@ def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
     """What MSER-5 cut, or could not.
 
     On its own it says "too short" of every tenth steady trial of a minute; so that alone only
-    warns, and invalidates where the latency is not flat behind the minimum either.
+    warns, and invalidates where the latency is not flat behind the minimum either. One that rises
+    is no warm-up: an overload never settles, and that it was too much is a valid answer.
     """
-    if cut.too_short:
+    if cut.too_short and (flatness is None or flatness.shape != "slowing down"):
         if flatness is not None and flatness.shape != "flat":
             text = "too short: the latency was still settling for half of the trial; run longer"
             yield Finding("warm-up", "invalid", text)
@@ -139,6 +140,6 @@ def _described(flatness: Flatness) -> str:
         parts.append(f"drift {100 * drift.value:+.1f} % ({low:+.1f} to {high:+.1f})")
     words = {
         "warming up": "warming up: the latency fell",
-        "slowing down": "slowing down: the latency rose, the longer the trial the higher",
+        "slowing down": "slowing down: the latency rose, so the numbers hold for this length only",
     }
     return f"{words.get(flatness.shape, flatness.shape)} ({'; '.join(parts)})"

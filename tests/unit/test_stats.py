@@ -1,0 +1,218 @@
+"""Intervals: the contract's figures, what must always hold, and coverage by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as oracle
+
+from pgpaces.answers.spread import Spread, spread, spread_of
+from pgpaces.answers.stats import (
+    design_effect,
+    inefficiency,
+    mean,
+    quantile_rank,
+    quantile_ranks,
+    rate,
+)
+from pgpaces.result import Estimate, Times
+
+from .trials import times
+
+RUNS = 200
+# Of 200 runs, 95 % +- 3 standard errors of that share are 0.90 to 0.996.
+LEAST = 0.90
+
+
+def test_the_ranks_of_a_p99_of_1000_are_the_contracts() -> None:
+    assert quantile_ranks(0.99, 1000) == (983, 997)
+
+
+@pytest.mark.parametrize(
+    ("q", "n", "ranks"),
+    [
+        (0.99, 298, None),
+        (0.99, 299, (0, 299)),
+        (0.99, 367, (0, 367)),
+        (0.99, 368, (360, 368)),
+        (0.999, 2994, None),
+        (0.999, 2995, (0, 2995)),
+        (0.5, 4, None),
+        (0.5, 5, (0, 5)),
+        (0.5, 6, (1, 6)),
+        (0.95, 0, None),
+    ],
+)
+def test_a_quantile_is_estimable_from_the_contracts_numbers_on(
+    q: float, n: int, ranks: tuple[int, int] | None
+) -> None:
+    assert quantile_ranks(q, n) == ranks
+
+
+@given(st.sampled_from([0.5, 0.95, 0.99, 0.999]), st.integers(1, 30_000))
+def test_ranks_are_the_tightest_that_the_binomial_allows(q: float, n: int) -> None:
+    found = quantile_ranks(q, n)
+    if found is None:
+        assert q**n > 0.05
+        return
+    low, high = found
+    assert low <= quantile_rank(q, n) <= high <= n
+    if low == 0:
+        assert high == n
+        return
+    below = oracle.binom(n, q).cdf
+    assert below(low - 1) <= 0.025 < below(low)
+    assert 1 - below(high - 1) <= 0.025 + 1e-12
+    assert 1 - below(high - 2) > 0.025 - 1e-12
+
+
+@given(st.sampled_from([0.5, 0.95, 0.99]), st.integers(1, 5000), st.floats(1, 50))
+def test_clumps_never_narrow_the_ranks(q: float, n: int, deff: float) -> None:
+    plain, wide = quantile_ranks(q, n), quantile_ranks(q, n, deff)
+    if wide is not None:
+        assert plain is not None
+        assert wide[0] <= plain[0]
+        assert wide[1] >= plain[1]
+
+
+def test_what_did_not_succeed_is_above_every_end_of_an_interval() -> None:
+    served = times(range(1, 991))
+    found = spread(served, 1000).p99
+    assert found is not None
+    assert found.value == pytest.approx(990, rel=1e-3)
+    assert found.low == pytest.approx(983, rel=1e-3)
+    assert found.high == math.inf
+    assert found.n == 1000
+
+
+def test_too_few_for_an_interval_is_said_to_be_not_estimable() -> None:
+    found = spread(times([1.0] * 200), 200)
+    assert found.p99 is not None
+    assert not found.p99.estimable
+    assert found.p99.value == pytest.approx(1, rel=1e-3)
+    assert found.p50 is not None
+    assert found.p50.estimable
+
+
+def test_one_bound_starts_at_nothing() -> None:
+    found = spread(times(range(1, 321)), 320).p99
+    assert found is not None
+    assert (found.low, found.high) == (0.0, pytest.approx(320, rel=1e-3))
+    assert found.estimable
+
+
+def test_of_nothing_there_is_no_number() -> None:
+    found = spread(Times(), 0)
+    assert (found.p50, found.p99, found.mean, found.max) == (None, None, None, None)
+
+
+@given(st.lists(st.floats(0.01, 1e3), min_size=1, max_size=200), st.integers(0, 50))
+def test_a_value_lies_in_its_interval(values: list[float], lost: int) -> None:
+    found = spread(times(values), len(values) + lost)
+    for estimate in (found.mean, found.p50, found.p95, found.p99, found.p999):
+        assert estimate is not None
+        assert estimate.low <= estimate.value <= estimate.high
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200))
+def test_the_inefficiency_is_from_1_to_n(values: list[float]) -> None:
+    assert 1.0 <= inefficiency(np.array(values)) <= len(values)
+
+
+def test_independent_seconds_are_worth_themselves() -> None:
+    noise = np.random.default_rng(1).normal(size=20_000)
+    assert inefficiency(noise) == pytest.approx(1, abs=0.1)
+
+
+def test_the_inefficiency_of_an_autoregression_is_the_known_one() -> None:
+    rng, phi = np.random.default_rng(2), 0.7
+    x = np.zeros(50_000)
+    for i, shock in enumerate(rng.normal(size=len(x) - 1)):
+        x[i + 1] = phi * x[i] + shock
+    assert inefficiency(x) == pytest.approx((1 + phi) / (1 - phi), rel=0.15)
+
+
+def test_constant_seconds_have_an_exact_mean() -> None:
+    counts = np.array([10, 0, 30, 10])
+    found = mean(counts * 5.0, counts)
+    assert found == Estimate(5.0, 5.0, 5.0, 50)
+
+
+def test_a_single_second_has_no_interval_of_its_mean() -> None:
+    found = mean(np.array([10.0]), np.array([4]))
+    assert found is not None
+    assert (found.value, found.estimable) == (2.5, False)
+    alone = rate(np.array([4]))
+    assert alone is not None
+    assert (alone.value, alone.estimable) == (4.0, False)
+
+
+def test_a_design_effect_is_1_where_there_are_few_seconds() -> None:
+    sums, counts = np.array([1.0, 100.0, 1.0]), np.array([10, 10, 10])
+    found = mean(sums, counts)
+    assert design_effect(found, 1.0, 3) == 1.0
+    assert design_effect(mean(np.tile(sums, 5), np.tile(counts, 5)), 5.0, 15) > 1.5
+
+
+def queue(rng: np.random.Generator, load: float, per_s: float, length_s: int) -> np.ndarray:
+    """When each was due (s), and its latency (ms), of an M/M/1 in its steady state."""
+    warm_s = 60
+    n = int(per_s * (length_s + warm_s) * 1.2) + 100
+    due = np.cumsum(rng.exponential(1 / per_s, n))
+    service = rng.exponential(load / per_s, n)
+    walk = np.concatenate([[0], np.cumsum(service[:-1] - np.diff(due))])
+    latency = (walk - np.minimum.accumulate(walk) + service) * 1000
+    kept = (due >= warm_s) & (due < warm_s + length_s)
+    return np.stack([due[kept] - warm_s, latency[kept]])
+
+
+def observed(due_s: np.ndarray, latency_ms: np.ndarray, length_s: int) -> Spread:
+    seconds = due_s.astype(int)
+    counts = np.bincount(seconds, minlength=length_s)
+    sums = np.bincount(seconds, latency_ms * 1e6, minlength=length_s)
+    return spread_of(times(latency_ms), len(latency_ms), counts, sums)
+
+
+def covered(estimates: list[Estimate | None], truth: float) -> float:
+    """The share of intervals that hold the truth, of those that there are."""
+    told = [e for e in estimates if e is not None and e.estimable]
+    assert len(told) > len(estimates) // 2
+    return sum(e.low <= truth <= e.high for e in told) / len(told)
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8])
+def test_intervals_hold_the_truth_of_a_queue(load: float) -> None:
+    rng, per_s, length_s = np.random.default_rng(4), 20, 600
+    mean_ms = 1000 * load / per_s / (1 - load)
+    found = [observed(*queue(rng, load, per_s, length_s), length_s) for _ in range(RUNS)]
+    assert covered([s.p50 for s in found], mean_ms * math.log(2)) >= LEAST
+    assert covered([s.p95 for s in found], mean_ms * math.log(20)) >= LEAST
+    # Ten minutes at a utilization of 0.8 are some 190 independent transactions; that shows.
+    assert covered([s.mean for s in found], mean_ms) >= (LEAST if load < 0.8 else 0.84)
+
+
+def test_ranks_alone_would_not_hold_the_truth_of_a_queue() -> None:
+    rng, per_s, length_s = np.random.default_rng(5), 20, 600
+    truth = 1000 * 0.8 / per_s / 0.2 * math.log(20)
+    runs = [queue(rng, 0.8, per_s, length_s)[1] for _ in range(RUNS)]
+    assert covered([spread(times(run), len(run)).p95 for run in runs], truth) < 0.5
+
+
+@pytest.mark.parametrize("per_s", [2, 100])
+def test_intervals_hold_the_truth_of_independent_transactions(per_s: int) -> None:
+    rng, length_s = np.random.default_rng(6), 60
+    found, rates = [], []
+    for _ in range(RUNS):
+        due = rng.uniform(0, length_s, rng.poisson(per_s * length_s))
+        found.append(observed(due, rng.exponential(10, len(due)), length_s))
+        rates.append(rate(np.bincount(due.astype(int), minlength=length_s)))
+    assert covered([s.mean for s in found], 10) >= LEAST
+    assert covered([s.p50 for s in found], 10 * math.log(2)) >= LEAST
+    assert covered([s.p95 for s in found], 10 * math.log(20)) >= LEAST
+    assert covered(rates, per_s) >= LEAST
+    if per_s == 100:
+        assert covered([s.p99 for s in found], 10 * math.log(100)) >= LEAST

@@ -1,0 +1,136 @@
+"""Where a series gets steady, and whether it stays so: known series, and noise by simulation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pgpaces.answers.steady import WarmUp, drifts, flatness, mser5
+
+from .test_stats import queue
+
+
+def error(points: np.ndarray, left_out: int) -> float:
+    """What MSER-5 makes small, as its formula is written."""
+    n = len(points) // 5
+    z = points[: n * 5].reshape(n, 5).mean(axis=1)[left_out // 5 :]
+    return float(((z - z.mean()) ** 2).sum() / len(z) ** 2)
+
+
+def plainly(points: np.ndarray) -> int:
+    """The first of the best numbers of points to leave out."""
+    cuts = range(0, len(points) // 5 // 2 * 5 + 1, 5)
+    return min(cuts, key=lambda cut: error(points, cut))
+
+
+@given(arrays.arrays(float, st.integers(50, 120), elements=st.integers(1, 1000)))
+def test_mser5_is_its_formula(points: np.ndarray) -> None:
+    found = mser5(points)
+    assert found is not None
+    left = plainly(points)
+    if left != found.points:  # Two cuts may be equally good but for rounding.
+        assert error(points, left) == pytest.approx(error(points, found.points), abs=1e-6)
+    assert found.too_short == (found.points // 5 == len(points) // 5 // 2)
+
+
+def test_a_warm_up_is_cut_where_it_ends() -> None:
+    points = np.where(np.arange(103) < 20, 30.0, 10.0)
+    assert mser5(points) == WarmUp(20, too_short=False)
+
+
+def test_a_series_that_never_settles_is_too_short() -> None:
+    found = mser5(np.linspace(10, 100, 60))
+    assert found is not None
+    assert found.too_short
+
+
+def test_a_constant_series_needs_no_cut() -> None:
+    assert mser5(np.full(80, 7.0)) == WarmUp(0, too_short=False)
+
+
+def test_fewer_than_50_points_are_not_judged() -> None:
+    assert mser5(np.ones(49)) is None
+    assert flatness(np.arange(49), np.ones(49)) is None
+
+
+def shape(values: np.ndarray) -> str:
+    found = flatness(np.arange(len(values)), values)
+    assert found is not None
+    return found.shape
+
+
+def test_a_constant_series_is_flat() -> None:
+    found = flatness(np.arange(60), np.full(60, 3.0))
+    assert found is not None
+    assert (found.shape, found.changes, found.levels_ms) == ("flat", (), (3.0,))
+    assert found.drift.value == 0
+
+
+SECONDS = 300
+SHAPES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str]] = [
+    ("faster after a third", lambda t: np.where(t < 1 / 3, 1.3, 1.0), "warming up"),
+    ("slower after a third", lambda t: np.where(t < 1 / 3, 1.0, 1.3), "slowing down"),
+    ("slower at the end", lambda t: np.where(t < 0.9, 1.0, 1.5), "no steady state"),
+    ("slower for a while", lambda t: np.where((t > 0.4) & (t < 0.6), 2.0, 1.0), "no steady state"),
+    ("a drift of 20 %", lambda t: 1 + 0.2 * t, "slowing down"),
+    ("a drift of -20 %", lambda t: 1.2 - 0.2 * t, "warming up"),
+    ("caches that fill", lambda t: 1 + 2 * np.exp(-10 * t), "warming up"),
+]
+
+
+@pytest.mark.parametrize(("name", "form", "expected"), SHAPES, ids=[name for name, *_ in SHAPES])
+def test_a_shape_is_called_by_its_name(
+    name: str, form: Callable[[np.ndarray], np.ndarray], expected: str
+) -> None:
+    rng = np.random.default_rng(3)
+    found = Counter(
+        shape(form(np.arange(SECONDS) / SECONDS) * rng.normal(10, 0.7, SECONDS)) for _ in range(20)
+    )
+    assert found[expected] >= 17, found
+
+
+def test_the_size_of_a_drift_and_the_place_of_a_change_are_told() -> None:
+    noise = np.random.default_rng(4).normal(0, 0.05, 200)
+    drifting = flatness(np.arange(200), 10 + np.arange(200) / 100 + noise)
+    assert drifting is not None
+    assert drifting.drift.value == pytest.approx(2 / 11, abs=0.02)
+    assert drifts(drifting.drift)
+    stepping = flatness(100 + np.arange(200), np.where(np.arange(200) < 80, 10, 20) + noise)
+    assert stepping is not None
+    assert stepping.changes == (180,)
+    assert stepping.levels_ms == pytest.approx((10, 20), abs=0.1)
+
+
+def test_a_day_is_judged_in_pieces() -> None:
+    n = 86_400
+    values = np.random.default_rng(5).normal(10, 1, n) * np.where(np.arange(n) < n // 3, 1.5, 1)
+    found = flatness(np.arange(n), values)
+    assert found is not None
+    assert found.shape == "warming up"
+    assert found.changes[0] == pytest.approx(n // 3, abs=n / 600)
+
+
+@pytest.mark.parametrize(("load", "least"), [(0.0, 0.9), (0.5, 0.85), (0.8, 0.7)])
+def test_chance_alone_is_seldom_called_a_shape(load: float, least: float) -> None:
+    rng, runs, per_s, length_s = np.random.default_rng(6), 100, 20, 300
+    flat = 0
+    for _ in range(runs):
+        if load:
+            due, latency = queue(rng, load, per_s, length_s)
+        else:
+            due = rng.uniform(0, length_s, rng.poisson(per_s * length_s))
+            latency = rng.exponential(10, len(due))
+        seconds = due.astype(int)
+        counts = np.bincount(seconds, minlength=length_s)
+        busy = counts.nonzero()[0]
+        means = np.bincount(seconds, latency, minlength=length_s)[busy] / counts[busy]
+        found = flatness(busy, means)
+        assert found is not None
+        flat += found.shape == "flat"
+    assert flat / runs >= least

@@ -1,0 +1,222 @@
+"""A trial is valid or says why not: the warm-up, the shape, the generator, what sensors found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pgpaces.answers.generator import Generator
+from pgpaces.answers.steady import Flatness
+from pgpaces.answers.summary import summarize
+from pgpaces.answers.validity import Cut, Evidence, judge
+from pgpaces.result import Counts, Estimate, Finding, Interval, Severity, Tally, Trial
+
+from .trials import SECOND_NS, second, series, times, trial
+
+GOOD = Generator(cpu=0.1, dispatch_p99=Estimate(0.1, 0.1, 0.1, 1000), little=1.0, limited=False)
+FLAT = Flatness("flat", Estimate(0.0, -0.01, 0.01, 100), (), (10.0,))
+RISING = Flatness("slowing down", Estimate(0.2, 0.1, 0.3, 100), (40,), (10.0, 12.0))
+
+
+def evidence(**changes: object) -> Evidence:
+    good = Evidence(due=100, generator=GOOD, cut=Cut(points=100), flatness=FLAT)
+    return replace(good, **changes)  # type: ignore[arg-type]
+
+
+def sources(run: Trial, seen: Evidence) -> list[tuple[str, Severity]]:
+    return [(f.source, f.severity) for f in judge(run, seen).findings]
+
+
+def test_a_trial_without_findings_is_valid() -> None:
+    found = judge(trial([]), evidence())
+    assert (found.state, found.findings) == ("valid", ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"limited": True, "dispatch_p99": Estimate(5.4, 5, 6, 99)}, "dispatch lag over 5 ms"),
+        ({"limited": True, "cpu": 0.95}, "95 % of a CPU"),
+        ({"little": 1.05}, "Little's law is off: 1.050"),
+    ],
+)
+def test_a_generator_that_is_the_limit_makes_a_trial_invalid(
+    changes: dict[str, object], reason: str
+) -> None:
+    seen = evidence(generator=replace(GOOD, **changes))  # type: ignore[arg-type]
+    found = judge(trial([]), seen)
+    assert found.state == "invalid"
+    assert any(reason in text for text in found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("severity", "state"), [("info", "valid"), ("warning", "valid"), ("invalid", "invalid")]
+)
+def test_a_sensor_may_judge_too(severity: Severity, state: str) -> None:
+    steal = Finding("steal", severity, "the hypervisor took 7 % of the CPU", 7.0, "%")
+    found = judge(trial([], findings=(steal,)), evidence())
+    assert (found.state, found.findings) == (state, (steal,))
+
+
+def test_the_heaviest_finding_comes_first() -> None:
+    found = (Finding("a", "info", "x"), Finding("b", "invalid", "y"), Finding("c", "warning", "z"))
+    judged = judge(trial([], findings=found), evidence())
+    assert [f.source for f in judged.findings] == ["b", "c", "a"]
+    assert (judged.reasons, judged.warnings) == (("y",), ("z",))
+
+
+def test_a_trial_that_never_settles_is_too_short() -> None:
+    falling = replace(RISING, shape="warming up", levels_ms=(12.0, 10.0))
+    seen = evidence(cut=Cut(points=60, too_short=True), flatness=falling)
+    assert sources(trial([]), seen) == [("warm-up", "invalid"), ("flatness", "warning")]
+
+
+def test_an_overload_never_settles_and_is_a_valid_answer() -> None:
+    seen = evidence(cut=Cut(points=60, too_short=True), flatness=RISING)
+    assert sources(trial([]), seen) == [("flatness", "warning")]
+
+
+def test_mser5_alone_does_not_make_a_flat_trial_invalid() -> None:
+    seen = evidence(cut=Cut(points=60, too_short=True))
+    assert sources(trial([]), seen) == [("warm-up", "warning")]
+
+
+def test_a_shape_is_a_warning_with_its_numbers() -> None:
+    [warning] = judge(trial([]), evidence(flatness=RISING)).warnings
+    assert "from 10 ms to 12 ms at 40 s" in warning
+    assert "drift +20.0 % (+10.0 to +30.0)" in warning
+
+
+def test_many_changes_are_not_all_told() -> None:
+    levels = tuple(float(n) for n in range(10, 20))
+    many = Flatness("no steady state", Estimate(0.0, -1, 1, 100), tuple(range(9)), levels)
+    [warning] = judge(trial([]), evidence(flatness=many)).warnings
+    assert "6 times more" in warning
+
+
+def test_misses_in_what_was_cut_are_a_warning() -> None:
+    left_out = Counts(due=50, on_time=40, late=10)
+    [warning] = judge(trial([]), evidence(cut=Cut(20, 100, left_out=left_out))).warnings
+    assert "the first 20 s are left out" in warning
+    assert "10 of 50 due in them missed" in warning
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"state": "interrupted"}, "interrupted: this is what there is"),
+        ({"state": "failed", "error": "the server went away"}, "ended early: the server went away"),
+    ],
+)
+def test_how_a_trial_ended_is_a_warning(changes: dict[str, object], text: str) -> None:
+    found = judge(trial([], **changes), evidence())
+    assert (found.state, found.warnings) == ("valid", (text,))
+
+
+def test_a_running_trial_says_so() -> None:
+    [finding] = judge(trial([], state="running"), evidence(due=0)).findings
+    assert finding.severity == "info"
+
+
+def test_a_trial_in_which_nothing_was_due_is_invalid() -> None:
+    assert summarize(trial([])).validity.reasons == ("nothing was due",)
+
+
+# The cut, in a whole trial.
+
+STEADY = [[9.0, 10.0, 11.0, 10.0]] * 80
+SETTLING = [[40.0, 41.0]] * 20
+
+
+def test_a_warm_up_that_lasts_longer_than_its_minimum_is_cut() -> None:
+    found = summarize(series([*SETTLING, *STEADY]))
+    assert (found.cut_s, found.seconds) == (20, 80.0)
+    assert (found.counts.due, found.counts.missed) == (320, 0)
+    assert found.rate.value == 4.0
+    assert found.latency.max == pytest.approx(11)
+    assert found.latency.mean is not None
+    assert found.latency.mean.value == pytest.approx(10)
+    assert found.scripts[0].counts == found.counts
+    assert any("the first 20 s are left out" in f.text for f in found.validity.findings)
+
+
+def test_what_settles_within_the_minimum_is_not_told() -> None:
+    found = summarize(series([*SETTLING, *STEADY], first=-20))
+    assert (found.cut_s, found.seconds, found.counts.due) == (0, 80.0, 320)
+    assert not any(f.source == "warm-up" for f in found.validity.findings)
+
+
+def test_a_minimum_that_is_too_short_is_lengthened() -> None:
+    found = summarize(series([*SETTLING, *STEADY], first=-7))
+    assert (found.cut_s, found.counts.due) == (15, 312)
+
+
+def test_a_cut_goes_by_due_time() -> None:
+    whole = series([*SETTLING, *STEADY])
+    late = Tally(19, 0, due=1, late=1, latency=times([9000.0]))
+    served = replace(whole.intervals[28], tallies=(*whole.intervals[28].tallies, late))
+    intervals = (*whole.intervals[:28], served, *whole.intervals[29:])
+    found = summarize(replace(whole, intervals=intervals))
+    assert found.cut_s == 20
+    assert (found.counts.late, found.latency.max) == (0, pytest.approx(11))
+    assert found.rate.value == pytest.approx(321 / 80)
+
+
+def test_a_trial_that_ends_by_count_is_not_cut() -> None:
+    by_count = {"limit_ns": None, "policy": "run", "model": "closed", "transactions": 120}
+    found = summarize(series([*SETTLING, *STEADY], plan=by_count))
+    assert (found.cut_s, found.counts.due) == (0, 360)
+
+
+def test_fewer_than_50_seconds_with_answers_are_not_cut() -> None:
+    found = summarize(series([*SETTLING, *STEADY[:29]]))
+    assert (found.cut_s, found.flatness) == (0, None)
+    assert any("that needs 50 seconds" in f.text for f in found.validity.findings)
+
+
+def test_empty_seconds_are_no_points() -> None:
+    sparse = [values for second in [*SETTLING, *STEADY] for values in (second, [])]
+    found = summarize(series(sparse))
+    assert found.cut_s == 40
+    assert found.rate.value == 2.0
+    assert summarize(series([values for s in STEADY[:49] for values in (s, [])])).flatness is None
+
+
+def test_a_trial_that_is_too_short_to_settle_keeps_everything() -> None:
+    found = summarize(series([[float(ms)] for ms in range(70, 10, -1)]))
+    assert (found.cut_s, found.counts.due) == (0, 60)
+    [reason] = found.validity.reasons
+    assert reason.startswith("too short")
+
+
+def test_a_queue_that_grows_to_the_end_is_slowing_down() -> None:
+    found = summarize(series([[float(ms)] for ms in range(10, 200)]))
+    assert (found.cut_s, found.validity.reasons) == (0, ())
+    assert found.flatness is not None
+    assert found.flatness.shape == "slowing down"
+
+
+def test_failures_and_statements_are_cut_as_well() -> None:
+    whole = series([*SETTLING, *STEADY])
+    early = Tally(3, 0, due=2, failed={"40001": 2})
+    late = Tally(90, 0, due=1, failed={"08006": 1})
+    added = Interval(99, tallies=(early, late), ended_ns=100 * SECOND_NS)
+    found = summarize(replace(whole, intervals=(*whole.intervals, added)))
+    assert found.failures == {"08006": 1}
+    assert found.counts.failed == 1
+
+
+def test_under_policy_skip_only_what_was_sent_has_a_latency() -> None:
+    """Seconds in which all was skipped are no points, and count as missed all the same."""
+    skipped = [
+        Interval(n, tallies=(Tally(n, 0, due=5, skipped=5),), ended_ns=(n + 1) * SECOND_NS)
+        for n in range(60, 80)
+    ]
+    served = [second(n, STEADY[0]) for n in range(60)]
+    plan = {"limit_ns": 500_000_000, "policy": "skip", "model": "open"}
+    run = trial([], plan=plan, intervals=(*served, *skipped), measured_ns=80 * SECOND_NS)
+    found = summarize(run)
+    assert (found.counts.skipped, found.cut_s) == (100, 0)
+    assert found.flatness is not None
+    assert found.flatness.shape == "flat"

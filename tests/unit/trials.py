@@ -1,0 +1,58 @@
+"""Trials made of numbers, for tests of what is computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pgpaces._engine import Histogram
+from pgpaces.result import Interval, Tally, Times, Trial
+
+SECOND_NS = 1_000_000_000
+
+
+def times(values_ms: Iterable[float]) -> Times:
+    histogram = Histogram()
+    values = [round(float(v) * 1e6) for v in values_ms]
+    for value in values:
+        histogram.record(value)
+    return Times(
+        len(values),
+        sum(values),
+        float(sum(v * v for v in values)),
+        max(values, default=0),
+        histogram.encode() if values else b"",
+    )
+
+
+def trial(tallies: list[Tally], **changes: Any) -> Trial:
+    values: dict[str, Any] = {
+        "id": "T",
+        "state": "finished",
+        "started_at": datetime.now(UTC),
+        "plan": {"limit_ns": 500_000_000, "policy": "run", "model": "open"},
+        "workload": {"scripts": [{"name": "a", "weight": 1, "commands": []}]},
+        "server": {},
+        "host": {},
+        "version": "0",
+        "measured_ns": 10 * SECOND_NS,
+        "intervals": (Interval(0, tallies=tuple(tallies)),),
+    }
+    return Trial(**(values | changes))
+
+
+def second(number: int, latencies_ms: Sequence[float], script: int = 0, **more: Any) -> Interval:
+    """A second in which all that was due succeeded, and more that did not."""
+    values = {"due": len(latencies_ms), "on_time": len(latencies_ms)} | more
+    measured = times(latencies_ms)
+    tally = Tally(number, script, latency=measured, service=measured, **values)
+    ended_ns = (number + 1) * SECOND_NS
+    return Interval(number, tallies=(tally,), ended_ns=ended_ns, in_flight_ns=measured.sum_ns)
+
+
+def series(latencies_ms: Sequence[Sequence[float]], first: int = 0, **changes: Any) -> Trial:
+    """A trial of these seconds, of which those below 0 are its warm-up."""
+    intervals = tuple(second(n, values) for n, values in enumerate(latencies_ms, first))
+    length = {"measured_ns": (first + len(latencies_ms)) * SECOND_NS}
+    return trial([], intervals=intervals, **(length | changes))
