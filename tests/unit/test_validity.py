@@ -171,8 +171,15 @@ def test_a_trial_that_ends_by_count_is_not_cut() -> None:
 
 def test_fewer_than_50_seconds_with_answers_are_not_cut() -> None:
     found = summarize(series([*SETTLING, *STEADY[:29]]))
-    assert (found.cut_s, found.flatness) == (0, None)
-    assert any("that needs 50 seconds" in f.text for f in found.validity.findings)
+    assert found.cut_s == 0
+    assert found.flatness is not None
+    assert found.flatness.shape == "warming up"
+
+
+def test_fewer_than_30_seconds_with_answers_have_no_shape() -> None:
+    found = summarize(series(STEADY[:29]))
+    assert found.flatness is None
+    assert any("that needs 30 seconds" in f.text for f in found.validity.findings)
 
 
 def test_empty_seconds_are_no_points() -> None:
@@ -180,7 +187,7 @@ def test_empty_seconds_are_no_points() -> None:
     found = summarize(series(sparse))
     assert found.cut_s == 40
     assert found.rate.value == 2.0
-    assert summarize(series([values for s in STEADY[:49] for values in (s, [])])).flatness is None
+    assert summarize(series([values for s in STEADY[:29] for values in (s, [])])).flatness is None
 
 
 def test_a_trial_that_is_too_short_to_settle_keeps_everything() -> None:

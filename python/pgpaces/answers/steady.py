@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 POINTS_MIN = 50
+FLATNESS_POINTS_MIN = 30
 Shape = Literal["flat", "warming up", "slowing down", "no steady state"]
 
 _BATCH = 5
@@ -72,7 +73,7 @@ class Flatness:
 
 
 def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
-    """The shape of a series of mean latencies by due second; None with fewer than 50 points.
+    """The shape of a series of mean latencies by due second; None with fewer than 30 points.
 
     Two looks. Change points by PELT (Killick, Fearnhead and Eckley 2012), with levels less than
     2 % apart taken as one; and the drift by Theil and Sen's slope. A drift counts where it is over
@@ -85,7 +86,7 @@ def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
     beside the largest bump, times its inefficiency. More than 600 points are averaged to at most
     as many.
     """
-    if len(latency_ms) < POINTS_MIN:
+    if len(latency_ms) < FLATNESS_POINTS_MIN:
         return None
     import numpy as np
 

@@ -114,7 +114,7 @@ def _flatness(flatness: Flatness | None) -> Iterable[Finding]:
     if flatness is None:
         text = (
             "too short to tell whether it was steady:"
-            f" that needs {steady.POINTS_MIN} seconds with answers"
+            f" that needs {steady.FLATNESS_POINTS_MIN} seconds with answers"
         )
         yield Finding("flatness", "info", text)
     elif flatness.shape != "flat":

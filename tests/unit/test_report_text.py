@@ -1,0 +1,156 @@
+"""The answer in a terminal: the verdict, then whether it is valid, then numbers and intervals."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from pgpaces.answers.summary import as_json, summarize
+from pgpaces.report.text import answer, interval, milliseconds
+from pgpaces.result import Estimate, Finding, Interval, StatementTally, Tally, Trial
+
+from .trials import SECOND_NS, second, times, trial
+
+PLAN = {
+    "limit_ns": 50_000_000,
+    "policy": "run",
+    "model": "open",
+    "load_text": "open, 40/s",
+    "clients": 8,
+    "protocol": "simple",
+    "warmup_ns": 6 * SECOND_NS,
+    "seed": 1,
+}
+SCRIPTS = [
+    {"name": name, "weight": 1, "commands": [[1, f"SELECT * FROM {name} WHERE id = :id", True]]}
+    for name in ("orders_of_a_customer", "one_order")
+]
+
+
+def run(**changes: Any) -> Trial:
+    rng = np.random.default_rng(1)
+    intervals = []
+    for n in range(60):
+        parts = [second(n, rng.exponential(10, 20).tolist(), script) for script in (0, 1)]
+        lost = Tally(n, 1, due=1, skipped=1) if n % 10 == 0 else Tally(n, 1)
+        statements = tuple(StatementTally(s, 0, 0, times(rng.exponential(9, 20))) for s in (0, 1))
+        intervals.append(
+            replace(
+                parts[0],
+                tallies=(*parts[0].tallies, *parts[1].tallies, lost),
+                statements=statements,
+                in_flight_ns=sum(p.in_flight_ns for p in parts),
+                dispatch=times(rng.exponential(0.02, 20)),
+            )
+        )
+    about = {"plan": PLAN, "workload": {"name": "shop", "scale": 3, "scripts": SCRIPTS}}
+    values = {
+        "intervals": tuple(intervals),
+        "server": {"version": "18.1"},
+        "measured_ns": 60 * SECOND_NS,
+    }
+    return trial([], **(about | values | changes))
+
+
+def printed(shown: Trial, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    for part in answer(shown, summarize(shown), width):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_an_answer_fits_its_terminal_with_every_interval_whole(width: int) -> None:
+    lines = printed(run(), width)
+    assert max(map(len, lines)) <= width
+    table = lines[next(n for n, line in enumerate(lines) if line.startswith("ms  ")) :]
+    assert not any("…" in line for line in table if line.startswith(("latency", "lag", " ")))
+    [head, _, _values, ends, *_] = table
+    assert head.split()[-1] == "max"
+    # The maximum is one that was seen: it has no interval.
+    estimates = len(head.split()) - 2
+    assert len([e for e in ends.replace("not estimable", "-").split() if e != "over"]) == estimates
+
+
+def test_wider_terminals_show_more_numbers() -> None:
+    heads = [
+        next(line for line in printed(run(), width) if line.startswith("ms  ")).split()
+        for width in (60, 80, 120)
+    ]
+    assert heads == [
+        ["ms", "p50", "p99", "max"],
+        ["ms", "p50", "p95", "p99", "p99.9", "max"],
+        ["ms", "mean", "p50", "p95", "p99", "p99.9", "max"],
+    ]
+
+
+def test_whether_it_is_valid_stands_below_the_verdict() -> None:
+    lines = printed(run(), 200)
+    assert lines[0].startswith("missed ")
+    assert lines[1] == "valid"
+    hot = Finding("temperature", "invalid", "the CPU was throttled", 12.0, "s")
+    dusty = Finding("fan", "warning", "the fan is loud")
+    lines = printed(run(findings=(dusty, hot)), 200)
+    assert lines[0].startswith("missed ")
+    assert lines[1:3] == ["not valid: the CPU was throttled", "warning: the fan is loud"]
+
+
+def test_the_rate_and_the_lag_have_intervals() -> None:
+    lines = printed(run(), 200)
+    assert "rate 40/s (40 to 40) succeeded" in lines
+    assert any("p99 dispatch lag 0.0" in line and " ms (0.0" in line for line in lines)
+
+
+def test_a_cut_is_part_of_the_warm_up_that_is_told() -> None:
+    intervals = [second(n, [90.0 if n < 10 else 10.0]) for n in range(80)]
+    script = {"name": "shop", "scale": 1, "scripts": SCRIPTS[:1]}
+    shown = run(intervals=tuple(intervals), measured_ns=80 * SECOND_NS, workload=script)
+    lines = printed(shown, 200)
+    assert any(
+        "70s after 16s warm-up" in " ".join(line.split()) or "1.167min" in line for line in lines
+    )
+    assert any("the first 10 s are left out" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "text"),
+    [
+        (Estimate(12.3, 11.8, 12.9, 1000), "11.8-12.9"),
+        (Estimate(12.3, 0.0, 12.9, 300), "under 12.9"),
+        (Estimate(12.3, 11.8, math.inf, 1000), "over 11.8"),
+        (Estimate(math.inf, 11.8, math.inf, 1000), "over 11.8"),
+        (Estimate(math.inf, math.inf, math.inf, 1000), ""),
+        (Estimate.alone(12.3, 7), "not estimable"),
+    ],
+)
+def test_an_interval_is_told_in_few_words(estimate: Estimate, text: str) -> None:
+    assert interval(estimate, lambda ms: milliseconds(ms, "> 500")) == text
+
+
+def test_the_json_has_no_infinity_and_says_what_is_not_estimable() -> None:
+    tally = Tally(0, 0, due=100, on_time=90, failed={"40001": 10}, latency=times([10.0] * 90))
+    values = as_json(summarize(trial([tally])))
+    nothing = {"value": None, "low": None, "high": None, "n": 100, "estimable": False}
+    assert values["latency"]["p99"] == nothing
+    above = values["latency"]["p95"]
+    assert (above["value"], above["high"], above["estimable"]) == (None, None, True)
+    assert above["low"] == pytest.approx(10, rel=1e-3)
+    assert values["latency"]["p50"]["estimable"]
+    assert values["latency"]["p50"]["value"] == pytest.approx(10, rel=1e-3)
+    assert set(values["missed"]) == {"value", "low", "high", "n", "estimable"}
+    assert values["validity"]["state"] == "valid"
+    assert values["rate"]["value"] == 9.0
+    assert values["counts"]["missed"] == 10
+
+
+def test_an_interrupted_trial_is_still_shown_with_a_warning() -> None:
+    assert "warning: interrupted: this is what there is" in printed(run(state="interrupted"), 200)
+    empty = run(intervals=(Interval(0),), state="finished")
+    assert printed(empty, 200)[1] == "not valid: nothing was due"
