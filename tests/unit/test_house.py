@@ -88,7 +88,17 @@ def test_a_function_fits_a_screen() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = ("sqlalchemy", "alembic", "psycopg", "pydantic", "rich", "numpy", "pgpaces._engine")
+    heavy = (
+        "sqlalchemy",
+        "alembic",
+        "psycopg",
+        "pydantic",
+        "rich",
+        "numpy",
+        "scipy",
+        "ruptures",
+        "pgpaces._engine",
+    )
     code = (
         "import sys, contextlib, io\n"
         "from pgpaces.cli.main import cli\n"
