@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import pytest
 from rich.console import Console
 
 from pgpaces.answers.summary import as_json, summarize
+from pgpaces.cli.runs import _cells
 from pgpaces.report.text import answer, interval, milliseconds
 from pgpaces.result import Estimate, Finding, Interval, StatementTally, Tally, Trial
+from pgpaces.store import TrialRow
 
 from .trials import SECOND_NS, second, times, trial
 
@@ -154,3 +157,17 @@ def test_an_interrupted_trial_is_still_shown_with_a_warning() -> None:
     assert "warning: interrupted: this is what there is" in printed(run(state="interrupted"), 200)
     empty = run(intervals=(Interval(0),), state="finished")
     assert printed(empty, 200)[1] == "not valid: nothing was due"
+
+
+def row(**summary: Any) -> TrialRow:
+    brief = {"due": 60, "missed_share": [0.01, 0.0, 0.03], "p99_ms": 12.3, **summary}
+    return TrialRow("X" * 26, "finished", datetime.now(UTC), "shop", "open, 1/s", "18", brief)
+
+
+def test_a_list_of_runs_marks_what_is_not_valid() -> None:
+    marked = _cells(row(validity="invalid", p99_low_ms=11.8, p99_high_ms=12.9))
+    assert (marked["state"], marked["p99 ms"]) == ("not valid", "12.3 (11.8-12.9)")
+    good = _cells(row(validity="valid", p99_low_ms=None, p99_high_ms=None))
+    assert (good["state"], good["p99 ms"]) == ("finished", "12.3")
+    older = _cells(row())
+    assert (older["state"], older["p99 ms"]) == ("finished", "12.3")
