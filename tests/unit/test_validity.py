@@ -36,7 +36,7 @@ def test_a_trial_without_findings_is_valid() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"limited": True, "dispatch_p99": Estimate(5.4, 5, 6, 99)}, "dispatch lag over 5 ms"),
+        ({"limited": True, "dispatch_p99": Estimate(5.4, 5, 6, 299)}, "dispatch lag over 5 ms"),
         ({"limited": True, "cpu": 0.95}, "95 % of a CPU"),
         ({"little": 1.05}, "Little's law is off: 1.050"),
     ],
@@ -48,6 +48,12 @@ def test_a_generator_that_is_the_limit_makes_a_trial_invalid(
     found = judge(trial([]), seen)
     assert found.state == "invalid"
     assert any(reason in text for text in found.reasons)
+
+
+def test_few_transactions_that_were_sent_late_are_a_warning() -> None:
+    seen = evidence(generator=replace(GOOD, limited=True, dispatch_p99=Estimate.alone(5.4, 298)))
+    [warning] = judge(trial([]), seen).warnings
+    assert "generator-limited, as far as 298 transactions tell" in warning
 
 
 @pytest.mark.parametrize(

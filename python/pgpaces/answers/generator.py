@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgpaces.answers.spread import spread_of
-from pgpaces.result import Estimate, Finding, Trial
+from pgpaces.answers.spread import QUANTILES, spread_of
+from pgpaces.answers.stats import quantile_ranks
+from pgpaces.result import Estimate, Finding, Severity, Trial
 
 if TYPE_CHECKING:
     from pgpaces.answers.account import Account, Ledger
@@ -62,15 +63,21 @@ def _floor_ms(trial: Trial) -> float:
 
 
 def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
-    """What makes a trial invalid here: a generator without CPU, late, or with a wrong sum."""
+    """What makes a trial invalid here: a generator without CPU, late, or with a wrong sum.
+
+    Of few transactions the p99 is the latest one, and that one was late makes no trial invalid.
+    """
     if generator.cpu > _CPU_LIMIT:
         share = 100 * generator.cpu
         text = f"generator-limited: its busiest thread took {share:.0f} % of a CPU, {_ADVICE}"
         yield Finding("generator", "invalid", f"{text}, or more --threads", share, "%")
     elif generator.limited and generator.dispatch_p99:
-        lag, floor = generator.dispatch_p99.value, _floor_ms(trial)
-        text = f"generator-limited: it was late itself (p99 dispatch lag over {floor:g} ms)"
-        yield Finding("generator", "invalid", f"{text}, {_ADVICE}, or more --threads", lag, "ms")
+        lag, n, floor = generator.dispatch_p99.value, generator.dispatch_p99.n, _floor_ms(trial)
+        few = quantile_ranks(QUANTILES["p99"], n) is None
+        seen = f", as far as {n} transactions tell" if few else ""
+        text = f"generator-limited{seen}: it was late itself (p99 dispatch lag over {floor:g} ms)"
+        severity: Severity = "warning" if few else "invalid"
+        yield Finding("generator", severity, f"{text}, {_ADVICE}, or more --threads", lag, "ms")
     if not generator.adds_up and generator.little is not None:
         text = f"Little's law is off: {generator.little:.3f} instead of 1; please report this run"
         yield Finding("identity", "invalid", text, generator.little)
