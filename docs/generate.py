@@ -80,6 +80,7 @@ RUN_ARGUMENTS = {
     "own": "A database on the target that you hand over.",
     "fresh": "Make the data anew.",
     "store": "The file of results. Default: as for the command line.",
+    "on_store_error": 'If the store fails: `"continue"` in memory, or `"stop"` the load.',
     "listener": "An object that hears what happens: a subclass of `pgpaces.experiment.Listener`.",
     "options": "Other fields of the trial: see the next table.",
 }

@@ -421,6 +421,11 @@ class Outcome:
     retried: int = 0
     retries: int = 0
     per_script: Counter[int] = field(default_factory=Counter)
+    outages: int = 0
+    outage_ns_max: int = 0
+    down: int = 0
+    some_down_ns: int = 0
+    all_down_ns: int = 0
 
     @property
     def done(self) -> int:
@@ -444,6 +449,11 @@ class Outcome:
         self.lines += interval.lines
         self.connect_ns += interval.connect_ns
         self.aborted += len(interval.aborted)
+        self.outages += interval.outages
+        self.outage_ns_max = max(self.outage_ns_max, interval.outage_ns_max)
+        self.down = interval.down
+        self.some_down_ns += interval.some_down_ns
+        self.all_down_ns += interval.all_down_ns
 
 
 class Load:

@@ -120,6 +120,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     own: str | None = None,
     fresh: bool = False,
     store: str | Path | None = None,
+    on_store_error: experiment.OnStoreError = "continue",
     listener: experiment.Listener | None = None,
     **options: Any,
 ) -> Result:
@@ -159,12 +160,14 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
         data_seed=data_seed,
         scripts=tuple((script, None) for script in scripts),
         store=None if store is None else Path(store),
+        on_store_error=on_store_error,
     )
     outcome = experiment.run(request, listener)
     for error in (outcome.error, outcome.store_error):
         if error is not None:
             raise error
-    return Result(outcome.trial, outcome.summary)
+    opened = Store.open(request.store)
+    return Result(opened.load(outcome.trial.id), outcome.summary)
 
 
 def load(name: str = "last", *, store: str | Path | None = None) -> Result:

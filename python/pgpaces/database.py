@@ -9,20 +9,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
-import shutil
-import signal
-import subprocess
-import tempfile
+import select
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pgpaces import psql
 from pgpaces.errors import ConsentError, PrepareError, ServerError
-from pgpaces.workload import InitStep, Workload
+from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
     import psycopg
@@ -33,7 +30,8 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 _MARK = "pgpaces "
 _LOCK_CLASS = 0x70677061  # "pgpa"
-_PSQL_TAIL_LINES = 12
+# At the end of a run: for a sign of life, and for the drop of a copy, which may need a checkpoint.
+_ALIVE_S, _DROP_S = 5.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,7 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
         seconds = time.monotonic() - started
         prepared = Prepared(dbname, fingerprint, created, seconds, _size(admin, dbname))
         if wish.workload.writes and wish.own is None:
-            with _clone(admin, prepared, wish.workload.name, say) as copy:
+            with _clone(access, admin, prepared, wish.workload.name, say) as copy:
                 yield copy
         else:
             if wish.workload.writes:
@@ -253,14 +251,15 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
             _empty_own(access, target, exists, mark)
         else:
             if exists and mark is None:
-                raise ConsentError(
-                    f"database {target.dbname} exists and has no mark of pgpaces",
-                    "rename or drop it; pgpaces never changes a database that is not its own",
-                )
+                _check_left_behind(access, admin, target.dbname, "template1")
             _create(admin, target.dbname, exists)
         _set_mark(admin, target.dbname, target.mark("preparing"))
     try:
-        _run_init(access, target, say)
+        wish = target.wish
+        what = f"{wish.workload.name} at scale {wish.scale}"
+        variables = {"scale": wish.scale, "seed": wish.seed}
+        way = psql.Way(access.psql, access.keywords, target.dbname)
+        psql.run(way, wish.workload.init, variables, lambda text: say(f"preparing {what}: {text}"))
     except BaseException:
         if target.wish.own is None:
             with contextlib.suppress(Exception):
@@ -268,6 +267,34 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
         raise
     _set_mark(admin, target.dbname, target.mark("ready"))
     return True
+
+
+def _check_left_behind(access: Access, admin: Session, dbname: str, template: str) -> None:
+    """Raises ConsentError for a database without a mark, unless a kill kept us from marking it.
+
+    Such a one bears the name that we give and no comment, is our own role's, and holds what its
+    template holds, by the OIDs of all that was ever made there. So nothing of anybody's is in it.
+    """
+    query = (
+        "SELECT shobj_description(oid, 'pg_database') IS NULL"
+        " AND pg_get_userbyid(datdba) = current_user"
+        " FROM pg_catalog.pg_database WHERE datname = %s"
+    )
+    row = admin.execute(query, (dbname,)).fetchone()
+    if row is None or not row[0] or _made(access, dbname) != _made(access, template):
+        raise ConsentError(
+            f"database {dbname} exists and has no mark of pgpaces",
+            "rename or drop it; pgpaces never changes a database that is not its own",
+        )
+
+
+def _made(access: Access, dbname: str) -> list[int]:
+    """The OIDs of what was made in a database since initdb, which a copy shares."""
+    catalogs = ("pg_class", "pg_proc", "pg_type", "pg_namespace", "pg_largeobject_metadata")
+    parts = (f"SELECT oid::bigint FROM pg_catalog.{name} WHERE oid >= 16384" for name in catalogs)
+    with connect(access, dbname) as session:
+        rows = session.execute(f"{' UNION ALL '.join(parts)} ORDER BY 1".encode()).fetchall()
+    return [int(oid) for (oid,) in rows]
 
 
 def _drop(dbname: str) -> sql.Composed:
@@ -333,109 +360,10 @@ def _explained(dbname: str) -> Iterator[None]:
         raise PrepareError(f"preparing database {dbname} failed: {str(error).strip()}") from None
 
 
-def _run_init(access: Access, target: Target, say: Say) -> None:
-    """Runs the workload's SQL through psql, step by step."""
-    steps = target.wish.workload.init
-    with _psql_environment(access, target.dbname) as environment:
-        for number, step in enumerate(steps, 1):
-            what = (
-                f"preparing {target.wish.workload.name} at scale {target.wish.scale}:"
-                f" {step.name} ({number} of {len(steps)})"
-            )
-            _run_step(access, target, (step, what), environment, say)
-
-
-def _run_step(
-    access: Access,
-    target: Target,
-    step: tuple[InitStep, str],
-    environment: dict[str, str],
-    say: Say,
-) -> None:
-    init, what = step
-    variables = {"ON_ERROR_STOP": 1, "scale": target.wish.scale, "seed": target.wish.seed}
-    command = [str(access.psql), "-X", "-q"]
-    for name, value in variables.items():
-        command += ["-v", f"{name}={value}"]
-    command += ["-f", str(init.path)]
-    say(what)
-    started = time.monotonic()
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as psql:
-        try:
-            while True:
-                try:
-                    _, errors = psql.communicate(timeout=5)
-                    break
-                except subprocess.TimeoutExpired:
-                    say(f"{what}, {time.monotonic() - started:.0f} s")
-        except BaseException:
-            # So that psql cancels what the server is doing for it.
-            psql.send_signal(signal.SIGINT)
-            try:
-                psql.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                psql.kill()
-            raise
-    if psql.returncode != 0:
-        tail = "\n".join(errors.strip().splitlines()[-_PSQL_TAIL_LINES:])
-        raise PrepareError(
-            f"making the data of {target.wish.workload.name} failed in {init.name}:\n{tail}",
-            "mend the file and run again: what was made so far is thrown away",
-        )
-
-
-_VARIABLES = {
-    "host": "PGHOST",
-    "hostaddr": "PGHOSTADDR",
-    "port": "PGPORT",
-    "user": "PGUSER",
-    "options": "PGOPTIONS",
-    "sslmode": "PGSSLMODE",
-    "sslnegotiation": "PGSSLNEGOTIATION",
-    "sslrootcert": "PGSSLROOTCERT",
-    "sslcert": "PGSSLCERT",
-    "sslkey": "PGSSLKEY",
-    "sslcertmode": "PGSSLCERTMODE",
-    "sslsni": "PGSSLSNI",
-    "ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION",
-    "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
-    "gssencmode": "PGGSSENCMODE",
-    "require_auth": "PGREQUIREAUTH",
-    "channel_binding": "PGCHANNELBINDING",
-    "connect_timeout": "PGCONNECT_TIMEOUT",
-    "passfile": "PGPASSFILE",
-    "target_session_attrs": "PGTARGETSESSIONATTRS",
-    "load_balance_hosts": "PGLOADBALANCEHOSTS",
-}
-
-
 @contextlib.contextmanager
-def _psql_environment(access: Access, dbname: str) -> Iterator[dict[str, str]]:
-    """The variables for psql; a password goes through a private file, never through them."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    environment |= {_VARIABLES[k]: v for k, v in access.keywords.items() if k in _VARIABLES}
-    environment |= {"PGDATABASE": dbname, "PGAPPNAME": "pgpaces init", "PGCLIENTENCODING": "UTF8"}
-    password = access.keywords.get("password")
-    if password is None:
-        yield environment
-        return
-    with tempfile.NamedTemporaryFile("w", prefix="pgpaces-", encoding="utf-8") as file:
-        escaped = password.replace("\\", "\\\\").replace(":", "\\:")
-        file.write(f"*:*:*:*:{escaped}\n")
-        file.flush()
-        yield environment | {"PGPASSFILE": file.name}
-
-
-@contextlib.contextmanager
-def _clone(admin: Session, origin: Prepared, workload: str, say: Say) -> Iterator[Prepared]:
+def _clone(
+    access: Access, admin: Session, origin: Prepared, workload: str, say: Say
+) -> Iterator[Prepared]:
     """A copy of the prepared database for a trial that writes; dropped at the end."""
     from psycopg import sql
 
@@ -446,9 +374,7 @@ def _clone(admin: Session, origin: Prepared, workload: str, say: Say) -> Iterato
     with _explained(dbname):
         exists, comment = _comment(admin, dbname)
         if exists and Mark.read(comment) is None:
-            raise ConsentError(
-                f"database {dbname} exists and has no mark of pgpaces", "rename or drop it"
-            )
+            _check_left_behind(access, admin, dbname, origin.dbname)
         say(f"copying {origin.dbname}")
         admin.execute(drop)
         admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, template))
@@ -459,9 +385,27 @@ def _clone(admin: Session, origin: Prepared, workload: str, say: Say) -> Iterato
             dbname, origin.fingerprint, origin.created, seconds, origin.size_bytes, origin.dbname
         )
     finally:
-        # A server that died takes its copy with it, or the next run drops it.
+        # Where the server died or stands still, the next run drops it.
         with contextlib.suppress(Exception):
-            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
+            if _within(admin, sql.SQL("SELECT 1"), _ALIVE_S):
+                _within(
+                    admin, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name), _DROP_S
+                )
+
+
+def _within(admin: Session, statement: sql.Composable, seconds: float) -> bool:
+    """Runs a statement; false, and the session closed, where there is no answer in time."""
+    connection = admin.pgconn
+    deadline = time.monotonic() + seconds
+    connection.send_query(statement.as_bytes(admin))
+    while connection.is_busy():
+        if not select.select([connection.socket], [], [], max(0, deadline - time.monotonic()))[0]:
+            admin.close()
+            return False
+        connection.consume_input()
+    while connection.get_result() is not None:
+        pass
+    return True
 
 
 def _size(admin: Session, dbname: str) -> int:
@@ -556,19 +500,3 @@ def free_connections(access: Access) -> int | None:
         except psycopg.Error:
             return None
     return None if row is None else int(row[0])
-
-
-def find_psql(preferred: Path | None, candidates: list[Path]) -> Path:
-    """psql: the server's own if given, else the one on the PATH, else any of `candidates`.
-
-    Raises ServerError where there is none.
-    """
-    if preferred is not None:
-        return preferred
-    on_path = shutil.which("psql")
-    if on_path is not None:
-        return Path(on_path)
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    raise ServerError("psql is not on this machine", "install it (Debian: postgresql-client)")

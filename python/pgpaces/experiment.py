@@ -10,14 +10,16 @@ import math
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
-from pgpaces import database, host
+from pgpaces import database, host, psql
+from pgpaces.answers.account import Account
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import ConnectionsError, PgpacesError, PlanError, StoreError
 from pgpaces.generators import engine as generator
@@ -29,6 +31,9 @@ from pgpaces.workload import Workload, WorkloadScript
 
 _MEASURED_MAX_NS = 2**61
 _SCALE_MAX = 1_000_000
+
+
+OnStoreError = Literal["continue", "stop"]
 
 
 class Listener:
@@ -51,7 +56,8 @@ class Listener:
 class Request:
     """A trial to be run: of what, how, where.
 
-    scripts: names, with weights, to run of all. keep: it is stored.
+    scripts: names, with weights, to run of all. keep: it is stored. on_store_error: whether the
+    load goes on in memory while the store takes nothing, or nothing new falls due any more.
     """
 
     workload: Workload
@@ -62,16 +68,21 @@ class Request:
     scripts: tuple[tuple[str, int | None], ...] = ()
     store: Path | None = None
     keep: bool = True
+    on_store_error: OnStoreError = "continue"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A trial that was run, its answer, and why it could not all be stored, if so."""
+    """A trial that was run, its answer, and why it could not all be stored, if so.
+
+    The trial's intervals are in the store. aborted: how many clients gave up.
+    """
 
     trial: Trial
     summary: Summary
     error: PgpacesError | None = None
     store_error: StoreError | None = None
+    aborted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +157,14 @@ def site(target: TargetPlan, listener: Listener) -> Iterator[Site]:
         for warning in connection.warnings:
             listener.say(f"warning: {warning}")
         generator.probe(connection)
-        psql = database.find_psql(None, candidates)
-        yield Site(database.Access(_for_driver(connection), psql), ours=False)
+        program = psql.find(None, candidates)
+        yield Site(database.Access(_for_driver(connection), program), ours=False)
         return
     with _without_pg_variables(), _our_server(target, listener) as server:
         keywords = _for_driver(generator.resolve(server.dsn()))
-        psql = database.find_psql(_existing(server.bin / "psql"), candidates)
+        program = psql.find(_existing(server.bin / "psql"), candidates)
         about = {"name": server.name, "stays": server.stays}
-        yield Site(database.Access(keywords, psql), ours=True, server=about)
+        yield Site(database.Access(keywords, program), ours=True, server=about)
 
 
 @contextlib.contextmanager
@@ -303,42 +314,57 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
     trial = _trial(cell, plan, connection)
     texts = [(_source(s), s.weight, generator.encoded(s.text)) for s in cell.scripts]
     load = generator.Engine(plan, texts, connection)
-    keeper = _Keeper(store, trial)
-    listener.started(trial, plan, load.connect_ns)
-    error: PgpacesError | None = None
+    keeper = _Keeper(store, trial, listener)
     with _signals(load, listener) as stops:
         try:
-            for interval in load:
-                keeper.add(interval)
-                listener.interval(interval)
-        except PgpacesError as found:
-            error = found
+            keeper.begin()
+            listener.started(trial, plan, load.connect_ns)
+            error = _follow(load, keeper, listener, cell.request.on_store_error)
         except BaseException:
             load.abort()
             raise
-    ended = keeper.intervals[-1].ended_ns if keeper.intervals else 0
-    notes = [note for interval in keeper.intervals for note in interval.notes]
-    aborted = sum(len(interval.aborted) for interval in keeper.intervals)
-    if aborted:
-        notes.append(f"{aborted} of {plan.clients} clients gave up: {keeper.first_error}")
+    account, notes = keeper.account, list(keeper.notes)
+    ended = account.ended_ns
+    if account.aborted:
+        notes.append(f"{account.aborted} of {plan.clients} clients gave up: {keeper.first_error}")
     findings: list[Finding] = []
     if store and _same_disk(store.path, trial.server):
         written = max(0, store.size_bytes() - before) / 1024
         text = "the store lies on the disk that is measured; it grew by"
         said = f"{text} {written:.0f} KiB in this run"
         findings.append(Finding("store", "info", said, written, "KiB"))
+    if keeper.delayed:
+        said = f"for {keeper.delayed} s the store took nothing; it was kept in memory"
+        findings.append(Finding("store", "warning", said, keeper.delayed, "s"))
+    stopped = keeper.error if cell.request.on_store_error == "stop" else None
+    why = error or stopped
     trial = replace(
         trial,
-        state="failed" if error else "interrupted" if stops else "finished",
+        state="failed" if why else "interrupted" if stops else "finished",
         ended_at=datetime.now(UTC),
         measured_ns=max(0, min(load.end_ns if load.end_ns < _MEASURED_MAX_NS else ended, ended)),
-        error=str(error) if error else None,
-        notes=tuple(dict.fromkeys(notes)),
+        error=str(why) if why else None,
+        notes=tuple(notes),
         findings=(*trial.findings, *findings),
-        intervals=tuple(keeper.intervals),
     )
-    summary = summarize(trial)
-    return Outcome(trial, summary, error, keeper.finish(trial, summary))
+    summary = summarize(trial, account)
+    failed = keeper.finish(trial, summary) or stopped
+    return Outcome(trial, summary, error, failed, account.aborted)
+
+
+def _follow(
+    load: generator.Engine, keeper: _Keeper, listener: Listener, on_store_error: OnStoreError
+) -> PgpacesError | None:
+    """Takes every second of a load; why it ended early, if it did."""
+    try:
+        for interval in load:
+            keeper.add(interval)
+            if keeper.error and on_store_error == "stop":
+                load.stop()
+            listener.interval(interval)
+    except PgpacesError as error:
+        return error
+    return None
 
 
 def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
@@ -352,28 +378,53 @@ def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
 
 
 class _Keeper:
-    """Stores intervals as they come; keeps in memory what the store does not take, and retries."""
+    """Stores intervals as they come, and takes them into account; then they are let go.
 
-    def __init__(self, store: Store | None, trial: Trial) -> None:
-        self._store, self._id = store, trial.id
-        self.intervals: list[Interval] = []
+    What the store does not take is kept in memory and tried again. error: why it did not take a
+    second, the first time. delayed: how many seconds it did not take at once. notes: what was
+    noted, each once. first_error: the first that a client said.
+    """
+
+    def __init__(self, store: Store | None, trial: Trial, listener: Listener) -> None:
+        self._store, self._trial, self._listener = store, trial, listener
+        self.account = Account()
+        self.notes: dict[str, None] = {}
         self.first_error = ""
-        self._stored = 0
-        if store:
-            store.begin(trial)
+        self.error: StoreError | None = None
+        self.delayed = 0
+        self._waiting: deque[Interval] = deque()
+        self._failing = False
+
+    def begin(self) -> None:
+        """Stores that the trial starts. Raises StoreError: nothing is lost yet."""
+        if self._store:
+            self._store.begin(self._trial)
 
     def add(self, interval: Interval) -> None:
         """Takes a second; what was to be told at once is not kept."""
         errors = (text for level, text in interval.lines if level == "error")
         self.first_error = self.first_error or next(errors, "")
-        self.intervals.append(replace(interval, lines=()))
-        with contextlib.suppress(StoreError):
+        self.notes.update(dict.fromkeys(interval.notes))
+        self.account.add(interval)
+        if self._store:
+            self._waiting.append(replace(interval, lines=()))
+        try:
             self._flush()
+        except StoreError as error:
+            self.delayed += 1
+            self.error = self.error or error
+            if not self._failing:
+                self._listener.say(f"warning: {error.message}; results are kept in memory")
+            self._failing = True
+        else:
+            if self._failing:
+                self._listener.say("the store takes results again")
+            self._failing = False
 
     def _flush(self) -> None:
-        while self._store and self._stored < len(self.intervals):
-            self._store.add(self._id, self.intervals[self._stored])
-            self._stored += 1
+        while self._store and self._waiting:
+            self._store.add(self._trial.id, self._waiting[0])
+            self._waiting.popleft()
 
     def finish(self, trial: Trial, summary: Summary) -> StoreError | None:
         """Stores the end; why that failed, if it did."""

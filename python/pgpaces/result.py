@@ -163,6 +163,9 @@ class Interval:
     connect_ns: what connecting and disconnecting took, where every transaction has a connection of
     its own. aborted: the thread of each client that gave up. lines: level (error, warning, info, or
     plain for what wants no prefix) and text of what is to be told at once, in pgbench's words.
+    outages: clients that got a lost connection back. outage_ns_max: the longest of these outages,
+    and of those that last when the run ends. down: clients without a connection at its end.
+    some_down_ns, all_down_ns: for how long of it one client at least was without, and all were.
     """
 
     second: int
@@ -179,6 +182,11 @@ class Interval:
     connect_ns: int = 0
     aborted: tuple[int, ...] = ()
     lines: tuple[tuple[str, str], ...] = ()
+    outages: int = 0
+    outage_ns_max: int = 0
+    down: int = 0
+    some_down_ns: int = 0
+    all_down_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

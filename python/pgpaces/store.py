@@ -24,7 +24,7 @@ from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.home import home
 from pgpaces.result import Finding, Interval, State, StatementTally, Tally, Times, Trial
 
-HEAD = "0003"
+HEAD = "0004"
 _STALE = timedelta(seconds=15)
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -75,6 +75,11 @@ _interval = sa.Table(
     sa.Column("messages", sa.JSON),
     sa.Column("connect_ns", sa.BigInteger),
     sa.Column("aborted", sa.JSON),
+    sa.Column("outages", sa.Integer),
+    sa.Column("outage_ns_max", sa.BigInteger),
+    sa.Column("down", sa.Integer),
+    sa.Column("some_down_ns", sa.BigInteger),
+    sa.Column("all_down_ns", sa.BigInteger),
     *_times_columns("dispatch"),
 )
 _tally = sa.Table(
@@ -348,6 +353,11 @@ def _interval_row(trial_id: str, interval: Interval) -> dict[str, Any]:
         "messages": [list(message) for message in interval.messages],
         "connect_ns": interval.connect_ns,
         "aborted": list(interval.aborted),
+        "outages": interval.outages,
+        "outage_ns_max": interval.outage_ns_max,
+        "down": interval.down,
+        "some_down_ns": interval.some_down_ns,
+        "all_down_ns": interval.all_down_ns,
         **_times_row("dispatch", interval.dispatch),
     }
 
@@ -414,6 +424,11 @@ def _load_intervals(connection: sa.Connection, trial_id: str) -> tuple[Interval,
             dispatch=_times(row, "dispatch"),
             connect_ns=row["connect_ns"],
             aborted=tuple(row["aborted"]),
+            outages=row["outages"],
+            outage_ns_max=row["outage_ns_max"],
+            down=row["down"],
+            some_down_ns=row["some_down_ns"],
+            all_down_ns=row["all_down_ns"],
         )
     tallies: dict[int, list[Tally]] = {second: [] for second in found}
     for row in rows(_tally):
@@ -454,7 +469,8 @@ def _state(row: Row) -> State:
     heartbeat: datetime = row["heartbeat"]
     if heartbeat.tzinfo is None:
         heartbeat = heartbeat.replace(tzinfo=UTC)
-    if state == "running" and datetime.now(UTC) - heartbeat > _STALE:
+    # Either way: a clock that was set back leaves the heartbeat of a dead run in the future.
+    if state == "running" and abs(datetime.now(UTC) - heartbeat) > _STALE:
         return "interrupted"
     return state
 

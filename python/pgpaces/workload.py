@@ -79,7 +79,9 @@ class Workload:
         """What a result depends on: data, scripts, weights and variables."""
         digest = hashlib.sha256(self.data_hash.encode())
         for script in self.scripts:
-            digest.update(f"{script.name}\0{script.weight}\0{script.text}\0".encode(errors="surrogateescape"))
+            digest.update(
+                f"{script.name}\0{script.weight}\0{script.text}\0".encode(errors="surrogateescape")
+            )
         digest.update(repr(sorted(self.variables.items())).encode())
         return digest.hexdigest()
 

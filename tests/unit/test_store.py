@@ -30,6 +30,11 @@ INTERVAL = Interval(
     disconnects=2,
     connect_ns=8,
     aborted=(0, 1),
+    outages=2,
+    outage_ns_max=3,
+    down=1,
+    some_down_ns=4,
+    all_down_ns=2,
 )
 
 
@@ -67,33 +72,36 @@ def test_a_trial_comes_back_as_it_was_stored(store: Store) -> None:
     assert (found.state, found.measured_ns, found.error) == ("finished", 7, "x")
 
 
-def test_a_store_of_the_first_version_is_read(store: Store) -> None:
+# What each version of the store added to the one before it: table and column.
+ADDED = {
+    "0002": (
+        ("interval", "connect_ns"), ("interval", "aborted"), ("tally", "retried"),
+        ("tally", "retries"), ("statement", "retries"),
+    ),
+    "0003": (("trial", "findings"),),
+    "0004": (
+        ("interval", "outages"), ("interval", "outage_ns_max"), ("interval", "down"),
+        ("interval", "some_down_ns"), ("interval", "all_down_ns"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["0001", *list(ADDED)[:-1]])
+def test_a_store_of_an_older_version_is_read(store: Store, version: str) -> None:
     begun = trial()
     store.begin(begun)
     store.add(begun.id, INTERVAL)
     with sqlite3.connect(store.path) as other:
-        for table, column in (
-            ("interval", "connect_ns"), ("interval", "aborted"), ("tally", "retried"),
-            ("tally", "retries"), ("statement", "retries"), ("trial", "findings"),
-        ):  # fmt: skip
-            other.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        other.execute("UPDATE alembic_version SET version_num = '0001'")
+        for added in (added for later, added in ADDED.items() if later > version):
+            for table, column in added:
+                other.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        other.execute("UPDATE alembic_version SET version_num = ?", (version,))
     loaded = Store.open(store.path).load(begun.id)
     [found] = loaded.intervals
-    assert loaded.findings == ()
+    assert (loaded.findings, found.outages, found.down) == ((), 0, 0)
     assert [t.on_time for t in found.tallies] == [t.on_time for t in INTERVAL.tallies[::-1]]
-    assert (found.connect_ns, found.aborted, found.statements[0].retries) == (0, (), 0)
-
-
-def test_a_store_of_the_second_version_is_read(store: Store) -> None:
-    begun = trial()
-    store.begin(begun)
-    store.add(begun.id, INTERVAL)
-    with sqlite3.connect(store.path) as other:
-        other.execute("ALTER TABLE trial DROP COLUMN findings")
-        other.execute("UPDATE alembic_version SET version_num = '0002'")
-    found = Store.open(store.path).load(begun.id)
-    assert (found.findings, len(found.intervals)) == ((), 1)
+    if version == "0001":
+        assert (found.connect_ns, found.aborted, found.statements[0].retries) == (0, (), 0)
 
 
 def test_every_interval_is_synced_to_the_disk(store: Store) -> None:
@@ -114,11 +122,24 @@ def test_a_running_trial_that_has_been_silent_was_interrupted(store: Store) -> N
     begun = trial()
     store.begin(begun)
     assert store.trials()[0].state == "running"
-    long_ago = (datetime.now(UTC) - timedelta(minutes=1)).replace(tzinfo=None).isoformat(" ")
-    with sqlite3.connect(store.path) as other:
-        other.execute("UPDATE trial SET heartbeat = ?", (long_ago,))
+    beat(store, datetime.now(UTC) - timedelta(minutes=1))
     assert store.trials()[0].state == "interrupted"
     assert store.load(begun.id).state == "interrupted"
+
+
+def beat(store: Store, heartbeat: datetime) -> None:
+    """Says when the trials last wrote."""
+    with sqlite3.connect(store.path) as other:
+        text = heartbeat.replace(tzinfo=None).isoformat(" ")
+        other.execute("UPDATE trial SET heartbeat = ?", (text,))
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_dead_trial_running(store: Store) -> None:
+    store.begin(trial())
+    beat(store, datetime.now(UTC) + timedelta(hours=1))
+    assert store.trials()[0].state == "interrupted"
+    beat(store, datetime.now(UTC) + timedelta(seconds=2))
+    assert store.trials()[0].state == "running"
 
 
 def test_a_run_is_found_by_last_and_by_either_end_of_its_id(store: Store) -> None:

@@ -164,6 +164,12 @@ pub struct Batch {
     pub connects: u32,
     /// Connections lost in this second.
     pub disconnects: u32,
+    /// When so many more clients were without the connection that they need.
+    pub down: Vec<(Ns, i32)>,
+    /// Clients that got their connection back.
+    pub outages: u32,
+    /// The longest of them, and of those that last until the end of the run, nanoseconds.
+    pub outage_ns_max: u64,
     /// Things the user should know once.
     pub notes: Vec<String>,
     /// What a client says at once, in pgbench's words.
@@ -221,6 +227,24 @@ impl Recorder {
     /// The outcome of a transaction that is not in flight: it never began, or has left.
     pub fn put(&mut self, outcome: Outcome) {
         self.batch.outcomes.push(outcome);
+    }
+
+    /// A client lost its connection, or cannot get the one it needs.
+    pub fn down(&mut self, now: Ns) {
+        self.batch.down.push((now, 1));
+    }
+
+    /// A client that had been without its connection since `since` has it again.
+    pub fn up(&mut self, since: Ns, now: Ns) {
+        self.batch.down.push((now, -1));
+        self.batch.outages += 1;
+        self.outlasted(since, now);
+    }
+
+    /// A client has been without its connection from `since` to `now` at least.
+    pub fn outlasted(&mut self, since: Ns, now: Ns) {
+        let lasted = u64::try_from(now - since).unwrap_or(0);
+        self.batch.outage_ns_max = self.batch.outage_ns_max.max(lasted);
     }
 
     /// A failure's message, kept once for each SQLSTATE and second.
@@ -352,6 +376,16 @@ pub struct Interval {
     pub connects: u32,
     /// Connections lost.
     pub disconnects: u32,
+    /// Clients that got their connection back.
+    pub outages: u32,
+    /// The longest outage of them, and of those still down when the run ended, nanoseconds.
+    pub outage_ns_max: u64,
+    /// Clients without the connection that they need when it ended.
+    pub down: u32,
+    /// How long one client at least was without, nanoseconds.
+    pub some_down_ns: u64,
+    /// How long all clients were, nanoseconds.
+    pub all_down_ns: u64,
     /// Things the user should know once.
     pub notes: Vec<String>,
     /// What clients say at once, in pgbench's words.
@@ -387,15 +421,46 @@ pub fn histogram() -> Histogram<u32> {
 pub struct Summary {
     histogram: Histogram<u32>,
     serializer: V2Serializer,
+    downtime: Downtime,
 }
 
-impl Default for Summary {
-    fn default() -> Self {
-        Self { histogram: histogram(), serializer: V2Serializer::new() }
+/// How many clients are without a connection; counted from interval to interval.
+#[derive(Debug, Default)]
+struct Downtime {
+    clients: u32,
+    down: u32,
+    counted_to: Ns,
+}
+
+impl Downtime {
+    /// Counts one interval, up to its end. Workers' changes come in the order of workers.
+    fn count(&mut self, batches: &[Batch], interval: &mut Interval) {
+        let mut changes: Vec<_> = batches.iter().flat_map(|b| &b.down).copied().collect();
+        changes.sort_by_key(|(at, _)| *at);
+        for (at, change) in changes {
+            self.advance(at, interval);
+            self.down = self.down.saturating_add_signed(change);
+        }
+        self.advance(interval.ended, interval);
+        interval.down = self.down;
+    }
+
+    fn advance(&mut self, at: Ns, interval: &mut Interval) {
+        let passed = u64::try_from(at - self.counted_to).unwrap_or(0);
+        interval.some_down_ns += if self.down > 0 { passed } else { 0 };
+        interval.all_down_ns += if self.down >= self.clients { passed } else { 0 };
+        self.counted_to = self.counted_to.max(at);
     }
 }
 
 impl Summary {
+    /// A summary of the load of so many clients that begins at `start`.
+    #[must_use]
+    pub fn new(clients: u32, start: Ns) -> Self {
+        let downtime = Downtime { clients, down: 0, counted_to: start };
+        Self { histogram: histogram(), serializer: V2Serializer::new(), downtime }
+    }
+
     /// The interval of one second from every worker's batch of it and what fell due.
     pub fn interval(&mut self, second: i64, batches: &mut [Batch], due: &[DueCount]) -> Interval {
         let mut interval = Interval { second, ..Interval::default() };
@@ -411,18 +476,21 @@ impl Summary {
         let dispatched = outcomes().filter(|o| o.idle && o.class != Class::Skipped);
         interval.dispatch = self.times(dispatched.map(|o| o.sent - o.due));
         interval.statements = self.statements(batches);
-        for batch in batches {
+        for batch in batches.iter_mut() {
             interval.cpu_ns.push(batch.cpu_ns);
             interval.in_flight_ns += batch.in_flight_ns;
             interval.ended = interval.ended.max(batch.ended);
             interval.connects += batch.connects;
             interval.disconnects += batch.disconnects;
+            interval.outages += batch.outages;
+            interval.outage_ns_max = interval.outage_ns_max.max(batch.outage_ns_max);
             interval.messages.append(&mut batch.messages);
             interval.notes.append(&mut batch.notes);
             interval.lines.append(&mut batch.lines);
             interval.connect_ns += batch.connect_ns;
             interval.aborted.extend((0..batch.aborted).map(|_| batch.worker));
         }
+        self.downtime.count(batches, &mut interval);
         interval
     }
 

@@ -4,7 +4,7 @@
 
 use crate::conninfo::Address as Named;
 use crate::conninfo::{
-    AuthMethod, Conninfo, Endpoint, SslMode, SslNegotiation, TargetSessionAttrs,
+    AuthMethod, Conninfo, Endpoint, SslMode, SslNegotiation, TargetSessionAttrs, TcpSettings,
 };
 use crate::error::{Error, Kind, Result};
 use crate::poll::Address;
@@ -12,6 +12,7 @@ use crate::wire::{Connection, Credentials, Event, Fault, NO_TLS, Settings, tls};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +27,15 @@ pub struct Route {
     pub server_version: String,
     /// How long connecting may take.
     pub connect_timeout: Duration,
+    /// How a connection over TCP finds out that the other side is gone.
+    pub tcp: TcpSettings,
 }
 
 /// How long connecting may take where nobody says.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a server may take to see off who leaves.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 const METHODS: [AuthMethod; 4] =
     [AuthMethod::None, AuthMethod::Password, AuthMethod::Md5, AuthMethod::ScramSha256];
@@ -148,7 +154,11 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
     let server_version = connection.parameter("server_version").unwrap_or("unknown").to_owned();
     postgres_protocol::message::frontend::terminate(connection.buffer());
     let _ = write_all(&mut connection, &mut *socket);
-    Ok(Route { address: address.clone(), settings, server_version, connect_timeout })
+    // The server closes when the place is free again, which a client of the run may need.
+    let _ = socket.wait_at_most(connect_timeout.min(GOODBYE));
+    while socket.read(&mut buffer).is_ok_and(|count| count > 0) {}
+    let (address, tcp) = (address.clone(), conninfo.tcp());
+    Ok(Route { address, settings, server_version, connect_timeout, tcp })
 }
 
 /// Whether the server plays the part that `target_session_attrs` asks for, as far as it reports
@@ -187,14 +197,28 @@ pub fn cancel(route: &Route, process: i32, secret: i32) {
     }
 }
 
-trait Socket: Read + Write {}
-impl<T: Read + Write> Socket for T {}
+trait Socket: Read + Write {
+    /// How long a read waits from now on.
+    fn wait_at_most(&self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Socket for UnixStream {
+    fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))
+    }
+}
+
+impl Socket for TcpStream {
+    fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))
+    }
+}
 
 fn connect(address: &Address, timeout: Duration) -> Result<Box<dyn Socket>> {
     let refused = |e: io::Error| no_answer(address, &e);
     match address {
         Address::Unix(path) => {
-            let socket = UnixStream::connect(path).map_err(refused)?;
+            let socket = connect_unix(path, timeout).map_err(refused)?;
             socket.set_read_timeout(Some(timeout)).map_err(refused)?;
             Ok(Box::new(socket))
         }
@@ -204,6 +228,17 @@ fn connect(address: &Address, timeout: Duration) -> Result<Box<dyn Socket>> {
             Ok(Box::new(socket))
         }
     }
+}
+
+/// As `UnixStream::connect`, which would wait without end where nobody accepts and the queue of
+/// those who wait is full.
+fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
 }
 
 fn write_all(connection: &mut Connection, socket: &mut dyn Socket) -> Result<()> {

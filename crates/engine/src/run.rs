@@ -152,7 +152,7 @@ impl Run {
         Ok(Self {
             handle: Handle { control, wakers: wakers.into(), origin },
             lines,
-            summary: Summary::default(),
+            summary: Summary::new(plan.clients, start),
             whole: streams.whole(),
             due: streams.falling(),
             taken,
@@ -327,6 +327,7 @@ impl Starter<'_> {
             limit: self.plan.limit,
             grace: self.plan.grace,
             connect_timeout: Ns::try_from(self.route.connect_timeout.as_nanos()).unwrap_or(Ns::MAX),
+            tcp: self.route.tcp,
             random,
             control: Arc::clone(self.control),
             batches,
@@ -393,7 +394,8 @@ fn work(
 ) -> Result<Vec<(i32, i32)>> {
     let poll = Readiness::new()
         .map_err(|e| Error::new(Kind::System, format!("the system gives no event queue: {e}")));
-    let connected = poll.and_then(|poll| {
+    let connected = poll.and_then(|mut poll| {
+        poll.set_tcp(setup.tcp);
         let waker = poll.waker();
         let mut worker = Worker::new(poll, setup, clients, feed);
         worker.connect().map(|()| (worker, waker))

@@ -121,8 +121,34 @@ class Ledger:
         return Counts(*(int(self.column(name).sum()) for name in ("due", *_OUTCOMES)))
 
 
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """What became of connections that were lost, over the whole trial, its warm-up included.
+
+    count: clients that got theirs back. longest_s: of these, and of those that were not back at
+    the end. some_down_s, all_down_s: for how long in all one client at least was without a
+    connection, and all of them were. down: clients without one at the end.
+    """
+
+    count: int = 0
+    longest_s: float = 0.0
+    some_down_s: float = 0.0
+    all_down_s: float = 0.0
+    down: int = 0
+
+    def then(self, interval: Interval) -> Outages:
+        """With what another second, later than all before it, says."""
+        return Outages(
+            self.count + interval.outages,
+            max(self.longest_s, interval.outage_ns_max / 1e9),
+            self.some_down_s + interval.some_down_ns / 1e9,
+            self.all_down_s + interval.all_down_ns / 1e9,
+            interval.down,
+        )
+
+
 class Account:
-    """What summarize needs of a trial's intervals, and no more. Feed it in any order."""
+    """What summarize needs of a trial's intervals, and no more. Feed it in order."""
 
     def __init__(self) -> None:
         self._scripts: dict[int, _Rows] = {}
@@ -134,7 +160,9 @@ class Account:
         self._intervals = _Rows(_INTERVAL)
         self._block_s = _BLOCK_S
         self.messages: dict[str, str] = {}
-        self.connects = self.disconnects = self.in_flight_ns = 0
+        self.connects = self.disconnects = self.in_flight_ns = self.aborted = 0
+        self.ended_ns = 0
+        self.outages = Outages()
 
     @classmethod
     def of(cls, intervals: Iterable[Interval]) -> Account:
@@ -149,6 +177,9 @@ class Account:
         self.connects += interval.connects
         self.disconnects += interval.disconnects
         self.in_flight_ns += interval.in_flight_ns
+        self.aborted += len(interval.aborted)
+        self.ended_ns = interval.ended_ns
+        self.outages = self.outages.then(interval)
         for state, text in interval.messages:
             self.messages.setdefault(state, text)
         for tally in interval.tallies:

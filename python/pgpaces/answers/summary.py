@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import stats, steady, validity
-from pgpaces.answers.account import KINDS, Account, Ledger, together
+from pgpaces.answers.account import KINDS, Account, Ledger, Outages, together
 from pgpaces.answers.generator import Generator, examine
 from pgpaces.answers.spread import Spread, spread_of
 from pgpaces.answers.steady import Flatness
@@ -77,6 +77,7 @@ class Summary:
     flatness: Flatness | None
     connects: int
     disconnects: int
+    outages: Outages
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
         flatness=flatness,
         connects=account.connects,
         disconnects=account.disconnects,
+        outages=account.outages,
         **spreads,
     )
 

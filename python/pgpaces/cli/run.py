@@ -143,6 +143,13 @@ class _Progress(Listener):
 )
 @options.options(options.LOAD, options.TRIAL, options.TARGET, (options.STORE,))
 @click.option(
+    "--on-store-error",
+    type=click.Choice(["continue", "stop"]),
+    default="continue",
+    show_default=True,
+    help="While the store takes nothing: go on in memory, or end the run.",
+)
+@click.option(
     "-P",
     "--progress",
     type=click.IntRange(0),
@@ -170,6 +177,7 @@ def run(**given: Any) -> int:
         data_seed=given["data_seed"],
         scripts=options.scripts(given["scripts"]),
         store=Path(given["store_path"]) if given["store_path"] else None,
+        on_store_error=given["on_store_error"],
     )
     progress = _Progress(given["progress"])
     try:
@@ -233,6 +241,6 @@ def _exit_code(outcome: Outcome, failed: bool) -> int:
             return error.exit_code
     if outcome.trial.state == "interrupted":
         return INTERRUPTED_EXIT
-    if any(interval.aborted for interval in outcome.trial.intervals):
+    if outcome.aborted:
         return RunError.exit_code
     return FAIL_IF_EXIT if failed else 0

@@ -204,4 +204,9 @@ def _interval(interval: _engine.Interval) -> Interval:
         connect_ns=interval.connect_ns,
         aborted=tuple(interval.aborted),
         lines=tuple(interval.lines),
+        outages=interval.outages,
+        outage_ns_max=interval.outage_ns_max,
+        down=interval.down,
+        some_down_ns=interval.some_down_ns,
+        all_down_ns=interval.all_down_ns,
     )

@@ -182,6 +182,26 @@ def statements_table(summary: Summary, width: int = 100) -> Table:
     return made
 
 
+def outages(summary: Summary) -> str:
+    """What became of the connections that were lost."""
+    found = summary.outages
+    parts = [f"connections lost: {summary.disconnects}"]
+    if found.longest_s:
+        parts.append(f"longest outage {seconds(found.longest_s)}")
+    if found.all_down_s:
+        parts.append(f"nobody connected for {seconds(found.all_down_s)}")
+    if found.down:
+        parts.append(f"clients not back at the end: {found.down}")
+    elif found.some_down_s:
+        parts.append(f"all back after {seconds(found.some_down_s)}")
+    return ", ".join(parts)
+
+
+def seconds(value: float) -> str:
+    """A duration in seconds, or in milliseconds where it is short."""
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
 def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     """What was measured, as lines."""
     plan, workload, server = trial.plan, trial.workload, trial.server
@@ -204,8 +224,8 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
         yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
     if summary.retried:
         yield f"tried again: {summary.retried} transactions, {summary.retries} times in all"
-    if summary.disconnects:
-        yield f"connections lost: {summary.disconnects}"
+    if summary.disconnects or summary.outages.down:
+        yield outages(summary)
     for note in trial.notes:
         yield f"note: {note}"
     for finding in summary.validity.findings:

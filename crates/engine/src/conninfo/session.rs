@@ -34,7 +34,7 @@ pub enum LoadBalanceHosts {
 }
 
 /// How TCP connections find out that the other side is gone. `None`: as the system has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpSettings {
     /// Ask the peer for signs of life at all.
     pub keepalives: bool,

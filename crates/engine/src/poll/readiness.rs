@@ -4,6 +4,7 @@
 use super::shells::Shells;
 use super::{Address, Poll, Ready, Received, Token};
 use crate::client::ShellEnd;
+use crate::conninfo::TcpSettings;
 use crate::pace::Ns;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -39,6 +40,7 @@ pub struct Readiness {
     waker: Arc<Waker>,
     timer: Timer,
     origin: Instant,
+    tcp: Option<TcpSettings>,
     /// The time when it was last looked at.
     seen: Ns,
     sockets: Vec<Option<Socket>>,
@@ -59,6 +61,7 @@ impl Readiness {
             timer: Timer::new(poll.registry())?,
             poll,
             origin: Instant::now(),
+            tcp: None,
             seen: 0,
             sockets: Vec::new(),
             buffer: vec![0; BUFFER].into_boxed_slice(),
@@ -70,6 +73,11 @@ impl Readiness {
     #[must_use]
     pub fn waker(&self) -> Arc<Waker> {
         Arc::clone(&self.waker)
+    }
+
+    /// How connections over TCP find out that the other side is gone; else as the system has it.
+    pub fn set_tcp(&mut self, settings: TcpSettings) {
+        self.tcp = Some(settings);
     }
 
     /// Makes `origin` the time 0.
@@ -133,7 +141,13 @@ impl Poll for Readiness {
 
     fn connect(&mut self, token: Token, address: &Address) -> io::Result<()> {
         let mut stream = match address {
-            Address::Tcp(address) => Stream::Tcp(TcpStream::connect(*address)?),
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(*address)?;
+                if let Some(settings) = &self.tcp {
+                    watch(&stream, settings)?;
+                }
+                Stream::Tcp(stream)
+            }
             Address::Unix(path) => {
                 let address = std::os::unix::net::SocketAddr::from_pathname(path)?;
                 Stream::Unix(UnixStream::connect_addr(&address)?)
@@ -206,6 +220,30 @@ impl Poll for Readiness {
             let _ = self.poll.registry().deregister(source(&mut socket.stream));
         }
     }
+}
+
+/// Lets the system find out that the other side is gone, as libpq does.
+fn watch(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
+    use rustix::net::sockopt;
+    #[cfg(target_os = "linux")]
+    if let Some(timeout) = settings.user_timeout {
+        let ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(stream, ms)?;
+    }
+    if !settings.keepalives {
+        return Ok(());
+    }
+    sockopt::set_socket_keepalive(stream, true)?;
+    if let Some(idle) = settings.idle {
+        sockopt::set_tcp_keepidle(stream, idle)?;
+    }
+    if let Some(interval) = settings.interval {
+        sockopt::set_tcp_keepintvl(stream, interval)?;
+    }
+    if let Some(count) = settings.count {
+        sockopt::set_tcp_keepcnt(stream, count)?;
+    }
+    Ok(())
 }
 
 /// Whether a connection stands; an error if it will not.

@@ -248,6 +248,14 @@ impl Connection {
         self.session.is_ready()
     }
 
+    /// Why the server closed the connection, if it said so.
+    #[must_use]
+    pub fn farewell(&self) -> Option<Fault> {
+        let said = self.session.farewell.as_ref()?;
+        let severity = String::new();
+        Some(Fault::Server(Box::new(ServerError { fatal: true, severity, ..(**said).clone() })))
+    }
+
     /// What a cancel request needs: process id and secret.
     #[must_use]
     pub fn cancel_key(&self) -> Option<(i32, i32)> {

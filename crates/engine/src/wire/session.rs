@@ -11,6 +11,12 @@ use postgres_protocol::message::frontend;
 /// The longest frame that is held at all; errors and login messages are far below.
 const HELD_MAX: usize = 1 << 20;
 
+/// The longest row, or row description, that is kept for variables.
+const KEPT_MAX: usize = 64 << 20;
+
+/// The longest notice that is looked into.
+const NOTICE_MAX: usize = 1024;
+
 /// The server's transaction status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Status {
@@ -85,6 +91,9 @@ pub(super) struct Session {
     /// How many results were complete since the owner last set it to 0.
     pub(super) results: u32,
     pub(super) cancel_key: Option<(i32, i32)>,
+    /// What the server said of its end. A crash and an immediate shutdown are told in a warning,
+    /// behind which the connection just closes.
+    pub(super) farewell: Option<Box<ServerError>>,
     pub(super) parameters: Vec<(String, String)>,
 }
 
@@ -138,7 +147,10 @@ impl Session {
                 return Ok(None);
             }
             let (tag, total) = header(input, self.is_ready())?;
-            if self.passes_over(tag) {
+            if self.passes_over(tag, total)? {
+                if tag == b'N' && total <= NOTICE_MAX.min(input.len()) {
+                    self.heed(&input[..total]);
+                }
                 self.skip = total;
             } else if input.len() >= total {
                 let (frame, rest) = input.split_at(total);
@@ -164,7 +176,7 @@ impl Session {
             }
         }
         let (tag, total) = header(&self.held, self.is_ready())?;
-        if self.passes_over(tag) {
+        if self.passes_over(tag, total)? {
             self.skip = total - self.held.len();
             self.held.clear();
             return Ok(Some(Vec::new()));
@@ -173,12 +185,26 @@ impl Session {
         Ok((self.held.len() == total).then(|| std::mem::take(&mut self.held)))
     }
 
+    /// Keeps a notice of class 57P, operator intervention: the server's last words, perhaps.
+    fn heed(&mut self, notice: &[u8]) {
+        if memchr::memmem::find(notice, b"\0C57P").is_some()
+            && let Ok(Message::NoticeResponse(body)) = parse(notice)
+        {
+            self.farewell = Some(Box::new(read_error(body.fields())));
+        }
+    }
+
     /// Whether a frame is let go unread; counts results on the way.
-    fn passes_over(&mut self, tag: u8) -> bool {
-        let passed =
-            is_passed_over(tag) && !(self.keeping && matches!(tag, b'T' | b'D' | b'C' | b'I'));
+    fn passes_over(&mut self, tag: u8, total: usize) -> Result<bool, Fault> {
+        let kept = self.keeping && matches!(tag, b'T' | b'D' | b'C' | b'I');
+        if kept && total > KEPT_MAX {
+            return Err(Fault::Protocol(format!(
+                "the server sent a row of {total} bytes, too long to be kept in variables"
+            )));
+        }
+        let passed = is_passed_over(tag) && !kept;
         self.results += u32::from(passed && matches!(tag, b'C' | b'I'));
-        passed
+        Ok(passed)
     }
 
     /// One whole frame that decides something; an empty one is a frame that was passed over.
@@ -207,6 +233,7 @@ impl Session {
     }
 
     fn ready(&mut self, frame: &[u8]) -> Result<Event, Fault> {
+        self.farewell = None;
         self.status = match frame {
             [_, 0, 0, 0, 5, b'I'] => Status::Idle,
             [_, 0, 0, 0, 5, b'T'] => Status::InBlock,

@@ -63,7 +63,9 @@ impl<P: Poll> Worker<P> {
             return;
         }
         seat.alarm = None;
-        seat.down_since = None;
+        if let Some(down_since) = seat.down_since.take() {
+            self.record.up(down_since, since);
+        }
         let took = opened.map_or(0, |opened| since - opened);
         self.record.batch.connect_ns += u64::try_from(took).unwrap_or(0);
     }
@@ -120,6 +122,10 @@ impl<P: Poll> Worker<P> {
         seat.shell = None;
         // One that has done its part loses nothing.
         let aborts = !self.setup.recover && !seat.done;
+        let down_since = *seat.down_since.get_or_insert_with(|| {
+            self.record.down(now);
+            now
+        });
         if aborts {
             seat.client.say_lost(fault, &mut self.record);
         }
@@ -132,7 +138,6 @@ impl<P: Poll> Worker<P> {
         if !self.setup.recover {
             return Ok(());
         }
-        let down_since = *seat.down_since.get_or_insert(now);
         let refused = logging_in
             && (matches!(fault, Fault::Login(_) | Fault::Tls(_))
                 || fault.sqlstate().starts_with(b"28"));

@@ -25,6 +25,9 @@ impl<P: Poll> Worker<P> {
         for token in 0..self.seats.len() {
             let seat = &mut self.seats[token];
             let id = seat.client.id;
+            if let Some(since) = seat.down_since {
+                self.record.outlasted(since, now);
+            }
             if let Some(due) = seat.waiting.take().filter(|due| due.at < end)
                 && !matches!(self.feed, Feed::Closed { .. })
             {

@@ -7,6 +7,7 @@ mod connections;
 mod ending;
 
 use crate::client::{Client, Moment, Next, State, Trouble, TroubleOr};
+use crate::conninfo::TcpSettings;
 use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Feed, Ns, SECOND};
@@ -49,6 +50,8 @@ pub struct Setup {
     pub grace: Ns,
     /// How long all connections may take to come about.
     pub connect_timeout: Ns,
+    /// How a connection over TCP finds out that the other side is gone.
+    pub tcp: TcpSettings,
     /// For the jitter of reconnecting.
     pub random: Random,
     /// Shared with the owner of the run.
@@ -439,10 +442,12 @@ impl<P: Poll> Worker<P> {
             let (step, more, now) = match self.poll.receive(token) {
                 Received::Nothing => return Ok(()),
                 Received::Closed(error) => {
-                    let reason = error.map_or_else(
-                        || Fault::lost("the server closed the connection"),
-                        |error| Fault::lost(&error.to_string()),
-                    );
+                    let connection = self.seats[token].client.connection();
+                    let said = connection.and_then(|connection| connection.farewell());
+                    let reason = said.unwrap_or_else(|| match error {
+                        None => Fault::lost("the server closed the connection"),
+                        Some(error) => Fault::lost(&error.to_string()),
+                    });
                     return self.lost(token, &reason);
                 }
                 Received::Bytes { bytes, more, now } => {

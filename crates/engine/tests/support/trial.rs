@@ -4,6 +4,7 @@
 use super::turns::turns;
 use super::world::{Server, World};
 use pgpaces_engine::client::{Client, Shared};
+use pgpaces_engine::conninfo::TcpSettings;
 use pgpaces_engine::control::Control;
 use pgpaces_engine::error::Error;
 use pgpaces_engine::feeds::first_variables;
@@ -55,6 +56,8 @@ pub const ONE_STATEMENT: Texts<'static> = &[(1, "SELECT 1;")];
 
 /// A trial behind us.
 pub struct Seen {
+    /// How many clients took part.
+    clients: u32,
     /// What each worker sent.
     batches: Vec<Vec<Batch>>,
     /// Due before the end, and taken by no worker.
@@ -117,7 +120,8 @@ pub fn attempt(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen {
     });
     let end = crew.control.end();
     let untaken = streams.untaken(&crew.taken, end);
-    Seen { batches, untaken, scheduled: streams.scheduled(end), keys, errors, end }
+    let scheduled = streams.scheduled(end);
+    Seen { clients: plan.clients, batches, untaken, scheduled, keys, errors, end }
 }
 
 impl Seen {
@@ -167,7 +171,7 @@ impl Seen {
         let first = self.batches.iter().map(|own| own[0].second).min().expect("a worker");
         let count = self.batches.iter().map(Vec::len).max().expect("a worker");
         let mut coming = self.scheduled.iter().flatten().peekable();
-        let mut summary = Summary::default();
+        let mut summary = Summary::new(self.clients, first * SECOND);
         let mut intervals = Vec::new();
         for (at, second) in (first..).take(count).enumerate() {
             let of_second = self.batches.iter().filter_map(|own| own.get(at));
@@ -245,6 +249,7 @@ impl Crew {
             limit: plan.limit,
             grace: plan.grace,
             connect_timeout: 30 * SECOND,
+            tcp: TcpSettings::default(),
             random: random(plan, 1 << 40 | number),
             control: Arc::clone(&self.control),
             batches,

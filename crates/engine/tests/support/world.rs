@@ -9,6 +9,7 @@ use pgpaces_engine::poll::{Address, Poll, Ready, Received, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
+use std::sync::mpsc::Sender;
 
 /// How many waits in a row may leave the clock and all connections as they are.
 const IDLE_WAITS_MAX: u32 = 1000;
@@ -79,6 +80,8 @@ pub struct Server {
     pub cuts: Vec<(Ns, Token)>,
     /// Between these times there is no server: all connections are cut at the first.
     pub outages: Vec<(Ns, Ns)>,
+    /// Hears when which connection was asked for.
+    pub attempts: Option<Sender<(Ns, Token)>>,
     /// How many bytes one receive gives at most.
     pub receive_max: usize,
     /// How many bytes one send takes at most.
@@ -97,6 +100,7 @@ impl Server {
             freezes: Vec::new(),
             cuts: Vec::new(),
             outages: Vec::new(),
+            attempts: None,
             receive_max: usize::MAX,
             send_max: usize::MAX,
             tick: 0,
@@ -321,6 +325,9 @@ impl Poll for World {
 
     fn connect(&mut self, token: Token, _: &Address) -> io::Result<()> {
         let (now, epoch) = (self.clock, self.connections[token].epoch + 1);
+        if let Some(attempts) = &self.server.attempts {
+            let _ = attempts.send((now, token));
+        }
         // A local socket refuses at once, a remote one when it is looked at.
         if self.server.is_out(now) && token % 2 == 1 {
             return Err(io::ErrorKind::ConnectionRefused.into());

@@ -1,0 +1,568 @@
+"""Whatever happens to pgpaces itself, to its disk or to the clock: what was measured is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Postgres
+from tests.faults.conftest import alive, postmaster, until
+from tests.integration.test_run import Command, adds_up, interval_count, started
+
+pytestmark = pytest.mark.postgres
+SLOW = pytest.mark.slow
+
+QUICK = ("--scale", "1", "--warmup", "0")
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+def expire(store: Path) -> None:
+    """As if the heartbeat of every trial were long ago."""
+    with sqlite3.connect(store) as connection:
+        connection.execute("UPDATE trial SET heartbeat = '2020-01-01 00:00:00.000000'")
+
+
+def is_intact(store: Path) -> bool:
+    with sqlite3.connect(store) as connection:
+        return bool(connection.execute("PRAGMA integrity_check").fetchone() == ("ok",))
+
+
+def count_of(store: Path, table: str) -> int:
+    with sqlite3.connect(store) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+# --- kill -9 --------------------------------------------------------------------------------
+
+
+@dataclass
+class Watched:
+    """A run whose stderr is read as it comes: since when it runs, and what it told."""
+
+    process: subprocess.Popen[str]
+    running_since: float | None = None
+    told: int = 0
+
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if line.startswith("running "):
+                self.running_since = time.monotonic()
+            if found := re.match(r"(\d+) s: ", line):
+                self.told = int(found[1])
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+
+
+def killed_at_random(pgpaces: Command, turn: int, *words: object) -> None:
+    """Starts a run, kills it at a moment drawn by `turn`, and looks at what is left."""
+    dice = random.Random(turn)
+    after_start = dice.random() < 0.7
+    pause = dice.uniform(0, 2.5)
+    runs_before = count_of(pgpaces.store, "trial") if pgpaces.store.exists() else 0
+    words = (
+        "run",
+        "tpcb-like",
+        *QUICK,
+        "-c",
+        "4",
+        "--rate",
+        "200",
+        "-T",
+        "10min",
+        "-P",
+        "1",
+        *words,
+    )
+    watched = Watched(pgpaces.start(*words))
+    if after_start:
+        until(lambda: watched.running_since is not None or watched.process.poll() is not None)
+        assert watched.process.poll() is None, "it ended by itself"
+    threading.Event().wait(pause)
+    killed = time.monotonic()
+    watched.kill()
+    if not pgpaces.store.exists() or count_of_trials(pgpaces.store) == runs_before:
+        assert watched.told == 0
+        return
+    expire(pgpaces.store)
+    shown = pgpaces("show", "last", "--json").json()
+    assert is_intact(pgpaces.store)
+    assert (shown["state"], adds_up(shown)) == ("interrupted", True)
+    stored = stored_seconds(pgpaces.store)
+    assert stored >= watched.told, "a second that was told is stored"
+    if watched.running_since is not None:
+        # Two seconds, and what a busy machine may be late.
+        assert stored > killed - watched.running_since - 3
+
+
+def count_of_trials(store: Path) -> int:
+    """None where the store was not made yet."""
+    try:
+        return count_of(store, "trial")
+    except sqlite3.OperationalError:
+        return 0
+
+
+def stored_seconds(store: Path) -> int:
+    with sqlite3.connect(store) as connection:
+        query = (
+            "SELECT count(*), max(second) FROM interval WHERE trial = (SELECT max(id) FROM trial)"
+        )
+        count, last = connection.execute(query).fetchone()
+    assert count == 0 or last == count - 1, "no second is missing in between"
+    return int(count)
+
+
+@pytest.mark.parametrize("turn", [*range(3), *(pytest.param(n, marks=SLOW) for n in range(3, 60))])
+def test_kill_9_at_a_random_moment_loses_two_seconds_at_most(
+    pgpaces: Command, pg15: Postgres, turn: int
+) -> None:
+    killed_at_random(pgpaces, turn, "--target", pg15.dsn("postgres"))
+
+
+@SLOW
+def test_after_kill_9_the_next_run_finds_everything_in_order(
+    pgpaces: Command, pg15: Postgres
+) -> None:
+    """Twice at different moments, into the same store; what was there is untouched."""
+    target = ("--target", pg15.dsn("postgres"))
+    words = ("run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "-P", "0", *target, "--json")
+    first = pgpaces(*words).json()
+    for turn in (1, 6):
+        killed_at_random(pgpaces, turn, *target)
+    second = pgpaces(*words).json()
+    assert second["state"] == "finished"
+    again = pgpaces("show", first["run"], "--json").json()
+    assert again["counts"] == first["counts"]
+    left = [name for (name,) in pg15.execute("SELECT datname FROM pg_database")]
+    assert not [name for name in left if name.endswith("_run")]
+
+
+@pytest.mark.parametrize(
+    "pause",
+    [0.0, pytest.param(0.4, marks=SLOW), pytest.param(2.2, marks=SLOW)],
+)
+def test_kill_9_ends_a_server_of_ours_at_any_moment(pgpaces: Command, pause: float) -> None:
+    process = pgpaces.start("run", "select-only", *QUICK, "-c", "2", "-T", "10min", "-P", "1")
+    record = pgpaces.home / "servers" / "pg18" / "server.json"
+    until(lambda: record.exists() and json.loads(record.read_text() or "{}").get("pid", 0) > 0)
+    pid = json.loads(record.read_text())["pid"]
+    threading.Event().wait(pause)
+    process.kill()
+    process.communicate()
+    until(lambda: not alive(pid), "the end of the server")
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------
+
+ENDLESS = "SELECT pg_sleep(1000)"
+
+
+@pytest.fixture
+def stuck(
+    pgpaces: Command, pg15: Postgres, tmp_path: Path
+) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """A run whose every transaction takes longer than anybody waits; it ends with the test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(*words: object) -> subprocess.Popen[str]:
+        (tmp_path / "stuck.sql").write_text(f"{ENDLESS};\n")
+        dsn = pg15.dsn("postgres", application_name="pgpaces stuck")
+        process = pgpaces.start(
+            "run", "-f", tmp_path / "stuck.sql", "-c", "2", "-T", "10min", "--warmup", "0",
+            "--target", dsn, *words,
+        )  # fmt: skip
+        begun.append(process)
+        started(process)
+        pg15.wait_until(f"SELECT count(*) = 2 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'"
+                        " AND state = 'active'")  # fmt: skip
+        return process
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@SLOW
+def test_ctrl_c_once_waits_for_what_was_due_as_long_as_grace_lasts(
+    pgpaces: Command, pg15: Postgres, stuck: Any, number: int
+) -> None:
+    process = stuck("--grace", "1s")
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "unfinished 2" in " ".join(out.split())
+    shown = pgpaces("show", "last", "--json").json()
+    assert (shown["state"], shown["counts"]["unfinished"]) == ("interrupted", 2)
+    pg15.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'")
+
+
+def test_ctrl_c_twice_ends_at_once_and_keeps_what_there_is(
+    pgpaces: Command, pg15: Postgres, stuck: Any
+) -> None:
+    process = stuck("--grace", "10min")
+    process.send_signal(signal.SIGINT)
+    for line in process.stderr:
+        if line.startswith("stopping"):
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "unfinished 2" in " ".join(out.split())
+    shown = pgpaces("show", "last", "--json").json()
+    assert (shown["state"], shown["counts"]["unfinished"]) == ("interrupted", 2)
+    pg15.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'")
+
+
+# --- the disk -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "pgpaces", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("skipped: needs root and the right to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte free."""
+    rest = disk / "rest"
+    with rest.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return rest
+
+
+@pytest.mark.parametrize("frees", [True, False], ids=["for a while", "to the end"])
+@SLOW
+def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(
+    pgpaces_home: Path, pg15: Postgres, small_disk: Path, frees: bool
+) -> None:
+    pgpaces = Command(pgpaces_home, small_disk / "results.db")
+    words = (
+        "run",
+        "select-only",
+        *QUICK,
+        "-c",
+        "1",
+        "--rate",
+        "20",
+        "--target",
+        pg15.dsn("postgres"),
+    )
+    old = pgpaces(*words, "-T", "1s", "--json").json()
+    process = pgpaces.start(*words, "-T", "3s", "-P", "1")
+    started(process)
+    until(lambda: interval_count(pgpaces.store) >= 2)  # one of the old run, one of this
+    rest = fill(small_disk)
+    for line in process.stderr:
+        if "warning: the store" in line:
+            break
+    if frees:
+        rest.unlink()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == (0 if frees else 20), err
+    assert re.search(r"of \d\d due", out), out
+    if frees:
+        assert "the store took nothing; it was kept in memory" in " ".join(out.split())
+        shown = pgpaces("show", "last", "--json").json()
+        assert (shown["state"], shown["seconds"], adds_up(shown)) == ("finished", 3.0, True)
+    else:
+        assert "full" in err
+        rest.unlink()
+    assert is_intact(pgpaces.store)
+    assert pgpaces("show", old["run"], "--json").json()["counts"] == old["counts"]
+
+
+def test_a_full_disk_ends_the_load_where_the_user_wants_that(
+    pgpaces_home: Path, pg15: Postgres, small_disk: Path
+) -> None:
+    pgpaces = Command(pgpaces_home, small_disk / "results.db")
+    process = pgpaces.start(
+        "run", "select-only", *QUICK, "-c", "1", "-T", "10min", "--target", pg15.dsn("postgres"),
+        "--on-store-error", "stop",
+    )  # fmt: skip
+    started(process)
+    until(lambda: interval_count(pgpaces.store) >= 1)
+    rest = fill(small_disk)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 20, err
+    assert out.startswith("missed ")
+    assert "ended early: the store" in " ".join(out.split())
+    rest.unlink()
+    assert is_intact(pgpaces.store)
+
+
+def test_a_disk_that_is_full_from_the_start_is_an_error_before_anything_is_lost(
+    pgpaces_home: Path, pg15: Postgres, small_disk: Path
+) -> None:
+    pgpaces = Command(pgpaces_home, small_disk / "results.db")
+    words = ("run", "select-only", *QUICK, "-c", "1", "-T", "1s", "--target", pg15.dsn("postgres"))
+    old = pgpaces(*words, "--json").json()
+    rest = fill(small_disk)
+    ended = pgpaces(*words)
+    assert ended.code == 20, ended.err
+    assert "hint:" in ended.err
+    rest.unlink()
+    assert [row["run"] for row in pgpaces("runs", "--json").json()] == [old["run"]]
+
+
+def test_a_read_only_store_is_an_error_and_stays_as_it_is(
+    pgpaces_home: Path, pg15: Postgres, small_disk: Path
+) -> None:
+    pgpaces = Command(pgpaces_home, small_disk / "results.db")
+    words = ("run", "select-only", *QUICK, "-c", "1", "-T", "1s", "--target", pg15.dsn("postgres"))
+    old = pgpaces(*words, "--json").json()
+    before = pgpaces.store.read_bytes()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    ended = pgpaces(*words)
+    assert ended.code == 20, ended.err
+    assert "hint:" in ended.err
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert pgpaces.store.read_bytes() == before
+    assert pgpaces("show", "last", "--json").json()["run"] == old["run"]
+
+
+# --- the clock ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wall_clock(tmp_path: Path) -> tuple[dict[str, str], Callable[[str], None]]:
+    """The environment of a program whose wall clock we set, and how: `-3h`, `+3h`, `+0`."""
+    places = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
+    library = next(iter([*places, *Path("/usr/lib/faketime").glob("libfaketimeMT.so.1")]), None)
+    if library is None:
+        pytest.skip("skipped: needs libfaketime")
+    offset = tmp_path / "offset"
+
+    def set_to(shift: str) -> None:
+        new = offset.with_suffix(".new")
+        new.write_text(f"{shift}\n")
+        new.rename(offset)
+
+    set_to("+0")
+    return {
+        "LD_PRELOAD": str(library),
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }, set_to
+
+
+@pytest.mark.parametrize("shifts", [("-3h", "+3h")], ids=["back and forth"])
+def test_jumps_of_the_wall_clock_change_no_count_and_no_time(
+    pgpaces: Command, pg15: Postgres, wall_clock: Any, shifts: tuple[str, ...]
+) -> None:
+    environment, set_to = wall_clock
+    words = (
+        "run",
+        "select-only",
+        *QUICK,
+        "-c",
+        "2",
+        "--rate",
+        "50",
+        "--arrivals",
+        "even",
+        "-T",
+        "4s",
+    )
+    process = pgpaces.start(*words, "-P", "1", "--target", pg15.tcp("postgres"), env=environment)
+    started(process)
+    for at, shift in enumerate(shifts, 1):
+        until(lambda at=at: interval_count(pgpaces.store) >= at)
+        set_to(shift)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    shown = pgpaces("show", "last", "--json").json()
+    assert (shown["state"], shown["seconds"], adds_up(shown)) == ("finished", 4.0, True)
+    assert (shown["counts"]["due"], shown["counts"]["failed"]) == (200, 0)
+    assert shown["latency"]["max"] < 60_000  # no hour in it
+    [row] = pgpaces("runs", "--json").json()
+    assert row["state"] == "finished"
+    with sqlite3.connect(pgpaces.store) as connection:
+        [(begun, beat)] = connection.execute("SELECT started_at, heartbeat FROM trial")
+    assert begun[:13] != beat[:13], "the clock did jump"
+
+
+# --- two of us ------------------------------------------------------------------------------
+
+
+def test_the_second_pgpaces_on_a_database_is_refused(pgpaces: Command, pg15: Postgres) -> None:
+    words = ("run", "select-only", *QUICK, "-c", "1", "--target", pg15.dsn("postgres"))
+    first = pgpaces.start(*words, "-T", "10min")
+    started(first)
+    second = pgpaces(*words, "-T", "1s")
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+    assert second.code == 10, second.err
+    assert "another pgpaces is using database" in second.err
+    assert pgpaces(*words, "-T", "1s").code == 0
+
+
+# --- a kill between making a database and marking it ----------------------------------------
+
+KILLED_WHILE_MARKING = """
+import os, signal, sys
+from pgpaces import database
+from pgpaces.cli.main import main
+mark = database._set_mark
+def die(admin, dbname, new):
+    if new.state == {state!r} and dbname.endswith({end!r}):
+        os.kill(os.getpid(), signal.SIGKILL)
+    mark(admin, dbname, new)
+database._set_mark = die
+sys.argv = ["pgpaces", *{words!r}]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [("preparing", ""), pytest.param("ready", "", marks=SLOW), ("copy", "_run")],
+    ids=str,
+)
+def test_a_database_that_a_kill_left_without_its_mark_is_made_anew(
+    pgpaces: Command, pg15: Postgres, state: str, end: str
+) -> None:
+    seed = {"preparing": "501", "ready": "502", "copy": "503"}[state]
+    words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", seed]
+    words += ["--target", pg15.dsn("postgres")]
+    code = KILLED_WHILE_MARKING.format(state=state, end=end, words=words)
+    died = subprocess.run(
+        [sys.executable, "-c", code], env=pgpaces.environment(), capture_output=True, check=False
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    unmarked = pg15.execute(
+        "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces%'"
+        " AND shobj_description(oid, 'pg_database') IS NULL"
+    )
+    assert len(unmarked) == (0 if state == "ready" else 1)
+    ended = pgpaces(*words)
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("kind", ["peopled", "another's", "with a comment"])
+@SLOW
+def test_a_database_of_our_name_that_is_somebodys_is_refused(
+    pgpaces: Command, pg15: Postgres, kind: str
+) -> None:
+    words = ("run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", "504")
+    target = ("--target", pg15.dsn("postgres"))
+    pgpaces("server", "clean", *target)
+    name = pgpaces(*words, *target, "--json").json()["run"]
+    exported = json.loads(pgpaces("export", name, "--format", "json").out)
+    dbname = exported["workload"]["prepared"]["cloned_from"]
+    pg15.execute(f"DROP DATABASE {dbname}")
+    owner = "u_trust" if kind == "another's" else "postgres"
+    pg15.execute(f"CREATE DATABASE {dbname} OWNER {owner}")
+    try:
+        if kind == "peopled":
+            import psycopg
+
+            with psycopg.connect(pg15.dsn("postgres", dbname=dbname), autocommit=True) as session:
+                session.execute("CREATE SEQUENCE mine")
+        if kind == "with a comment":
+            pg15.execute(f"COMMENT ON DATABASE {dbname} IS 'mine'")
+        refused = pgpaces(*words, *target)
+        assert refused.code == 15, refused.err
+        assert "no mark" in refused.err
+    finally:
+        pg15.execute(f"DROP DATABASE {dbname}")
+
+
+# --- a server that is gone or stands still at the end ---------------------------------------
+
+
+@SLOW
+def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
+    pgpaces: Command, fragile: Postgres
+) -> None:
+    """A copy cannot be dropped there: the run ends all the same, and the next one drops it."""
+    from tests.faults.conftest import everything, frozen
+
+    words = ("run", "tpcb-like", *QUICK, "-c", "2", "--grace", "1s", "--target",
+             fragile.dsn("postgres"))  # fmt: skip
+    process = pgpaces.start(*words, "-T", "2s")
+    started(process)
+    until(lambda: interval_count(pgpaces.store) >= 1)
+    with frozen(everything(fragile)):
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "unfinished 2" in " ".join(out.split())
+    assert pgpaces(*words, "-T", "1s").code == 0
+    assert postmaster(fragile)
+
+
+def test_the_report_tells_of_an_outage_how_long_it_lasted(
+    pgpaces: Command, fragile: Postgres
+) -> None:
+    words = ("run", "select-only", *QUICK, "-c", "4", "--rate", "50", "-T", "4s", "--target",
+             fragile.tcp("postgres"))  # fmt: skip
+    process = pgpaces.start(*words)
+    started(process)
+    until(lambda: interval_count(pgpaces.store) >= 1)
+    fragile.program("pg_ctl", "-l", fragile.folder / "log", "-w", "-m", "fast", "restart")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    told = " ".join(out.split())
+    assert re.search(
+        r"connections lost: 4, longest outage [\d.]+ m?s,"
+        r" nobody connected for [\d.]+ m?s, all back after [\d.]+ m?s", told,
+    ), told  # fmt: skip
+    shown = pgpaces("show", "last", "--json").json()
+    outages = shown["outages"]
+    assert (outages["count"], outages["down"]) == (4, 0)
+    assert 0 < outages["all_down_s"] <= outages["some_down_s"] <= 2 * outages["longest_s"]
+
+
+@SLOW
+def test_data_cannot_be_made_on_a_standby_and_is_read_there_once_it_is(
+    pgpaces: Command, fragile: Postgres, standby: Postgres
+) -> None:
+    words = ("run", "select-only", *QUICK, "-c", "1", "-T", "1s", "--data-seed", "601")
+    refused = pgpaces(*words, "--target", standby.dsn("postgres"))
+    assert refused.code == 16, refused.err
+    assert "read-only" in refused.err
+    assert pgpaces(*words, "--target", fragile.dsn("postgres")).code == 0
+    [[lsn]] = fragile.execute("SELECT pg_current_wal_lsn()")
+    standby.wait_until(f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'")
+    ended = pgpaces(*words, "--target", standby.dsn("postgres"))
+    assert ended.code == 0, ended.err
+    assert "failed 0" in " ".join(ended.out.split())

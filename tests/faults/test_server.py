@@ -1,0 +1,471 @@
+"""A server that is killed, crashes, restarts, freezes, has no room or no patience: every fault is
+an outcome with its SQLSTATE, clients come back, and nothing lasts longer than the grace period.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Postgres
+from tests.faults.conftest import (
+    NAME,
+    SECOND_NS,
+    alive,
+    backends,
+    everything,
+    frozen,
+    postmaster,
+    seconds_until_end,
+    session,
+    start_again,
+    until,
+)
+
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
+PROTOCOLS = ("simple", "extended", "prepared")
+SHORT = "SELECT pg_sleep(0.005)"
+# What a crash and its recovery may be called; the last is the connection that just broke.
+CRASHED = {"57P01", "57P02", "57P03", "08006"}
+GRACE_S, SLACK = 1, 10
+OURS = f"application_name = '{NAME}'"
+
+
+def going_on(start_load: Any, dsn: str, script: str = SHORT, **changes: Any) -> Any:
+    """A load of 50/s on 4 clients that ends when it is told to."""
+    plan = {"clients": 4, "load": "open", "rate": 50.0, "transactions": None,
+            "duration_ns": 1000 * SECOND_NS, "grace_ns": 10 * SECOND_NS}  # fmt: skip
+    return start_load(dsn, script, **(plan | changes))
+
+
+def served(load: Any, more: int = 20) -> None:
+    """Until so many more transactions have succeeded."""
+    before = load.outcome.done
+    until(lambda: load.next() and load.outcome.done >= before + more, "more that succeeds")
+
+
+def stopped(load: Any) -> Any:
+    load.run.stop()
+    return load.finish()
+
+
+# --- killed, crashed, restarted -------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_backend_that_is_terminated_costs_its_transaction(
+    fragile: Postgres, start_load: Any
+) -> None:
+    load = going_on(start_load, fragile.dsn(application_name=NAME), "SELECT pg_sleep(0.03)")
+    served(load)
+    fragile.execute(f"SELECT pg_terminate_backend({backends(fragile)[0]})")
+    served(load)
+    done = stopped(load)
+    assert sum(done.failed.values()) <= 1
+    assert set(done.failed) <= {"57P01"}
+    assert (done.disconnects, done.outages, done.down, done.unfinished) == (1, 1, 0, 0)
+    assert done.all_down_ns == 0 < done.some_down_ns
+
+
+@pytest.mark.parametrize("load_model", [pytest.param("open", marks=pytest.mark.slow), "closed"])
+def test_kill_9_of_a_backend_is_a_crash_for_all_and_they_come_back_after_recovery(
+    fragile: Postgres, start_load: Any, load_model: str
+) -> None:
+    load = going_on(start_load, fragile.tcp(application_name=NAME), load=load_model)
+    served(load)
+    os.kill(backends(fragile)[0], signal.SIGKILL)
+    served(load)
+    done = stopped(load)
+    assert set(done.failed) <= CRASHED
+    assert done.disconnects == done.outages == 4
+    assert (done.unfinished, done.down) == (0, 0)
+    assert done.all_down_ns > 0
+    if load_model == "closed":  # all were in flight; the server says why before it closes
+        assert done.failed["57P02"] >= 1, done.failed
+        assert "crash of another server process" in done.messages["57P02"]
+
+
+def test_while_a_server_recovers_it_says_57p03_and_is_asked_again(
+    fragile: Postgres, start_load: Any
+) -> None:
+    """A frozen startup process: recovery lasts until we let it go on."""
+    load = going_on(start_load, fragile.dsn(application_name=NAME))
+    served(load)
+    with fragile.connect() as admin:
+        admin.execute("CREATE TABLE IF NOT EXISTS filler (x text)")
+        admin.execute("INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 20000)")
+    pid = postmaster(fragile)
+    os.kill(backends(fragile)[0], signal.SIGKILL)
+    startup: list[int] = []
+
+    def recovering() -> bool:
+        for child in everything(fragile)[1:]:
+            with contextlib.suppress(OSError):
+                if b"startup" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(child, signal.SIGSTOP)
+                    startup.append(child)
+        return bool(startup) or "57P03" in load.outcome.messages
+
+    until(recovering, "a startup process")
+    try:
+        until(lambda: load.next() and "57P03" in load.outcome.messages, "57P03")
+    finally:
+        for child in startup:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGCONT)
+    served(load)
+    assert postmaster(fragile) == pid
+    done = stopped(load)
+    assert "database system" in done.messages["57P03"]  # is starting up, in recovery mode, ...
+    assert (done.unfinished, done.down) == (0, 0)
+
+
+def test_kill_9_of_the_postmaster_and_a_new_start_is_an_outage(
+    fragile: Postgres, start_load: Any
+) -> None:
+    load = going_on(start_load, fragile.tcp(application_name=NAME))
+    served(load)
+    pids = everything(fragile)
+    os.kill(pids[0], signal.SIGKILL)
+    until(lambda: not any(alive(pid) for pid in pids), "the end of the backends")
+    start_again(fragile)
+    served(load)
+    done = stopped(load)
+    assert set(done.failed) <= CRASHED
+    assert done.disconnects == done.outages == 4
+    assert (done.unfinished, done.down) == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_restart_amid_the_load_is_an_outage(
+    fragile: Postgres, start_load: Any, mode: str
+) -> None:
+    load = going_on(start_load, fragile.dsn(application_name=NAME), load="closed")
+    served(load)
+    fragile.program("pg_ctl", "-l", fragile.folder / "log", "-w", "-m", mode, "restart")
+    served(load)
+    done = stopped(load)
+    assert done.failed
+    assert set(done.failed) <= CRASHED
+    assert done.failed["57P01"] >= 1, done.failed  # also an immediate one says so
+    assert done.disconnects == done.outages == 4
+    assert (done.unfinished, done.down) == (0, 0)
+
+
+# --- frozen ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def one_backend(server: Postgres) -> Iterator[None]:
+    with frozen(backends(server)[:1]):
+        yield
+
+
+@contextlib.contextmanager
+def all_stopped(server: Postgres) -> Iterator[None]:
+    with frozen(everything(server)):
+        yield
+
+
+@contextlib.contextmanager
+def freezer(server: Postgres) -> Iterator[None]:
+    """A cgroup of its own that is frozen, version 1 or 2."""
+    tops = [Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")]
+    for top in tops:
+        group = top / f"pgpaces-faults-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        state = group / "freezer.state"
+        switch, on, off = (state, "FROZEN", "THAWED")
+        if not state.exists():
+            switch, on, off = (group / "cgroup.freeze", "1", "0")
+        if switch.exists():
+            break
+        group.rmdir()
+    else:
+        pytest.skip("skipped: needs a cgroup freezer that we may use")
+    homes = {pid: _home(pid, top) for pid in everything(server)}
+    try:
+        for pid in homes:
+            (group / "cgroup.procs").write_text(str(pid))
+        switch.write_text(on)
+        try:
+            yield
+        finally:
+            switch.write_text(off)
+    finally:
+        for pid, home in homes.items():
+            with contextlib.suppress(OSError):
+                (home / "cgroup.procs").write_text(str(pid))
+        until(lambda: not (group / "cgroup.procs").read_text().strip(), "an empty group")
+        group.rmdir()
+
+
+def _home(pid: int, top: Path) -> Path:
+    """The cgroup of a process in the hierarchy that is mounted at `top`."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        if names == ("freezer" if top.name == "freezer" else ""):
+            return top / path.lstrip("/")
+    return top
+
+
+SLOW = pytest.mark.slow
+AMID = [pytest.param(one_backend, marks=SLOW), pytest.param(all_stopped, marks=SLOW), freezer]
+ACROSS = [pytest.param(one_backend, marks=SLOW), all_stopped, pytest.param(freezer, marks=SLOW)]
+
+
+@pytest.mark.parametrize("freeze", AMID, ids=lambda f: f.__name__)
+def test_who_is_frozen_amid_the_load_is_served_at_the_thaw(
+    fragile: Postgres, start_load: Any, freeze: Any
+) -> None:
+    load = going_on(start_load, fragile.tcp(application_name=NAME), limit_ns=SECOND_NS // 5)
+    served(load)
+    with freeze(fragile):
+        for _ in range(2):  # a whole second of it
+            assert load.next()
+    served(load)
+    done = stopped(load)
+    assert (done.failed, done.unfinished, done.disconnects) == ({}, 0, 0)
+    # One client alone holds up what it had in flight; all together, everything that fell due.
+    assert done.late >= (1 if freeze is one_backend else 30)
+
+
+@pytest.mark.parametrize("freeze", ACROSS, ids=lambda f: f.__name__)
+def test_who_is_frozen_across_the_end_leaves_unfinished_and_nobody_waits_past_grace(
+    fragile: Postgres, start_load: Any, freeze: Any
+) -> None:
+    load = going_on(
+        start_load, fragile.dsn(application_name=NAME), duration_ns=2 * SECOND_NS,
+        grace_ns=GRACE_S * SECOND_NS,
+    )  # fmt: skip
+    assert load.next()
+    with freeze(fragile):
+        done, seconds = seconds_until_end(load)
+    assert done.due == 100
+    assert done.failed == {}
+    assert done.unfinished >= (1 if freeze is one_backend else 40)
+    assert seconds < SLACK * (1 + GRACE_S)
+    fragile.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE {OURS}")
+
+
+@SLOW
+def test_a_frozen_postmaster_with_a_full_queue_holds_nobody(
+    fragile: Postgres, start_load: Any
+) -> None:
+    """Nobody new comes in: the lost stay out, and not even a cancel request gets a place."""
+    load = going_on(
+        start_load, fragile.dsn(application_name=NAME), "SELECT pg_sleep(1000)", clients=30,
+        duration_ns=2 * SECOND_NS, grace_ns=GRACE_S * SECOND_NS,
+    )  # fmt: skip
+    assert load.next()
+    with frozen([postmaster(fragile)]), contextlib.ExitStack() as crowd:
+        for _ in range(1000):
+            wire = crowd.enter_context(socket.socket(socket.AF_UNIX))
+            wire.setblocking(False)
+            try:
+                wire.connect(f"{fragile.folder}/.s.PGSQL.{fragile.port}")
+            except BlockingIOError:
+                break
+        else:
+            raise AssertionError("the queue is never full")
+        for pid in busy_backends(fragile)[:15]:
+            os.kill(pid, signal.SIGTERM)
+        done, seconds = seconds_until_end(load)
+    assert (done.due, done.down, done.failed) == (100, 15, {"57P01": 15})
+    assert done.unfinished == 85
+    assert seconds < SLACK * (1 + GRACE_S)
+    fragile.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}")
+
+
+def busy_backends(server: Postgres) -> list[int]:
+    """By the titles of processes: the postmaster takes no connection to be asked by."""
+    found = []
+    for pid in everything(server)[1:]:
+        with contextlib.suppress(OSError):
+            if b"u_trust" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+# --- no room, no entry ----------------------------------------------------------------------
+
+
+def test_too_many_connections_are_tried_again_until_there_is_room(
+    fragile: Postgres, start_load: Any
+) -> None:
+    load = going_on(start_load, fragile.dsn("u_limited", application_name=NAME), clients=1)
+    served(load)
+    fragile.execute("ALTER ROLE u_limited CONNECTION LIMIT 0")
+    try:
+        fragile.execute(f"SELECT pg_terminate_backend({backends(fragile)[0]})")
+        until(lambda: load.next() and "53300" in load.outcome.messages, "53300")
+    finally:
+        fragile.execute("ALTER ROLE u_limited CONNECTION LIMIT 1")
+    served(load)
+    done = stopped(load)
+    assert (done.outages, done.down, done.unfinished) == (1, 0, 0)
+
+
+def test_too_many_connections_at_the_start_is_an_error(fragile: Postgres, run_load: Any) -> None:
+    from pgpaces.errors import ConnectionsError
+
+    with pytest.raises(ConnectionsError, match="too many"):
+        run_load(fragile.dsn("u_limited"), "SELECT 1", clients=2)
+
+
+def test_a_refused_login_is_not_tried_again_while_arrivals_go_on_being_counted(
+    fragile: Postgres, start_load: Any
+) -> None:
+    load = going_on(
+        start_load, fragile.dsn(application_name=NAME), duration_ns=3 * SECOND_NS,
+        grace_ns=SECOND_NS,
+    )  # fmt: skip
+    assert load.next()
+    log = fragile.folder / "log"
+    fragile.execute("ALTER ROLE u_trust NOLOGIN")
+    try:
+        before = log.read_text().count("not permitted to log in")
+        for pid in backends(fragile):
+            fragile.execute(f"SELECT pg_terminate_backend({pid})")
+        done = load.finish()
+        assert log.read_text().count("not permitted to log in") - before == 4
+    finally:
+        fragile.execute("ALTER ROLE u_trust LOGIN")
+    assert len([note for note in done.notes if "cannot log in again" in note]) == 4
+    assert (done.due, done.down) == (150, 4)
+    assert done.unfinished >= 40
+    assert done.messages["28000"]
+
+
+# --- no patience ----------------------------------------------------------------------------
+
+TIMEOUTS = {
+    "statement_timeout": ("57014", "SELECT pg_sleep(30)", False),
+    "lock_timeout": ("55P03", "BEGIN;\nLOCK TABLE held;\nEND", False),
+    "idle_in_transaction_session_timeout": (
+        "25P03", "BEGIN;\nSELECT 1;\n\\sleep 30 s\nSELECT 2;\nEND", True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("setting", TIMEOUTS)
+def test_a_timeout_is_a_failure_with_its_sqlstate_and_the_client_goes_on(
+    fragile: Postgres, run_load: Any, setting: str, protocol: str
+) -> None:
+    sqlstate, script, ends_session = TIMEOUTS[setting]
+    fragile.execute("CREATE TABLE IF NOT EXISTS held (x int)")
+    fragile.execute("GRANT ALL ON held TO PUBLIC")
+    with session(fragile) as holder, holder.transaction():
+        holder.execute("LOCK TABLE held")
+        done = run_load(
+            fragile.dsn(application_name=NAME), script, transactions=3, clients=2,
+            protocol=protocol, on_connect=[f"SET {setting} = '30ms'"],
+        )  # fmt: skip
+    assert done.failed == {sqlstate: 6}
+    assert done.notes == []
+    # The last loss needs no new connection: nothing more is due.
+    assert done.disconnects == (6 if ends_session else 0)
+
+
+def test_a_session_that_the_server_ends_for_idling_is_made_again(
+    fragile: Postgres, start_load: Any
+) -> None:
+    load = going_on(
+        start_load, fragile.dsn(application_name=NAME), rate=4.0, clients=1,
+        on_connect=["SET idle_session_timeout = '50ms'"],
+    )  # fmt: skip
+    served(load, 6)
+    done = stopped(load)
+    assert (done.failed, done.unfinished) == ({}, 0)
+    assert done.outages >= 3
+    assert "57P05" in done.messages
+
+
+# --- failures that another try may mend -----------------------------------------------------
+
+CONFLICT = """BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT v FROM one;
+SELECT pg_sleep(0.005);
+UPDATE one SET v = v + 1;
+END;
+"""
+# Each locks its own row first, then its neighbour's.
+DEADLOCK = """\\set mine :client_id + 1
+\\set other 2 - :client_id
+BEGIN;
+UPDATE two SET v = v + 1 WHERE id = :mine;
+SELECT pg_sleep(0.02);
+UPDATE two SET v = v + 1 WHERE id = :other;
+END;
+"""
+MAY_PASS = {"serialization": (CONFLICT, 4, "40001"), "deadlock": (DEADLOCK, 2, "40P01")}
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param("simple", marks=SLOW), pytest.param("extended", marks=SLOW), "prepared"],
+)
+@pytest.mark.parametrize("max_tries", [1, 2, 0])
+@pytest.mark.parametrize("failure", ["serialization", "deadlock"])
+def test_what_may_pass_is_tried_again_as_often_as_allowed(
+    fragile: Postgres, run_load: Any, protocol: str, max_tries: int, failure: str
+) -> None:
+    script, clients, sqlstate = MAY_PASS[failure]
+    for sql in (
+        "DROP TABLE IF EXISTS one, two",
+        "CREATE TABLE one AS SELECT 0 AS v",
+        "CREATE TABLE two AS SELECT id, 0 AS v FROM generate_series(1, 2) AS id",
+    ):
+        fragile.execute(sql)
+    done = run_load(
+        fragile.dsn("postgres"), script, clients=clients, transactions=6, protocol=protocol,
+        max_tries=max_tries, limit_ns=60 * SECOND_NS, on_connect=["SET deadlock_timeout = '5ms'"],
+    )  # fmt: skip
+    assert set(done.failed) <= {sqlstate}
+    assert done.on_time + done.failed[sqlstate] == 6 * clients == done.due
+    [[one]] = fragile.execute("SELECT v FROM one")
+    [[two]] = fragile.execute("SELECT sum(v) FROM two")
+    assert one + two // 2 == done.on_time
+    if max_tries == 1:
+        assert done.failed[sqlstate] >= 1
+        assert done.retries == 0
+    if max_tries == 2:
+        assert 1 <= done.retries == done.retried
+    if max_tries == 0:
+        assert done.failed == {}
+        assert done.retries >= 1
+
+
+# --- a standby ------------------------------------------------------------------------------
+
+
+def test_writes_on_a_standby_fail_and_reads_succeed_and_after_its_promotion_both_do(
+    fragile: Postgres, standby: Postgres, start_load: Any
+) -> None:
+    fragile.execute("CREATE TABLE IF NOT EXISTS written (x int)")
+    fragile.execute("GRANT ALL ON written TO PUBLIC")
+    standby.wait_until("SELECT to_regclass('written') IS NOT NULL")
+    scripts = [
+        ("read", 1, "SELECT count(*) FROM written"),
+        ("write", 1, "INSERT INTO written VALUES (1)"),
+    ]
+    load = start_load(standby.dsn(), scripts, clients=2, load="open", rate=50.0, transactions=None,
+                      duration_ns=1000 * SECOND_NS)  # fmt: skip
+    until(lambda: load.next() and load.outcome.failed["25006"] >= 10)
+    assert load.outcome.done >= 1
+    standby.program("pg_ctl", "-w", "promote")
+    until(lambda: load.next() and standby.execute("SELECT count(*) > 9 FROM written") == [(True,)])
+    done = stopped(load)
+    assert set(done.failed) == {"25006"}
+    assert "read-only transaction" in done.messages["25006"]
+    assert (done.disconnects, done.unfinished) == (0, 0)

@@ -1,0 +1,109 @@
+"""Answers of every size, and notices without end: read in bounded memory, and no run outlasts its
+grace period because of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from tests.conftest import Postgres
+from tests.faults.conftest import SECOND_NS, measured_in_child, seconds_until_end
+
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
+GROWTH_MAX_KIB = 50 * 1024
+GIB = 1 << 30
+
+# The peak of memory that a run takes above that of a small one. How it ended comes behind it.
+PEAK = """
+import resource, sys
+from dataclasses import replace
+sys.path.insert(0, {tests!r})
+from conftest import PLAN, Load
+plan = replace(PLAN, clients=1, protocol={protocol!r})
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert Load({dsn!r}, [("t", 1, "SELECT 1")], plan).finish().on_time == 1
+before = peak()
+done = Load({dsn!r}, [("t", 1, {sql!r})], replace(plan, **{changes!r})).finish()
+print(peak() - before, done.on_time, done.unfinished, *done.failed)
+"""
+
+
+def grown(server: Postgres, sql: str, protocol: str = "simple", **changes: Any) -> tuple[int, str]:
+    """By how many KiB memory grew; on time, unfinished, SQLSTATEs."""
+    dsn = server.dsn(options="-c client_min_messages=notice")
+    said = measured_in_child(PEAK, dsn=dsn, sql=sql, protocol=protocol, changes=changes)
+    kib, _, ended = said.strip().partition(" ")
+    return int(kib), ended
+
+
+def rows(gib: int) -> str:
+    """A result of so many GiB in rows of a MiB."""
+    return f"SELECT repeat('x', 1048576) FROM generate_series(1, {gib * 1024})"
+
+
+@pytest.mark.parametrize(
+    "gib",
+    [1, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+    ids=["1 GiB", "10 GiB"],
+)
+def test_a_result_of_gigabytes_is_read_in_bounded_memory(pg15: Postgres, gib: int) -> None:
+    assert shutil.disk_usage("/").free > GIB  # nothing of it is written, or this ends badly
+    kib, ended = grown(pg15, rows(gib))
+    assert ended == "1 0"
+    assert kib < GROWTH_MAX_KIB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
+def test_a_row_of_a_gigabyte_is_read_in_bounded_memory(pg15: Postgres, protocol: str) -> None:
+    kib, ended = grown(pg15, "SELECT repeat('x', 1000000000)", protocol)
+    assert ended == "1 0"
+    assert kib < GROWTH_MAX_KIB
+
+
+def test_a_huge_row_that_a_script_wants_to_keep_is_refused_in_bounded_memory(
+    pg15: Postgres,
+) -> None:
+    kib, ended = grown(pg15, "SELECT repeat('x', 200000000) AS much \\gset")
+    assert ended == "0 0 08P01"
+    assert kib < GROWTH_MAX_KIB
+
+
+ENDLESS = {
+    "notices": "DO $$ BEGIN LOOP RAISE NOTICE 'on and on'; END LOOP; END $$",
+    "long notices": "DO $$ BEGIN LOOP RAISE NOTICE '%', repeat('x', 100000); END LOOP; END $$",
+    "rows": "SELECT repeat('x', 1000) FROM generate_series(1, 1000000000000)",
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["notices", *(pytest.param(w, marks=pytest.mark.slow) for w in ("long notices", "rows"))],
+)
+def test_an_answer_without_end_ends_with_the_grace_period_in_bounded_memory(
+    pg15: Postgres, what: str
+) -> None:
+    short = {"transactions": None, "duration_ns": SECOND_NS, "grace_ns": SECOND_NS // 2}
+    kib, ended = grown(pg15, ENDLESS[what], **short)
+    assert ended == "0 1"
+    assert kib < GROWTH_MAX_KIB
+    pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE query ~ '^(DO|SELECT rep)'"
+                    " AND state = 'active' AND pid <> pg_backend_pid()")  # fmt: skip
+
+
+@pytest.mark.slow
+def test_an_answer_without_end_leaves_the_other_clients_their_turn(
+    pg15: Postgres, start_load: Any
+) -> None:
+    scripts = [("flood", 1, ENDLESS["notices"]), ("small", 9, "SELECT pg_sleep(0.001)")]
+    load = start_load(pg15.dsn(), scripts, clients=4, load="open", rate=20.0, transactions=None,
+                      duration_ns=2 * SECOND_NS, grace_ns=SECOND_NS, seed=3)  # fmt: skip
+    done, seconds = seconds_until_end(load)
+    assert done.due == 40
+    assert done.failed == {}
+    assert done.unfinished >= 1
+    assert done.done >= 1
+    assert seconds < 30
