@@ -160,6 +160,8 @@ class Interval:
 
     cpu_ns: CPU time of each worker thread. dispatch: lag of transactions whose client was idle
     when they were due. in_flight_ns: integral of transactions in flight. ended_ns: its end.
+    pending_ns: integral of what is due and not done; waited_ns: for how long what ended had been due;
+    both 0 in a closed load.
     connect_ns: what connecting and disconnecting took, where every transaction has a connection of
     its own. aborted: the thread of each client that gave up. lines: level (error, warning, info, or
     plain for what wants no prefix) and text of what is to be told at once, in pgbench's words.
@@ -175,6 +177,8 @@ class Interval:
     cpu_ns: tuple[int, ...] = ()
     dispatch: Times = Times()
     in_flight_ns: int = 0
+    pending_ns: int = 0
+    waited_ns: int = 0
     ended_ns: int = 0
     connects: int = 0
     disconnects: int = 0

@@ -24,7 +24,7 @@ from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.home import home
 from pgpaces.result import Finding, Interval, State, StatementTally, Tally, Times, Trial
 
-HEAD = "0004"
+HEAD = "0005"
 _STALE = timedelta(seconds=15)
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -69,6 +69,8 @@ _interval = sa.Table(
     sa.Column("second", sa.Integer, primary_key=True),
     sa.Column("cpu_ns", sa.JSON),
     sa.Column("in_flight_ns", sa.BigInteger),
+    sa.Column("pending_ns", sa.BigInteger),
+    sa.Column("waited_ns", sa.BigInteger),
     sa.Column("ended_ns", sa.BigInteger),
     sa.Column("connects", sa.Integer),
     sa.Column("disconnects", sa.Integer),
@@ -347,6 +349,8 @@ def _interval_row(trial_id: str, interval: Interval) -> dict[str, Any]:
         "second": interval.second,
         "cpu_ns": list(interval.cpu_ns),
         "in_flight_ns": interval.in_flight_ns,
+        "pending_ns": interval.pending_ns,
+        "waited_ns": interval.waited_ns,
         "ended_ns": interval.ended_ns,
         "connects": interval.connects,
         "disconnects": interval.disconnects,
@@ -417,6 +421,8 @@ def _load_intervals(connection: sa.Connection, trial_id: str) -> tuple[Interval,
             second=row["second"],
             cpu_ns=tuple(row["cpu_ns"]),
             in_flight_ns=row["in_flight_ns"],
+            pending_ns=row["pending_ns"],
+            waited_ns=row["waited_ns"],
             ended_ns=row["ended_ns"],
             connects=row["connects"],
             disconnects=row["disconnects"],

@@ -25,6 +25,8 @@ INTERVAL = Interval(
     cpu_ns=(5, 6),
     dispatch=TIMES,
     in_flight_ns=2**62,
+    pending_ns=7,
+    waited_ns=6,
     ended_ns=5_000_000_000,
     connects=1,
     disconnects=2,
@@ -83,6 +85,7 @@ ADDED = {
         ("interval", "outages"), ("interval", "outage_ns_max"), ("interval", "down"),
         ("interval", "some_down_ns"), ("interval", "all_down_ns"),
     ),
+    "0005": (("interval", "pending_ns"), ("interval", "waited_ns")),
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from pgpaces.result import Counts, Estimate, Finding, Interval, Severity, Tally,
 
 from .trials import SECOND_NS, second, series, times, trial
 
-GOOD = Generator(cpu=0.1, dispatch_p99=Estimate(0.1, 0.1, 0.1, 1000), little=1.0, limited=False)
+GOOD = Generator(0.1, Estimate(0.1, 0.1, 0.1, 1000), little=1.0, little_service=1.0, limited=False)
 FLAT = Flatness("flat", Estimate(0.0, -0.01, 0.01, 100), (), (10.0,))
 RISING = Flatness("slowing down", Estimate(0.2, 0.1, 0.3, 100), (40,), (10.0, 12.0))
 

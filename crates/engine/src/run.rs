@@ -10,7 +10,7 @@ use crate::log::Log;
 use crate::pace::{Feed, Ns, SECOND, Stream, Taken};
 use crate::plan::{Plan, Protocol, Stop};
 use crate::poll::readiness::Readiness;
-use crate::record::{Batch, DueCount, Interval, Summary, count_due};
+use crate::record::{Backlog, Batch, DueCount, Interval, Summary, count_due};
 use crate::route::Route;
 use crate::script::Scripts;
 use crate::script::random::Random;
@@ -73,6 +73,7 @@ pub struct Run {
     due: Vec<Stream>,
     /// The one schedule of an open load as it was at the start, and how much of it was taken.
     whole: Option<Stream>,
+    backlog: Backlog,
     taken: Arc<Taken>,
     second: i64,
     ended: bool,
@@ -154,6 +155,7 @@ impl Run {
             lines,
             summary: Summary::new(plan.clients, start),
             whole: streams.whole(),
+            backlog: Backlog::new(start),
             due: streams.falling(),
             taken,
             second: start.div_euclid(SECOND),
@@ -212,17 +214,30 @@ impl Run {
     fn summarize(&mut self, batches: &mut [(usize, Batch)]) -> Interval {
         let end = self.handle.end();
         let boundary = if self.ended { end } else { end.min((self.second + 1) * SECOND) };
-        let mut due: Vec<DueCount> = Vec::new();
+        let (mut due, mut times): (Vec<DueCount>, Vec<Ns>) = Default::default();
         for stream in &mut self.due {
-            stream.until(boundary, |d| count_due(&mut due, d.at.div_euclid(SECOND), d.script));
+            stream.until(boundary, |d| {
+                count_due(&mut due, d.at.div_euclid(SECOND), d.script);
+                times.push(d.at);
+            });
         }
+        let outcomes = || batches.iter().flat_map(|(_, b)| &b.outcomes);
+        let (mut pending_ns, mut waited_ns) = (0, 0);
         if !self.due.is_empty() {
             // Started in the moment between a request to stop and its being seen.
-            let after = batches.iter().flat_map(|(_, b)| &b.outcomes).filter(|o| o.due >= end);
-            after.for_each(|outcome| count_due(&mut due, outcome.due_second(), outcome.script));
+            for outcome in outcomes().filter(|o| o.due >= end) {
+                count_due(&mut due, outcome.due_second(), outcome.script);
+                times.push(outcome.due);
+            }
+            let closed = batches.iter().map(|(_, batch)| batch.ended).max();
+            let until = closed.unwrap_or((self.second + 1) * SECOND);
+            let done = outcomes().map(|outcome| outcome.done);
+            pending_ns = self.backlog.integral(times.into_iter(), done, until);
+            waited_ns = outcomes().map(|outcome| outcome.done - outcome.due).sum();
         }
         let mut owned: Vec<Batch> = batches.iter_mut().map(|(_, b)| std::mem::take(b)).collect();
         let mut interval = self.summary.interval(self.second, &mut owned, &due);
+        (interval.pending_ns, interval.waited_ns) = (pending_ns, waited_ns);
         for ((_, batch), used) in batches.iter_mut().zip(owned) {
             *batch = used;
         }
@@ -239,6 +254,7 @@ impl Run {
             stream.from(self.taken.number()).until(end, |due| left.push(due));
             left.extend(std::iter::from_fn(|| self.taken.take_back()).filter(|due| due.at < end));
             for due in left {
+                interval.waited_ns += interval.ended - due.at;
                 interval.tally(due.at.div_euclid(SECOND), due.script).unfinished += 1;
             }
         }

@@ -161,7 +161,7 @@ class Account:
         self._block_s = _BLOCK_S
         self.messages: dict[str, str] = {}
         self.connects = self.disconnects = self.in_flight_ns = self.aborted = 0
-        self.ended_ns = 0
+        self.ended_ns = self.pending_ns = self.waited_ns = 0
         self.outages = Outages()
 
     @classmethod
@@ -179,6 +179,8 @@ class Account:
         self.in_flight_ns += interval.in_flight_ns
         self.aborted += len(interval.aborted)
         self.ended_ns = interval.ended_ns
+        self.pending_ns += interval.pending_ns
+        self.waited_ns += interval.waited_ns
         self.outages = self.outages.then(interval)
         for state, text in interval.messages:
             self.messages.setdefault(state, text)

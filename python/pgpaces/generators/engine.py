@@ -197,6 +197,8 @@ def _interval(interval: _engine.Interval) -> Interval:
         cpu_ns=tuple(interval.cpu_ns),
         dispatch=_times(interval.dispatch),
         in_flight_ns=interval.in_flight_ns,
+        pending_ns=interval.pending_ns,
+        waited_ns=interval.waited_ns,
         ended_ns=interval.ended_ns,
         connects=interval.connects,
         disconnects=interval.disconnects,
