@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
+FUZZED := script wire stored
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
@@ -37,10 +38,14 @@ test: build ## All tests but the slow ones
 test-slow: build ## The slow tests
 	pytest -q -m slow
 
-fuzz: ## Feed the script language hostile scripts for FUZZ_SECONDS (60); needs nightly Rust
+fuzz: ## Feed scripts, servers and stored results to what reads them, each for FUZZ_SECONDS (60); needs nightly Rust
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
-	cargo +nightly fuzz run script -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
-		-dict=fuzz/script.dict
+	mkdir -p $(FUZZED:%=fuzz/found/%)
+	for target in $(FUZZED); do \
+		cargo +nightly fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -rss_limit_mb=1024 \
+			-print_final_stats=1 $$(ls fuzz/$$target.dict 2>/dev/null | sed s/^/-dict=/) || exit 1; \
+	done
 
 lint: build ## Every check that is not a test
 	cargo fmt --check
@@ -62,7 +67,8 @@ format: $(READY) ## Format all code
 bench: build ## Side by side with pgbench: prints ratios
 	python bench/bench.py
 
-docs: build ## Write the generated pages of docs/reference
+docs: build ## Write the generated parts of docs/
+	-cargo nextest run --locked --no-fail-fast --package pgpaces-engine --test figures
 	python docs/generate.py
 
 lock: $(READY) ## Choose all Python dependencies anew

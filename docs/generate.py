@@ -24,6 +24,8 @@ from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
 from pgpaces.cli.pgbench.help import usage
 
+# How many cases crates/engine/tests/figures.rs has.
+FIGURES = 7
 DOCS = Path(__file__).resolve().parent
 MARKER = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -37,6 +39,11 @@ OTHER_CODES = {
     1: ("", "Something that pgpaces did not foresee: a bug. Please report what was printed."),
     2: ("usage", "A command, option or argument that does not exist, is missing or has no sense."),
     cli_run.FAIL_IF_EXIT: ("`--fail-if`", "The run went well and the condition held."),
+    cli_run.KILLED_EXIT: (
+        "`--kill-switch`",
+        "The server's other sessions got too slow, and the run was stopped. What was measured is"
+        " kept.",
+    ),
     cli_run.INTERRUPTED_EXIT: ("interrupted", "Ctrl-C or SIGTERM. What was measured is kept."),
 }
 
@@ -97,6 +104,7 @@ TRIAL_FIELDS = {
     "exit_on_abort": "A client that is aborted ends the run.",
     "recover": "A client goes on after a lost connection; else that aborts it.",
     "connect_each": "A connection of its own for every transaction.",
+    "kill_switch": "Stop when other sessions of the target get so many times slower.",
     "time_commands": "Meta commands are timed as well.",
     "grace_ns": "How long the backlog may still take after the end, in nanoseconds.",
     "seed": "Everything random in the load follows from it.",
@@ -347,6 +355,20 @@ def _properties(value: type) -> list[tuple[str, str]]:
     return [(n, str(inspect.signature(get).return_annotation)) for n, get in members if get]
 
 
+# Figures
+
+
+def figures() -> str:
+    """The table that the engine's tests left behind; as it stands where they have not all run."""
+    rows = {int(file.stem): file for file in DOCS.parent.glob("target/figures/*.md")}
+    if sorted(rows) != list(range(1, FIGURES + 1)):
+        page = (DOCS / "explanation" / "figures.md").read_text(encoding="utf-8")
+        standing = MARKER.search(page)
+        return standing[0].partition("-->\n")[2].rpartition("<!--")[0] if standing else ""
+    head = table(("case", "what", "theory", "measured", "tolerance", "seeds"), ())
+    return head + "".join(rows[place].read_text(encoding="utf-8") for place in sorted(rows))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
     "pgbench-help": pgbench_help,
@@ -356,6 +378,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "trial-fields": trial_fields,
     "result-fields": result_fields,
     "value-fields": value_fields,
+    "figures": figures,
 }
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "Tally",
     "Times",
     "find_route",
+    "histogram_count",
     "parse_script",
     "resolve",
 ]
@@ -207,4 +208,10 @@ def parse_script(name: str, text: bytes) -> list[tuple[int, str, bool]]:
     """The commands of a script: line, first line of text, whether it is SQL.
 
     Raises ScriptError with file, line, column and a caret.
+    """
+
+def histogram_count(encoded: bytes) -> int:
+    """How many times an encoded histogram counts; empty bytes count none.
+
+    ValueError where it is not one of ours: truncated, of another shape, counting the impossible.
     """

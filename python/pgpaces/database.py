@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import select
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces import psql
 from pgpaces.errors import ConsentError, PrepareError, ServerError
+from pgpaces.plan import without_secrets
 from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
@@ -43,8 +45,7 @@ class Access:
 
     def __repr__(self) -> str:
         """Without the password."""
-        shown = {k: v for k, v in self.keywords.items() if "password" not in k}
-        return f"Access({shown})"
+        return f"Access({without_secrets(self.keywords)})"
 
     @property
     def dbname(self) -> str:
@@ -318,7 +319,8 @@ def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) 
     if not exists:
         raise ConsentError(
             f"database {target.dbname} does not exist",
-            f"create it (createdb {target.dbname}), or leave --own out: pgpaces makes its own",
+            f"create it (createdb {shlex.quote(target.dbname)}), or leave --own out:"
+            " pgpaces makes its own",
         )
     with connect(access, target.dbname) as session:
         schemas = session.execute(

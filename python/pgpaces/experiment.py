@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import signal
 import threading
 from collections import deque
@@ -23,6 +24,7 @@ from pgpaces.answers.account import Account
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import ConnectionsError, PgpacesError, PlanError, StoreError
 from pgpaces.generators import engine as generator
+from pgpaces.observe import postgres
 from pgpaces.plan import TargetPlan, TrialPlan
 from pgpaces.result import Estimate, Finding, Interval, Trial
 from pgpaces.servers import binaries, embedded
@@ -75,7 +77,8 @@ class Request:
 class Outcome:
     """A trial that was run, its answer, and why it could not all be stored, if so.
 
-    The trial's intervals are in the store. aborted: how many clients gave up.
+    The trial's intervals are in the store. aborted: how many clients gave up. killed: why the kill
+    switch stopped it, if it did.
     """
 
     trial: Trial
@@ -83,6 +86,7 @@ class Outcome:
     error: PgpacesError | None = None
     store_error: StoreError | None = None
     aborted: int = 0
+    killed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,11 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
     made = not request.target.as_is
     if made and request.scale is not None and not 1 <= request.scale <= _SCALE_MAX:
         raise PlanError(f"scale {request.scale} cannot be", f"from 1 to {_SCALE_MAX}")
+    if request.trial.kill_switch is not None and request.target.dsn is None:
+        raise PlanError(
+            "a kill switch guards the other sessions of somebody's server; ours has none",
+            "name the server with --target",
+        )
     scripts = choose(request.workload, request.scripts)
     commands = [generator.commands(_source(script), script.text) for script in scripts]
     store = Store.open(request.store) if request.keep else None
@@ -111,7 +120,7 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
         if request.target.as_is:
             prepared = database.as_is(where.access)
             cell = _Cell(request, scripts, commands, where, prepared, request.scale or 1)
-            return _measure(cell, store, listener)
+            return _guarded(cell, store, listener)
         wish = database.Wish(
             request.workload,
             request.scale or request.workload.scale,
@@ -122,7 +131,7 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
         _check_connections(where, request.trial)
         with database.prepare(where.access, wish, listener.say) as prepared:
             cell = _Cell(request, scripts, commands, where, prepared, wish.scale)
-            return _measure(cell, store, listener)
+            return _guarded(cell, store, listener)
 
 
 def _source(script: WorkloadScript) -> str:
@@ -242,14 +251,11 @@ class _Cell:
 
     def connection(self) -> generator.Connection:
         """The way of the load to its database, with the session settings asked for."""
-        options = " ".join(
-            f"-c {name}={value.replace(chr(92), chr(92) * 2).replace(' ', chr(92) + ' ')}"
-            for name, value in self.request.trial.settings
-        )
+        options = " ".join(_option(*setting) for setting in self.request.trial.settings)
         present = self.site.access.keywords.get("options", "")
         overrides = {k: v for k, v in self.site.access.keywords.items() if k != "options"}
         overrides["dbname"] = self.prepared.dbname
-        overrides["options"] = f"{present} {options}".strip()
+        overrides["options"] = f"{present} {options}".lstrip()
         overrides.setdefault("application_name", "pgpaces")
         return generator.resolve("", **overrides)
 
@@ -263,6 +269,11 @@ class _Cell:
         variables = {"scale": str(self.scale), **self.request.workload.variables, **given}
         decided = replace(trial, variables=tuple(variables.items()))
         return generator.EnginePlan.of(decided, clients, threads)
+
+
+def _option(name: str, value: str) -> str:
+    """A setting as a word of the server's command line, where backslashes keep white space."""
+    return "-c " + re.sub(r"([\\\s])", r"\\\1", f"{name}={value}", flags=re.ASCII)
 
 
 def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connection) -> Trial:
@@ -290,6 +301,7 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
             "load_text": str(request.trial.load),
             "model": request.trial.load.model,
             "settings": dict(request.trial.settings),
+            "kill_switch": request.trial.kill_switch,
         },
         workload={
             "name": workload.name,
@@ -306,7 +318,50 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
     )
 
 
-def _measure(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
+def _guarded(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
+    """Measures, with a kill switch where one was asked for."""
+    factor = cell.request.trial.kill_switch
+    if factor is None:
+        return _measure(cell, store, listener, _Guard(None))
+    connection = cell.connection()
+    name = connection.keywords["application_name"]
+    listener.say("kill switch: looking at the server as it is without the load")
+    with postgres.watch(_for_driver(connection), name, factor) as watch:
+        return _measure(cell, store, listener, _Guard(watch))
+
+
+class _Guard:
+    """Stops the load when the watch says so. reason: why it did."""
+
+    def __init__(self, watch: postgres.Watch | None) -> None:
+        self._watch = watch
+        self.reason: str | None = None
+
+    def begin(self) -> None:
+        """The load runs."""
+        if self._watch:
+            self._watch.begin()
+
+    def look(self, load: generator.Engine) -> None:
+        """To be called once a second."""
+        if self._watch and self.reason is None and (reason := self._watch.reason()):
+            self.reason = f"kill switch: {reason}"
+            load.stop()
+
+    def notes(self) -> list[str]:
+        """What the answer says of it."""
+        if self._watch is None:
+            return []
+        found = [f"kill switch: before the load, {self._watch.before}"]
+        if self._watch.blind:
+            found.append(
+                "kill switch: statements of other roles are hidden from this one; grant it"
+                " pg_read_all_stats"
+            )
+        return found if self.reason is None else [*found, self.reason]
+
+
+def _measure(cell: _Cell, store: Store | None, listener: Listener, guard: _Guard) -> Outcome:
     """Generates the load and stores what it does, until its end or somebody's."""
     plan, connection = cell.engine_plan(), cell.connection()
     generator.probe(connection)
@@ -319,11 +374,12 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
         try:
             keeper.begin()
             listener.started(trial, plan, load.connect_ns)
-            error = _follow(load, keeper, listener, cell.request.on_store_error)
+            guard.begin()
+            error = _follow(load, keeper, listener, (cell.request.on_store_error, guard))
         except BaseException:
             load.abort()
             raise
-    account, notes = keeper.account, list(keeper.notes)
+    account, notes = keeper.account, [*keeper.notes, *guard.notes()]
     ended = account.ended_ns
     if account.aborted:
         notes.append(f"{account.aborted} of {plan.clients} clients gave up: {keeper.first_error}")
@@ -340,7 +396,7 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
     why = error or stopped
     trial = replace(
         trial,
-        state="failed" if why else "interrupted" if stops else "finished",
+        state="failed" if why else "interrupted" if stops or guard.reason else "finished",
         ended_at=datetime.now(UTC),
         measured_ns=max(0, min(load.end_ns if load.end_ns < _MEASURED_MAX_NS else ended, ended)),
         error=str(why) if why else None,
@@ -349,19 +405,24 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
     )
     summary = summarize(trial, account)
     failed = keeper.finish(trial, summary) or stopped
-    return Outcome(trial, summary, error, failed, account.aborted)
+    return Outcome(trial, summary, error, failed, account.aborted, guard.reason)
 
 
 def _follow(
-    load: generator.Engine, keeper: _Keeper, listener: Listener, on_store_error: OnStoreError
+    load: generator.Engine,
+    keeper: _Keeper,
+    listener: Listener,
+    stops: tuple[OnStoreError, _Guard],
 ) -> PgpacesError | None:
     """Takes every second of a load; why it ended early, if it did."""
+    on_store_error, guard = stops
     try:
         for interval in load:
             keeper.add(interval)
             if keeper.error and on_store_error == "stop":
                 load.stop()
             listener.interval(interval)
+            guard.look(load)
     except PgpacesError as error:
         return error
     return None

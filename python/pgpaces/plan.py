@@ -26,6 +26,10 @@ _RATE_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION_MAX_NS = 366 * 86_400 * SECOND_NS
 _RATE_MAX = 1e7
 _RATE_MIN = 1e-6
+# Words of libpq whose value nobody but the server may see.
+_SECRETS = frozenset(
+    ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
+)
 _NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
 
 Model = Literal["open", "closed", "paced"]
@@ -179,6 +183,7 @@ class TrialPlan:
     exit_on_abort: an aborted client ends the run. recover: a client goes on after a lost
     connection, and after a script that leaves a transaction block open; else both abort it.
     connect_each: a connection for every transaction.
+    kill_switch: the load stops when other sessions of the server are so many times slower.
     time_commands: meta commands are timed as well. verbose: every failure and retry is told.
     """
 
@@ -206,6 +211,7 @@ class TrialPlan:
     time_commands: bool = False
     verbose: bool = False
     log: LogPlan | None = None
+    kill_switch: float | None = None
 
     def __post_init__(self) -> None:
         """Raises PlanError for what cannot be."""
@@ -232,6 +238,10 @@ class TrialPlan:
             )
         if self.max_tries < 0:
             raise PlanError(f"{self.max_tries} tries cannot be", "0 or more; 0: without a limit")
+        if self.kill_switch is not None and not 1 < self.kill_switch < math.inf:
+            raise PlanError(
+                f"a kill switch at {self.kill_switch:g} times cannot be", "more than 1, such as 3"
+            )
         if self.transactions is not None and self.transactions < 1:
             raise PlanError("a trial needs at least one transaction of each client")
 
@@ -262,6 +272,11 @@ class TrialPlan:
         return wanted if free_connections is None else max(1, min(wanted, free_connections))
 
 
+def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:
+    """Keywords of a connection as they may be shown."""
+    return {name: value for name, value in keywords.items() if name not in _SECRETS}
+
+
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
     """Where the load goes: a DSN of somebody's, or a server of ours.
@@ -273,11 +288,12 @@ class TargetPlan:
     own: a database that the user hands over.
     """
 
-    dsn: str | None = None
+    # Not in the repr: both may hold a password.
+    dsn: str | None = field(default=None, repr=False)
     server: str | None = None
     data_dir: str | None = None
     own: str | None = None
     fresh: bool = False
     server_settings: tuple[tuple[str, str], ...] = field(default=())
-    overrides: tuple[tuple[str, str], ...] = field(default=())
+    overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     as_is: bool = False

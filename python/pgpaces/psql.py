@@ -54,12 +54,13 @@ def run(way: Way, steps: Sequence[InitStep], variables: Mapping[str, int], say: 
                 )
 
 
-def _run(words: list[str], environment: dict[str, str], what: str, say: Say) -> tuple[int, str]:
+def _run(words: list[str], environment: _Environment, what: str, say: Say) -> tuple[int, str]:
     """psql's exit code and what it said; tells every few seconds that it still runs."""
     started = time.monotonic()
     with subprocess.Popen(
         words,
-        env=environment,
+        env=environment.variables,
+        pass_fds=environment.files,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -109,9 +110,20 @@ _VARIABLES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Environment:
+    """What psql is given: variables, and the descriptors of open files."""
+
+    variables: dict[str, str]
+    files: tuple[int, ...] = ()
+
+
 @contextlib.contextmanager
-def _environment(way: Way) -> Iterator[dict[str, str]]:
-    """The variables for psql; a password goes through a private file, never through them."""
+def _environment(way: Way) -> Iterator[_Environment]:
+    """The variables for psql; a password goes through a private file, never through them.
+
+    Where the system can do that the file has no name, so that not even kill -9 leaves it behind.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
     environment |= {_VARIABLES[k]: v for k, v in way.keywords.items() if k in _VARIABLES}
     environment |= {
@@ -121,13 +133,20 @@ def _environment(way: Way) -> Iterator[dict[str, str]]:
     }
     password = way.keywords.get("password")
     if password is None:
-        yield environment
+        yield _Environment(environment)
         return
-    with tempfile.NamedTemporaryFile("w", prefix="pgpaces-", encoding="utf-8") as file:
-        escaped = password.replace("\\", "\\\\").replace(":", "\\:")
-        file.write(f"*:*:*:*:{escaped}\n")
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    line = f"*:*:*:*:{escaped}\n".encode()
+    nameless = Path("/proc/self/fd").is_dir()
+    make = tempfile.TemporaryFile if nameless else tempfile.NamedTemporaryFile
+    with make(prefix="pgpaces-") as file:
+        file.write(line)
         file.flush()
-        yield environment | {"PGPASSFILE": file.name}
+        # libpq takes no file that others may read, whatever our umask was.
+        os.fchmod(file.fileno(), 0o600)
+        name = f"/proc/self/fd/{file.fileno()}" if nameless else file.name
+        files = (file.fileno(),) if nameless else ()
+        yield _Environment(environment | {"PGPASSFILE": str(name)}, files)
 
 
 def find(preferred: Path | None, candidates: list[Path]) -> Path:

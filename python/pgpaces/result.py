@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from pgpaces._engine import Histogram
+from pgpaces._engine import Histogram, histogram_count
 
 State = Literal["running", "finished", "interrupted", "failed"]
 Severity = Literal["info", "warning", "invalid"]
@@ -96,6 +96,11 @@ def merge(parts: Iterable[Times]) -> Times:
     return Times(count, sum_ns, square_sum, max_ns, histogram.encode() if count else b"")
 
 
+def counted(times: Times) -> int:
+    """How many times its histogram counts. ValueError where that cannot be read."""
+    return histogram_count(times.histogram)
+
+
 def value_at_rank(times: Times, rank: int) -> int | None:
     """The time with `rank` in ascending order, ns, from 1; None beyond the count.
 
@@ -160,8 +165,8 @@ class Interval:
 
     cpu_ns: CPU time of each worker thread. dispatch: lag of transactions whose client was idle
     when they were due. in_flight_ns: integral of transactions in flight. ended_ns: its end.
-    pending_ns: integral of what is due and not done; waited_ns: for how long what ended had been due;
-    both 0 in a closed load.
+    pending_ns: integral of what is due and not done; waited_ns: for how long what ended had been
+    due; both 0 in a closed load.
     connect_ns: what connecting and disconnecting took, where every transaction has a connection of
     its own. aborted: the thread of each client that gave up. lines: level (error, warning, info, or
     plain for what wants no prefix) and text of what is to be told at once, in pgbench's words.

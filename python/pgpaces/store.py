@@ -23,8 +23,14 @@ from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.home import home
 from pgpaces.result import Finding, Interval, State, StatementTally, Tally, Times, Trial
+from pgpaces.soundness import check, check_summary
 
 HEAD = "0005"
+_DAMAGED = "other runs may be whole: `pgpaces show` another one"
+# What reading values that are not as they were written raises: SQLAlchemy's conversions and ours.
+_UNREADABLE = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
 _STALE = timedelta(seconds=15)
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -141,6 +147,17 @@ def new_id() -> str:
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
+class _Part(dict[str, Any]):
+    """A part of a stored trial: what it should have and has not is a StoreError."""
+
+    def __init__(self, what: str, name: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._place = f"{what} is damaged: its {name}"
+
+    def __missing__(self, key: str) -> Any:
+        raise StoreError(f"{self._place} has no {key}", _DAMAGED)
+
+
 class Store:
     """A store that is open. Use `Store.open`."""
 
@@ -219,9 +236,9 @@ class Store:
     def trials(self, limit: int | None = None) -> list[TrialRow]:
         """The trials, newest first."""
         query = sa.select(_trial).order_by(_trial.c.started_at.desc(), _trial.c.id.desc())
-        with _explained(self.path), self._engine.connect() as connection:
+        with self._reading("a run") as connection:
             rows = connection.execute(query.limit(limit)).mappings().all()
-        return [_trial_row(row) for row in rows]
+            return [_trial_row(row) for row in rows]
 
     def find(self, name: str) -> str:
         """The id of the trial that `name` means: `last`, an id, or the end or start of one.
@@ -245,27 +262,30 @@ class Store:
         raise PlanError(f"there is no run '{name}' in {self.path}", "`pgpaces runs` lists them")
 
     def load(self, trial_id: str) -> Trial:
-        """A whole trial. One that was interrupted says so."""
-        with _explained(self.path), self._engine.connect() as connection:
+        """A whole trial. One that was interrupted says so.
+
+        Raises StoreError where what is stored cannot be a trial.
+        """
+        with self._reading(f"run {trial_id}") as connection:
             row = connection.execute(sa.select(_trial).where(_trial.c.id == trial_id)).mappings()
-            found = row.one()
-            intervals = _load_intervals(connection, trial_id)
-        return Trial(
-            id=found["id"],
-            state=_state(found),
-            started_at=found["started_at"],
-            ended_at=found["ended_at"],
-            plan=found["plan"],
-            workload=found["workload"],
-            server=found["server"],
-            host=found["host"],
-            version=found["version"],
-            measured_ns=found["measured_ns"],
-            error=found["error"],
-            notes=tuple(found["notes"]),
-            findings=tuple(Finding(**finding) for finding in found["findings"]),
-            intervals=intervals,
+            trial = _load_trial(row.one(), _load_intervals(connection, trial_id))
+            check(trial)
+        what = f"run {trial_id}"
+        return replace(
+            trial,
+            plan=_Part(what, "plan", trial.plan),
+            workload=_Part(what, "workload", trial.workload),
+            server=_Part(what, "server", trial.server),
         )
+
+    @contextlib.contextmanager
+    def _reading(self, what: str) -> Iterator[sa.Connection]:
+        """A connection; whatever cannot be read from what it gives is a StoreError."""
+        try:
+            with _explained(self.path), self._engine.connect() as connection:
+                yield connection
+        except _UNREADABLE as error:
+            raise StoreError(f"{what} in {self.path} is damaged: {error}", _DAMAGED) from None
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
@@ -398,6 +418,25 @@ def _statement_row(trial_id: str, second: int, tally: StatementTally) -> dict[st
     }
 
 
+def _load_trial(found: Row, intervals: tuple[Interval, ...]) -> Trial:
+    return Trial(
+        id=found["id"],
+        state=_state(found),
+        started_at=found["started_at"],
+        ended_at=found["ended_at"],
+        plan=found["plan"],
+        workload=found["workload"],
+        server=found["server"],
+        host=found["host"],
+        version=found["version"],
+        measured_ns=found["measured_ns"],
+        error=found["error"],
+        notes=tuple(found["notes"]),
+        findings=tuple(Finding(**finding) for finding in found["findings"]),
+        intervals=intervals,
+    )
+
+
 def _times(row: Row, prefix: str) -> Times:
     return Times(
         row[f"{prefix}_count"],
@@ -438,9 +477,13 @@ def _load_intervals(connection: sa.Connection, trial_id: str) -> tuple[Interval,
         )
     tallies: dict[int, list[Tally]] = {second: [] for second in found}
     for row in rows(_tally):
+        if row["second"] not in tallies:
+            raise ValueError(f"second {row['second']} has counts and no interval")
         tallies[row["second"]].append(_load_tally(row))
     statements: dict[int, list[StatementTally]] = {second: [] for second in found}
     for row in rows(_statement):
+        if row["second"] not in statements:
+            raise ValueError(f"second {row['second']} has statements and no interval")
         times = _times(row, "times")
         statements[row["second"]].append(
             StatementTally(row["script"], row["command"], row["failed"], times, row["retries"])
@@ -483,6 +526,10 @@ def _state(row: Row) -> State:
 
 def _trial_row(row: Row) -> TrialRow:
     started: datetime = row["started_at"]
+    check_summary(row["summary"])
+    for text in (row["workload"]["name"], row["plan"]["load_text"], row["server"]["version"]):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
     return TrialRow(
         id=row["id"],
         state=_state(row),

@@ -386,7 +386,10 @@ def test_a_session_that_the_server_ends_for_idling_is_made_again(
     )  # fmt: skip
     served(load, 6)
     done = stopped(load)
-    assert (done.failed, done.unfinished) == ({}, 0)
+    # A statement that is on its way when the server ends the session fails, and may.
+    assert set(done.failed) <= {"57P05"}
+    assert done.done >= 6
+    assert done.unfinished == 0
     assert done.outages >= 3
     assert "57P05" in done.messages
 

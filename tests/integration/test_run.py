@@ -233,7 +233,6 @@ def test_a_run_that_is_ended_while_it_prepares_leaves_nothing_behind(
     process = pgpaces.start("run", folder, *QUICK[:-2], "--target", dsn, env={"TMPDIR": str(spool)})
     sleeping = "SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT pg_sleep.600'"
     pg15.wait_until(sleeping)
-    assert list(spool.iterdir())
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 130

@@ -24,7 +24,7 @@ PURE = [
     *(ENGINE / "src").glob("script/*.rs"),
     *(ENGINE / "src").glob("wire/*.rs"),
     *(ENGINE / "src").glob("client/*.rs"),
-    *((ENGINE / "src") / name for name in ("pace.rs", "record.rs", "plan.rs")),
+    *((ENGINE / "src") / name for name in ("pace.rs", "record.rs", "backlog.rs", "plan.rs")),
 ]
 
 

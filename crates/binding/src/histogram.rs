@@ -1,6 +1,7 @@
 //! Histograms of times for Python: the engine's, merged and read by rank.
 
-use hdrhistogram::serialization::{Deserializer, Serializer as _, V2Serializer};
+use hdrhistogram::serialization::{Serializer as _, V2Serializer};
+use pgpaces_engine::stored;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -9,29 +10,27 @@ use pyo3::types::PyBytes;
 #[pyclass(module = "pgpaces._engine")]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
-fn empty() -> hdrhistogram::Histogram<u64> {
-    hdrhistogram::Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds")
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn damaged(why: String) -> PyErr {
+    PyValueError::new_err(format!("not an encoded histogram: {why}"))
+}
+
+/// How many times an encoded histogram counts; empty bytes count none.
+#[pyfunction]
+pub fn histogram_count(encoded: &[u8]) -> PyResult<u64> {
+    stored::count(encoded).map_err(damaged)
 }
 
 #[pymethods]
 impl Histogram {
     #[new]
     fn new() -> Self {
-        Self(empty())
+        Self(stored::empty())
     }
 
     /// Adds an encoded histogram; empty bytes add nothing.
     fn add(&mut self, encoded: &[u8]) -> PyResult<()> {
-        if encoded.is_empty() {
-            return Ok(());
-        }
-        let wrong = |e: &dyn std::fmt::Display| {
-            PyValueError::new_err(format!("not an encoded histogram: {e}"))
-        };
-        let mut bytes = encoded;
-        let other: hdrhistogram::Histogram<u64> =
-            Deserializer::new().deserialize(&mut bytes).map_err(|e| wrong(&e))?;
-        self.0.add(&other).map_err(|e| wrong(&e))
+        stored::add(encoded, &mut self.0).map_err(damaged)
     }
 
     /// Counts one time.
@@ -56,16 +55,6 @@ impl Histogram {
 
     /// The time at `rank`, from 1 for the smallest; none beyond the count.
     fn value_at_rank(&self, rank: u64) -> Option<u64> {
-        if rank == 0 || rank > self.0.len() {
-            return None;
-        }
-        let mut passed = 0;
-        for step in self.0.iter_recorded() {
-            passed += step.count_since_last_iteration();
-            if passed >= rank {
-                return Some(step.value_iterated_to());
-            }
-        }
-        None
+        stored::value_at_rank(&self.0, rank)
     }
 }

@@ -5,6 +5,7 @@
 //! `pace`, `record` and `client` never read a clock and never touch a socket; `worker` and
 //! `poll` are the thin shell that does.
 
+pub mod backlog;
 pub mod client;
 pub mod conninfo;
 pub mod control;
@@ -19,5 +20,6 @@ mod request;
 pub mod route;
 pub mod run;
 pub mod script;
+pub mod stored;
 pub mod wire;
 pub mod worker;

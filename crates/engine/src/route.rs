@@ -14,7 +14,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The way to a server.
 #[derive(Debug, Clone)]
@@ -126,10 +126,13 @@ fn try_modes(conninfo: &Conninfo, endpoint: &Endpoint, address: &Address) -> Res
 
 fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Result<Route> {
     let connect_timeout = conninfo.connect_timeout().unwrap_or(TIMEOUT);
+    // All of it together: a server that says a word now and then would hold us for ever.
+    let deadline = Instant::now() + connect_timeout;
     let mut socket = connect(address, connect_timeout)?;
     let mut connection = Connection::open(&settings);
     let mut buffer = [0; 16 * 1024];
     while !connection.is_ready() {
+        socket.wait_until(deadline).map_err(|e| no_answer(address, &e))?;
         write_all(&mut connection, &mut *socket)?;
         let count = socket.read(&mut buffer).map_err(|e| no_answer(address, &e))?;
         if count == 0 {
@@ -155,7 +158,7 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
     postgres_protocol::message::frontend::terminate(connection.buffer());
     let _ = write_all(&mut connection, &mut *socket);
     // The server closes when the place is free again, which a client of the run may need.
-    let _ = socket.wait_at_most(connect_timeout.min(GOODBYE));
+    let _ = socket.limit(connect_timeout.min(GOODBYE));
     while socket.read(&mut buffer).is_ok_and(|count| count > 0) {}
     let (address, tcp) = (address.clone(), conninfo.tcp());
     Ok(Route { address, settings, server_version, connect_timeout, tcp })
@@ -198,19 +201,29 @@ pub fn cancel(route: &Route, process: i32, secret: i32) {
 }
 
 trait Socket: Read + Write {
-    /// How long a read waits from now on.
-    fn wait_at_most(&self, timeout: Duration) -> io::Result<()>;
+    /// How long one call may take from now on.
+    fn limit(&self, timeout: Duration) -> io::Result<()>;
+
+    /// No call takes longer than until then.
+    fn wait_until(&self, deadline: Instant) -> io::Result<()> {
+        match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            left => self.limit(left),
+        }
+    }
 }
 
 impl Socket for UnixStream {
-    fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(timeout))
+    fn limit(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
     }
 }
 
 impl Socket for TcpStream {
-    fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(timeout))
+    fn limit(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
     }
 }
 
@@ -219,12 +232,12 @@ fn connect(address: &Address, timeout: Duration) -> Result<Box<dyn Socket>> {
     match address {
         Address::Unix(path) => {
             let socket = connect_unix(path, timeout).map_err(refused)?;
-            socket.set_read_timeout(Some(timeout)).map_err(refused)?;
+            socket.limit(timeout).map_err(refused)?;
             Ok(Box::new(socket))
         }
         Address::Tcp(address) => {
             let socket = TcpStream::connect_timeout(address, timeout).map_err(refused)?;
-            socket.set_read_timeout(Some(timeout)).map_err(refused)?;
+            socket.limit(timeout).map_err(refused)?;
             Ok(Box::new(socket))
         }
     }

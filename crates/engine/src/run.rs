@@ -2,6 +2,7 @@
 //! `Interval` a second. What fell due is counted here from a copy of the schedule, so that it
 //! does not depend on anybody having served it.
 
+use crate::backlog::Backlog;
 use crate::client::{Client, Shared};
 use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
@@ -10,7 +11,7 @@ use crate::log::Log;
 use crate::pace::{Feed, Ns, SECOND, Stream, Taken};
 use crate::plan::{Plan, Protocol, Stop};
 use crate::poll::readiness::Readiness;
-use crate::record::{Backlog, Batch, DueCount, Interval, Summary, count_due};
+use crate::record::{Batch, DueCount, Interval, Summary, count_due};
 use crate::route::Route;
 use crate::script::Scripts;
 use crate::script::random::Random;

@@ -1,4 +1,5 @@
-//! The figures from outside that ours must reproduce (METHOD.md, section 8), in virtual time.
+//! The figures from outside that ours must reproduce (METHOD.md, section 8), in virtual time, and
+//! the table of them in docs/explanation/figures.md, which each test holds against what it found.
 
 mod support;
 
@@ -14,6 +15,27 @@ use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 const LIMIT: Ns = 50 * MS;
+
+/// Leaves what a case gave where `make docs` finds it, and holds the page against it. `rows`: what is
+/// measured, theory, measured, tolerance. The seeds are fixed, so that the page is always the same.
+fn publish(place: u32, case: &str, seeds: &str, rows: &[[String; 4]]) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let line = |[what, theory, found, within]: &[String; 4]| {
+        format!("| {case} | {what} | {theory} | {found} | {within} | {seeds} |\n")
+    };
+    let lines: String = rows.iter().map(line).collect();
+    let folder = root.join("target/figures");
+    std::fs::create_dir_all(&folder).expect("a folder for figures");
+    std::fs::write(folder.join(format!("{place}.md")), &lines).expect("a file of figures");
+    let page = root.join("docs/explanation/figures.md");
+    let page = std::fs::read_to_string(page).expect("the page of figures");
+    assert!(page.contains(&lines), "the page of figures is out of date (make docs):\n{lines}");
+}
+
+/// A row of figures that must be met to the digit.
+fn exact(what: &str, value: impl std::fmt::Display) -> [String; 4] {
+    [what.into(), value.to_string(), value.to_string(), "exact".into()]
+}
 
 /// Tene's stall: a millisecond of work a statement, 100 s good, 100 s frozen; what waited is
 /// answered in no time.
@@ -45,6 +67,15 @@ fn tenes_stall_is_seen_whole_under_an_open_load() {
         let found = [0.5, 0.75, 0.99, 1.0].map(|q| quantile(&latencies, q));
         assert_eq!(found, [MS, 50 * SECOND, 98 * SECOND, 100 * SECOND], "{clients} clients");
     }
+    let rows = [
+        exact("transactions", 20_000),
+        exact("mean", "25.003 s"),
+        exact("p50", "1 ms"),
+        exact("p75", "50 s"),
+        exact("p99", "98 s"),
+        exact("maximum", "100 s"),
+    ];
+    publish(1, "Tene's stall, open, 1, 7 and 100 clients", "none: evenly spaced", &rows);
 }
 
 #[test]
@@ -55,6 +86,13 @@ fn tenes_stall_is_one_slow_transaction_to_a_closed_client() {
     assert_eq!(latencies.len(), 10_001);
     assert!((mean(&latencies) / 1e6 - 11.0).abs() < 0.01, "{}", mean(&latencies));
     assert_eq!(quantile(&latencies, 0.9999), MS);
+    let mean = format!("{:.4} ms", mean(&latencies) / 1e6);
+    let rows = [
+        exact("transactions", 10_001),
+        ["mean".into(), "11 ms".into(), mean, "0.01 ms".into()],
+        exact("p99.99", "1 ms"),
+    ];
+    publish(2, "Tene's stall, closed, one client", "none: fixed think time", &rows);
 }
 
 /// How long a statement takes.
@@ -87,6 +125,7 @@ fn truth(class: Class, percent: f64, within: f64) -> Truth {
 }
 
 const SEEDS: u64 = 12;
+const SEEDS_SHOWN: &str = "1 to 12, 40,000 transactions each";
 const TRANSACTIONS: f64 = 40_000.0;
 
 /// The outcomes of one seed: ten seconds to settle, then `TRANSACTIONS`.
@@ -134,51 +173,68 @@ fn estimate(values: &[f64]) -> (f64, f64) {
     (mean, (variance / n).sqrt())
 }
 
-/// Holds the mean over all seeds against each truth; the seeds' outcomes.
-fn check(queue: Queue, truths: &[Truth]) -> Vec<Vec<Outcome>> {
+/// Holds the mean over all seeds against each truth; the seeds' outcomes, and the rows of the table.
+fn check(queue: Queue, truths: &[Truth]) -> (Vec<Vec<Outcome>>, Vec<[String; 4]>) {
+    let mut rows = Vec::new();
     let seeds: Vec<_> = (1..=SEEDS).map(|seed| outcomes(queue, seed)).collect();
     for Truth { class, percent: truth, within } in truths {
         let each: Vec<_> = seeds.iter().map(|found| percent(found, *class)).collect();
         let (found, error) = estimate(&each);
         println!("{class:?}: {found:.4} % (standard error {error:.4}), truth {truth} %");
         assert!((found - truth).abs() <= *within, "{class:?}: {found} {error}, truth {truth}");
+        let found = format!("{found:.4} %, standard error {error:.4}");
+        let what = format!("{class:?} of due").to_lowercase();
+        rows.push([what, format!("{truth} %"), found, format!("{within} %")]);
     }
-    seeds
+    (seeds, rows)
 }
 
 #[test]
 fn one_client_under_pgbenchs_rules_is_late_and_skips_as_the_theory_says() {
     let queue =
         Queue { policy: Policy::Skip, rate: 80.0, clients: 1, mu: 100.0, work: Work::Exponential };
-    check(queue, &[truth(Class::Late, 9.6233, 0.2), truth(Class::Skipped, 7.6987, 0.3)]);
+    let (_, rows) =
+        check(queue, &[truth(Class::Late, 9.6233, 0.2), truth(Class::Skipped, 7.6987, 0.3)]);
+    publish(3, "pgbench's rules, one client: 80/s, 100/s served, limit 50 ms", SEEDS_SHOWN, &rows);
 }
 
 #[test]
 fn four_clients_under_pgbenchs_rules_are_late_and_skip_as_the_theory_says() {
     let queue =
         Queue { policy: Policy::Skip, rate: 120.0, clients: 4, mu: 50.0, work: Work::Exponential };
-    check(queue, &[truth(Class::Late, 10.7675, 0.25), truth(Class::Skipped, 0.2110, 0.04)]);
+    let (_, rows) =
+        check(queue, &[truth(Class::Late, 10.7675, 0.25), truth(Class::Skipped, 0.2110, 0.04)]);
+    publish(
+        4,
+        "pgbench's rules, four clients: 120/s, 50/s served each, limit 50 ms",
+        SEEDS_SHOWN,
+        &rows,
+    );
 }
 
 #[test]
 fn one_client_that_runs_everything_is_late_as_the_theory_says() {
     let queue =
         Queue { policy: Policy::Run, rate: 80.0, clients: 1, mu: 100.0, work: Work::Exponential };
-    check(queue, &[truth(Class::Late, 36.788, 2.0), truth(Class::Skipped, 0.0, 0.0)]);
+    let (_, rows) =
+        check(queue, &[truth(Class::Late, 36.788, 2.0), truth(Class::Skipped, 0.0, 0.0)]);
+    publish(5, "policy run, M/M/1: 80/s, 100/s served, limit 50 ms", SEEDS_SHOWN, &rows);
 }
 
 #[test]
 fn four_clients_that_run_everything_are_late_as_the_theory_says() {
     let queue =
         Queue { policy: Policy::Run, rate: 320.0, clients: 4, mu: 100.0, work: Work::Exponential };
-    check(queue, &[truth(Class::Late, 4.1265, 0.8), truth(Class::Skipped, 0.0, 0.0)]);
+    let (_, rows) =
+        check(queue, &[truth(Class::Late, 4.1265, 0.8), truth(Class::Skipped, 0.0, 0.0)]);
+    publish(6, "policy run, M/M/4: 320/s, 100/s served each, limit 50 ms", SEEDS_SHOWN, &rows);
 }
 
 #[test]
 fn constant_service_waits_as_the_theory_says() {
     let queue =
         Queue { policy: Policy::Run, rate: 80.0, clients: 1, mu: 100.0, work: Work::Constant };
-    let seeds = check(queue, &[truth(Class::Late, 15.4625, 1.1)]);
+    let (seeds, mut rows) = check(queue, &[truth(Class::Late, 15.4625, 1.1)]);
     let means: Vec<_> = seeds
         .iter()
         .map(|found| {
@@ -189,6 +245,9 @@ fn constant_service_waits_as_the_theory_says() {
     let (found, error) = estimate(&means);
     println!("mean: {found:.4} ms (standard error {error:.4}), truth 30.0 ms");
     assert!((found - 30.0).abs() <= 1.0, "{found}");
+    let found = format!("{found:.4} ms, standard error {error:.4}");
+    rows.push(["mean".into(), "30 ms".into(), found, "1 ms".into()]);
+    publish(7, "M/D/1: 80/s, 10 ms of work, limit 50 ms", SEEDS_SHOWN, &rows);
 }
 
 /// What the schedule and the service times say of every transaction (Kiefer and Wolfowitz'

@@ -108,6 +108,8 @@ def put(text: str) -> None:
 
 def fail(error: PgpacesError) -> None:
     """Prints an error and its hint."""
-    click.echo(f"pgpaces: error: {error.message}", err=True)
+    from pgpaces.report.escape import lines
+
+    click.echo(f"pgpaces: error: {lines(error.message)}", err=True)
     if error.hint:
-        click.echo(f"pgpaces: hint: {error.hint}", err=True)
+        click.echo(f"pgpaces: hint: {lines(error.hint)}", err=True)

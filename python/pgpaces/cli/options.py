@@ -44,6 +44,15 @@ TARGET = (
     click.option("--fresh", is_flag=True, help="Make the data anew."),
 )
 
+GUARD = (
+    click.option(
+        "--kill-switch",
+        type=float,
+        metavar="FACTOR",
+        help="Stop when other sessions on the --target get so many times slower.",
+    ),
+)
+
 LOAD = (
     click.option(
         "--rate", metavar="RATE", help="Open load: transactions a second in all, e.g. 10."
@@ -188,6 +197,7 @@ def trial(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
         exit_on_abort=exit_on_abort,
         recover=recover,
         verbose=given["verbose_errors"],
+        kill_switch=given["kill_switch"],
     )
 
 

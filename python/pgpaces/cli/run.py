@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ import click
 from pgpaces.cli import options
 from pgpaces.errors import PlanError, RunError
 from pgpaces.experiment import Listener
+from pgpaces.report import escape
 
 if TYPE_CHECKING:
     from pgpaces.experiment import Outcome
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pgpaces.workload import Workload
 
 FAIL_IF_EXIT = 30
+KILLED_EXIT = 31
 INTERRUPTED_EXIT = 130
 
 EXAMPLES = """\b
@@ -108,6 +109,7 @@ class _Progress(Listener):
             self._tell(text, rewrite=rewrite, whole=whole)
 
     def _tell(self, text: str, *, rewrite: bool, whole: bool) -> None:
+        text = escape.lines(text) if whole else escape.line(text)
         if not self._terminal:
             click.echo(text, err=True)
             return
@@ -141,7 +143,7 @@ class _Progress(Listener):
 @click.option(
     "--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Run only these scripts."
 )
-@options.options(options.LOAD, options.TRIAL, options.TARGET, (options.STORE,))
+@options.options(options.LOAD, options.TRIAL, options.TARGET, options.GUARD, (options.STORE,))
 @click.option(
     "--on-store-error",
     type=click.Choice(["continue", "stop"]),
@@ -219,7 +221,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
             "notes": list(outcome.trial.notes),
             **plain(outcome.summary),
         }
-        put(json.dumps(document, indent=1) + "\n")
+        put(escape.json_text(document))
         return
     from rich.console import Console
 
@@ -239,6 +241,9 @@ def _exit_code(outcome: Outcome, failed: bool) -> int:
         if error is not None:
             fail(error)
             return error.exit_code
+    if outcome.killed:
+        fail(RunError(outcome.killed))
+        return KILLED_EXIT
     if outcome.trial.state == "interrupted":
         return INTERRUPTED_EXIT
     if outcome.aborted:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 
 from pgpaces.cli import options
 from pgpaces.cli.main import put
+from pgpaces.report import escape
 
 if TYPE_CHECKING:
     from pgpaces.store import Store, TrialRow
@@ -34,7 +34,7 @@ def runs(limit: int, as_json: bool, store_path: str | None) -> None:
     """List the newest runs in the store."""
     rows = _open(store_path).trials(limit)
     if as_json:
-        put(json.dumps([_plain(row) for row in rows], indent=1) + "\n")
+        put(escape.json_text([_plain(row) for row in rows]))
         return
     if not rows:
         click.echo("no runs yet; try: pgpaces run reporting", err=True)
@@ -142,7 +142,7 @@ def export(name: str, form: str, store_path: str | None) -> None:
             table = io.StringIO()
             writer = csv.DictWriter(table, rows[0].keys(), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows({k: escape.csv_cell(v) for k, v in row.items()} for row in rows)
             put(table.getvalue())
         return
     document = {
@@ -155,7 +155,7 @@ def export(name: str, form: str, store_path: str | None) -> None:
         "host": dict(trial.host),
         "intervals": rows,
     }
-    put(json.dumps(document, indent=1) + "\n")
+    put(escape.json_text(document))
 
 
 def _ms(ns: float | None) -> float | None:

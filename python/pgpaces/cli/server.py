@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def start(wanted: str | None, name: str, data_dir: Path | None, settings: tuple[
     )
     started = embedded.start(spec, stay=True, on_progress=lambda text: click.echo(text, err=True))
     for variable, value in started.environment().items():
-        click.echo(f"export {variable}={value}")
+        click.echo(f"export {variable}={shlex.quote(value)}")
 
 
 @server.command("list")

@@ -16,9 +16,10 @@ def workload() -> None:
 def list_() -> None:
     """List the workloads that come with pgpaces."""
     from pgpaces import workload as workloads
+    from pgpaces.report.escape import lines
 
     for name in workloads.shipped():
-        click.echo(f"{name:15} {workloads.find(name).description}")
+        click.echo(lines(f"{name:15} {workloads.find(name).description}"))
 
 
 @workload.command()
@@ -26,18 +27,23 @@ def list_() -> None:
 def show(name: str) -> None:
     """Show a workload: its data, scripts and default load."""
     from pgpaces import workload as workloads
+    from pgpaces.report.escape import lines
 
     found = workloads.find(name)
-    click.echo(f"{found.name}: {found.description}")
-    click.echo(f"folder {found.folder}")
+
+    def tell(text: str) -> None:
+        click.echo(lines(text))
+
+    tell(f"{found.name}: {found.description}")
+    tell(f"folder {found.folder}")
     writes = "each trial gets a fresh copy" if found.writes else "trials share the data"
-    click.echo(f"scale {found.scale} by default; {writes}")
+    tell(f"scale {found.scale} by default; {writes}")
     defaults = ", ".join(f"{key} {value}" for key, value in found.load.items())
-    click.echo(f"load {defaults or 'one client, closed'}")
+    tell(f"load {defaults or 'one client, closed'}")
     for step in found.init:
-        click.echo(f"init {step.name}")
+        tell(f"init {step.name}")
     for script in found.scripts:
-        click.echo(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}")
+        tell(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}")
 
 
 @workload.command()

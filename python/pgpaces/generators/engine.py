@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgpaces import _engine
-from pgpaces.plan import LogPlan, TrialPlan
+from pgpaces.plan import LogPlan, TrialPlan, without_secrets
 from pgpaces.result import Interval, StatementTally, Tally, Times
 
 # A script as the engine takes it: name, weight, text as bytes.
@@ -102,8 +102,7 @@ class Connection:
 
     def __repr__(self) -> str:
         """Without the password."""
-        shown = {k: v for k, v in self.keywords.items() if "password" not in k}
-        return f"Connection({shown})"
+        return f"Connection({without_secrets(self.keywords)})"
 
 
 def resolve(dsn: str, **overrides: str) -> Connection:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.validity import Validity
+from pgpaces.report.escape import line
 from pgpaces.result import CLASSES, Counts, Estimate, Trial
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def cell(text: str) -> Text:
     """A text that is cut where the terminal is too narrow for it."""
     from rich.text import Text
 
-    return Text(text, no_wrap=True, overflow="ellipsis")
+    return Text(line(text), no_wrap=True, overflow="ellipsis")
 
 
 def _columns(width: int, fixed: int) -> Sequence[str]:
@@ -247,8 +248,8 @@ def answer(trial: Trial, summary: Summary, width: int = 80) -> list[RenderableTy
     parts: list[RenderableType] = [
         Text(verdict(summary, trial.plan, complete=trial.state == "finished"), style="bold")
     ]
-    parts += [Text(line, style="bold") for line in judgement(summary.validity)]
-    parts += [Text(line) for line in facts(trial, summary)]
+    parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
+    parts += [Text(line(fact)) for fact in facts(trial, summary)]
     parts.append(Text(""))
     parts.append(times_table(summary, trial.plan, width))
     if len(summary.scripts) > 1:

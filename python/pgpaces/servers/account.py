@@ -18,7 +18,7 @@ from typing import Any
 
 from pgpaces.errors import ServerError
 from pgpaces.home import ROOT_HOME
-from pgpaces.servers.binaries import Installation, Source
+from pgpaces.servers.binaries import Installation, Source, server_environment
 
 CANDIDATES = ("postgres", "nobody")
 FOLDER_MODE_ROOT = 0o755  # the server's user must pass through
@@ -91,7 +91,12 @@ def check_entry(path: Path, account: Account | None) -> None:
         return
     enter = ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(path)]
     done = subprocess.run(
-        enter, cwd="/", stderr=subprocess.DEVNULL, check=False, **options_of(account)
+        enter,
+        cwd="/",
+        env=server_environment(),
+        stderr=subprocess.DEVNULL,
+        check=False,
+        **options_of(account),
     )
     if done.returncode != 0:
         closed = blocked_at(path, account) or path
@@ -151,6 +156,7 @@ def _refusal(installation: Installation, account: Account | None) -> str | None:
             capture_output=True,
             text=True,
             timeout=PROBE_TIMEOUT_S,
+            env=server_environment(),
             check=False,
             **options_of(account),
         )

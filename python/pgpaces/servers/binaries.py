@@ -80,6 +80,19 @@ def installations() -> list[Installation]:
     return list(found.values())
 
 
+def server_environment() -> dict[str, str]:
+    """Our environment without what would change a program of PostgreSQL, or is no business of its:
+
+    PG* variables, a password among them, and the locale.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PG", "LC_", "LANG"))
+    }
+    return kept | {"LC_ALL": "C"}
+
+
 def inspect(folder: Path, source: Source = Source.GIVEN) -> Installation:
     """The installation whose programs are in `folder`; ServerError if they do not run."""
     program = folder / "postgres"
@@ -89,6 +102,7 @@ def inspect(folder: Path, source: Source = Source.GIVEN) -> Installation:
             capture_output=True,
             text=True,
             timeout=VERSION_TIMEOUT_S,
+            env=server_environment(),
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -197,6 +211,7 @@ def _pg_config_bin() -> Path | None:
             capture_output=True,
             text=True,
             timeout=VERSION_TIMEOUT_S,
+            env=server_environment(),
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -22,7 +22,7 @@ from typing import IO
 from pgpaces.errors import ServerError
 from pgpaces.servers import failure
 from pgpaces.servers.account import Account, make_private_folder, options_of
-from pgpaces.servers.binaries import Installation
+from pgpaces.servers.binaries import Installation, server_environment
 from pgpaces.servers.folder import is_ready
 
 SUPERUSER = "postgres"
@@ -42,16 +42,6 @@ def _let_go_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go_after_fork)
-
-
-def server_environment() -> dict[str, str]:
-    """Our environment without what would change the server: PG* variables and the locale."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PG", "LC_", "LANG"))
-    }
-    return kept | {"LC_ALL": "C"}
 
 
 def initialize(

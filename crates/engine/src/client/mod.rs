@@ -443,6 +443,12 @@ impl Client {
             return self.advance(connection, at, record);
         }
         transaction.pipelined = false;
+        if connection.results() == 0 && self.wanted(&self.shared.scripts).is_some() {
+            return Err(Fault::Protocol(
+                "the server says it is ready, but it has not answered the statement".into(),
+            )
+            .into());
+        }
         self.store_row(connection, record)?;
         self.timed(End::Done, at.arrived, record);
         self.advance(connection, at, record)

@@ -48,7 +48,7 @@ impl Rows {
             }
             self.columns.push(names.find(&self.name));
         }
-        Some(())
+        rest.is_empty().then_some(())
     }
 }
 
@@ -86,7 +86,7 @@ impl Client {
         Ok(())
     }
 
-    fn wanted<'a>(&self, scripts: &'a crate::script::Scripts) -> Option<&'a Results> {
+    pub(super) fn wanted<'a>(&self, scripts: &'a crate::script::Scripts) -> Option<&'a Results> {
         let transaction = self.transaction.as_ref()?;
         let script = &scripts.list[usize::from(transaction.due.script)];
         match &script.commands.get(transaction.command)?.action {
@@ -118,7 +118,10 @@ impl Client {
             let reason = format!("error storing into variable {name}");
             return Err(self.not_stored(query, &reason, record));
         }
-        let mut rest = self.rows.row.get(2..).ok_or_else(malformed)?;
+        let (count, mut rest) = self.rows.row.split_at_checked(2).ok_or_else(malformed)?;
+        if usize::from(u16::from_be_bytes([count[0], count[1]])) != self.rows.columns.len() {
+            return Err(malformed().into());
+        }
         for column in &self.rows.columns {
             let (length, behind) = rest.split_at_checked(4).ok_or_else(malformed)?;
             let length = i32::from_be_bytes(length.try_into().expect("four bytes"));
@@ -128,10 +131,11 @@ impl Client {
                     rest = behind;
                     Some(text)
                 }
-                Err(_) => {
+                Err(_) if length == -1 => {
                     rest = behind;
                     None
                 }
+                Err(_) => return Err(malformed().into()),
             };
             match (*column, text) {
                 (None, _) => {}
@@ -141,7 +145,7 @@ impl Client {
                 }
             }
         }
-        Ok(())
+        if rest.is_empty() { Ok(()) } else { Err(malformed().into()) }
     }
 
     fn not_stored(&self, query: u32, reason: &str, record: &mut Recorder) -> Trouble {

@@ -43,18 +43,25 @@ enum Step {
 /// A login that is going on.
 pub(super) struct Login {
     credentials: Credentials,
+    encrypted: bool,
     channel: Option<Vec<u8>>,
     bound: bool,
     step: Step,
 }
 
+/// The most rounds of hashing that a server may ask for: 24 times PostgreSQL's default of 4096, and
+/// some 30 ms in which nobody else of our thread is served. The protocol has no limit: a server that
+/// asks for 2^31 would stand us still for ten minutes.
+const ROUNDS_MAX: u64 = 100_000;
+
 const PLUS: &str = "SCRAM-SHA-256-PLUS";
 const SCRAM: &str = "SCRAM-SHA-256";
 
 impl Login {
-    /// `channel` is the TLS server end point, where there is one.
-    pub(super) fn new(credentials: Credentials, channel: Option<Vec<u8>>) -> Self {
-        Self { credentials, channel, bound: false, step: Step::Begun }
+    /// `channel` is the TLS server end point, where the connection is encrypted and its
+    /// certificate has one.
+    pub(super) fn new(credentials: Credentials, encrypted: bool, channel: Option<Vec<u8>>) -> Self {
+        Self { credentials, encrypted, channel, bound: false, step: Step::Begun }
     }
 
     /// True once the server said that we are in.
@@ -84,6 +91,7 @@ impl Login {
             }
             Message::AuthenticationSaslContinue(body) => {
                 let Step::Scram(scram) = &mut self.step else { return Err(out_of_turn()) };
+                check_rounds(body.data())?;
                 scram.update(body.data()).map_err(malformed)?;
                 send(frontend::sasl_response(scram.message(), out))
             }
@@ -139,6 +147,20 @@ impl Login {
         self.permit(AuthMethod::ScramSha256, "SCRAM-SHA-256")?;
         let has = |name: &str| offered.iter().any(|m| m == name);
         let wish = self.credentials.binding;
+        if has(PLUS) && !self.encrypted {
+            // No server offers that by itself: somebody between us took the TLS away.
+            return Err(Fault::Login(
+                "the server offers channel binding to TLS, but the connection has no TLS".into(),
+            ));
+        }
+        if wish == ChannelBinding::Require && self.channel.is_none() {
+            return Err(Fault::Login(if self.encrypted {
+                "channel binding is required, but the server's certificate gives nothing to bind to"
+                    .into()
+            } else {
+                "channel binding is required, but the connection has no TLS to bind to".into()
+            }));
+        }
         let channel = self.channel.take().filter(|_| wish != ChannelBinding::Disable);
         let (mechanism, binding) = match channel {
             Some(channel) if has(PLUS) => {
@@ -170,6 +192,23 @@ impl Login {
             Fault::Login("the server asks for a password, and none was given".into())
         })
     }
+}
+
+/// Whether a challenge asks for a number of rounds that we are ready to do.
+fn check_rounds(challenge: &[u8]) -> Result<(), Fault> {
+    let text = String::from_utf8_lossy(challenge);
+    // Where there is no number, the challenge is found malformed when it is read.
+    let rounds = text.rsplit_once(",i=").map_or("", |(_, rounds)| rounds);
+    if rounds.is_empty() || !rounds.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(());
+    }
+    if (1..=ROUNDS_MAX).contains(&rounds.parse().unwrap_or(u64::MAX)) {
+        return Ok(());
+    }
+    let shown = &rounds[..rounds.len().min(20)];
+    Err(Fault::Login(format!(
+        "the server asks for {shown} rounds of SCRAM hashing (scram_iterations), expected 1 to {ROUNDS_MAX}"
+    )))
 }
 
 fn send(written: std::io::Result<()>) -> Result<(), Fault> {

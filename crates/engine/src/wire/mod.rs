@@ -5,6 +5,7 @@
 //! those are small, so memory stays bounded whatever the server sends.
 
 mod auth;
+mod messages;
 mod session;
 pub mod tls;
 
@@ -162,6 +163,11 @@ impl Connection {
             [b'E', ..] => {
                 Err(Fault::Protocol("the server answered an SSL request with an error".into()))
             }
+            [other] => Err(Fault::Protocol(format!(
+                "the server answered an SSL request with '{}', neither S nor N",
+                other.escape_ascii()
+            ))),
+            // Whatever it is, nobody knows who wrote it: it came before the encryption.
             _ => Err(Fault::Tls(
                 "the server sent more than one byte in answer to an SSL request".into(),
             )),

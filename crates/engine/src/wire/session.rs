@@ -2,17 +2,16 @@
 //! completions are passed over without being held.
 
 use super::auth::Login;
+use super::messages::{header, named, negotiation, parse, read_error, read_key, read_parameter};
+use super::messages::{is_passed_over, unexpected};
 use super::{Fault, Settings};
 use bytes::BytesMut;
-use fallible_iterator::FallibleIterator as _;
-use postgres_protocol::message::backend::{ErrorFields, Message};
 use postgres_protocol::message::frontend;
 
-/// The longest frame that is held at all; errors and login messages are far below.
-const HELD_MAX: usize = 1 << 20;
-
-/// The longest row, or row description, that is kept for variables.
-const KEPT_MAX: usize = 64 << 20;
+/// How many of the server's parameters are kept, and how long name and value of one may be: a
+/// server has a dozen or two, none longer than a path. What is beyond is not kept.
+const PARAMETERS_MAX: usize = 100;
+const PARAMETER_LENGTH_MAX: usize = 1024;
 
 /// The longest notice that is looked into.
 const NOTICE_MAX: usize = 1024;
@@ -75,6 +74,15 @@ enum Phase {
     Open,
 }
 
+/// What may come, and what of it is held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Login,
+    Open,
+    /// Open, and rows are kept.
+    Keeping,
+}
+
 /// One session.
 #[derive(Default)]
 pub(super) struct Session {
@@ -84,6 +92,8 @@ pub(super) struct Session {
     /// Bytes of a frame that is being passed over.
     skip: usize,
     pub(super) status: Status,
+    /// The server asked for rows to copy, and has not ended that yet.
+    copying: bool,
     /// Whether rows are kept for the owner.
     pub(super) keeping: bool,
     /// The row description or row of the last event.
@@ -106,7 +116,7 @@ impl Session {
     ) {
         let parameters = settings.startup.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         frontend::startup_message(parameters, out).expect("startup parameters hold no NUL");
-        let login = Login::new(settings.credentials.clone(), binding);
+        let login = Login::new(settings.credentials.clone(), settings.tls.is_some(), binding);
         self.phase = Phase::Login(Box::new(login));
     }
 
@@ -146,8 +156,8 @@ impl Session {
                 *input = &[];
                 return Ok(None);
             }
-            let (tag, total) = header(input, self.is_ready())?;
-            if self.passes_over(tag, total)? {
+            let (tag, total) = header(input, self.stage())?;
+            if self.passes_over(tag) {
                 if tag == b'N' && total <= NOTICE_MAX.min(input.len()) {
                     self.heed(&input[..total]);
                 }
@@ -175,8 +185,8 @@ impl Session {
                 return Ok(None);
             }
         }
-        let (tag, total) = header(&self.held, self.is_ready())?;
-        if self.passes_over(tag, total)? {
+        let (tag, total) = header(&self.held, self.stage())?;
+        if self.passes_over(tag) {
             self.skip = total - self.held.len();
             self.held.clear();
             return Ok(Some(Vec::new()));
@@ -187,58 +197,77 @@ impl Session {
 
     /// Keeps a notice of class 57P, operator intervention: the server's last words, perhaps.
     fn heed(&mut self, notice: &[u8]) {
-        if memchr::memmem::find(notice, b"\0C57P").is_some()
-            && let Ok(Message::NoticeResponse(body)) = parse(notice)
-        {
-            self.farewell = Some(Box::new(read_error(body.fields())));
+        if memchr::memmem::find(notice, b"\0C57P").is_some() {
+            // It has the form of an error.
+            let error = [b"E", &notice[1..]].concat();
+            self.farewell = read_error(&error).ok().map(Box::new);
         }
     }
 
     /// Whether a frame is let go unread; counts results on the way.
-    fn passes_over(&mut self, tag: u8, total: usize) -> Result<bool, Fault> {
-        let kept = self.keeping && matches!(tag, b'T' | b'D' | b'C' | b'I');
-        if kept && total > KEPT_MAX {
-            return Err(Fault::Protocol(format!(
-                "the server sent a row of {total} bytes, too long to be kept in variables"
-            )));
+    fn passes_over(&mut self, tag: u8) -> bool {
+        let passed = is_passed_over(tag, self.stage());
+        if passed && matches!(tag, b'C' | b'I') {
+            self.results = self.results.saturating_add(1);
         }
-        let passed = is_passed_over(tag) && !kept;
-        self.results += u32::from(passed && matches!(tag, b'C' | b'I'));
-        Ok(passed)
+        passed
     }
 
     /// One whole frame that decides something; an empty one is a frame that was passed over.
     fn frame(&mut self, frame: &[u8], out: &mut BytesMut) -> Result<Option<Event>, Fault> {
-        match (frame.first().copied(), &mut self.phase) {
-            (None, _) => Ok(None),
-            (Some(b'Z'), Phase::Open) => self.ready(frame).map(Some),
-            (Some(b'E'), Phase::Open) => Ok(Some(Event::Failed(error(frame)?))),
-            (Some(b'G'), Phase::Open) => Ok(Some(Event::CopyIn)),
-            (Some(tag @ (b'T' | b'D')), Phase::Open) => {
+        let Some(tag) = frame.first().copied() else {
+            return Ok(None);
+        };
+        if let Phase::Login(_) = self.phase {
+            return self.login_frame(tag, frame, out);
+        }
+        match tag {
+            b'Z' => self.ready(frame).map(Some),
+            b'E' => {
+                self.copying = false;
+                Ok(Some(Event::Failed(Box::new(read_error(frame)?))))
+            }
+            // Each is answered, so a flood of them would fill our memory with answers.
+            b'G' if self.copying => Err(unexpected("asked twice for the same rows to copy")),
+            b'G' => {
+                self.copying = true;
+                Ok(Some(Event::CopyIn))
+            }
+            b'T' | b'D' => {
                 self.content.clear();
                 self.content.extend_from_slice(&frame[5..]);
                 Ok(Some(if tag == b'T' { Event::Columns } else { Event::Row }))
             }
-            (Some(b'C' | b'I'), Phase::Open) => {
-                self.results += 1;
+            b'C' | b'I' => {
+                self.results = self.results.saturating_add(1);
                 Ok(Some(Event::Complete))
             }
-            (Some(b'S'), _) => {
-                self.parameter(frame)?;
-                Ok(None)
-            }
-            (Some(tag), Phase::Login(_)) => self.login_frame(tag, frame, out),
-            (Some(tag), _) => Err(unexpected(tag, "a message that has no place here")),
+            b'S' => self.parameter(frame).map(|()| None),
+            tag => Err(unexpected(&named(tag, "has no place here"))),
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        match (&self.phase, self.keeping) {
+            (Phase::Open, true) => Stage::Keeping,
+            (Phase::Open, false) => Stage::Open,
+            _ => Stage::Login,
         }
     }
 
     fn ready(&mut self, frame: &[u8]) -> Result<Event, Fault> {
         self.farewell = None;
-        self.status = match frame {
-            [_, 0, 0, 0, 5, b'I'] => Status::Idle,
-            [_, 0, 0, 0, 5, b'T'] => Status::InBlock,
-            [_, 0, 0, 0, 5, b'E'] => Status::Failed,
-            _ => return Err(unexpected(b'Z', "a malformed message")),
+        self.copying = false;
+        self.status = match &frame[5..] {
+            b"I" => Status::Idle,
+            b"T" => Status::InBlock,
+            b"E" => Status::Failed,
+            other => {
+                let found = other[..other.len().min(16)].escape_ascii();
+                return Err(unexpected(&format!(
+                    "says it is ready with the transaction status \"{found}\", expected I, T or E,"
+                )));
+            }
         };
         Ok(Event::Ready(self.status))
     }
@@ -252,129 +281,43 @@ impl Session {
         let Phase::Login(login) = &mut self.phase else {
             return Ok(None);
         };
+        let is_done = login.is_done();
         match tag {
-            b'R' => login.answer(parse(frame)?, out).map(|()| None),
-            b'E' => Err(Fault::Server(error(frame)?)),
-            b'K' => {
-                if let Message::BackendKeyData(key) = parse(frame)? {
-                    self.cancel_key = Some((key.process_id(), key.secret_key()));
-                }
-                Ok(None)
-            }
-            b'Z' if login.is_done() => {
+            b'R' => login.answer(parse(frame)?, out)?,
+            b'E' => return Err(Fault::Server(Box::new(read_error(frame)?))),
+            b'v' => negotiation(frame)?,
+            b'K' if is_done => self.cancel_key = Some(read_key(frame)?),
+            b'S' if is_done => self.parameter(frame)?,
+            b'Z' if is_done => {
                 self.phase = Phase::Open;
-                self.ready(frame).map(Some)
+                return self.ready(frame).map(Some);
             }
-            tag => Err(unexpected(tag, "a message that has no place in a login")),
+            tag => return Err(unexpected(&named(tag, "has no place before it let us in"))),
         }
+        Ok(None)
     }
 
     fn parameter(&mut self, frame: &[u8]) -> Result<(), Fault> {
-        let Message::ParameterStatus(body) = parse(frame)? else {
+        let (name, value) = read_parameter(frame)?;
+        let known = self.parameters.iter().position(|(n, _)| *n == name);
+        if name.len() + value.len() > PARAMETER_LENGTH_MAX {
+            // No value is better than one that is not true any more.
+            known.map(|at| self.parameters.swap_remove(at));
             return Ok(());
-        };
-        let malformed = |_| unexpected(b'S', "a malformed message");
-        let name = body.name().map_err(malformed)?.to_owned();
-        let value = body.value().map_err(malformed)?.to_owned();
-        match self.parameters.iter().position(|(n, _)| *n == name) {
+        }
+        match known {
             Some(at) => self.parameters[at].1 = value,
-            None if self.parameters.len() < 100 => self.parameters.push((name, value)),
+            None if self.parameters.len() < PARAMETERS_MAX => self.parameters.push((name, value)),
             None => {}
         }
         Ok(())
     }
 }
 
-/// Rows, row descriptions, completions, notices, notifications, COPY data.
-fn is_passed_over(tag: u8) -> bool {
-    matches!(
-        tag,
-        b'D' | b'T'
-            | b'C'
-            | b'1'
-            | b'2'
-            | b'3'
-            | b'n'
-            | b't'
-            | b's'
-            | b'I'
-            | b'N'
-            | b'A'
-            | b'd'
-            | b'c'
-            | b'H'
-            | b'v'
-    )
-}
-
-/// A frame's tag and its length with the header. Before the session is open most have no place:
-/// what speaks another protocol is found out by its first bytes.
-fn header(bytes: &[u8], is_open: bool) -> Result<(u8, usize), Fault> {
-    let tag = bytes[0];
-    let length = u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
-    let (known, length_max) = match is_passed_over(tag) {
-        true => (is_open || b"Nv".contains(&tag), 0x7fff_ffff),
-        false => (b"ZESRKGW".contains(&tag), HELD_MAX),
-    };
-    if !known || !(4..=length_max).contains(&(length as usize)) {
-        return Err(unexpected(tag, &format!("a message of {length} bytes")));
-    }
-    Ok((tag, length as usize + 1))
-}
-
 fn take(held: &mut Vec<u8>, input: &mut &[u8], wanted: usize) {
     let count = (wanted - held.len()).min(input.len());
     held.extend_from_slice(&input[..count]);
     *input = &input[count..];
-}
-
-fn unexpected(tag: u8, what: &str) -> Fault {
-    Fault::Protocol(format!(
-        "the server sent {what} (type '{}'); it does not speak the PostgreSQL protocol as we do",
-        tag.escape_ascii()
-    ))
-}
-
-fn parse(frame: &[u8]) -> Result<Message, Fault> {
-    match Message::parse(&mut BytesMut::from(frame)) {
-        Ok(Some(message)) => Ok(message),
-        Ok(None) => Err(unexpected(frame[0], "an incomplete message")),
-        Err(error) => Err(unexpected(frame[0], &format!("a malformed message: {error}"))),
-    }
-}
-
-fn error(frame: &[u8]) -> Result<Box<ServerError>, Fault> {
-    let Message::ErrorResponse(body) = parse(frame)? else {
-        return Err(unexpected(frame[0], "a malformed error"));
-    };
-    Ok(Box::new(read_error(body.fields())))
-}
-
-fn read_error(mut fields: ErrorFields<'_>) -> ServerError {
-    let mut error = ServerError { sqlstate: *b"XX000", ..ServerError::default() };
-    while let Ok(Some(field)) = fields.next() {
-        let text = String::from_utf8_lossy(field.value_bytes());
-        match field.type_() {
-            b'C' => {
-                if let Ok(state) = <[u8; 5]>::try_from(text.as_bytes()) {
-                    error.sqlstate =
-                        state.map(|b| if b.is_ascii_alphanumeric() { b } else { b'?' });
-                }
-            }
-            b'M' => error.message = text.into_owned(),
-            b'V' => error.fatal |= matches!(&*text, "FATAL" | "PANIC"),
-            b'S' => {
-                error.fatal |= matches!(&*text, "FATAL" | "PANIC");
-                error.severity = text.into_owned();
-            }
-            b'D' => error.detail = Some(text.into_owned()),
-            b'H' => error.hint = Some(text.into_owned()),
-            b'P' => error.position = text.parse().ok(),
-            b'W' => error.context = Some(text.into_owned()),
-            _ => {}
-        }
-    }
-    error
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! One client at a desk: what comes from the server is given to it by hand, and what it sends is
 //! looked at.
 
-use super::backend::{ready, welcome};
+use super::backend::{complete, ready, welcome};
 use super::trial::settings;
 use pgpaces_engine::client::{Client, Moment, Next, Shared, TroubleOr};
 use pgpaces_engine::control::{Control, NEVER};
@@ -50,9 +50,9 @@ impl Desk {
         self.client.wake(self.now, &mut self.record)
     }
 
-    /// Everything before is answered without a word.
+    /// Everything before is answered without rows.
     pub fn ready(&mut self) -> TroubleOr<Next> {
-        self.receive(&ready(b'I'))
+        self.receive(&[complete("SELECT 0"), ready(b'I')].concat())
     }
 
     fn take(&mut self) -> Vec<u8> {

@@ -17,6 +17,7 @@ from pathlib import Path
 from pgpaces.cli.pgbench.options import Answer, Options, Reader, Script, builtin_text, parse
 from pgpaces.cli.pgbench.values import Line, OptionError, PgbenchError
 from pgpaces.errors import PgpacesError, ScriptError
+from pgpaces.report import escape
 
 _LEVELS = ("error", "detail", "hint", "warning")
 
@@ -35,7 +36,14 @@ class Voice:
             self.say(f"{prefix}{text}\n")
 
     def say(self, text: str) -> None:
-        """Text as it stands."""
+        """Text as it stands, but for characters that would do something to a terminal."""
+        self._write(escape.stream(text))
+
+    def rewrite(self, text: str) -> None:
+        """A line that the next one goes over."""
+        self._write(escape.stream(text) + "\r")
+
+    def _write(self, text: str) -> None:
         # Whoever closes stderr wants to hear no more; the run goes on.
         with contextlib.suppress(OSError):
             sys.stderr.write(text)

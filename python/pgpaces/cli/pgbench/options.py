@@ -89,7 +89,7 @@ class Options:
 
     seed: int
     initialize: bool = False
-    dbname: str = ""
+    dbname: str = field(default="", repr=False)  # a connection string may hold a password
     host: str | None = None
     port: str | None = None
     user: str | None = None
@@ -136,7 +136,7 @@ class Options:
         return any(script.builtin for script in self.scripts)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Line:
     """A command line while it is being read: what was found so far."""
 

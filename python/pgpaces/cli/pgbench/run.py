@@ -18,6 +18,7 @@ from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.setup import Session, Setup, connect
 from pgpaces.generators import engine
 from pgpaces.plan import Load, LogPlan, TargetPlan, TrialPlan
+from pgpaces.report import escape
 from pgpaces.report import pgbench as report
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
     setup = connect(options, voice, "setup")
     with contextlib.closing(setup.session) as session:
         server = session.info.parameter_status("server_version") or "unknown"
-        put(report.banner(VERSION, version("pgpaces"), server) + "\n")
+        put(escape.stream(report.banner(VERSION, version("pgpaces"), server)) + "\n")
         sys.stdout.flush()
         if options.debug:
             voice.tell(("info", _debug(options, session)))
@@ -235,7 +236,7 @@ def _end(options: Options, outcome: experiment.Outcome, watch: _Watch, voice: Vo
         thread = account.aborted_thread or 0
         voice.tell(("error", f"Run was aborted due to an error in thread {thread}"))
     else:
-        put(report.report(watch.asked, account, watch.connect_ns))
+        put(escape.stream(report.report(watch.asked, account, watch.connect_ns)))
         sys.stdout.flush()
         if aborted:
             text = "Run was aborted; the above results are incomplete."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -30,10 +31,10 @@ class Setup:
     """The connection for setup, and what it was made from, the password included."""
 
     session: Session
-    parameters: dict[str, str]
+    parameters: dict[str, str] = field(repr=False)
 
 
-def _parameters(options: Options, program: str) -> dict[str, str]:
+def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
     """Where to connect. What a connection string says as database name goes before options."""
     given = {"host": options.host, "port": options.port, "user": options.user}
     if "PGAPPNAME" not in os.environ:
@@ -43,24 +44,38 @@ def _parameters(options: Options, program: str) -> dict[str, str]:
     if name.startswith(("postgresql://", "postgres://")) or "=" in name:
         # What it is made of are texts, whatever their declared type.
         return found | {k: str(v) for k, v in conninfo.conninfo_to_dict(name).items()}
+    if re.match(r"[a-zA-Z0-9+]+://", name):
+        # A misspelt URI would be sent as a database's name, and be quoted with its password.
+        raise _unconnected("the connection string is a URI, but not one of PostgreSQL", purpose)
     return found | {"dbname": name}
 
 
 def connect(options: Options, voice: Voice, purpose: str) -> Setup:
     """Connects, and asks for a password where the server wants one. Raises PgbenchError."""
     try:
-        parameters = _parameters(options, voice.program)
+        parameters = _parameters(options, voice.program, purpose)
         made = _attempt(parameters)
         if made.status != ConnStatus.OK and made.needs_password and "password" not in parameters:
             parameters["password"] = _ask_password(voice)
             made = _attempt(parameters)
     except psycopg.ProgrammingError as error:  # not a connection string
-        raise _unconnected(str(error), purpose) from None
+        raise _unconnected(_without_pieces(str(error), options.dbname), purpose) from None
     if made.status != ConnStatus.OK:
         raise _unconnected(made.error_message.decode("utf-8", "surrogateescape"), purpose)
     session: Session = psycopg.Connection(made)
     session.autocommit = True
     return Setup(session, parameters)
+
+
+def _without_pieces(words: str, name: str) -> str:
+    """libpq's words for a bad connection string, without what they quote of one with a password.
+
+    That is the whole string, or a stray piece of it: in either the password may be.
+    """
+    if not re.search("@|pass|secret|_key", name):
+        return words
+    words = re.sub(r'(: |after |option |in )".*"', r'\1"***"', words, count=1, flags=re.DOTALL)
+    return re.sub(r'^unexpected character ".', 'unexpected character "*', words)
 
 
 def _attempt(parameters: dict[str, str]) -> abc.PGconn:
@@ -110,8 +125,10 @@ def initialize(options: Options, voice: Voice) -> int:
 
     def progress(text: str, width: int) -> None:
         terminal = sys.stderr.isatty()
-        if terminal or text:
-            voice.say(f"{text:<{width}}\r" if terminal else f"{text}\n")
+        if terminal:
+            voice.rewrite(f"{text:<{width}}")
+        elif text:
+            voice.say(f"{text}\n")
 
     with contextlib.closing(setup.session) as session:
         pgbench_tables.initialize(session, tables, options.steps, voice.say, progress)

@@ -1,0 +1,8 @@
+//! A server's half of the protocol. See `targets.rs`.
+
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::wire(bytes));

@@ -1,0 +1,164 @@
+"""Whether a trial that was read from a file can be one: every value of its kind, no count negative,
+every histogram readable and of as many times as its count says.
+
+The sums of a trial are checked where it is summarized (`answers/summary.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, get_args
+
+from pgpaces.result import Interval, State, StatementTally, Tally, Times, Trial, counted
+
+_KINDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "plan": {
+        "load_text": (str,),
+        "model": (str,),
+        "protocol": (str,),
+        "policy": (str,),
+        "clients": (int,),
+        "seed": (int,),
+        "warmup_ns": (int,),
+        "limit_ns": (int, type(None)),
+        "transactions": (int, type(None)),
+    },
+    "workload": {"name": (str,), "scripts": (list,)},
+    "server": {"version": (str,)},
+    "host": {},
+}
+_COUNTS = ("due", "on_time", "late", "skipped", "unfinished", "retried", "retries")
+
+
+def check(trial: Trial) -> None:
+    """Raises ValueError, with what is wrong in words, for a trial that cannot be."""
+    for name, kinds in _KINDS.items():
+        part = _expect(getattr(trial, name), (dict,), f"its {name}")
+        for key, kind in kinds.items():
+            if key in part:
+                _expect(part[key], kind, f"its {name}'s {key}")
+    if trial.state not in get_args(State):
+        raise ValueError(f"its state is {trial.state!r}")
+    _expect(trial.started_at, (datetime,), "its start")
+    _expect(trial.error, (str, type(None)), "its error")
+    _texts(trial.notes, "a note")
+    if trial.measured_ns is not None:
+        _count(trial.measured_ns, "how long it measured")
+    commands = [_script(script) for script in trial.workload.get("scripts", [])]
+    for interval in trial.intervals:
+        _interval(interval, commands)
+
+
+def check_summary(summary: object) -> None:
+    """As `check`, for the summary that lists of runs show."""
+    if summary is None:
+        return
+    found = _expect(summary, (dict,), "its summary")
+    share = found.get("missed_share")
+    if share is not None:
+        _expect(share, (list,), "its missed share")
+        if len(share) != 3:
+            raise ValueError(f"its missed share is {share!r}, expected three numbers")
+    for number in (found.get("due"), found.get("p99_ms"), *(share or ())):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"its summary holds {number!r}")
+        if not isinstance(number, str):  # "> limit"
+            _expect(number, (int, float, type(None)), "a number of its summary")
+
+
+def _expect(value: Any, kinds: tuple[type, ...], what: str) -> Any:
+    if not isinstance(value, kinds):
+        expected = " or ".join("nothing" if k is type(None) else k.__name__ for k in kinds)
+        raise ValueError(f"{what} is {_shown(value)}, expected {expected}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _count(value: object, what: str) -> None:
+    if _expect(value, (int,), what) < 0:
+        raise ValueError(f"{what} is {value}, and cannot be negative")
+
+
+def _texts(values: Iterable[object], what: str) -> None:
+    for value in values:
+        _expect(value, (str,), what)
+
+
+def _script(script: object) -> int:
+    """How many commands it has."""
+    found = _expect(script, (dict,), "a script")
+    _expect(found.get("name"), (str,), "a script's name")
+    _count(found.get("weight"), "a script's weight")
+    commands = _expect(found.get("commands"), (list,), "a script's commands")
+    for command in commands:
+        line, text, _ = _expect(command, (list,), "a command")
+        _count(line, "a command's line")
+        _expect(text, (str,), "a command's text")
+    return len(commands)
+
+
+def _interval(interval: Interval, commands: list[int]) -> None:
+    second = f"second {_expect(interval.second, (int,), 'a second')}"
+    _expect(interval.ended_ns, (int,), f"{second}: its end")
+    for name in ("in_flight_ns", "connects", "disconnects", "connect_ns"):
+        _count(getattr(interval, name), f"{second}: {name}")
+    for value in (*interval.cpu_ns, *interval.aborted):
+        _count(value, f"{second}: a thread's value")
+    for message in interval.messages:
+        _texts(message, f"{second}: a message")
+    _times(interval.dispatch, f"{second}: dispatch")
+    for tally in interval.tallies:
+        _tally(tally, second, commands)
+    for statement in interval.statements:
+        _statement(statement, second, commands)
+
+
+def _tally(tally: Tally, second: str, commands: list[int]) -> None:
+    _expect(tally.due_second, (int,), f"{second}: a due second")
+    _within(tally.script, len(commands) if commands else None, f"{second}: script")
+    for name in _COUNTS:
+        _count(getattr(tally, name), f"{second}: {name}")
+    failed: Mapping[Any, Any] = _expect(tally.failed, (dict,), f"{second}: failed")
+    for state, count in failed.items():
+        _count(count, f"{second}: failed with {state}")
+    for name in ("latency", "lag", "service"):
+        _times(getattr(tally, name), f"{second}: {name}")
+
+
+def _statement(statement: StatementTally, second: str, commands: list[int]) -> None:
+    _within(statement.script, len(commands) if commands else None, f"{second}: script")
+    _within(
+        statement.command,
+        commands[statement.script] if commands else None,
+        f"{second}: command",
+    )
+    _count(statement.failed, f"{second}: failed statements")
+    _count(statement.retries, f"{second}: retried statements")
+    _times(statement.times, f"{second}: statement times")
+
+
+def _within(number: object, count: int | None, what: str) -> None:
+    _count(number, what)
+    if count is not None and isinstance(number, int) and number >= count:
+        raise ValueError(f"{what} {number} does not exist, the trial has {count}")
+
+
+def _times(times: Times, what: str) -> None:
+    for name in ("count", "sum_ns", "max_ns"):
+        _count(getattr(times, name), f"{what} {name}")
+    squares = _expect(times.square_sum, (int, float), f"{what} squares")
+    if not (math.isfinite(squares) and squares >= 0):
+        raise ValueError(f"{what} squares are {squares}")
+    _expect(times.histogram, (bytes,), f"{what} histogram")
+    try:
+        count = counted(times)
+    except ValueError as error:
+        raise ValueError(f"{what} is {error}") from None
+    if count != times.count:
+        raise ValueError(f"{what} counts {times.count} times, and its histogram {count}")

@@ -1,0 +1,79 @@
+"""Two of the figures from outside in real time: the schedule, the sockets and the clock are real,
+the server's service times exact. Tolerances are wide: the machine may be busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.conftest import SECOND_NS, FakeServer, Load, StartLoad
+
+from pgpaces.result import Times, merge, value_at_rank
+
+MS = 1_000_000
+
+
+def distributions(load: Load) -> dict[str, Times]:
+    """Latencies and service times of a load that is run to its end."""
+    parts: dict[str, list[Times]] = {"latency": [], "service": []}
+    while (interval := load.run.next_interval()) is not None:
+        load.outcome.add(interval)
+        for tally in interval.tallies:
+            for name, found in (("latency", tally.latency), ("service", tally.service)):
+                values = (found.count, found.sum_ns, found.square_sum, found.max_ns)
+                parts[name].append(Times(*values, found.histogram))
+    return {name: merge(times) for name, times in parts.items()}
+
+
+def at(times: Times, share: float) -> float:
+    value = value_at_rank(times, round(share * times.count))
+    assert value is not None
+    return value / MS
+
+
+def test_tenes_stall_at_1_to_100_is_seen_whole(
+    fake_server: Callable[..., FakeServer], start_load: StartLoad
+) -> None:
+    server = fake_server("--stall", "1..2")
+    load = start_load(
+        server.dsn(), "SELECT fake_sleep(1);",
+        clients=110, load="open", rate=100.0, transactions=None, duration_ns=2 * SECOND_NS,
+    )  # fmt: skip
+    found = distributions(load)["latency"]
+    assert found.count == load.outcome.due == 200
+    assert found.mean_ns is not None
+    # Half wait for 500 ms in the mean. 60 ms: what a busy machine may add.
+    assert found.mean_ns / MS == pytest.approx(250, abs=60)
+    assert at(found, 0.25) == pytest.approx(1, abs=60)
+    assert at(found, 0.75) == pytest.approx(500, abs=60)
+    assert at(found, 0.99) == pytest.approx(980, abs=60)
+    assert found.max_ns / MS == pytest.approx(1000, abs=60)
+
+
+@pytest.mark.slow
+def test_constant_service_waits_as_theory_says(
+    fake_server: Callable[..., FakeServer], start_load: StartLoad
+) -> None:
+    seconds = 95
+    load = start_load(
+        fake_server().dsn(), "SELECT fake_sleep(20);",
+        clients=1, load="open", rate=40.0, arrivals="poisson", limit_ns=100 * MS,
+        transactions=None, duration_ns=90 * SECOND_NS, warmup_ns=5 * SECOND_NS,
+    )  # fmt: skip
+    found = distributions(load)
+    latency, service = found["latency"], found["service"]
+    assert latency.mean_ns is not None
+    assert service.mean_ns is not None
+    # A busy machine adds to the 20 ms, and at a utilization of 0.8 each percent of that adds five
+    # to the mean. So theory gets the service times that were: Pollaczek and Khinchine's mean wait
+    # is rate E(S^2) / 2 (1 - utilization). At 20 ms: 60 ms in all, 15.46 % over 100 ms.
+    rate = service.count / (seconds * SECOND_NS)
+    utilization = rate * service.mean_ns
+    if utilization > 0.88:
+        pytest.skip(f"skipped: needs a calmer machine (utilization {utilization:.2f})")
+    waits = rate * service.square_sum / service.count / (2 * (1 - utilization))
+    expected = waits + service.mean_ns
+    # Four standard errors of 3,800 transactions that wait for each other are about half the mean.
+    assert expected / 2 < latency.mean_ns < expected * 1.5
+    assert 0.05 < load.outcome.late / load.outcome.due < 0.35

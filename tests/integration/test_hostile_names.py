@@ -1,0 +1,152 @@
+"""Names that would end a quotation, a statement or a line are names like others, everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from tests.conftest import Postgres, quoted
+from tests.integration.test_run import QUICK, Command
+
+pytestmark = pytest.mark.postgres
+
+# 63 bytes at most: PostgreSQL cuts longer names.
+NAMES = {
+    "statement": "a\"b'c\"\"''; DROP DATABASE postgres; --",
+    "newline": " two\nlines\r\there, a\\b\\",
+    "format": "-c x=y --help %s %(x)s {0} $1 :name :'n' ",
+    "conninfo": "dbname=postgres user='x' Zoë 数据 \u202e🐘",
+    "URI": "postgresql://postgres@h/postgres",
+}
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+@dataclass
+class Place:
+    """A server that lets in every role, and how to reach it."""
+
+    host: str
+    port: str
+
+    def dsn(self, user: str = "postgres", dbname: str = "postgres") -> str:
+        return quoted({"host": self.host, "port": self.port, "user": user, "dbname": dbname})
+
+    def execute(self, statement: str, *names: str, dbname: str = "postgres") -> None:
+        with psycopg.connect(self.dsn(dbname=dbname), autocommit=True) as session:
+            session.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+    def databases(self) -> set[str]:
+        with psycopg.connect(self.dsn()) as session:
+            return {name for (name,) in session.execute("SELECT datname FROM pg_database")}
+
+
+@pytest.fixture(scope="module")
+def place(pgpaces_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    command = Command(pgpaces_home, tmp_path_factory.mktemp("names") / "results.db")
+    begun = command("server", "start", "--name", "names")
+    exports = dict(line.removeprefix("export ").split("=", 1) for line in begun.out.splitlines())
+    yield Place(exports["PGHOST"], exports["PGPORT"])
+    assert command("server", "stop", "names").code == 0
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_a_role_and_a_database_may_be_called_anything(
+    pgpaces: Command, place: Place, name: str
+) -> None:
+    place.execute("CREATE ROLE {} LOGIN", name)
+    place.execute("CREATE DATABASE {} OWNER {}", name, name)
+    before = place.databases()
+    try:
+        target = ("--target", place.dsn(user=name))
+        for _ in range(2):  # made, then made anew: it writes
+            ended = pgpaces("run", "tpcb-like", *QUICK, "-c", "1", "--own", name, *target, "--json")
+            answer = ended.json()
+            assert answer["counts"]["on_time"] == answer["counts"]["due"] > 0
+        trial = json.loads(pgpaces("export", "last", "--format", "json").out)
+        assert trial["workload"]["prepared"]["dbname"] == name
+        assert trial["server"]["target"]["user"] == name
+        shown = pgpaces("server", "clean", *target)
+        assert shown.code == 0, shown.err
+        face = pgpaces("pgbench", "-S", "-t", "3", place.dsn(user=name, dbname=name))
+        assert face.code == 0, face.err
+        assert place.databases() == before
+        refused = pgpaces("run", "reporting", *QUICK, "--own", f"{name}?", *target)
+        assert refused.code == 15
+        assert "\u202e" not in refused.err
+    finally:
+        place.execute("DROP DATABASE {}", name)
+        place.execute("DROP ROLE {}", name)
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_a_workload_may_be_called_anything(
+    pgpaces: Command, place: Place, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / name.replace("/", "|")
+    assert pgpaces("workload", "new", tmp_path / "plain").code == 0
+    (tmp_path / "plain").rename(folder)
+    before = place.databases()
+    words = ("run", folder, *QUICK, "-c", "1", "--target", place.dsn())
+    assert pgpaces(*words, "--json").json()["workload"] == folder.name
+    made = place.databases() - before
+    assert [name for name in made if not name.startswith("pgpaces_")] == []
+    shown = pgpaces("show", "last")
+    assert shown.code == 0, shown.err
+    assert "\u202e" not in shown.out
+    assert pgpaces("server", "clean", "--target", place.dsn()).code == 0
+    assert place.databases() == before
+
+
+@pytest.mark.parametrize("value", NAMES.values(), ids=NAMES)
+def test_a_setting_arrives_as_it_was_given(
+    pgpaces: Command, place: Place, tmp_path: Path, value: str
+) -> None:
+    script = tmp_path / "check.sql"
+    literal = value.encode().hex()
+    script.write_text(
+        "SELECT 1 / (current_setting('canary.x') = "
+        f"convert_from(decode('{literal}', 'hex'), 'UTF8'))::int;\n"
+    )
+    words = ("run", "-f", script, *QUICK[2:], "-c", "1", "--target", place.dsn(), "--json")
+    answer = pgpaces(*words, "--set", f"canary.x={value}").json()
+    assert answer["counts"]["on_time"] == answer["counts"]["due"] > 0
+
+
+@pytest.mark.parametrize("name", ["a -c log_statement", "a\t-c\tlog_statement", "a\\ -c b", "'"])
+def test_the_name_of_a_setting_is_one_word(
+    pgpaces: Command, place: Place, tmp_path: Path, name: str
+) -> None:
+    script = tmp_path / "check.sql"
+    script.write_text("SELECT 1;\n")
+    words = ("run", "-f", script, *QUICK[2:], "-c", "1", "--target", place.dsn())
+    refused = pgpaces(*words, "--set", f"{name}=all")
+    assert refused.code != 0
+    assert "Traceback" not in refused.err
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_a_tablespace_of_pgbenchs_tables_may_be_called_anything(
+    pgpaces: Command, pg15: Postgres, name: str
+) -> None:
+    with pg15.connect() as session:
+        session.execute("SET allow_in_place_tablespaces = on")
+        create = sql.SQL("CREATE TABLESPACE {} LOCATION ''").format(sql.Identifier(name))
+        session.execute(create)
+        session.execute("CREATE DATABASE spaces")
+    try:
+        words = ("pgbench", "-i", "--tablespace", name, "--index-tablespace", name)
+        ended = pgpaces(*words, "--partitions", "2", pg15.dsn("postgres", dbname="spaces"))
+        assert ended.code == 0, ended.err
+    finally:
+        pg15.execute("DROP DATABASE spaces")
+        with pg15.connect() as session:
+            session.execute(sql.SQL("DROP TABLESPACE {}").format(sql.Identifier(name)))

@@ -1,0 +1,302 @@
+"""A password is a canary: after runs that go well and runs that fail it is found nowhere.
+
+Not in what we print, keep, log or leave behind, and in no argument or environment of a child. It
+may be where its owner put it: our own command line and variables, the files that hold it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from tests.conftest import PASSWORD, Postgres, quoted
+
+from pgpaces import experiment, plan, workload
+from pgpaces.cli.pgbench.options import Options
+from pgpaces.cli.pgbench.setup import Setup
+from pgpaces.database import Access
+from pgpaces.generators import engine
+
+pytestmark = pytest.mark.postgres
+
+# The password's beginning as it is, percent-encoded, and behind any number of backslashes; what
+# follows the blank in it.
+CANARY = re.compile(rb"s3(:|%3a|\\+:)cr|%27' \xc3\xbc|%2527%27|\\u00fc", re.IGNORECASE)
+QUICK = ("--scale", "1", "--data-seed", "8", "-T", "1s", "--warmup", "0", "-P", "1", "-c", "1")
+
+# Runs in every Python of ours before anything else: writes down each child that is started, with
+# its arguments and its environment, and makes the program fail in its middle if that is asked.
+SITE = """
+import json, os, sys
+def hook(event, given):
+    if event in ("subprocess.Popen", "os.exec", "os.posix_spawn"):
+        words, environment = (given[1], given[3]) if event == "subprocess.Popen" else given[1:3]
+        environment = os.environ if environment is None else environment
+        text = json.dumps([event, [os.fsdecode(w) for w in words], dict(environment)])
+        with open(os.environ["CANARY_CHILDREN"], "a") as file:
+            file.write(text + "\\n")
+sys.addaudithook(hook)
+if os.environ.get("CANARY_BREAK"):
+    import pgpaces.experiment, pgpaces.database
+    def broken(*words, **more):
+        raise RuntimeError("broken on purpose")
+    setattr({"experiment": pgpaces.experiment, "database": pgpaces.database}
+            [os.environ["CANARY_BREAK"].split(".")[0]], os.environ["CANARY_BREAK"].split(".")[1],
+            broken)
+"""
+
+
+@dataclass
+class Ended:
+    """A command that ended, and whether the canary was seen."""
+
+    code: int
+    out: bytes
+    err: bytes
+    children: list[tuple[list[str], dict[str, str]]]
+
+
+@dataclass
+class Cage:
+    """Runs commands in a folder of which everything is searched afterwards, but for `given`."""
+
+    home: Path
+    kept: Path
+    given: Path
+
+    def __call__(self, *words: object, stdin: str = "", **variables: str) -> Ended:
+        children = self.kept / "children"
+        children.unlink(missing_ok=True)
+        mine = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "PYTEST"))} | {
+            "PGPACES_HOME": str(self.home),
+            "PGPACES_STORE": str(self.kept / "results.db"),
+            "PYTHONPATH": str(self.given),
+            "TMPDIR": str(self.kept),
+            "HOME": str(self.kept),
+            "CANARY_CHILDREN": str(children),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "pgpaces", *map(str, words)],
+            env=mine | variables, input=stdin.encode(), capture_output=True, cwd=self.kept,
+            timeout=120, check=False, start_new_session=True,
+        )  # fmt: skip
+        started = children.read_text().splitlines() if children.exists() else []
+        found = [json.loads(line) for line in started]
+        ended = Ended(done.returncode, done.stdout, done.stderr, [(w, e) for _, w, e in found])
+        for where, text in (("stdout", done.stdout), ("stderr", done.stderr)):
+            assert not CANARY.search(text), (where, text)
+        for _, argv, environment in found:
+            # A child that inherits our variables has them from its owner; ours must not.
+            assert not CANARY.search(json.dumps(argv, ensure_ascii=False).encode()), argv
+            shown = json.dumps(environment, ensure_ascii=False).encode()
+            assert not CANARY.search(shown), (argv, environment)
+        for path in [p for p in self.kept.rglob("*") if p.is_file()]:
+            assert not CANARY.search(path.read_bytes()), path
+        return ended
+
+
+@pytest.fixture
+def cage(pgpaces_home: Path, tmp_path: Path) -> Cage:
+    made = Cage(pgpaces_home, tmp_path / "kept", tmp_path / "given")
+    made.kept.mkdir()
+    made.given.mkdir()
+    (made.given / "sitecustomize.py").write_text(SITE)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _may_make_databases(pg15: Postgres) -> None:
+    pg15.execute("ALTER ROLE u_scram CREATEDB")
+
+
+WAYS = ("PGPASSWORD", "words", "URI", "service", "PGPASSFILE", "passfile")
+
+
+def way(name: str, pg15: Postgres, cage: Cage, **more: str) -> tuple[str, dict[str, str]]:
+    """A connection string for u_scram and the variables that it needs."""
+    words = {"host": "127.0.0.1", "port": str(pg15.port), "user": "u_scram", "dbname": "postgres",
+             "sslmode": "disable"} | more  # fmt: skip
+    plain = quoted(dict(words))
+    secret = cage.given / name
+    if name == "words":
+        return quoted({**words, "password": PASSWORD}), {}
+    if name == "URI":
+        user = f"{words['user']}:{quote(PASSWORD, safe='')}"
+        place = f"{words['host']}:{words['port']}/{words['dbname']}"
+        return f"postgresql://{user}@{place}?sslmode={words['sslmode']}", {}
+    if name == "service":
+        lines = [f"{k}={v}\n" for k, v in {**words, "password": PASSWORD}.items()]
+        secret.write_text("[canary]\n" + "".join(lines))
+        return "service=canary", {"PGSERVICEFILE": str(secret)}
+    if name in ("PGPASSFILE", "passfile"):
+        escaped = PASSWORD.replace("\\", "\\\\").replace(":", "\\:")
+        secret.write_text(f"*:*:*:*:{escaped}\n")
+        secret.chmod(0o600)
+        if name == "passfile":
+            return quoted({**words, "passfile": secret}), {}
+        return plain, {"PGPASSFILE": str(secret)}
+    return plain, {"PGPASSWORD": PASSWORD}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_run_that_goes_well_leaves_no_password_anywhere(
+    cage: Cage, pg15: Postgres, name: str
+) -> None:
+    dsn, variables = way(name, pg15, cage)
+    ended = cage("run", "tpcb-like", *QUICK, "--target", dsn, "--json", "--fresh", **variables)
+    assert ended.code == 0, ended.err
+    ran = [Path(argv[0]).name for argv, _ in ended.children]
+    assert "psql" in ran, "psql made the data, so its arguments and variables were looked at"
+    assert (cage.kept / "results.db").exists()
+    for words in (("show", "last"), ("export", "last"), ("export", "last", "--format", "json")):
+        assert cage(*words).code == 0
+
+
+def failures(pg15: Postgres, cage: Cage) -> Iterator[tuple[str, int, list[object], dict[str, str]]]:
+    """What fails: name, exit code, words, and changes of the connection."""
+    broken = cage.kept / "broken"
+    cage("workload", "new", broken)
+    (broken / "init.sql").write_text("SELECT 1;\nSELECT nonsense;\n")
+    yield "init", 16, ["run", broken, *QUICK], {}
+    yield "no database", 12, ["run", "select-only", *QUICK], {"dbname": "nosuch"}
+    yield "nobody there", 10, ["run", "select-only", *QUICK], {"port": "1"}
+    yield "login refused", 11, ["run", "select-only", *QUICK], {"user": "u_absent"}
+    yield "no TLS", 14, ["run", "select-only", *QUICK], {"sslmode": "verify-full"}
+    yield "too many", 13, ["run", "select-only", *QUICK, "-c", "500"], {}
+    yield "no store", 20, ["run", "select-only", *QUICK, "--store", "/proc/x/y"], {}
+    yield "bad setting", 2, ["run", "select-only", *QUICK, "--set", "nosuch=1"], {}
+    failing = cage.kept / "failing.sql"
+    failing.write_text("SELECT nonsense;\n")
+    yield "statement", 0, ["run", "-f", failing, *QUICK, "--verbose-errors"], {}
+    yield "stop", 5, ["run", "-f", failing, *QUICK, "--on-error", "stop"], {}
+    yield "on connect", 2, ["run", "-f", failing, *QUICK, "--on-connect", "SELECT nonsense"], {}
+
+
+@pytest.mark.parametrize("name", ["PGPASSWORD", "URI"])
+def test_runs_that_fail_leave_no_password_anywhere(cage: Cage, pg15: Postgres, name: str) -> None:
+    for what, code, words, changes in failures(pg15, cage):
+        dsn, variables = way(name, pg15, cage, **changes)
+        ended = cage(*words, "--target", dsn, **variables)
+        assert ended.code == code, (what, ended.err)
+        assert b"Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("PGPASSWORD", "experiment.summarize"),
+        ("words", "experiment._trial"),
+        ("URI", "database._clone"),
+        ("service", "experiment.summarize"),
+        ("passfile", "database._clone"),
+    ],
+)
+def test_a_traceback_of_an_error_of_ours_shows_no_password(
+    cage: Cage, pg15: Postgres, name: str, where: str
+) -> None:
+    dsn, variables = way(name, pg15, cage)
+    words = ("run", "tpcb-like", *QUICK, "--target", dsn)
+    ended = cage(*words, CANARY_BREAK=where, **variables)
+    assert b"Traceback" in ended.err
+    assert b"broken on purpose" in ended.err
+
+
+BAD_STRINGS = [
+    f"postgresql://u_scram:{PASSWORD}@127.0.0.1/postgres",
+    f"postgresql://u_scram:{PASSWORD}%zz@h/d",
+    f"postgresql://u_scram@h/d?password={PASSWORD}=x",
+    f"postgresql://u_scram@h/d?password={PASSWORD}%",
+    "postgresql://u:s3%3Acr%zz@h/d",
+    f"postgresq://u_scram:{quote(PASSWORD, safe='')}@h/d",
+    f"u_scram:{PASSWORD}@h/d?x=y",
+    f"host=h password={PASSWORD}",
+    f"password=x {PASSWORD} host=h",
+    f"password=x {PASSWORD}=1 host=h",
+    f"password='{PASSWORD}",
+    "postgresql://u@[::1x:s3:cr/d?password=s3:cr",
+]
+
+
+@pytest.mark.parametrize(
+    "face", [("run", "select-only", *QUICK, "--target"), ("pgbench", "-n")], ids=["run", "face"]
+)
+@pytest.mark.parametrize("dsn", BAD_STRINGS, ids=range(len(BAD_STRINGS)))
+def test_a_connection_string_that_cannot_be_read_is_not_quoted(
+    cage: Cage, face: tuple[str, ...], dsn: str
+) -> None:
+    ended = cage(*face, dsn)
+    assert ended.code != 0
+    assert b"Traceback" not in ended.err
+
+
+def test_the_face_called_pgbench_asks_for_a_password_and_tells_it_to_nobody(
+    cage: Cage, pg15: Postgres
+) -> None:
+    script, failing = cage.kept / "s.sql", cage.kept / "f.sql"
+    script.write_text("SELECT 1;\n")
+    failing.write_text("SELECT nonsense;\n")
+    where = ("-n", "-h", "127.0.0.1", "-p", pg15.port, "-U", "u_scram", "-d", "postgres")
+    words = ("pgbench", *where[:-2], "-l", "-r", "-P", "1", "-t", "5", "--debug")
+    for text, name, code in ((script, PASSWORD, 0), (failing, PASSWORD, 2), (script, "no", 1)):
+        ended = cage(*words, "-f", text, "postgres", stdin=f"{name}\n")
+        assert ended.code == code, ended.err
+        assert b"Password: " in ended.err
+    assert list(cage.kept.glob("pgbench_log.*"))
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_the_face_called_pgbench_keeps_a_password_to_itself(
+    cage: Cage, pg15: Postgres, name: str
+) -> None:
+    dsn, variables = way(name, pg15, cage)
+    for words in (("-i", "-I", "dtG", "-s", "1"), ("-n", "-S", "-t", "5", "-l")):
+        ended = cage("pgbench", *words, dsn, **variables)
+        assert ended.code == 0, ended.err
+    ended = cage("pgbench", "-n", "-S", "-t", "5", dsn, CANARY_BREAK="experiment._trial",
+                 **variables)  # fmt: skip
+    assert b"broken on purpose" in ended.err
+
+
+def test_nothing_that_holds_a_password_shows_it_in_its_repr() -> None:
+    secrets = {
+        name: PASSWORD
+        for name in (
+            "password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret"
+        )
+    }  # fmt: skip
+    connection = engine.resolve("host=h user=u", password=PASSWORD, sslpassword=PASSWORD)
+    target = plan.TargetPlan(dsn=f"password='{PASSWORD}'", overrides=(("password", PASSWORD),))
+    access = Access({"host": "h", **secrets}, Path("psql"))
+    load = plan.TrialPlan(plan.Load("closed"))
+    request = experiment.Request(workload.find("select-only"), load, target)
+    holders = [
+        connection, connection.resolved, target, access, request, experiment.Site(access, True),
+        Options(1, dbname=f"password='{PASSWORD}'"),
+        Setup(None, {"password": PASSWORD}),  # type: ignore[arg-type]
+        engine.Connection(secrets, PASSWORD, (), connection.resolved),
+    ]  # fmt: skip
+    for holder in holders:
+        assert not CANARY.search(repr(holder).encode()), type(holder)
+        assert not CANARY.search(str(holder).encode()), type(holder)
+
+
+def test_the_file_that_gives_psql_its_password_has_no_name(
+    cage: Cage, pg15: Postgres, tmp_path: Path
+) -> None:
+    folder = cage.kept / "looks"
+    cage("workload", "new", folder)
+    seen = tmp_path / "seen"
+    (folder / "init.sql").write_text(f"\\! ls -A {cage.kept} > {seen}\n")
+    dsn, variables = way("PGPASSWORD", pg15, cage)
+    files = {path.name for path in cage.kept.iterdir()} | {"results.db", "children"}
+    cage("run", folder, *QUICK, "--target", dsn, "--script", "read", **variables)
+    left = set(seen.read_text().split()) - files - {"results.db-wal", "results.db-shm"}
+    assert not left

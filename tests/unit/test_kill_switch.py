@@ -1,0 +1,163 @@
+"""When a kill switch stops a load: samples in, verdict out; and a server that does not answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.answers.kill_switch import FLOOR_MS, SILENCE_S, WINDOW, Before, Sample, verdict
+from pgpaces.errors import PgpacesError, PlanError, ServerError
+from pgpaces.observe.postgres import Watch
+from pgpaces.plan import Load, TrialPlan
+
+BEFORE = Before(probe_ms=10.0, age_ms=100.0)
+USUAL = Sample(10.0, 100.0)
+
+
+def test_what_is_usual_before_the_load_is_a_median() -> None:
+    assert Before.of([Sample(1, 0), Sample(900, 70), Sample(2, 50)]) == Before(2, 50)
+
+
+def test_a_server_as_quick_as_before_goes_on() -> None:
+    assert verdict(3, BEFORE, [USUAL] * 100) is None
+
+
+def test_statements_that_take_longer_stop_the_load_and_the_sentence_says_how_much() -> None:
+    slow = [Sample(10.0, 410.0)] * WINDOW
+    assert verdict(4, BEFORE, slow) == "other sessions' statements took 4.1 x as long as before"
+    assert verdict(4.2, BEFORE, slow) is None
+
+
+def test_a_query_that_takes_longer_stops_the_load_where_nobody_else_is_busy() -> None:
+    found = verdict(4, BEFORE, [Sample(50.0)] * WINDOW)
+    assert found == "a small query of another session took 5.0 x as long as before"
+
+
+def test_a_slow_minority_of_samples_is_everyday_life() -> None:
+    few = WINDOW // 2
+    slow = Sample(9e9, 9e9)
+    assert verdict(2, BEFORE, [slow] * few) is None
+    assert verdict(2, BEFORE, [USUAL] * 9 + [slow] * few) is None
+    assert verdict(2, BEFORE, [USUAL] * 9 + [slow] * (few + 1)) is not None
+    assert verdict(2, BEFORE, [slow] * (few + 1)) is not None
+
+
+def test_what_was_slow_long_ago_is_forgotten() -> None:
+    assert verdict(2, BEFORE, [Sample(9e9, 9e9)] * 9 + [USUAL] * WINDOW) is None
+
+
+def test_times_below_the_floor_are_nobodys_trouble() -> None:
+    nothing = Before(0.01, 0.0)
+    assert verdict(2, nothing, [Sample(2 * FLOOR_MS, 2 * FLOOR_MS)] * WINDOW) is None
+    assert verdict(2, nothing, [Sample(0.01, 2.1 * FLOOR_MS)] * WINDOW) is not None
+
+
+def test_silence_counts_as_slower() -> None:
+    assert verdict(1e9, BEFORE, [], SILENCE_S - 0.1) is None
+    assert verdict(1e9, BEFORE, [], SILENCE_S) == (
+        "the server has not answered a small query for 5 s"
+    )
+
+
+TIMES = st.floats(0, 1e6)
+SAMPLES = st.lists(st.builds(Sample, TIMES, TIMES), max_size=12)
+
+
+@given(SAMPLES, st.floats(1.01, 100), st.floats(1, 10))
+def test_a_larger_factor_never_stops_what_a_smaller_one_lets_go_on(
+    seen: list[Sample], factor: float, more: float
+) -> None:
+    if verdict(factor, BEFORE, seen) is None:
+        assert verdict(factor * more, BEFORE, seen) is None
+
+
+@given(SAMPLES, st.floats(1.01, 100), st.floats(1, 10))
+def test_a_server_that_is_slower_still_never_lets_go_on(
+    seen: list[Sample], factor: float, more: float
+) -> None:
+    if verdict(factor, BEFORE, seen) is not None:
+        slower = [Sample(s.probe_ms * more, s.age_ms * more) for s in seen]
+        assert verdict(factor, BEFORE, slower) is not None
+
+
+class Server:
+    """Answers, refuses or hangs, as it is told; and a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sample = USUAL
+        self.refuses = False
+        self.answers = threading.Event()
+        self.answers.set()
+        self.failing = threading.Semaphore(0)
+
+    def look(self) -> Sample:
+        if self.refuses or not self.answers.is_set():
+            self.failing.release()
+        self.answers.wait()
+        if self.refuses:
+            raise ServerError("no")
+        return self.sample
+
+    def clock(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def watch_of(server: Server) -> Watch:
+    watch = Watch(server.look, 3, server.clock)
+    watch.measure_before(period_s=0)
+    watch.begin(period_s=0.001)
+    return watch
+
+
+def until_reason(watch: Watch) -> str:
+    deadline = time.monotonic() + 30
+    while (reason := watch.reason()) is None:
+        assert time.monotonic() < deadline
+    return reason
+
+
+def test_a_watch_tells_of_a_slow_server(server: Server) -> None:
+    watch = watch_of(server)
+    assert watch.before == Before(10.0, 100.0)
+    assert watch.reason() is None
+    server.sample = Sample(10.0, 1000.0)
+    assert until_reason(watch) == "other sessions' statements took 10.0 x as long as before"
+    assert watch.close()
+
+
+@pytest.mark.parametrize("how", ["hangs", "refuses"])
+def test_a_watch_that_gets_no_answer_says_so_and_waits_for_none(server: Server, how: str) -> None:
+    watch = watch_of(server)
+    if how == "hangs":
+        server.answers.clear()
+    else:
+        server.refuses = True
+    assert server.failing.acquire(timeout=30)
+    assert watch.reason() is None
+    server.now = 60.0
+    assert watch.reason() == "the server has not answered a small query for 59 s"
+    server.answers.set()
+    assert watch.close()
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.0, -3.0, float("inf"), float("nan")])
+def test_a_factor_that_cannot_be_is_refused(factor: float) -> None:
+    with pytest.raises(PlanError, match="cannot be"):
+        TrialPlan(Load("closed"), kill_switch=factor)
+
+
+def test_a_server_of_ours_has_no_other_sessions() -> None:
+    import pgpaces
+
+    with pytest.raises(PgpacesError, match="ours has none"):
+        pgpaces.run("select-only", kill_switch=3)
