@@ -8,6 +8,7 @@ pending then counts as unfinished.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import time
@@ -328,16 +329,40 @@ def _explained(path: Path) -> Iterator[None]:
         ) from None
 
 
+def _version(connection: sa.Connection) -> str | None:
+    """The version of the schema; None where there is none yet."""
+    current = None
+    if sa.inspect(connection).has_table("alembic_version"):
+        current = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+    connection.rollback()
+    return None if current is None else str(current)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps others from changing the schema of a store in this folder at the same time."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _migrate(connection: sa.Connection, path: Path) -> None:
     """Brings the schema to HEAD; alembic is imported only where there is something to do."""
-    tables = sa.inspect(connection).get_table_names()
-    current = None
-    if "alembic_version" in tables:
-        current = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-    elif tables:
-        raise StoreError(f"{path} is a database of something else", "choose another file")
+    if _version(connection) == HEAD:
+        return
+    with _alone(path.parent):
+        _upgrade(connection, path)
+
+
+def _upgrade(connection: sa.Connection, path: Path) -> None:
+    current = _version(connection)  # somebody may have been quicker
     if current == HEAD:
         return
+    if current is None and sa.inspect(connection).get_table_names():
+        raise StoreError(f"{path} is a database of something else", "choose another file")
     if current is not None and current > HEAD:
         raise StoreVersionError(
             f"the store {path} was written by a newer pgpaces (version {current}, we know {HEAD})",

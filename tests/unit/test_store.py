@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,6 +120,15 @@ def test_a_store_of_an_older_version_is_read(store: Store, version: str) -> None
     assert [t.on_time for t in found.tallies] == [t.on_time for t in INTERVAL.tallies[::-1]]
     if version == "0001":
         assert (found.connect_ns, found.aborted, found.statements[0].retries) == (0, (), 0)
+
+
+def test_many_may_make_one_store_at_the_same_time(tmp_path: Path) -> None:
+    code = "import sys, pathlib, pgpaces.store as s; s.Store.open(pathlib.Path(sys.argv[1]))"
+    path = tmp_path / "results.db"
+    words = [sys.executable, "-c", code, str(path)]
+    started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(6)]
+    assert [process.communicate()[1] for process in started] == [""] * 6
+    assert Store.open(path).trials() == []
 
 
 def test_every_interval_is_synced_to_the_disk(store: Store) -> None:
