@@ -29,6 +29,8 @@ _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
     "server": {"version": (str,)},
     "host": {},
 }
+# Seconds of a trial that may be missing in all: more than a day.
+_GAPS_MAX_S = 100_000
 _COUNTS = ("due", "on_time", "late", "skipped", "unfinished", "retried", "retries")
 
 
@@ -49,6 +51,15 @@ def check(trial: Trial) -> None:
     commands = [_script(script) for script in trial.workload.get("scripts", [])]
     for interval in trial.intervals:
         _interval(interval, commands)
+    _seconds(trial.intervals)
+
+
+def _seconds(intervals: tuple[Interval, ...]) -> None:
+    """Seconds that are far apart would be a table of nothing but gaps, as large as memory."""
+    seconds = [interval.second for interval in intervals]
+    seconds += [tally.due_second for interval in intervals for tally in interval.tallies]
+    if seconds and max(seconds) - min(seconds) > len(intervals) + _GAPS_MAX_S:
+        raise ValueError(f"its seconds are from {min(seconds)} to {max(seconds)}")
 
 
 def check_summary(summary: object) -> None:

@@ -75,6 +75,7 @@ def test_a_store_that_is_whole_is_read(stored: Store) -> None:
 
 
 DAMAGES: dict[str, tuple[str, str, Any, str]] = {
+    "a second far away": ("tally", "due_second", 1_066_394_331, "its seconds are from"),
     "no JSON": ("trial", "plan", "{", "damaged"),
     "JSON of something else": ("trial", "plan", "[1]", "damaged"),
     "JSON without end": ("trial", "notes", "[" * 100_000, "damaged"),
