@@ -363,8 +363,10 @@ fn challenged(rest: &str) -> Result<Vec<Event>, Fault> {
     let mut connection = login(&[AuthMethod::ScramSha256], ChannelBinding::Prefer);
     feed(&mut connection, &authentication(10, b"SCRAM-SHA-256\0\0")).expect("a beginning");
     let initial = take(&mut connection);
-    let nonce = initial.rsplit(|byte| *byte == b'=').next().expect("r=<nonce>");
-    let challenge = format!("r={}server,{rest}", std::str::from_utf8(nonce).expect("ASCII"));
+    // A nonce may hold `=` itself: what stands behind the first `r=` is all of it.
+    let begins = initial.windows(3).position(|bytes| bytes == b",r=").expect("r=<nonce>") + 3;
+    let nonce = std::str::from_utf8(&initial[begins..]).expect("ASCII");
+    let challenge = format!("r={nonce}server,{rest}");
     feed(&mut connection, &authentication(11, challenge.as_bytes()))
 }
 
