@@ -31,11 +31,14 @@ run: build ## From nothing to a first answer: reporting at one query a second
 	pgpaces run reporting --scale 2 --rate 1 --latency-limit 500ms --duration 30s
 	@pgpaces runs --limit 5
 
+# One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
+# for what nobody has seen yet, with more cases.
 test: build ## All tests but the slow ones
-	cargo nextest run --workspace --locked
-	pytest -q
+	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
+	pytest -q --hypothesis-seed=20261122
 
-test-slow: build ## The slow tests
+test-slow: build ## The slow tests, and random cases that are new each time
+	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release
 	pytest -q -m slow
 
 fuzz: ## Feed scripts, servers and stored results to what reads them, each for FUZZ_SECONDS (60); needs nightly Rust

@@ -9,7 +9,7 @@ use pgpaces_engine::script::eval::{Program, Scope, Value, Variable, Variables};
 use pgpaces_engine::script::random::Random;
 use pgpaces_engine::script::{Action, Command, Piece, Scripts};
 use pgpaces_engine::stored;
-use pgpaces_engine::wire::{Connection, Credentials, Event, Settings};
+use pgpaces_engine::wire::{Connection, Credentials, Event, Fault, Settings};
 use std::sync::Arc;
 
 /// Any bytes are a script or an error; what a script computes is a value or an error.
@@ -62,7 +62,7 @@ fn heard<'a>(place: u8, chunks: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
                 _ => String::new(),
             };
             seen.push(format!("{event:?} {kept}"));
-            Ok(())
+            Ok::<(), Fault>(())
         });
         let outgoing = connection.outgoing().expect("no TLS").len();
         assert!(outgoing < 4096, "nothing makes us talk");
@@ -95,7 +95,7 @@ fn connection(place: u8) -> Connection {
         2 => b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0",
         _ => b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I",
     };
-    connection.receive(before, |_, _| Ok(())).expect("a login");
+    connection.receive(before, |_, _| Ok::<(), Fault>(())).expect("a login");
     connection.keep_rows(place & 4 != 0);
     let count = connection.outgoing().expect("no TLS").len();
     connection.sent(count);

@@ -45,6 +45,15 @@ def until(condition: Callable[[], bool], what: str = "") -> None:
         threading.Event().wait(0.01)
 
 
+def lets_in(server: Postgres) -> bool:
+    """Whether a connection comes about now."""
+    try:
+        server.connect().close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
 def postmaster(server: Postgres) -> int:
     return int((server.data / "postmaster.pid").read_text().split()[0])
 

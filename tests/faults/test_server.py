@@ -21,6 +21,7 @@ from tests.faults.conftest import (
     backends,
     everything,
     frozen,
+    lets_in,
     postmaster,
     seconds_until_end,
     session,
@@ -283,6 +284,7 @@ def test_a_frozen_postmaster_with_a_full_queue_holds_nobody(
     assert (done.due, done.down, done.failed) == (100, 15, {"57P01": 15})
     assert done.unfinished == 85
     assert seconds < SLACK * (1 + GRACE_S)
+    until(lambda: lets_in(fragile), "the queue is worked off")
     fragile.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}")
 
 

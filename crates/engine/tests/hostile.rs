@@ -9,6 +9,7 @@ use std::sync::Arc;
 use support::backend::{
     authentication, columns, complete, error, frame, key, parameter, ready, row, welcome,
 };
+use support::line::{feed, take};
 use support::trial::settings;
 
 /// Where a connection is when something hostile comes.
@@ -34,22 +35,6 @@ fn connection(place: Place) -> Connection {
     feed(&mut connection, &before).expect("a login");
     connection.keep_rows(place == Keeping);
     connection
-}
-
-fn feed(connection: &mut Connection, bytes: &[u8]) -> Result<Vec<Event>, Fault> {
-    let mut events = Vec::new();
-    connection.receive(bytes, |_, event| {
-        events.push(event);
-        Ok(())
-    })?;
-    Ok(events)
-}
-
-/// What the connection wants to send.
-fn take(connection: &mut Connection) -> Vec<u8> {
-    let bytes = connection.outgoing().expect("no TLS").to_vec();
-    connection.sent(bytes.len());
-    bytes
 }
 
 /// The one fault that these bytes lead to, in one piece and cut in two at any byte.

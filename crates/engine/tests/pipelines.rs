@@ -89,7 +89,7 @@ fn each_sync_has_its_answer_and_the_pipeline_ends_with_the_last() {
     assert_eq!(desk.types(), "PBESPBESS");
     for _ in 0..2 {
         assert_eq!(desk.ready().expect("fits"), Next::Server);
-        assert_eq!(desk.client.state, State::Busy);
+        assert_eq!(desk.client.state(), State::Busy);
     }
     assert!(matches!(desk.ready(), Ok(Next::Free(_))));
 }

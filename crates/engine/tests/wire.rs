@@ -10,6 +10,7 @@ use support::backend::{
     authentication, columns, complete, error, frame, key, parameter, ready, row, welcome,
 };
 use support::scram::Scram;
+use support::line::{feed, take};
 use support::trial::settings;
 
 fn opened(password: Option<&str>) -> Connection {
@@ -23,22 +24,6 @@ fn ready_connection() -> Connection {
     let mut connection = opened(None);
     feed(&mut connection, &welcome()).expect("a login");
     connection
-}
-
-/// What the connection wants to send.
-fn take(connection: &mut Connection) -> Vec<u8> {
-    let bytes = connection.outgoing().expect("no TLS").to_vec();
-    connection.sent(bytes.len());
-    bytes
-}
-
-fn feed(connection: &mut Connection, bytes: &[u8]) -> Result<Vec<Event>, Fault> {
-    let mut events = Vec::new();
-    connection.receive(bytes, |_, event| {
-        events.push(event);
-        Ok(())
-    })?;
-    Ok(events)
 }
 
 /// The body of the one message that the connection wants to send.
@@ -289,7 +274,7 @@ fn in_chunks(
         left = rest;
         let seen = connection.receive(chunk, |_, event| {
             events.push(event);
-            Ok(())
+            Ok::<(), Fault>(())
         });
         if let Err(fault) = seen {
             return (events, Some(fault));

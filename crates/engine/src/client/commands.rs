@@ -1,15 +1,12 @@
 //! Runs the commands of a script until one must be waited for.
 
-use super::{Client, Moment, Next, Preparing, ShellEnd, State, Transaction, Trouble, TroubleOr};
+use super::{Next, Preparing, Runner, ShellEnd, State, Transaction, Trouble, TroubleOr, Turn};
 use crate::error::{Error, Kind};
 use crate::plan::Protocol;
-use crate::record::Recorder;
 use crate::request::{StatementName, execute, parse, prepare, simple};
 use crate::script::eval::{Program, Scope, Value, Variable, Variables};
 use crate::script::{Action, Amount, Command, Names, Piece, Results, Scripts, Sql};
-use crate::wire::Connection;
 use postgres_protocol::message::frontend;
-use std::sync::Arc;
 
 /// The longest command line of a shell command, as in pgbench.
 const SHELL_LINE_MAX: usize = 254;
@@ -28,36 +25,31 @@ enum Step {
     Wait(Next),
 }
 
-impl Client {
+impl Runner {
     /// Runs commands until one must be waited for.
-    pub(super) fn advance(
-        &mut self,
-        connection: &mut Connection,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
-        let shared = Arc::clone(&self.shared);
+    pub(super) fn advance(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
+        let shared = turn.shared;
         loop {
             let transaction = self.transaction.as_mut().expect("a working client has one");
             let script = &shared.scripts.list[usize::from(transaction.due.script)];
             let Some(command) = script.commands.get(transaction.next) else {
-                return self.end_of_script(connection, at, record);
+                return self.end_of_script(turn);
             };
             transaction.command = transaction.next;
             transaction.next += 1;
-            transaction.began = at.now;
+            transaction.began = turn.at.now;
             let step = match &command.action {
-                Action::Sql(sql) => self.sql(connection, sql, command, record)?,
-                action => match self.meta(connection, action, at) {
+                Action::Sql(sql) => self.sql(turn, sql, command)?,
+                action => match self.meta(turn, action) {
                     Ok(step) => step,
                     Err(failure) => {
-                        self.say_debug(record);
-                        return Err(self.meta_failed(command, failure, record));
+                        self.say_debug(turn.record);
+                        return Err(self.meta_failed(command, failure, turn));
                     }
                 },
             };
             if !self.debug.is_empty() {
-                self.say_debug(record);
+                self.say_debug(turn.record);
             }
             match step {
                 Step::Wait(next) => return Ok(next),
@@ -70,49 +62,45 @@ impl Client {
         }
     }
 
-    fn meta(
-        &mut self,
-        connection: &mut Connection,
-        action: &Action,
-        at: Moment,
-    ) -> Result<Step, MetaFailure> {
+    fn meta(&mut self, turn: &mut Turn<'_>, action: &Action) -> Result<Step, MetaFailure> {
+        let names = &turn.shared.scripts.names;
         let transaction = self.transaction.as_mut().expect("a working client has one");
         let falling = std::mem::take(&mut transaction.falling);
         match action {
             Action::Set { variable, value } => {
-                let value = self.eval(value)?;
+                let value = self.eval(value, names)?;
                 self.variables.0[*variable as usize] = Variable::Value(value);
             }
-            Action::If { condition, otherwise } => self.branch(condition, *otherwise)?,
+            Action::If { condition, otherwise } => self.branch(condition, *otherwise, names)?,
             Action::Elif { condition, otherwise, .. } if falling => {
-                self.branch(condition, *otherwise)?;
+                self.branch(condition, *otherwise, names)?;
             }
             Action::Elif { end, .. } => transaction.next = *end as usize,
             Action::Else { end } if !falling => transaction.next = *end as usize,
             Action::Else { .. } | Action::EndIf => {}
             Action::Sleep { amount, unit_ns } => {
-                let count = amount_of(*amount, &self.variables, &self.shared.scripts.names)?;
+                let count = amount_of(*amount, &self.variables, names)?;
                 self.state = State::Away;
                 let pause = count.saturating_mul(*unit_ns);
-                return Ok(Step::Wait(Next::Wake(at.now.saturating_add(pause))));
+                return Ok(Step::Wait(Next::Wake(turn.at.now.saturating_add(pause))));
             }
             Action::Shell { line, variable } => {
-                let line = shell_line(line, &self.variables, &self.shared.scripts.names)?;
+                let line = shell_line(line, &self.variables, names)?;
                 self.state = State::Away;
                 return Ok(Step::Wait(Next::Shell { line, capture: variable.is_some() }));
             }
             Action::StartPipeline | Action::SyncPipeline | Action::EndPipeline => {
-                return self.pipeline(connection, action);
+                return self.pipeline(turn, action);
             }
             Action::Sql(_) => unreachable!("not a meta command"),
         }
         Ok(Step::On)
     }
 
-    fn eval(&mut self, program: &Program) -> Result<Value, MetaFailure> {
+    fn eval(&mut self, program: &Program, names: &Names) -> Result<Value, MetaFailure> {
         let mut scope = Scope {
             variables: &self.variables,
-            names: &self.shared.scripts.names,
+            names,
             random: &mut self.random,
             debug: &mut self.debug,
         };
@@ -123,8 +111,13 @@ impl Client {
     }
 
     /// Goes on behind a condition, or where it does not hold elsewhere.
-    fn branch(&mut self, condition: &Program, otherwise: u32) -> Result<(), MetaFailure> {
-        if !self.eval(condition)?.is_true() {
+    fn branch(
+        &mut self,
+        condition: &Program,
+        otherwise: u32,
+        names: &Names,
+    ) -> Result<(), MetaFailure> {
+        if !self.eval(condition, names)?.is_true() {
             let transaction = self.transaction.as_mut().expect("a working client has one");
             transaction.next = otherwise as usize;
             transaction.falling = true;
@@ -132,26 +125,22 @@ impl Client {
         Ok(())
     }
 
-    fn pipeline(
-        &mut self,
-        connection: &mut Connection,
-        action: &Action,
-    ) -> Result<Step, MetaFailure> {
+    fn pipeline(&mut self, turn: &mut Turn<'_>, action: &Action) -> Result<Step, MetaFailure> {
         let wrong = |what| Err(MetaFailure { reason: None, what });
         let transaction = self.transaction.as_mut().expect("a working client has one");
         match (action, transaction.pipelined) {
-            (Action::StartPipeline, _) if self.shared.protocol == Protocol::Simple => {
+            (Action::StartPipeline, _) if turn.shared.protocol == Protocol::Simple => {
                 wrong("cannot use pipeline mode with the simple query protocol")
             }
             (Action::StartPipeline, true) => wrong("already in pipeline mode"),
             (Action::StartPipeline, false) => {
                 transaction.pipelined = true;
-                connection.keep_rows(false);
-                Ok(self.prepare_pipeline(connection))
+                turn.connection.keep_rows(false);
+                Ok(self.prepare_pipeline(turn))
             }
             (_, false) => wrong("not in pipeline mode"),
             (action, true) => {
-                frontend::sync(connection.buffer());
+                frontend::sync(turn.connection.buffer());
                 self.awaited += 1;
                 if matches!(action, Action::SyncPipeline) {
                     return Ok(Step::On);
@@ -163,17 +152,17 @@ impl Client {
     }
 
     /// Prepares what the pipeline that begins here will execute, before it begins.
-    fn prepare_pipeline(&mut self, connection: &mut Connection) -> Step {
-        if self.shared.protocol != Protocol::Prepared {
+    fn prepare_pipeline(&mut self, turn: &mut Turn<'_>) -> Step {
+        let shared = turn.shared;
+        if shared.protocol != Protocol::Prepared {
             return Step::On;
         }
-        let shared = Arc::clone(&self.shared);
         let transaction = self.transaction.as_mut().expect("a working client has one");
         let mut any = false;
         for sql in statements_of_pipeline(&shared.scripts, transaction, transaction.next) {
             if !std::mem::replace(&mut self.prepared[sql.id as usize], true) {
                 let name = StatementName::new(sql.id);
-                prepare(connection.buffer(), name.text(), sql).expect("a script was read");
+                prepare(turn.connection.buffer(), name.text(), sql).expect("a script was read");
                 any = true;
             }
         }
@@ -181,20 +170,20 @@ impl Client {
             return Step::On;
         }
         transaction.preparing = Preparing::Pipeline(transaction.next);
-        frontend::sync(connection.buffer());
+        frontend::sync(turn.connection.buffer());
         self.awaited += 1;
         self.state = State::Busy;
         Step::Wait(Next::Server)
     }
 
     /// What was being prepared is not.
-    pub(super) fn forget_prepared(&mut self, preparing: Preparing) {
+    pub(super) fn forget_prepared(&mut self, preparing: Preparing, scripts: &Scripts) {
         match preparing {
             Preparing::Nothing => {}
             Preparing::Statement(id) => self.prepared[id as usize] = false,
             Preparing::Pipeline(from) => {
                 let transaction = self.transaction.as_ref().expect("a working client has one");
-                for sql in statements_of_pipeline(&self.shared.scripts, transaction, from) {
+                for sql in statements_of_pipeline(scripts, transaction, from) {
                     self.prepared[sql.id as usize] = false;
                 }
             }
@@ -202,13 +191,7 @@ impl Client {
     }
 
     /// Sends one SQL command, or within a pipeline adds it.
-    fn sql(
-        &mut self,
-        connection: &mut Connection,
-        sql: &Sql,
-        command: &Command,
-        record: &mut Recorder,
-    ) -> TroubleOr<Step> {
+    fn sql(&mut self, turn: &mut Turn<'_>, sql: &Sql, command: &Command) -> TroubleOr<Step> {
         let transaction = self.transaction.as_ref().expect("a working client has one");
         let pipelined = transaction.pipelined;
         match &sql.results {
@@ -217,16 +200,16 @@ impl Client {
                     Results::Gset(_) => "\\gset is not allowed in pipeline mode",
                     _ => "\\aset is not allowed in pipeline mode",
                 };
-                return Err(self.meta_failed(command, MetaFailure { reason: None, what }, record));
+                return Err(self.meta_failed(command, MetaFailure { reason: None, what }, turn));
             }
-            Results::Discard if !pipelined => connection.keep_rows(false),
+            Results::Discard if !pipelined => turn.connection.keep_rows(false),
             Results::Discard => {}
             Results::Gset(_) | Results::Aset(_) => {
-                connection.keep_rows(true);
+                turn.connection.keep_rows(true);
                 self.rows.begin();
             }
         }
-        self.write(connection, sql).map_err(|e| {
+        self.write(turn, sql).map_err(|e| {
             let place = words_of(&command.action);
             let message = format!("a statement ({place}) cannot be sent: {e}");
             Trouble::Abort(Error::new(Kind::Script, message))
@@ -234,8 +217,8 @@ impl Client {
         if pipelined {
             return Ok(Step::On);
         }
-        if self.shared.protocol != Protocol::Simple {
-            frontend::sync(connection.buffer());
+        if turn.shared.protocol != Protocol::Simple {
+            frontend::sync(turn.connection.buffer());
         }
         self.awaited = 1;
         self.state = State::Busy;
@@ -243,10 +226,10 @@ impl Client {
     }
 
     /// Writes one SQL command in the protocol of the run.
-    fn write(&mut self, connection: &mut Connection, sql: &Sql) -> std::io::Result<()> {
-        let shared = &self.shared;
+    fn write(&mut self, turn: &mut Turn<'_>, sql: &Sql) -> std::io::Result<()> {
+        let shared = turn.shared;
         let describe = shared.describe || sql.results != Results::Discard;
-        let out = connection.buffer();
+        let out = turn.connection.buffer();
         match shared.protocol {
             Protocol::Simple => simple(out, sql, &self.variables, &shared.scripts.names),
             Protocol::Extended => {
@@ -267,8 +250,8 @@ impl Client {
     }
 
     /// Takes what a shell command answered.
-    pub(super) fn take_answer(&mut self, end: &ShellEnd, record: &mut Recorder) -> TroubleOr<()> {
-        let shared = Arc::clone(&self.shared);
+    pub(super) fn take_answer(&mut self, end: &ShellEnd, turn: &mut Turn<'_>) -> TroubleOr<()> {
+        let shared = turn.shared;
         let transaction = self.transaction.as_ref().expect("a shell command belongs to one");
         let script = &shared.scripts.list[usize::from(transaction.due.script)];
         let command = &script.commands[transaction.command];
@@ -292,7 +275,7 @@ impl Client {
                 }
             },
         };
-        Err(self.meta_failed(command, not_executed(wrong), record))
+        Err(self.meta_failed(command, not_executed(wrong), turn))
     }
 }
 

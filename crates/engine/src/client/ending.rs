@@ -2,14 +2,14 @@
 //! up.
 
 use super::commands::{MetaFailure, words_of};
-use super::{Client, Failure, Moment, Next, State, Transaction, Trouble, TroubleOr, words};
+use super::{Failure, Next, Runner, Shared, State, Transaction, Trouble, TroubleOr, Turn, words};
 use crate::error::{Error, Kind};
 use crate::pace::Ns;
 use crate::plan::Protocol;
 use crate::record::{Class, End, Level, Outcome, Recorder, SqlState};
 use crate::request::simple;
 use crate::script::{Action, Command};
-use crate::wire::{Connection, Fault, ServerError, Status};
+use crate::wire::{Fault, ServerError, Status};
 
 /// What a transaction fails with whose meta command failed: SQLSTATE 38000, external routine
 /// exception, for the standard knows no better.
@@ -20,45 +20,41 @@ fn may_pass(sqlstate: SqlState) -> bool {
     matches!(&sqlstate, b"40001" | b"40P01")
 }
 
-impl Client {
+impl Runner {
     /// The server reports an error; the transaction goes on failing until it is ready again.
-    pub(super) fn failed(
-        &mut self,
-        connection: &Connection,
-        error: &ServerError,
-        record: &mut Recorder,
-    ) {
-        record.message(error.sqlstate, &error.message);
+    pub(super) fn failed(&mut self, turn: &mut Turn<'_>, error: &ServerError) {
+        let shared = turn.shared;
+        turn.record.message(error.sqlstate, &error.message);
         let Some(transaction) = self.transaction.as_ref().filter(|t| t.failure.is_none()) else {
             return;
         };
         if self.state == State::RollingBack {
             return;
         }
-        let aborts = !may_pass(error.sqlstate) && !self.shared.continue_on_error;
+        let aborts = !may_pass(error.sqlstate) && !shared.continue_on_error;
         if aborts {
-            let message = words::server_error(error, self.query_text(transaction).as_deref());
-            let query = connection.results();
+            let message = words::server_error(error, self.query_text(transaction, shared).as_deref());
+            let query = turn.connection.results();
             let text = words::aborted_in_query(self.id, transaction, query, &message);
-            record.say(Level::Error, text);
-        } else if self.shared.verbose {
-            let message = words::server_error(error, self.query_text(transaction).as_deref());
-            record.say(Level::Info, words::failed(self.id, transaction, &message));
+            turn.record.say(Level::Error, text);
+        } else if shared.verbose {
+            let message = words::server_error(error, self.query_text(transaction, shared).as_deref());
+            turn.record.say(Level::Info, words::failed(self.id, transaction, &message));
         }
         let failure = Failure { sqlstate: error.sqlstate, aborts };
         self.transaction.as_mut().expect("seen above").failure = Some(failure);
     }
 
     /// The text of the command that is going on, where the server has it from us now.
-    fn query_text(&self, transaction: &Transaction) -> Option<String> {
-        let script = &self.shared.scripts.list[usize::from(transaction.due.script)];
+    fn query_text(&self, transaction: &Transaction, shared: &Shared) -> Option<String> {
+        let script = &shared.scripts.list[usize::from(transaction.due.script)];
         let Action::Sql(sql) = &script.commands[transaction.command].action else {
             return None;
         };
-        let bytes = match self.shared.protocol {
+        let bytes = match shared.protocol {
             Protocol::Simple => {
                 let mut out = bytes::BytesMut::new();
-                simple(&mut out, sql, &self.variables, &self.shared.scripts.names).ok()?;
+                simple(&mut out, sql, &self.variables, &shared.scripts.names).ok()?;
                 out[5..out.len() - 1].to_vec()
             }
             Protocol::Extended => sql.numbered.clone(),
@@ -68,47 +64,35 @@ impl Client {
     }
 
     /// Everything is answered, and the transaction has failed.
-    pub(super) fn failure(
-        &mut self,
-        connection: &mut Connection,
-        failure: Failure,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
+    pub(super) fn failure(&mut self, turn: &mut Turn<'_>, failure: Failure) -> TroubleOr<Next> {
         let transaction = self.transaction.as_mut().expect("a failure belongs to one");
         transaction.pipelined = false;
         if failure.aborts {
-            self.timed(End::Failed, at.arrived, record);
+            self.timed(End::Failed, turn);
             let message = format!("client {} gave up: a statement failed", self.id);
             return Err(Trouble::Abort(Error::new(Kind::Aborted, message)));
         }
-        let again = may_pass(failure.sqlstate) && self.may_try_again(at.now);
-        if again && connection.status() != Status::Idle {
+        let again = may_pass(failure.sqlstate) && self.may_try_again(turn);
+        if again && turn.connection.status() != Status::Idle {
             // The limit or the end may come before the rollback is done: decided then.
             self.state = State::RollingBack;
-            self.query(connection, "ROLLBACK");
+            self.query(turn.connection, "ROLLBACK");
             return Ok(Next::Server);
         }
-        self.decide(again, connection, at, record)
+        self.decide(again, turn)
     }
 
     /// The failed transaction is tried again, or ends.
-    fn decide(
-        &mut self,
-        again: bool,
-        connection: &mut Connection,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
-        if self.shared.verbose {
-            self.say_verdict(again, at.now, record);
+    fn decide(&mut self, again: bool, turn: &mut Turn<'_>) -> TroubleOr<Next> {
+        if turn.shared.verbose {
+            self.say_verdict(again, turn);
         }
-        self.timed(if again { End::Retried } else { End::Failed }, at.arrived, record);
-        if again { self.retry(connection, at, record) } else { self.finish(connection, at, record) }
+        self.timed(if again { End::Retried } else { End::Failed }, turn);
+        if again { self.retry(turn) } else { self.finish(turn) }
     }
 
-    fn may_try_again(&self, now: Ns) -> bool {
-        let shared = &self.shared;
+    fn may_try_again(&self, turn: &Turn<'_>) -> bool {
+        let (shared, now) = (turn.shared, turn.at.now);
         let transaction = self.transaction.as_ref().expect("a failure belongs to one");
         (shared.max_tries == 0 || transaction.tries < shared.max_tries)
             && shared.limit.is_none_or(|limit| now - transaction.due.at <= limit)
@@ -116,105 +100,85 @@ impl Client {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-    fn say_verdict(&self, again: bool, now: Ns, record: &mut Recorder) {
+    fn say_verdict(&self, again: bool, turn: &mut Turn<'_>) {
         let transaction = self.transaction.as_ref().expect("a failure belongs to one");
-        let passed = now - transaction.due.at;
-        let used = self.shared.limit.map(|limit| 100.0 * passed as f64 / limit as f64);
-        let text = words::verdict(self.id, again, transaction.tries, self.shared.max_tries, used);
-        record.say(Level::Info, text);
+        let passed = turn.at.now - transaction.due.at;
+        let used = turn.shared.limit.map(|limit| 100.0 * passed as f64 / limit as f64);
+        let text = words::verdict(self.id, again, transaction.tries, turn.shared.max_tries, used);
+        turn.record.say(Level::Info, text);
     }
 
     /// Runs the script again from its beginning, with the same random numbers. Variables stay.
-    fn retry(
-        &mut self,
-        connection: &mut Connection,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
+    fn retry(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         let transaction = self.transaction.as_mut().expect("what is tried again has begun");
         transaction.next = 0;
         transaction.failure = None;
         transaction.falling = false;
         transaction.tries += 1;
         self.random = transaction.random.clone();
-        self.advance(connection, at, record)
+        self.advance(turn)
     }
 
     /// No command is left.
-    pub(super) fn end_of_script(
-        &mut self,
-        connection: &mut Connection,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
+    pub(super) fn end_of_script(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         let transaction = self.transaction.as_ref().expect("what ends has begun");
         if transaction.pipelined {
-            return Err(self.gives_up("end of script reached with pipeline open", record));
+            return Err(self.gives_up("end of script reached with pipeline open", turn));
         }
-        self.finish(connection, at, record)
+        self.finish(turn)
     }
 
     /// The script is at its end, or has failed for good.
-    fn finish(
-        &mut self,
-        connection: &mut Connection,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
+    fn finish(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         let transaction = self.transaction.take().expect("what ends has begun");
-        let outcome = self.outcome(&transaction, at.arrived);
-        if connection.status() == Status::Idle {
+        let outcome = self.outcome(&transaction, turn.at.arrived, turn.shared);
+        if turn.connection.status() == Status::Idle {
             self.state = State::Free;
-            record.end(outcome);
-            return Ok(Next::Free(at.arrived));
+            turn.record.end(outcome);
+            return Ok(Next::Free(turn.at.arrived));
         }
         if transaction.failure.is_none() {
-            if !self.shared.recover {
-                record.end(outcome);
+            if !turn.shared.recover {
+                turn.record.end(outcome);
                 let what = "end of script reached without completing the last transaction";
-                return Err(self.gives_up(what, record));
+                return Err(self.gives_up(what, turn));
             }
-            self.warn(transaction.due.script, record);
+            self.warn(transaction.due.script, turn);
         }
-        record.leave(outcome.done);
+        turn.record.leave(outcome.done);
         self.outcome = Some(outcome);
         self.state = State::RollingBack;
-        self.query(connection, "ROLLBACK");
+        self.query(turn.connection, "ROLLBACK");
         Ok(Next::Server)
     }
 
-    fn gives_up(&self, what: &str, record: &mut Recorder) -> Trouble {
+    fn gives_up(&self, what: &str, turn: &mut Turn<'_>) -> Trouble {
         let message = format!("client {} aborted: {what}", self.id);
-        record.say(Level::Error, message.clone());
+        turn.record.say(Level::Error, message.clone());
         Trouble::Abort(Error::new(Kind::Script, message))
     }
 
-    fn warn(&mut self, script: u16, record: &mut Recorder) {
+    fn warn(&mut self, script: u16, turn: &mut Turn<'_>) {
         if !std::mem::replace(&mut self.warned, true) {
-            let script = &self.shared.scripts.list[usize::from(script)].name;
-            record.batch.notes.push(format!(
+            let script = &turn.shared.scripts.list[usize::from(script)].name;
+            turn.record.batch.notes.push(format!(
                 "script {script} leaves a transaction block open; it is rolled back"
             ));
         }
     }
 
-    pub(super) fn rolled_back(
-        &mut self,
-        connection: &mut Connection,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
+    pub(super) fn rolled_back(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         let Some(outcome) = self.outcome.take() else {
-            return self.decide(self.may_try_again(at.now), connection, at, record);
+            return self.decide(self.may_try_again(turn), turn);
         };
         self.state = State::Free;
         let free = outcome.done;
-        record.put(outcome);
+        turn.record.put(outcome);
         Ok(Next::Free(free))
     }
 
-    fn outcome(&self, transaction: &Transaction, done: Ns) -> Outcome {
-        let late = self.shared.limit.is_some_and(|limit| done - transaction.due.at > limit);
+    fn outcome(&self, transaction: &Transaction, done: Ns, shared: &Shared) -> Outcome {
+        let late = shared.limit.is_some_and(|limit| done - transaction.due.at > limit);
         let class = match transaction.failure {
             Some(_) => Class::Failed,
             None if late => Class::Late,
@@ -236,14 +200,14 @@ impl Client {
     pub(super) fn end_with(
         &mut self,
         now: Ns,
-        class: Class,
-        sqlstate: SqlState,
+        (class, sqlstate): (Class, SqlState),
+        shared: &Shared,
         record: &mut Recorder,
     ) {
         if let Some(outcome) = self.outcome.take() {
             record.put(outcome);
         } else if let Some(transaction) = self.transaction.take() {
-            let outcome = self.outcome(&transaction, now);
+            let outcome = self.outcome(&transaction, now, shared);
             let retries = if class == Class::Failed { outcome.retries } else { 0 };
             record.end(Outcome { class, sqlstate, retries, ..outcome });
         }
@@ -254,8 +218,9 @@ impl Client {
         &self,
         command: &Command,
         failure: MetaFailure,
-        record: &mut Recorder,
+        turn: &mut Turn<'_>,
     ) -> Trouble {
+        let record = &mut *turn.record;
         let transaction = self.transaction.as_ref().expect("a command belongs to one");
         let name = words_of(&command.action);
         let reason = failure.reason.unwrap_or_else(|| failure.what.to_owned());
@@ -265,7 +230,7 @@ impl Client {
         record.message(META_COMMAND_FAILED, &reason);
         let text = words::aborted_in_command(self.id, transaction, name, failure.what);
         record.say(Level::Error, text);
-        let script = &self.shared.scripts.list[usize::from(transaction.due.script)].name;
+        let script = &turn.shared.scripts.list[usize::from(transaction.due.script)].name;
         let message = format!("{script}:{}: {reason}", command.line);
         Trouble::Abort(Error::new(Kind::Script, message))
     }
@@ -279,7 +244,7 @@ impl Client {
     }
 
     /// What the client says when it gives up because its connection is gone.
-    pub(crate) fn say_lost(&self, fault: &Fault, record: &mut Recorder) {
+    pub(super) fn say_lost(&self, fault: &Fault, queries: u32, record: &mut Recorder) {
         let message = match fault {
             Fault::Server(error) => words::server_error(error, None),
             _ => fault.message().to_owned(),
@@ -290,8 +255,7 @@ impl Client {
                 format!("client {} aborted while establishing connection", self.id)
             }
             (Some(transaction), _) => {
-                let query = self.connection.as_ref().map_or(0, Connection::results);
-                words::aborted_in_query(self.id, transaction, query, &message)
+                words::aborted_in_query(self.id, transaction, queries, &message)
             }
             _ => format!("client {} aborted: {message}", self.id),
         };

@@ -9,25 +9,26 @@
 //!     +---------------------------------------    +------------ RollingBack
 //! ```
 //!
-//! `commands` runs the commands of a script, `results` stores rows in variables, `ending` decides
-//! what a failure means, `words` says it.
+//! `runner` is all of it but the connection: `commands` runs the commands of a script, `results`
+//! stores rows in variables, `ending` decides what a failure means, `words` says it.
 
 mod commands;
 mod ending;
 mod results;
+mod runner;
 mod words;
 
 use crate::control::Control;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::pace::{Due, Ns};
 use crate::plan::{Plan, Protocol};
-use crate::record::{Class, End, Level, Outcome, Recorder, SqlState, Timing};
+use crate::record::{Class, Recorder, SqlState};
 use crate::script::Scripts;
-use crate::script::eval::{Value, Variables};
+use crate::script::eval::Variables;
 use crate::script::random::Random;
-use crate::wire::{Connection, Event, Fault, Settings};
+use crate::wire::{Connection, Fault, Settings};
 use postgres_protocol::message::frontend;
-use results::Rows;
+use runner::{Failure, Preparing, Runner, Transaction};
 use std::sync::Arc;
 
 /// What all clients of a run share.
@@ -159,94 +160,45 @@ pub struct Moment {
     pub now: Ns,
 }
 
-/// Why a transaction fails.
-#[derive(Debug, Clone, Copy)]
-struct Failure {
-    sqlstate: SqlState,
-    /// Its client gives up.
-    aborts: bool,
+/// What a client has at hand while it takes a step.
+struct Turn<'a> {
+    shared: &'a Shared,
+    connection: &'a mut Connection,
+    record: &'a mut Recorder,
+    at: Moment,
 }
 
-/// What is being prepared, and is not if this fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Preparing {
-    Nothing,
-    /// The statement with this number.
-    Statement(u32),
-    /// All statements of the pipeline that begins at this command.
-    Pipeline(usize),
-}
-
-/// The transaction that is going on.
-#[derive(Debug, Clone)]
-struct Transaction {
-    due: Due,
-    sent: Ns,
-    idle: bool,
-    /// The place of the command that is going on, and of the one that comes then.
-    command: usize,
-    next: usize,
-    /// When the command that is going on began.
-    began: Ns,
-    preparing: Preparing,
-    failure: Option<Failure>,
-    tries: u32,
-    /// The client's dice at the beginning: another try throws the same.
-    random: Random,
-    /// A condition failed: the next command is another branch, or the end.
-    falling: bool,
-    /// Between `\startpipeline` and `\endpipeline`.
-    pipelined: bool,
-}
-
-/// One client.
+/// One client: a connection, and what runs scripts over it.
 pub struct Client {
-    /// Its number in the run.
-    pub id: u32,
-    /// What it does now.
-    pub state: State,
     shared: Arc<Shared>,
-    connection: Option<Connection>,
-    /// How often the server has still to say that it is ready.
-    awaited: u32,
-    variables: Variables,
-    random: Random,
-    prepared: Vec<bool>,
-    rows: Rows,
-    /// What expressions printed, until it is said.
-    debug: Vec<Value>,
-    transaction: Option<Transaction>,
-    outcome: Option<Outcome>,
-    warned: bool,
+    connection: Option<Box<Connection>>,
+    runner: Runner,
 }
 
 impl Client {
     /// A client without a connection.
     #[must_use]
     pub fn new(id: u32, shared: &Arc<Shared>, variables: Variables, random: Random) -> Self {
-        Self {
-            id,
-            state: State::Closed,
-            prepared: vec![false; shared.scripts.statements as usize],
-            shared: Arc::clone(shared),
-            connection: None,
-            awaited: 0,
-            variables,
-            random,
-            rows: Rows::default(),
-            debug: Vec::new(),
-            transaction: None,
-            outcome: None,
-            warned: false,
-        }
+        let runner = Runner::new(id, shared.scripts.statements, variables, random);
+        Self { shared: Arc::clone(shared), connection: None, runner }
+    }
+
+    /// Its number in the run.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.runner.id
+    }
+
+    /// What it does now.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.runner.state
     }
 
     /// Begins a new connection; its first bytes are outgoing.
     pub fn open(&mut self) {
-        self.connection = Some(Connection::open(&self.shared.settings));
-        self.prepared.fill(false);
-        self.awaited = 1;
-        self.state = State::Login(0);
+        self.connection = Some(Box::new(Connection::open(&self.shared.settings)));
+        self.runner.open();
     }
 
     /// Says goodbye; what that takes is outgoing until `forget` is called.
@@ -254,24 +206,31 @@ impl Client {
         if let Some(connection) = &mut self.connection {
             frontend::terminate(connection.buffer());
         }
-        self.state = State::Closed;
+        self.runner.state = State::Closed;
     }
 
     /// The connection, while there is one.
     pub fn connection(&mut self) -> Option<&mut Connection> {
-        self.connection.as_mut()
+        self.connection.as_deref_mut()
     }
 
     /// True while a transaction is going on.
     #[must_use]
     pub fn is_in_transaction(&self) -> bool {
-        self.transaction.is_some() || self.outcome.is_some()
+        self.runner.is_in_transaction()
     }
 
     /// True while the server owes an answer to something that was, or is to be, sent.
     #[must_use]
     pub fn awaits_server(&self) -> bool {
-        self.awaited > 0
+        self.runner.awaits_server()
+    }
+
+    /// What runs the scripts, and what it has at hand at `at`.
+    fn turn<'a>(&'a mut self, at: Moment, record: &'a mut Recorder) -> (&'a mut Runner, Turn<'a>) {
+        let connection = self.connection.as_deref_mut();
+        let connection = connection.expect("a working client has a connection");
+        (&mut self.runner, Turn { shared: &self.shared, connection, record, at })
     }
 
     /// Starts a transaction; the client must be free.
@@ -285,23 +244,8 @@ impl Client {
         idle: bool,
         record: &mut Recorder,
     ) -> TroubleOr<Next> {
-        debug_assert_eq!(self.state, State::Free);
-        record.begin(now);
-        self.transaction = Some(Transaction {
-            due,
-            sent: now,
-            idle,
-            command: 0,
-            next: 0,
-            began: now,
-            preparing: Preparing::Nothing,
-            failure: None,
-            tries: 1,
-            random: self.random.clone(),
-            falling: false,
-            pipelined: false,
-        });
-        self.go_on(Moment { arrived: now, now }, record)
+        let (runner, mut turn) = self.turn(Moment { arrived: now, now }, record);
+        runner.start(due, idle, &mut turn)
     }
 
     /// Goes on after `Next::Wake` and `Next::Clock`.
@@ -309,10 +253,8 @@ impl Client {
     /// # Errors
     /// As `start`.
     pub fn wake(&mut self, now: Ns, record: &mut Recorder) -> TroubleOr<Next> {
-        if self.shared.time_commands {
-            self.timed(End::Done, now, record);
-        }
-        self.go_on(Moment { arrived: now, now }, record)
+        let (runner, mut turn) = self.turn(Moment { arrived: now, now }, record);
+        runner.wake(&mut turn)
     }
 
     /// Goes on after `Next::Shell`.
@@ -325,8 +267,9 @@ impl Client {
         now: Ns,
         record: &mut Recorder,
     ) -> TroubleOr<Next> {
-        self.take_answer(end, record)?;
-        self.wake(now, record)
+        let (runner, mut turn) = self.turn(Moment { arrived: now, now }, record);
+        runner.take_answer(end, &mut turn)?;
+        runner.wake(&mut turn)
     }
 
     /// Takes bytes from the server.
@@ -334,175 +277,45 @@ impl Client {
     /// # Errors
     /// `Trouble::Fault` where the connection ends, `Trouble::Abort` where the client gives up.
     pub fn receive(&mut self, bytes: &[u8], at: Moment, record: &mut Recorder) -> TroubleOr<Next> {
-        let Some(mut connection) = self.connection.take() else {
+        let Self { shared, connection: Some(connection), runner } = self else {
             return Ok(Next::Server);
         };
         let mut next = Next::Server;
-        let mut abort = None;
-        let received = connection.receive(bytes, |connection, event| {
-            if abort.is_some() {
-                return Ok(());
-            }
-            match self.event(connection, event, at, record) {
-                Ok(found) => next = found,
-                Err(Trouble::Fault(fault)) => return Err(fault),
-                Err(Trouble::Abort(error)) => abort = Some(error),
-            }
-            Ok(())
-        });
-        self.connection = Some(connection);
-        if let Some(error) = abort {
-            return Err(Trouble::Abort(error));
-        }
-        received?;
-        Ok(next)
-    }
-
-    fn event(
-        &mut self,
-        connection: &mut Connection,
-        event: Event,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
-        match event {
-            Event::Failed(error) => {
-                if error.fatal || matches!(self.state, State::Login(_)) {
-                    return Err(Fault::Server(error).into());
-                }
-                self.failed(connection, &error, record);
-                return Ok(Next::Server);
-            }
-            Event::CopyIn => {
-                self.refuse_copy(connection, record)?;
-                return Ok(Next::Server);
-            }
-            Event::Columns | Event::Row | Event::Complete => {
-                self.keep(connection, &event, record)?;
-                return Ok(Next::Server);
-            }
-            Event::Ready(_) => {}
-        }
-        self.awaited = self.awaited.checked_sub(1).ok_or_else(|| {
-            Fault::Protocol("the server says it is ready though nothing was asked of it".into())
+        connection.receive(bytes, |connection, event| {
+            next = runner.event(event, &mut Turn { shared, connection, record, at })?;
+            Ok::<(), Trouble>(())
         })?;
-        match self.state {
-            State::Login(done) => Ok(self.logged_in(connection, done, at)),
-            State::Busy if self.awaited == 0 => self.answered(connection, at, record),
-            State::RollingBack => self.rolled_back(connection, at, record),
-            // Within a pipeline that goes on.
-            State::Busy | State::Away => Ok(Next::Server),
-            State::Closed | State::Free => unreachable!("nothing is awaited"),
-        }
-    }
-
-    /// Nothing can be copied from a script. In the extended protocols the server has swallowed
-    /// the Sync that was sent with the statement.
-    fn refuse_copy(&self, connection: &mut Connection, record: &mut Recorder) -> TroubleOr<()> {
-        if self.transaction.is_some() && !self.shared.continue_on_error {
-            let message = "COPY is not supported in pgbench, aborting".to_owned();
-            record.say(Level::Error, message.clone());
-            return Err(Trouble::Abort(Error::new(Kind::Aborted, message)));
-        }
-        let reason = "COPY FROM STDIN has nothing to read in a script";
-        frontend::copy_fail(reason, connection.buffer()).expect("no NUL");
-        if self.state == State::Busy && self.shared.protocol != Protocol::Simple {
-            frontend::sync(connection.buffer());
-        }
-        Ok(())
-    }
-
-    fn logged_in(&mut self, connection: &mut Connection, done: usize, at: Moment) -> Next {
-        let shared = Arc::clone(&self.shared);
-        if let Some(sql) = shared.on_connect.get(done) {
-            self.query(connection, sql);
-            self.state = State::Login(done + 1);
-            return Next::Server;
-        }
-        self.state = State::Free;
-        Next::Free(at.arrived)
-    }
-
-    /// A statement was answered.
-    fn answered(
-        &mut self,
-        connection: &mut Connection,
-        at: Moment,
-        record: &mut Recorder,
-    ) -> TroubleOr<Next> {
-        let transaction = self.transaction.as_mut().expect("a busy client has a transaction");
-        let preparing = std::mem::replace(&mut transaction.preparing, Preparing::Nothing);
-        if let Some(failure) = transaction.failure {
-            self.forget_prepared(preparing);
-            return self.failure(connection, failure, at, record);
-        }
-        if matches!(preparing, Preparing::Pipeline(_)) {
-            if self.shared.time_commands {
-                self.timed(End::Done, at.arrived, record);
-            }
-            return self.advance(connection, at, record);
-        }
-        transaction.pipelined = false;
-        if connection.results() == 0 && self.wanted(&self.shared.scripts).is_some() {
-            return Err(Fault::Protocol(
-                "the server says it is ready, but it has not answered the statement".into(),
-            )
-            .into());
-        }
-        self.store_row(connection, record)?;
-        self.timed(End::Done, at.arrived, record);
-        self.advance(connection, at, record)
-    }
-
-    /// Records how long the command that has just ended took.
-    fn timed(&mut self, end: End, now: Ns, record: &mut Recorder) {
-        let transaction = self.transaction.as_ref().expect("a command belongs to a transaction");
-        record.batch.timings.push(Timing {
-            script: transaction.due.script,
-            command: u16::try_from(transaction.command).unwrap_or(u16::MAX),
-            end,
-            ns: now - transaction.began,
-        });
-    }
-
-    fn go_on(&mut self, at: Moment, record: &mut Recorder) -> TroubleOr<Next> {
-        let mut connection = self.connection.take().expect("a working client has a connection");
-        let next = self.advance(&mut connection, at, record);
-        self.connection = Some(connection);
-        next
-    }
-
-    /// Sends a simple query of our own, or one that `Plan::check` has seen.
-    fn query(&mut self, connection: &mut Connection, sql: &str) {
-        frontend::query(sql, connection.buffer()).expect("checked for NUL");
-        connection.keep_rows(false);
-        self.awaited = 1;
+        Ok(next)
     }
 
     /// The connection is gone; a transaction in flight has failed with `sqlstate`.
     pub fn lost(&mut self, now: Ns, sqlstate: SqlState, message: &str, record: &mut Recorder) {
-        self.end_with(now, Class::Failed, sqlstate, record);
+        self.runner.end_with(now, (Class::Failed, sqlstate), &self.shared, record);
         record.message(sqlstate, message);
         self.forget();
     }
 
+    /// Says that it gives up because its connection is gone.
+    pub fn say_lost(&self, fault: &Fault, record: &mut Recorder) {
+        let queries = self.connection.as_ref().map_or(0, |connection| connection.results());
+        self.runner.say_lost(fault, queries, record);
+    }
+
     /// The client gave up: a transaction in flight has failed.
     pub fn aborted(&mut self, now: Ns, record: &mut Recorder) {
-        let failure = self.transaction.as_ref().and_then(|t| t.failure);
-        let sqlstate = failure.map_or(ending::META_COMMAND_FAILED, |failure| failure.sqlstate);
-        self.end_with(now, Class::Failed, sqlstate, record);
+        let sqlstate = self.runner.failed_with().unwrap_or(ending::META_COMMAND_FAILED);
+        self.runner.end_with(now, (Class::Failed, sqlstate), &self.shared, record);
     }
 
     /// The grace period is over: a transaction in flight stays unfinished.
     pub fn abandon(&mut self, now: Ns, record: &mut Recorder) {
-        self.end_with(now, Class::Unfinished, *b"00000", record);
-        self.state = State::Closed;
+        self.runner.end_with(now, (Class::Unfinished, *b"00000"), &self.shared, record);
+        self.runner.state = State::Closed;
     }
 
     /// There is no connection any more.
     pub fn forget(&mut self) {
         self.connection = None;
-        self.awaited = 0;
-        self.state = State::Closed;
+        self.runner.forget();
     }
 }

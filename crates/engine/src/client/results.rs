@@ -1,12 +1,11 @@
 //! `\gset` and `\aset`: rows become variables. NULL stays NULL.
 
-use super::{Client, Trouble, TroubleOr, words};
+use super::{Runner, Trouble, TroubleOr, Turn, words};
 use crate::error::{Error, Kind};
-use crate::record::{Level, Recorder};
+use crate::record::Level;
 use crate::script::eval::{Value, Variable};
 use crate::script::{Action, Names, Results, Slot, is_variable_name};
-use crate::wire::{Connection, Event, Fault};
-use std::sync::Arc;
+use crate::wire::{Event, Fault};
 
 /// What is known of the result that comes in. Its memory is used again.
 #[derive(Debug, Default)]
@@ -52,21 +51,16 @@ impl Rows {
     }
 }
 
-impl Client {
+impl Runner {
     /// A part of a result has come.
-    pub(super) fn keep(
-        &mut self,
-        connection: &mut Connection,
-        event: &Event,
-        record: &mut Recorder,
-    ) -> TroubleOr<()> {
-        let shared = Arc::clone(&self.shared);
+    pub(super) fn keep(&mut self, turn: &mut Turn<'_>, event: &Event) -> TroubleOr<()> {
+        let shared = turn.shared;
         let (prefix, aset) = match self.wanted(&shared.scripts) {
             Some(Results::Gset(prefix)) => (prefix, false),
             Some(Results::Aset(prefix)) => (prefix, true),
             _ => return Ok(()),
         };
-        let content = connection.content();
+        let content = turn.connection.content();
         match event {
             Event::Columns => {
                 self.rows.describe(content, prefix, &shared.scripts.names).ok_or_else(malformed)?
@@ -79,7 +73,7 @@ impl Client {
             _ => {
                 self.rows.complete = self.rows.count.take().unwrap_or(0);
                 if aset && self.rows.complete > 0 {
-                    self.assign(connection.results() - 1, record)?;
+                    self.assign(turn.connection.results() - 1, turn)?;
                 }
             }
         }
@@ -95,28 +89,20 @@ impl Client {
         }
     }
 
-    /// `\gset`: the last result had one row, and it is stored.
-    pub(super) fn store_row(
-        &mut self,
-        connection: &mut Connection,
-        record: &mut Recorder,
-    ) -> TroubleOr<()> {
-        let shared = Arc::clone(&self.shared);
-        if !matches!(self.wanted(&shared.scripts), Some(Results::Gset(_))) {
-            return Ok(());
-        }
-        let query = connection.results().saturating_sub(1);
+    /// `\gset`: the last result has one row, and it is stored.
+    pub(super) fn store_row(&mut self, turn: &mut Turn<'_>) -> TroubleOr<()> {
+        let query = turn.connection.results().saturating_sub(1);
         if self.rows.complete != 1 {
             let reason = format!("expected one row, got {}", self.rows.complete);
-            return Err(self.not_stored(query, &reason, record));
+            return Err(self.not_stored(query, &reason, turn));
         }
-        self.assign(query, record)
+        self.assign(query, turn)
     }
 
-    fn assign(&mut self, query: u32, record: &mut Recorder) -> TroubleOr<()> {
+    fn assign(&mut self, query: u32, turn: &mut Turn<'_>) -> TroubleOr<()> {
         if let Some(name) = self.rows.misnamed.take() {
             let reason = format!("error storing into variable {name}");
-            return Err(self.not_stored(query, &reason, record));
+            return Err(self.not_stored(query, &reason, turn));
         }
         let (count, mut rest) = self.rows.row.split_at_checked(2).ok_or_else(malformed)?;
         if usize::from(u16::from_be_bytes([count[0], count[1]])) != self.rows.columns.len() {
@@ -148,11 +134,11 @@ impl Client {
         if rest.is_empty() { Ok(()) } else { Err(malformed().into()) }
     }
 
-    fn not_stored(&self, query: u32, reason: &str, record: &mut Recorder) -> Trouble {
+    fn not_stored(&self, query: u32, reason: &str, turn: &mut Turn<'_>) -> Trouble {
         let transaction = self.transaction.as_ref().expect("a result belongs to one");
         let text = words::in_query(self.id, transaction, query, reason);
-        record.say(Level::Error, text);
-        let script = &self.shared.scripts.list[usize::from(transaction.due.script)];
+        turn.record.say(Level::Error, text);
+        let script = &turn.shared.scripts.list[usize::from(transaction.due.script)];
         let line = script.commands[transaction.command].line;
         let message = format!("{}:{line}: {reason}", script.name);
         Trouble::Abort(Error::new(Kind::Script, message))

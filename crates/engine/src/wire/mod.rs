@@ -128,24 +128,24 @@ impl Connection {
     /// Takes bytes from the socket and reports each event to `each`.
     ///
     /// # Errors
-    /// A `Fault` ends the connection.
-    pub fn receive(
+    /// A `Fault`, or what `each` says, ends the connection.
+    pub fn receive<E: From<Fault>>(
         &mut self,
         bytes: &[u8],
-        mut each: impl FnMut(&mut Self, Event) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut each: impl FnMut(&mut Self, Event) -> Result<(), E>,
+    ) -> Result<(), E> {
         match &mut self.link {
             Link::Plain => self.consume(bytes, &mut each),
-            Link::Asked => self.answered(bytes),
+            Link::Asked => Ok(self.answered(bytes)?),
             Link::Tls(_) => self.decrypt(bytes, &mut each),
         }
     }
 
-    fn consume(
+    fn consume<E: From<Fault>>(
         &mut self,
         mut bytes: &[u8],
-        each: &mut impl FnMut(&mut Self, Event) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        each: &mut impl FnMut(&mut Self, Event) -> Result<(), E>,
+    ) -> Result<(), E> {
         while let Some(event) = self.session.advance(&mut bytes, &mut self.pending)? {
             each(self, event)?;
         }
@@ -174,11 +174,11 @@ impl Connection {
         }
     }
 
-    fn decrypt(
+    fn decrypt<E: From<Fault>>(
         &mut self,
         bytes: &[u8],
-        each: &mut impl FnMut(&mut Self, Event) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        each: &mut impl FnMut(&mut Self, Event) -> Result<(), E>,
+    ) -> Result<(), E> {
         let Link::Tls(tunnel) = &mut self.link else {
             return Ok(());
         };

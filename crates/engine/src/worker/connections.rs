@@ -116,8 +116,8 @@ impl<P: Poll> Worker<P> {
         if !self.running {
             return Err(crate::route::error_of(fault));
         }
-        let logging_in = matches!(seat.client.state, State::Login(_));
-        let was_open = !logging_in && seat.client.state != State::Closed;
+        let logging_in = matches!(seat.client.state(), State::Login(_));
+        let was_open = !logging_in && seat.client.state() != State::Closed;
         self.record.batch.disconnects += u32::from(was_open);
         seat.shell = None;
         // One that has done its part loses nothing.
@@ -132,7 +132,7 @@ impl<P: Poll> Worker<P> {
         seat.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
         seat.alarm = None;
         if aborts {
-            let message = format!("client {} lost its connection", seat.client.id);
+            let message = format!("client {} lost its connection", seat.client.id());
             return self.gone(token, now, Error::new(Kind::Aborted, message));
         }
         if !self.setup.recover {
@@ -207,7 +207,7 @@ impl<P: Poll> Worker<P> {
     /// what is due last, and what that was to start, or where there is none, to the next free of
     /// any worker.
     fn give_back(&mut self, mut due: Due) {
-        let between = |s: &Seat| match s.client.state {
+        let between = |s: &Seat| match s.client.state() {
             State::Free => true,
             State::Closed => self.setup.connect_each && !s.has_left() && s.attempts == 0,
             _ => false,

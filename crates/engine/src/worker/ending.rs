@@ -24,7 +24,7 @@ impl<P: Poll> Worker<P> {
         let mut keys = Vec::new();
         for token in 0..self.seats.len() {
             let seat = &mut self.seats[token];
-            let id = seat.client.id;
+            let id = seat.client.id();
             if let Some(since) = seat.down_since {
                 self.record.outlasted(since, now);
             }
@@ -49,7 +49,7 @@ impl<P: Poll> Worker<P> {
         match &mut self.feed {
             Feed::Paced(streams) => {
                 for (seat, stream) in self.seats.iter().zip(streams) {
-                    let client = seat.client.id;
+                    let client = seat.client.id();
                     stream.until(end, |due| {
                         record.put(Outcome::unsent(due, now, client, Class::Unfinished));
                     });

@@ -302,11 +302,11 @@ impl<P: Poll> Worker<P> {
             let skipped = too_late && self.setup.policy == Policy::Skip;
             if skipped || dropped {
                 let class = if skipped { Class::Skipped } else { Class::Unfinished };
-                let client = self.seats[token].client.id;
+                let client = self.seats[token].client.id();
                 self.record.put(Outcome::unsent(due, now, client, class));
                 continue;
             }
-            if self.seats[token].client.state == State::Closed {
+            if self.seats[token].client.state() == State::Closed {
                 self.seats[token].waiting = Some(due);
                 return self.open(token);
             }
@@ -395,7 +395,7 @@ impl<P: Poll> Worker<P> {
             Err(error) => {
                 // What the server said last is worth more than that it is gone.
                 let fault = Fault::lost(&error.to_string());
-                if self.seats[token].client.state == State::Login(0) {
+                if self.seats[token].client.state() == State::Login(0) {
                     return self.lost(token, &fault);
                 }
                 self.read(token)?;

@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod desk;
+pub mod line;
 pub mod scram;
 pub mod trial;
 pub mod turns;
