@@ -5,7 +5,7 @@ use crate::error::{Error, Kind, Result};
 use crate::pace::{Choice, Feed, Ns, Schedule, Stream, Taken, Think};
 use crate::plan::{Load, Plan, Stop};
 use crate::script::Scripts;
-use crate::script::eval::{Value, Variable, Variables};
+use crate::script::eval::{Value, Variable, Variables, value_of_text};
 use crate::script::random::Random;
 use std::sync::Arc;
 
@@ -181,7 +181,12 @@ pub fn first_variables(
         pairs.push((scripts.names.slot(name.as_bytes()), Variable::Value(Value::Int(*value))));
     }
     for (name, text) in given {
-        pairs.push((scripts.names.slot(name.as_bytes()), Variable::Text(text.clone())));
+        // What has no value is refused when an expression reads it, with the command in the words.
+        let variable = match value_of_text(text) {
+            Ok(value) => Variable::Typed(text.clone(), value),
+            Err(_) => Variable::Text(text.clone()),
+        };
+        pairs.push((scripts.names.slot(name.as_bytes()), variable));
     }
     let mut variables = Variables(vec![Variable::Unset; scripts.names.len()]);
     for (slot, value) in pairs {

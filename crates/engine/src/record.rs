@@ -129,16 +129,18 @@ pub struct DueCount {
     pub count: u64,
 }
 
-/// Adds one to the count of a second and script; neighbours share an entry.
-pub fn count_due(counts: &mut Vec<DueCount>, second: i64, script: u16) {
-    let recent = counts.iter_mut().rev().take(8);
-    for entry in recent {
-        if entry.second == second && entry.script == script {
-            entry.count += 1;
-            return;
-        }
+impl DueCount {
+    fn counts(&self, at: Ns, script: u16) -> bool {
+        self.script == script && (self.second * SECOND..(self.second + 1) * SECOND).contains(&at)
     }
-    counts.push(DueCount { second, script, count: 1 });
+}
+
+/// Counts what is due at `at`; neighbours share an entry.
+pub fn count_due(counts: &mut Vec<DueCount>, at: Ns, script: u16) {
+    match counts.iter_mut().rev().take(8).find(|entry| entry.counts(at, script)) {
+        Some(entry) => entry.count += 1,
+        None => counts.push(DueCount { second: at.div_euclid(SECOND), script, count: 1 }),
+    }
 }
 
 /// Everything one worker saw in one second.
@@ -159,7 +161,7 @@ pub struct Batch {
     /// CPU time of the worker's thread, nanoseconds.
     pub cpu_ns: u64,
     /// The integral of transactions in flight over this second, nanoseconds.
-    pub in_flight_ns: u128,
+    pub in_flight_ns: u64,
     /// Connections made, and lost, in this second.
     pub connects: u32,
     /// Connections lost in this second.
@@ -190,7 +192,7 @@ pub struct Recorder {
     /// What was seen so far.
     pub batch: Batch,
     spare: Vec<Batch>,
-    in_flight: u32,
+    in_flight: u64,
     counted_to: Ns,
 }
 
@@ -219,7 +221,7 @@ impl Recorder {
     pub fn leave(&mut self, done: Ns) {
         self.advance(done);
         // It may be seen after something later was: what was counted since is not its own.
-        let since = u128::try_from(self.counted_to - done).unwrap_or(0);
+        let since = (self.counted_to - done).max(0).cast_unsigned();
         self.batch.in_flight_ns = self.batch.in_flight_ns.saturating_sub(since);
         self.in_flight -= 1;
     }
@@ -286,8 +288,8 @@ impl Recorder {
     }
 
     fn advance(&mut self, now: Ns) {
-        let passed = u128::try_from(now - self.counted_to).unwrap_or(0);
-        self.batch.in_flight_ns += passed * u128::from(self.in_flight);
+        let passed = (now - self.counted_to).max(0).cast_unsigned();
+        self.batch.in_flight_ns += passed * self.in_flight;
         self.counted_to = self.counted_to.max(now);
     }
 }
@@ -472,17 +474,17 @@ impl Summary {
         for count in due.iter().chain(batches.iter().flat_map(|b| &b.due)) {
             tally(&mut tallies, count.second, count.script).due += count.count;
         }
-        let outcomes = || batches.iter().flat_map(|b| &b.outcomes);
-        for ((second, script), group) in grouped(outcomes(), |o| (o.due_second(), o.script)) {
-            self.count(&group, tally(&mut tallies, second, script));
+        for ((second, script), runs) in grouped(batches.iter().map(|b| &b.outcomes[..])) {
+            self.count(&runs, tally(&mut tallies, second, script));
         }
         interval.tallies = tallies.into_values().collect();
-        let dispatched = outcomes().filter(|o| o.idle && o.class != Class::Skipped);
+        let outcomes = batches.iter().flat_map(|b| &b.outcomes);
+        let dispatched = outcomes.filter(|o| o.idle && o.class != Class::Skipped);
         interval.dispatch = self.times(dispatched.map(|o| o.sent - o.due));
         interval.statements = self.statements(batches);
         for batch in batches.iter_mut() {
             interval.cpu_ns.push(batch.cpu_ns);
-            interval.in_flight_ns += batch.in_flight_ns;
+            interval.in_flight_ns += u128::from(batch.in_flight_ns);
             interval.ended = interval.ended.max(batch.ended);
             interval.connects += batch.connects;
             interval.disconnects += batch.disconnects;
@@ -499,8 +501,9 @@ impl Summary {
     }
 
     /// Counts outcomes of one due second and script.
-    fn count(&mut self, outcomes: &[&Outcome], tally: &mut Tally) {
-        for outcome in outcomes {
+    fn count(&mut self, runs: &[&[Outcome]], tally: &mut Tally) {
+        let outcomes = || runs.iter().copied().flatten();
+        for outcome in outcomes() {
             match outcome.class {
                 Class::OnTime => tally.on_time += 1,
                 Class::Late => tally.late += 1,
@@ -511,21 +514,25 @@ impl Summary {
             tally.retried += u64::from(outcome.retries > 0);
             tally.retries += u64::from(outcome.retries);
         }
-        let succeeded =
-            || outcomes.iter().filter(|o| matches!(o.class, Class::OnTime | Class::Late));
-        tally.latency = self.times(succeeded().map(|o| o.done - o.due));
+        let succeeded = || outcomes().filter(|o| matches!(o.class, Class::OnTime | Class::Late));
         tally.lag = self.times(succeeded().map(|o| o.sent - o.due));
         tally.service = self.times(succeeded().map(|o| o.done - o.sent));
+        tally.latency = if tally.lag.max_ns == 0 {
+            // Nothing was sent late, as in every closed load.
+            tally.service.clone()
+        } else {
+            self.times(succeeded().map(|o| o.done - o.due))
+        };
     }
 
     fn statements(&mut self, batches: &[Batch]) -> Vec<StatementTally> {
-        let timings = batches.iter().flat_map(|b| &b.timings);
-        let groups = grouped(timings, |t| (t.script, t.command)).into_iter();
+        let groups = grouped(batches.iter().map(|b| &b.timings[..])).into_iter();
         groups
-            .map(|((script, command), group)| {
-                let count = |end: End| group.iter().filter(|t| t.end == end).count() as u64;
+            .map(|((script, command), runs)| {
+                let timings = || runs.iter().copied().flatten();
+                let count = |end: End| timings().filter(|t| t.end == end).count() as u64;
                 let (failed, retries) = (count(End::Failed), count(End::Retried));
-                let succeeded = group.iter().filter(|t| t.end == End::Done);
+                let succeeded = timings().filter(|t| t.end == End::Done);
                 let times = self.times(succeeded.map(|t| t.ns));
                 StatementTally { script, command, failed, retries, times }
             })
@@ -536,15 +543,22 @@ impl Summary {
     fn times(&mut self, values: impl Iterator<Item = Ns>) -> Times {
         let mut times = Times::default();
         let histogram = &mut self.histogram;
+        // Many are the same, such as lags of 0: those are put into the histogram together.
+        let (mut same, mut repeated) = (0, 0);
         for value in values {
             let value = u64::try_from(value).unwrap_or(0);
             times.count += 1;
             times.sum_ns += u128::from(value);
             times.square_sum += (value as f64).powi(2);
             times.max_ns = times.max_ns.max(value);
-            histogram.saturating_record(value);
+            if value != same {
+                histogram.saturating_record_n(same, repeated);
+                (same, repeated) = (value, 0);
+            }
+            repeated += 1;
         }
         if times.count > 0 {
+            histogram.saturating_record_n(same, repeated);
             self.serializer
                 .serialize(histogram, &mut times.histogram)
                 .expect("a vector takes all bytes");
@@ -562,19 +576,49 @@ fn tally(tallies: &mut BTreeMap<(i64, u16), Tally>, due_second: i64, script: u16
     })
 }
 
+/// What is counted in groups.
+trait Grouped {
+    type Key: Ord + Copy;
+    fn key(&self) -> Self::Key;
+    fn has(&self, key: Self::Key) -> bool;
+}
+
+/// By due second and script.
+impl Grouped for Outcome {
+    type Key = (i64, u16);
+
+    fn key(&self) -> Self::Key {
+        (self.due_second(), self.script)
+    }
+
+    fn has(&self, (second, script): Self::Key) -> bool {
+        self.script == script && (second * SECOND..(second + 1) * SECOND).contains(&self.due)
+    }
+}
+
+/// By script and command.
+impl Grouped for Timing {
+    type Key = (u16, u16);
+
+    fn key(&self) -> Self::Key {
+        (self.script, self.command)
+    }
+
+    fn has(&self, key: Self::Key) -> bool {
+        self.key() == key
+    }
+}
+
 /// Items by key, in the order they came; quick where neighbours share a key.
-fn grouped<'a, T: 'a, K: Ord + Copy>(
-    items: impl Iterator<Item = &'a T>,
-    key: impl Fn(&T) -> K,
-) -> BTreeMap<K, Vec<&'a T>> {
-    let mut groups: BTreeMap<K, Vec<&T>> = BTreeMap::new();
-    let mut items = items.peekable();
-    while let Some(first) = items.next() {
-        let shared = key(first);
-        let group = groups.entry(shared).or_default();
-        group.push(first);
-        while let Some(next) = items.next_if(|item| key(item) == shared) {
-            group.push(next);
+fn grouped<'a, T: Grouped>(lists: impl Iterator<Item = &'a [T]>) -> BTreeMap<T::Key, Vec<&'a [T]>> {
+    let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for mut items in lists {
+        while let Some(first) = items.first() {
+            let key = first.key();
+            let others = items.iter().position(|item| !item.has(key));
+            let (run, behind) = items.split_at(others.unwrap_or(items.len()));
+            groups.entry(key).or_default().push(run);
+            items = behind;
         }
     }
     groups

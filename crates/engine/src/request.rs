@@ -49,34 +49,77 @@ pub(crate) fn parse(out: &mut BytesMut, name: &str, sql: &Sql) -> Result<()> {
     })
 }
 
-/// Writes bind, perhaps describe, and execute; variables that are not set are NULL.
-pub(crate) fn execute(
-    out: &mut BytesMut,
-    name: &str,
-    sql: &Sql,
-    variables: &Variables,
-    describe: bool,
-) -> Result<()> {
-    let bound = frontend::bind(
-        "",
-        name,
-        std::iter::empty(),
-        sql.parameters.iter(),
-        |slot, out| {
-            if variables.is_null(*slot) {
-                return Ok(IsNull::Yes);
-            }
-            variables.write(*slot, out);
-            Ok(IsNull::No)
-        },
-        std::iter::empty(),
-        out,
-    );
-    bound.map_err(|_| std::io::Error::other("its parameters are too long"))?;
-    if describe {
-        frontend::describe(b'P', "", out)?;
+/// Bind, perhaps describe, execute and sync for one statement: all of it but the parameters is
+/// made once.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    /// Bind, up to its first parameter.
+    bind: Box<[u8]>,
+    /// What stands behind the last, without and with the sync.
+    behind: Box<[u8]>,
+    synced: Box<[u8]>,
+}
+
+/// The number of result formats, which ends a bind message.
+const FORMATS: usize = 2;
+
+impl Execution {
+    /// # Errors
+    /// More parameters than the protocol can count.
+    pub(crate) fn new(name: &str, sql: &Sql, describe: bool) -> Result<Self> {
+        let mut bind = BytesMut::new();
+        let none = std::iter::empty;
+        let parameters = sql.parameters.iter();
+        frontend::bind("", name, none(), parameters, |_, _| Ok(IsNull::Yes), none(), &mut bind)
+            .map_err(|_| std::io::Error::other("it has too many parameters"))?;
+        // A parameter that is NULL is its length alone.
+        let nulls = 4 * sql.parameters.len();
+        let mut behind = bind.split_off(bind.len() - FORMATS);
+        bind.truncate(bind.len() - nulls);
+        if describe {
+            frontend::describe(b'P', "", &mut behind)?;
+        }
+        frontend::execute("", 0, &mut behind)?;
+        let mut synced = behind.clone();
+        frontend::sync(&mut synced);
+        let boxed = |bytes: BytesMut| bytes.as_ref().into();
+        Ok(Self { bind: boxed(bind), behind: boxed(behind), synced: boxed(synced) })
     }
-    frontend::execute("", 0, out)
+
+    /// Writes it with the parameters; variables that are not set are NULL.
+    pub(crate) fn write(
+        &self,
+        out: &mut BytesMut,
+        sql: &Sql,
+        variables: &Variables,
+        sync: bool,
+    ) -> Result<()> {
+        let start = out.len();
+        out.extend_from_slice(&self.bind);
+        for &slot in &sql.parameters {
+            let at = out.len();
+            out.put_i32(-1);
+            if !variables.is_null(slot) {
+                variables.write(slot, out);
+                set_length(out, at, out.len() - at - 4)?;
+            }
+        }
+        set_length(out, start + 1, out.len() + FORMATS - start - 1)?;
+        out.extend_from_slice(if sync { &self.synced } else { &self.behind });
+        Ok(())
+    }
+}
+
+/// Writes a length where it belongs.
+fn set_length(out: &mut BytesMut, at: usize, length: usize) -> Result<()> {
+    let length = i32::try_from(length).map_err(|_| too_long())?;
+    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+#[cold]
+fn too_long() -> std::io::Error {
+    std::io::Error::other("it is too long for the protocol")
 }
 
 /// A message of type `tag` whose body `write` appends.
@@ -85,9 +128,7 @@ fn message(out: &mut BytesMut, tag: u8, write: impl FnOnce(&mut BytesMut)) -> Re
     out.put_u8(tag);
     out.put_i32(0);
     write(out);
-    let length = i32::try_from(out.len() - start - 1).map_err(std::io::Error::other)?;
-    out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
-    Ok(())
+    set_length(out, start + 1, out.len() - start - 1)
 }
 
 /// `P_n` without an allocation.

@@ -218,7 +218,7 @@ impl Run {
         let (mut due, mut times): (Vec<DueCount>, Vec<Ns>) = Default::default();
         for stream in &mut self.due {
             stream.until(boundary, |d| {
-                count_due(&mut due, d.at.div_euclid(SECOND), d.script);
+                count_due(&mut due, d.at, d.script);
                 times.push(d.at);
             });
         }
@@ -227,7 +227,7 @@ impl Run {
         if !self.due.is_empty() {
             // Started in the moment between a request to stop and its being seen.
             for outcome in outcomes().filter(|o| o.due >= end) {
-                count_due(&mut due, outcome.due_second(), outcome.script);
+                count_due(&mut due, outcome.due, outcome.script);
                 times.push(outcome.due);
             }
             let closed = batches.iter().map(|(_, batch)| batch.ended).max();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use support::backend::{
     authentication, columns, complete, error, frame, key, parameter, ready, row, welcome,
 };
-use support::scram::Scram;
 use support::line::{feed, take};
+use support::scram::Scram;
 use support::trial::settings;
 
 fn opened(password: Option<&str>) -> Connection {

@@ -3,7 +3,7 @@
 use super::{Next, Preparing, Runner, ShellEnd, State, Transaction, Trouble, TroubleOr, Turn};
 use crate::error::{Error, Kind};
 use crate::plan::Protocol;
-use crate::request::{StatementName, execute, parse, prepare, simple};
+use crate::request::{StatementName, parse, prepare, simple};
 use crate::script::eval::{Program, Scope, Value, Variable, Variables};
 use crate::script::{Action, Amount, Command, Names, Piece, Results, Scripts, Sql};
 use postgres_protocol::message::frontend;
@@ -209,44 +209,36 @@ impl Runner {
                 self.rows.begin();
             }
         }
-        self.write(turn, sql).map_err(|e| {
+        self.write(turn, sql, !pipelined).map_err(|error| {
             let place = words_of(&command.action);
-            let message = format!("a statement ({place}) cannot be sent: {e}");
+            let message = format!("a statement ({place}) cannot be sent: {error}");
             Trouble::Abort(Error::new(Kind::Script, message))
         })?;
         if pipelined {
             return Ok(Step::On);
-        }
-        if turn.shared.protocol != Protocol::Simple {
-            frontend::sync(turn.connection.buffer());
         }
         self.awaited = 1;
         self.state = State::Busy;
         Ok(Step::Wait(Next::Server))
     }
 
-    /// Writes one SQL command in the protocol of the run.
-    fn write(&mut self, turn: &mut Turn<'_>, sql: &Sql) -> std::io::Result<()> {
+    /// Writes one SQL command in the protocol of the run, and that it is to be answered.
+    fn write(&mut self, turn: &mut Turn<'_>, sql: &Sql, sync: bool) -> std::io::Result<()> {
         let shared = turn.shared;
-        let describe = shared.describe || sql.results != Results::Discard;
         let out = turn.connection.buffer();
         match shared.protocol {
-            Protocol::Simple => simple(out, sql, &self.variables, &shared.scripts.names),
-            Protocol::Extended => {
-                parse(out, "", sql)?;
-                execute(out, "", sql, &self.variables, describe)
-            }
+            Protocol::Simple => return simple(out, sql, &self.variables, &shared.scripts.names),
+            Protocol::Extended => parse(out, "", sql)?,
             Protocol::Prepared => {
-                let name = StatementName::new(sql.id);
                 if !std::mem::replace(&mut self.prepared[sql.id as usize], true) {
-                    prepare(out, name.text(), sql)?;
+                    prepare(out, StatementName::new(sql.id).text(), sql)?;
                     if let Some(transaction) = &mut self.transaction {
                         transaction.preparing = Preparing::Statement(sql.id);
                     }
                 }
-                execute(out, name.text(), sql, &self.variables, describe)
             }
         }
+        shared.executions[sql.id as usize].write(out, sql, &self.variables, sync)
     }
 
     /// Takes what a shell command answered.

@@ -33,12 +33,14 @@ impl Runner {
         }
         let aborts = !may_pass(error.sqlstate) && !shared.continue_on_error;
         if aborts {
-            let message = words::server_error(error, self.query_text(transaction, shared).as_deref());
+            let message =
+                words::server_error(error, self.query_text(transaction, shared).as_deref());
             let query = turn.connection.results();
             let text = words::aborted_in_query(self.id, transaction, query, &message);
             turn.record.say(Level::Error, text);
         } else if shared.verbose {
-            let message = words::server_error(error, self.query_text(transaction, shared).as_deref());
+            let message =
+                words::server_error(error, self.query_text(transaction, shared).as_deref());
             turn.record.say(Level::Info, words::failed(self.id, transaction, &message));
         }
         let failure = Failure { sqlstate: error.sqlstate, aborts };

@@ -23,9 +23,10 @@ use crate::error::Error;
 use crate::pace::{Due, Ns};
 use crate::plan::{Plan, Protocol};
 use crate::record::{Class, Recorder, SqlState};
-use crate::script::Scripts;
+use crate::request::{Execution, StatementName};
 use crate::script::eval::Variables;
 use crate::script::random::Random;
+use crate::script::{Results, Scripts, Sql};
 use crate::wire::{Connection, Fault, Settings};
 use postgres_protocol::message::frontend;
 use runner::{Failure, Preparing, Runner, Transaction};
@@ -40,8 +41,8 @@ pub struct Shared {
     pub scripts: Scripts,
     /// How SQL is sent.
     pub protocol: Protocol,
-    /// Whether results are described in the extended protocols.
-    pub describe: bool,
+    /// How the statements of the scripts are executed in the extended protocols, by `Sql::id`.
+    executions: Vec<Execution>,
     /// SQL that every connection runs first.
     pub on_connect: Vec<String>,
     /// The latency above which a transaction is late.
@@ -62,6 +63,9 @@ pub struct Shared {
 
 impl Shared {
     /// What the clients of a trial share.
+    ///
+    /// # Panics
+    /// Where `Scripts::check_parameters` was not asked.
     #[must_use]
     pub fn new(
         plan: &Plan,
@@ -69,11 +73,15 @@ impl Shared {
         settings: Arc<Settings>,
         control: Arc<Control>,
     ) -> Self {
+        let executions = match plan.protocol {
+            Protocol::Simple => Vec::new(),
+            protocol => executions(&scripts, protocol, plan.describe),
+        };
         Self {
             settings,
+            executions,
             scripts,
             protocol: plan.protocol,
-            describe: plan.describe,
             on_connect: plan.on_connect.clone(),
             limit: plan.limit,
             max_tries: plan.max_tries,
@@ -84,6 +92,17 @@ impl Shared {
             control,
         }
     }
+}
+
+/// How each statement is executed; its name is empty where it is parsed each time.
+fn executions(scripts: &Scripts, protocol: Protocol, describe: bool) -> Vec<Execution> {
+    let execution = |sql: &Sql| {
+        let name = StatementName::new(sql.id);
+        let name = if protocol == Protocol::Prepared { name.text() } else { "" };
+        let describe = describe || sql.results != Results::Discard;
+        Execution::new(name, sql, describe).expect("the parameters were counted")
+    };
+    scripts.sql().map(execution).collect()
 }
 
 /// What a client does now.

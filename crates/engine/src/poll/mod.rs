@@ -1,6 +1,7 @@
 //! The seam between the load and the world: one thread's sockets and its clock. `readiness` is
 //! the real one over epoll or kqueue; tests put a server in virtual time behind it.
 
+pub mod clock;
 pub mod readiness;
 mod shells;
 

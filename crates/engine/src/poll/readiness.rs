@@ -1,6 +1,7 @@
 //! Sockets by readiness, on mio: epoll on Linux, kqueue elsewhere. One buffer for a thread, one
 //! receive for an answer: a short read means that nothing is left.
 
+use super::clock::Clock;
 use super::shells::Shells;
 use super::{Address, Poll, Ready, Received, Token};
 use crate::client::ShellEnd;
@@ -9,7 +10,10 @@ use crate::pace::Ns;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Waker};
-use std::io::{self, Read, Write};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +25,15 @@ const TIMER: mio::Token = mio::Token(usize::MAX - 1);
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
 }
 
 struct Socket {
@@ -39,7 +52,7 @@ pub struct Readiness {
     events: Events,
     waker: Arc<Waker>,
     timer: Timer,
-    origin: Instant,
+    clock: Clock,
     tcp: Option<TcpSettings>,
     /// The time when it was last looked at.
     seen: Ns,
@@ -60,7 +73,7 @@ impl Readiness {
             waker: Arc::new(Waker::new(poll.registry(), WAKER)?),
             timer: Timer::new(poll.registry())?,
             poll,
-            origin: Instant::now(),
+            clock: Clock::new(),
             tcp: None,
             seen: 0,
             sockets: Vec::new(),
@@ -82,7 +95,7 @@ impl Readiness {
 
     /// Makes `origin` the time 0.
     pub fn set_origin(&mut self, origin: Instant) {
-        self.origin = origin;
+        self.clock.set_origin(origin);
     }
 }
 
@@ -90,15 +103,6 @@ fn source(stream: &mut Stream) -> &mut dyn Source {
     match stream {
         Stream::Unix(stream) => stream,
         Stream::Tcp(stream) => stream,
-    }
-}
-
-/// The time relative to `origin`, which may lie ahead.
-fn since(origin: Instant) -> Ns {
-    let now = Instant::now();
-    match now.checked_duration_since(origin) {
-        Some(after) => Ns::try_from(after.as_nanos()).unwrap_or(Ns::MAX),
-        None => -Ns::try_from((origin - now).as_nanos()).unwrap_or(Ns::MAX),
     }
 }
 
@@ -112,7 +116,7 @@ impl Poll for Readiness {
     }
 
     fn now(&mut self) -> Ns {
-        self.seen = since(self.origin);
+        self.seen = self.clock.now();
         self.seen
     }
 
@@ -168,22 +172,16 @@ impl Poll for Readiness {
             return Received::Nothing;
         };
         loop {
-            let read = match &mut socket.stream {
-                Stream::Unix(stream) => stream.read(&mut self.buffer),
-                Stream::Tcp(stream) => stream.read(&mut self.buffer),
-            };
-            return match read {
-                Ok(0) => Received::Closed(None),
-                Ok(length) => Received::Bytes {
+            return match recv(socket.stream.as_fd(), &mut *self.buffer, RecvFlags::empty()) {
+                Ok((_, 0)) => Received::Closed(None),
+                Ok((_, length)) => Received::Bytes {
                     bytes: &self.buffer[..length],
                     more: length == BUFFER || socket.ending,
-                    now: since(self.origin),
+                    now: self.clock.now(),
                 },
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected => Received::Nothing,
-                    io::ErrorKind::Interrupted => continue,
-                    _ => Received::Closed(Some(error)),
-                },
+                Err(Errno::AGAIN | Errno::NOTCONN) => Received::Nothing,
+                Err(Errno::INTR) => continue,
+                Err(error) => Received::Closed(Some(error.into())),
             };
         }
     }
@@ -195,14 +193,10 @@ impl Poll for Readiness {
         if !socket.connected && !stands(&mut socket.stream)? {
             return Ok(0);
         }
-        let written = match &mut socket.stream {
-            Stream::Unix(stream) => stream.write(bytes),
-            Stream::Tcp(stream) => stream.write(bytes),
-        };
-        let written = match written {
+        let written = match send(socket.stream.as_fd(), bytes, SendFlags::NOSIGNAL) {
             Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(error) => return Err(error),
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
         };
         let blocked = written < bytes.len();
         if blocked != socket.blocked || !socket.connected {

@@ -61,6 +61,10 @@ impl Scope<'_> {
                     stack[start] = call(function, &stack[start..top])?;
                     top = start + 1;
                 }
+                Op::Draw(Draw::Uniform) => {
+                    top -= 1;
+                    stack[top - 1] = self.uniform(stack[top - 1], stack[top])?;
+                }
                 Op::Draw(draw) => {
                     let start = top - draw.arguments();
                     stack[start] = self.draw(draw, &stack[start..top])?;
@@ -87,7 +91,7 @@ impl Scope<'_> {
     #[inline]
     fn variable(&self, slot: Slot) -> Result<Value, String> {
         match &self.variables.0[slot as usize] {
-            Variable::Value(value) => Ok(*value),
+            Variable::Value(value) | Variable::Typed(_, value) => Ok(*value),
             Variable::Text(text) => {
                 value_of_text(text).map_err(|error| error.message(self.names.name(slot), text))
             }
@@ -100,20 +104,22 @@ impl Scope<'_> {
         format!("undefined variable \"{}\"", String::from_utf8_lossy(self.names.name(slot)))
     }
 
+    #[inline]
+    fn uniform(&mut self, low: Value, high: Value) -> Result<Value, String> {
+        if low == Value::Null || high == Value::Null {
+            return Ok(Value::Null);
+        }
+        let (low, high) = bounds(low, high)?;
+        Ok(Value::Int(self.random.uniform(low, high)))
+    }
+
+    /// Draws from a distribution with a shape.
+    #[inline(never)]
     fn draw(&mut self, draw: Draw, values: &[Value]) -> Result<Value, String> {
         if values.contains(&Value::Null) {
             return Ok(Value::Null);
         }
-        let (low, high) = (values[0].int()?, values[1].int()?);
-        if low > high {
-            return Err("empty range given to random".to_owned());
-        }
-        if high.checked_sub(low).is_none_or(|span| span == i64::MAX) {
-            return Err("random range is too large".to_owned());
-        }
-        if draw == Draw::Uniform {
-            return Ok(Value::Int(self.random.uniform(low, high)));
-        }
+        let (low, high) = bounds(values[0], values[1])?;
         let shape = values[2].double()?;
         Ok(Value::Int(match draw {
             Draw::Exponential if shape > 0.0 => self.random.exponential(low, high, shape),
@@ -124,6 +130,18 @@ impl Scope<'_> {
             _ => return Err(shape_error(draw, shape)),
         }))
     }
+}
+
+#[inline]
+fn bounds(low: Value, high: Value) -> Result<(i64, i64), String> {
+    let (low, high) = (low.int()?, high.int()?);
+    if low > high {
+        return Err("empty range given to random".to_owned());
+    }
+    if high.checked_sub(low).is_none_or(|span| span == i64::MAX) {
+        return Err("random range is too large".to_owned());
+    }
+    Ok((low, high))
 }
 
 /// AND and OR behind their left side: where it decides, or is NULL, it is the value and the right

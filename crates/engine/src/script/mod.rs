@@ -40,6 +40,17 @@ pub struct Scripts {
     pub statements: u32,
 }
 
+impl Scripts {
+    /// Their SQL commands, in the order of `Sql::id`.
+    pub fn sql(&self) -> impl Iterator<Item = &Sql> {
+        let commands = self.list.iter().flat_map(|script| &script.commands);
+        commands.filter_map(|command| match &command.action {
+            Action::Sql(sql) => Some(sql),
+            _ => None,
+        })
+    }
+}
+
 /// One script.
 #[derive(Debug, Clone)]
 pub struct Script {

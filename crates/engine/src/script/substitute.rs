@@ -98,22 +98,14 @@ impl Scripts {
     /// # Errors
     /// `Kind::Script` where a command has more variables than pgbench allows.
     pub fn check_parameters(&self) -> Result<()> {
-        let commands = self.list.iter().flat_map(|script| &script.commands);
-        for command in commands {
-            if let super::Action::Sql(sql) = &command.action
-                && sql.parameters.len() > PARAMETERS_MAX
-            {
-                let text = sql.source(&self.names);
-                return Err(Error::new(
-                    Kind::Script,
-                    format!(
-                        "statement has too many arguments (maximum is {PARAMETERS_MAX}): {}",
-                        String::from_utf8_lossy(&text)
-                    ),
-                )
-                .with_hint("the simple protocol knows no such limit"));
-            }
-        }
-        Ok(())
+        let Some(sql) = self.sql().find(|sql| sql.parameters.len() > PARAMETERS_MAX) else {
+            return Ok(());
+        };
+        let text = sql.source(&self.names);
+        let message = format!(
+            "statement has too many arguments (maximum is {PARAMETERS_MAX}): {}",
+            String::from_utf8_lossy(&text)
+        );
+        Err(Error::new(Kind::Script, message).with_hint("the simple protocol knows no such limit"))
     }
 }

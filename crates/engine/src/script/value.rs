@@ -23,6 +23,8 @@ pub enum Variable {
     /// Text from the command line or the server; becomes a typed value when an expression reads
     /// it.
     Text(Vec<u8>),
+    /// Text that stays the same, with the value that it has.
+    Typed(Vec<u8>, Value),
     /// A value set by a script.
     Value(Value),
 }
@@ -36,7 +38,7 @@ impl Variables {
     pub fn write(&self, slot: Slot, out: &mut impl BufMut) -> bool {
         match &self.0[slot as usize] {
             Variable::Unset => return false,
-            Variable::Text(text) => out.put_slice(text),
+            Variable::Text(text) | Variable::Typed(text, _) => out.put_slice(text),
             Variable::Value(value) => value.write(out),
         }
         true

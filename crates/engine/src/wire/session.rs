@@ -135,6 +135,8 @@ impl Session {
                 let passed = self.skip.min(input.len());
                 *input = &input[passed..];
                 self.skip -= passed;
+            } else if self.held.is_empty() {
+                self.pass_over(input);
             }
             if input.is_empty() {
                 return Ok(None);
@@ -174,6 +176,25 @@ impl Session {
                 *input = &[];
             }
         }
+    }
+
+    /// Lets whole frames of a usual answer go: what `advance` does with them, in a few steps each.
+    fn pass_over(&mut self, input: &mut &[u8]) {
+        if self.keeping || !matches!(self.phase, Phase::Open) {
+            return;
+        }
+        let mut rest = *input;
+        while let [tag, a, b, c, d, ..] = *rest
+            && tag != b'N'
+            && is_passed_over(tag, Stage::Open)
+            && let total = u32::from_be_bytes([a, b, c, d]) as usize + 1
+            && total > 4
+            && let Some(behind) = rest.get(total..)
+        {
+            self.results = self.results.saturating_add(u32::from(matches!(tag, b'C' | b'I')));
+            rest = behind;
+        }
+        *input = rest;
     }
 
     /// Adds to the held frame; the frame once it is complete. A frame to be passed over is

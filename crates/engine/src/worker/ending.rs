@@ -3,6 +3,7 @@
 use super::Worker;
 use crate::pace::{Feed, Ns, SECOND};
 use crate::poll::Poll;
+use crate::poll::clock::thread_cpu;
 use crate::record::{Class, Outcome};
 
 impl<P: Poll> Worker<P> {
@@ -77,7 +78,7 @@ impl<P: Poll> Worker<P> {
     fn send_batch(&mut self, end: Ns, last: bool) {
         let cpu = thread_cpu();
         let mut batch = self.record.swap(end);
-        batch.cpu_ns = cpu - self.cpu_before;
+        batch.cpu_ns = (cpu - self.cpu_before).cast_unsigned();
         batch.last = last;
         self.cpu_before = cpu;
         // An owner that went away needs no more batches.
@@ -86,11 +87,4 @@ impl<P: Poll> Worker<P> {
             self.record.recycle(batch);
         }
     }
-}
-
-/// CPU time of this thread, nanoseconds.
-pub(super) fn thread_cpu() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

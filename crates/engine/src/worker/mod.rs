@@ -12,6 +12,7 @@ use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Feed, Ns, SECOND};
 use crate::plan::{Backlog, Policy};
+use crate::poll::clock::thread_cpu;
 use crate::poll::{Address, Poll, Ready, Received, Token};
 use crate::record::{Batch, Class, Outcome, Recorder, count_due};
 use crate::script::random::Random;
@@ -113,7 +114,7 @@ pub struct Worker<P> {
     /// Connections that may have more for us.
     unread: VecDeque<Token>,
     ready: Vec<Ready>,
-    cpu_before: u64,
+    cpu_before: Ns,
     /// Between `connect` and the end: a lost connection is data now.
     running: bool,
     /// All its clients have done their part of a run that ends by count, or have left.
@@ -162,7 +163,7 @@ impl<P: Poll> Worker<P> {
     /// Why the run must end: a script that cannot run as written, or the operating system.
     pub fn run(&mut self, start: Ns) -> Result<Vec<(i32, i32)>> {
         self.record = Recorder::new(self.setup.number, start);
-        self.cpu_before = ending::thread_cpu();
+        self.cpu_before = thread_cpu();
         self.running = true;
         for entry in &mut self.free {
             entry.1 = start;
@@ -187,7 +188,7 @@ impl<P: Poll> Worker<P> {
                 last_end = end;
             }
             self.fire(now)?;
-            self.go_on(now, end)?;
+            self.go_on(end)?;
             // The last client may just have given up.
             let end = self.setup.control.end();
             if self.is_idle() && (now >= end || (end >= NEVER && self.is_through(now))) {
@@ -232,12 +233,14 @@ impl<P: Poll> Worker<P> {
         }
     }
 
-    /// Runs the alarms that are due.
-    fn fire(&mut self, now: Ns) -> Result<()> {
+    /// Runs the alarms that are due at `until`.
+    fn fire(&mut self, until: Ns) -> Result<()> {
         while let Some(&Reverse((at, token))) = self.alarms.peek() {
-            if at > now {
+            if at > until {
                 break;
             }
+            // What came before took its time.
+            let now = self.poll.now();
             self.alarms.pop();
             let seat = &mut self.seats[token];
             let Some((_, alarm)) = seat.alarm.take_if(|(set_for, _)| *set_for == at) else {
@@ -269,11 +272,12 @@ impl<P: Poll> Worker<P> {
     }
 
     /// Gives each free client its next transaction, once.
-    fn go_on(&mut self, now: Ns, end: Ns) -> Result<()> {
+    fn go_on(&mut self, end: Ns) -> Result<()> {
         for _ in 0..self.free.len() {
             let Some((token, since)) = self.free.pop_front() else {
                 break;
             };
+            let now = self.poll.now();
             self.next(token, since, now, end)?;
         }
         Ok(())
@@ -319,17 +323,13 @@ impl<P: Poll> Worker<P> {
                 }
             }
             // A client that was free in time and still is late was held up by us.
-            return self.start(token, due, due.at > since);
+            if is_closed_load {
+                count_due(&mut self.record.batch.due, due.at, due.script);
+            }
+            let idle = due.at > since;
+            let step = self.seats[token].client.start(due, now, idle, &mut self.record);
+            return self.follow(token, step);
         }
-    }
-
-    fn start(&mut self, token: Token, due: Due, idle: bool) -> Result<()> {
-        if matches!(self.feed, Feed::Closed { .. }) {
-            count_due(&mut self.record.batch.due, due.at.div_euclid(SECOND), due.script);
-        }
-        let now = self.poll.now();
-        let next = self.seats[token].client.start(due, now, idle, &mut self.record);
-        self.follow(token, next)
     }
 
     /// Does what a client's step asks for.

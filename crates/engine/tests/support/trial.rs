@@ -180,13 +180,13 @@ impl Seen {
             let mut due: Vec<DueCount> = Vec::new();
             let is_last = at + 1 == count;
             while let Some(next) = coming.next_if(|d| is_last || d.at < (second + 1) * SECOND) {
-                count_due(&mut due, next.at.div_euclid(SECOND), next.script);
+                count_due(&mut due, next.at, next.script);
             }
             if self.scheduled.is_some() {
                 // Started before its worker saw that the end was brought forward.
                 let all = of_second.iter().flat_map(|batch| &batch.outcomes);
                 all.filter(|o| o.due >= self.end)
-                    .for_each(|o| count_due(&mut due, o.due_second(), o.script));
+                    .for_each(|o| count_due(&mut due, o.due, o.script));
             }
             intervals.push(summary.interval(second, &mut of_second, &due));
         }
