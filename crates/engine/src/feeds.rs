@@ -56,7 +56,9 @@ pub(crate) fn variables(
     ];
     let common = first_variables(scripts, &plan.variables, &automatic)?;
     let given = plan.variables.iter().any(|(name, _)| name == "client_id");
-    Ok(ClientVariables { common, client_id: (!given).then(|| scripts.names.slot(b"client_id")) })
+    let client_id = (!given).then(|| scripts.names.slot(b"client_id"));
+    scripts.settle(&common, client_id);
+    Ok(ClientVariables { common, client_id })
 }
 
 #[derive(Clone)]

@@ -21,7 +21,8 @@ fn client(protocol: Protocol, script: &str) -> Desk {
 
 /// The client's connection ends with a fault that says this.
 fn ends(found: &TroubleOr<Next>, words: &str) {
-    let Err(Trouble::Fault(Fault::Protocol(text))) = found else { panic!("{found:?}") };
+    let Err(Trouble::Fault(fault)) = &found else { panic!("{found:?}") };
+    let Fault::Protocol(text) = &**fault else { panic!("{found:?}") };
     assert!(text.contains(words), "{text} lacks: {words}");
 }
 
@@ -143,7 +144,7 @@ proptest! {
                 Err(_) => break,
                 Ok(Next::Free(_)) => desk.start(),
                 Ok(Next::Wake(_) | Next::Clock) => desk.wake(),
-                Ok(Next::Server | Next::Shell { .. }) => match chunks.next() {
+                Ok(Next::Server | Next::Shell(_)) => match chunks.next() {
                     Some(chunk) => desk.receive(chunk),
                     None => break,
                 },

@@ -67,7 +67,7 @@ fn refused(script: &str, answer: &[u8]) -> (Error, Vec<String>) {
     desk.start().expect("a script that runs");
     let given_up: TroubleOr<Next> = desk.receive(answer);
     let Err(Trouble::Abort(error)) = given_up else { panic!("an abort: {given_up:?}") };
-    (error, desk.record.batch.lines.into_iter().map(|(_, line)| line).collect())
+    (*error, desk.record.batch.lines.into_iter().map(|(_, line)| line).collect())
 }
 
 #[test]
@@ -214,7 +214,8 @@ fn rows_that_do_not_fit_their_description_are_a_fault() {
         desk.start().expect("a script that runs");
         let answer = [described(&["a"]), frame(b'D', body), complete("SELECT 1"), end()].concat();
         let found = desk.receive(&answer);
-        assert!(matches!(found, Err(Trouble::Fault(Fault::Protocol(_)))), "{body:?}: {found:?}");
+        let Err(Trouble::Fault(fault)) = &found else { panic!("{body:?}: {found:?}") };
+        assert!(matches!(**fault, Fault::Protocol(_)), "{body:?}: {fault:?}");
     }
 }
 

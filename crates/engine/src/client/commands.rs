@@ -1,7 +1,9 @@
 //! Runs the commands of a script until one must be waited for.
 
-use super::{Next, Preparing, Runner, ShellEnd, State, Transaction, Trouble, TroubleOr, Turn};
-use crate::error::{Error, Kind};
+use super::{
+    Next, Preparing, Runner, ShellCommand, ShellEnd, State, Transaction, Trouble, TroubleOr, Turn,
+};
+use crate::error::Kind;
 use crate::plan::Protocol;
 use crate::request::{StatementName, parse, prepare, simple};
 use crate::script::eval::{Program, Scope, Value, Variable, Variables};
@@ -11,10 +13,25 @@ use postgres_protocol::message::frontend;
 /// The longest command line of a shell command, as in pgbench.
 const SHELL_LINE_MAX: usize = 254;
 
-/// Why a meta command failed: a sentence of its own, and what it means for the command.
-pub(super) struct MetaFailure {
+/// Why a meta command failed.
+pub(super) type MetaFailure = Box<Reason>;
+
+/// A sentence of its own, and what it means for the command.
+pub(super) struct Reason {
     pub(super) reason: Option<String>,
     pub(super) what: &'static str,
+}
+
+impl Reason {
+    #[cold]
+    fn only(what: &'static str) -> MetaFailure {
+        Box::new(Self { reason: None, what })
+    }
+
+    #[cold]
+    fn of(reason: String, what: &'static str) -> MetaFailure {
+        Box::new(Self { reason: Some(reason), what })
+    }
 }
 
 /// What a command leaves to be done.
@@ -87,7 +104,8 @@ impl Runner {
             Action::Shell { line, variable } => {
                 let line = shell_line(line, &self.variables, names)?;
                 self.state = State::Away;
-                return Ok(Step::Wait(Next::Shell { line, capture: variable.is_some() }));
+                let shell = ShellCommand { line, capture: variable.is_some() };
+                return Ok(Step::Wait(Next::Shell(Box::new(shell))));
             }
             Action::StartPipeline | Action::SyncPipeline | Action::EndPipeline => {
                 return self.pipeline(turn, action);
@@ -104,10 +122,8 @@ impl Runner {
             random: &mut self.random,
             debug: &mut self.debug,
         };
-        scope.eval(program).map_err(|reason| MetaFailure {
-            reason: Some(reason),
-            what: "evaluation of meta-command failed",
-        })
+        let value = scope.eval(program);
+        value.map_err(|reason| Reason::of(reason, "evaluation of meta-command failed"))
     }
 
     /// Goes on behind a condition, or where it does not hold elsewhere.
@@ -126,7 +142,7 @@ impl Runner {
     }
 
     fn pipeline(&mut self, turn: &mut Turn<'_>, action: &Action) -> Result<Step, MetaFailure> {
-        let wrong = |what| Err(MetaFailure { reason: None, what });
+        let wrong = |what| Err(Reason::only(what));
         let transaction = self.transaction.as_mut().expect("a working client has one");
         match (action, transaction.pipelined) {
             (Action::StartPipeline, _) if turn.shared.protocol == Protocol::Simple => {
@@ -200,7 +216,7 @@ impl Runner {
                     Results::Gset(_) => "\\gset is not allowed in pipeline mode",
                     _ => "\\aset is not allowed in pipeline mode",
                 };
-                return Err(self.meta_failed(command, MetaFailure { reason: None, what }, turn));
+                return Err(self.meta_failed(command, Reason::only(what), turn));
             }
             Results::Discard if !pipelined => turn.connection.keep_rows(false),
             Results::Discard => {}
@@ -212,7 +228,7 @@ impl Runner {
         self.write(turn, sql, !pipelined).map_err(|error| {
             let place = words_of(&command.action);
             let message = format!("a statement ({place}) cannot be sent: {error}");
-            Trouble::Abort(Error::new(Kind::Script, message))
+            Trouble::abort(Kind::Script, message)
         })?;
         if pipelined {
             return Ok(Step::On);
@@ -354,7 +370,7 @@ fn integer(line: &[u8]) -> Option<i64> {
 }
 
 fn not_executed(reason: String) -> MetaFailure {
-    MetaFailure { reason: Some(reason), what: "execution of meta-command failed" }
+    Reason::of(reason, "execution of meta-command failed")
 }
 
 /// The program that a shell's command line calls.

@@ -1,9 +1,9 @@
 //! What the end of a script and a failure mean: an outcome, another try, or that the client gives
 //! up.
 
-use super::commands::{MetaFailure, words_of};
+use super::commands::{MetaFailure, Reason, words_of};
 use super::{Failure, Next, Runner, Shared, State, Transaction, Trouble, TroubleOr, Turn, words};
-use crate::error::{Error, Kind};
+use crate::error::Kind;
 use crate::pace::Ns;
 use crate::plan::Protocol;
 use crate::record::{Class, End, Level, Outcome, Recorder, SqlState};
@@ -72,7 +72,7 @@ impl Runner {
         if failure.aborts {
             self.timed(End::Failed, turn);
             let message = format!("client {} gave up: a statement failed", self.id);
-            return Err(Trouble::Abort(Error::new(Kind::Aborted, message)));
+            return Err(Trouble::abort(Kind::Aborted, message));
         }
         let again = may_pass(failure.sqlstate) && self.may_try_again(turn);
         if again && turn.connection.status() != Status::Idle {
@@ -132,20 +132,33 @@ impl Runner {
 
     /// The script is at its end, or has failed for good.
     fn finish(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
-        let transaction = self.transaction.take().expect("what ends has begun");
-        let outcome = self.outcome(&transaction, turn.at.arrived, turn.shared);
+        let transaction = self.transaction.as_ref().expect("what ends has begun");
+        let outcome = self.outcome(transaction, turn.at.arrived, turn.shared);
+        let failed = transaction.failure.is_some();
+        self.transaction = None;
         if turn.connection.status() == Status::Idle {
             self.state = State::Free;
             turn.record.end(outcome);
             return Ok(Next::Free(turn.at.arrived));
         }
-        if transaction.failure.is_none() {
+        self.left_open(outcome, failed, turn)
+    }
+
+    /// The script is at its end within a transaction block.
+    #[cold]
+    fn left_open(
+        &mut self,
+        outcome: Outcome,
+        failed: bool,
+        turn: &mut Turn<'_>,
+    ) -> TroubleOr<Next> {
+        if !failed {
             if !turn.shared.recover {
                 turn.record.end(outcome);
                 let what = "end of script reached without completing the last transaction";
                 return Err(self.gives_up(what, turn));
             }
-            self.warn(transaction.due.script, turn);
+            self.warn(outcome.script, turn);
         }
         turn.record.leave(outcome.done);
         self.outcome = Some(outcome);
@@ -157,7 +170,7 @@ impl Runner {
     fn gives_up(&self, what: &str, turn: &mut Turn<'_>) -> Trouble {
         let message = format!("client {} aborted: {what}", self.id);
         turn.record.say(Level::Error, message.clone());
-        Trouble::Abort(Error::new(Kind::Script, message))
+        Trouble::abort(Kind::Script, message)
     }
 
     fn warn(&mut self, script: u16, turn: &mut Turn<'_>) {
@@ -225,16 +238,17 @@ impl Runner {
         let record = &mut *turn.record;
         let transaction = self.transaction.as_ref().expect("a command belongs to one");
         let name = words_of(&command.action);
-        let reason = failure.reason.unwrap_or_else(|| failure.what.to_owned());
-        if reason != failure.what {
+        let Reason { reason, what } = *failure;
+        let reason = reason.unwrap_or_else(|| what.to_owned());
+        if reason != what {
             record.say(Level::Error, reason.clone());
         }
         record.message(META_COMMAND_FAILED, &reason);
-        let text = words::aborted_in_command(self.id, transaction, name, failure.what);
+        let text = words::aborted_in_command(self.id, transaction, name, what);
         record.say(Level::Error, text);
         let script = &turn.shared.scripts.list[usize::from(transaction.due.script)].name;
         let message = format!("{script}:{}: {reason}", command.line);
-        Trouble::Abort(Error::new(Kind::Script, message))
+        Trouble::abort(Kind::Script, message)
     }
 
     /// Says what `debug()` was called with.

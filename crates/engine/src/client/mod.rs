@@ -19,7 +19,7 @@ mod runner;
 mod words;
 
 use crate::control::Control;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::pace::{Due, Ns};
 use crate::plan::{Plan, Protocol};
 use crate::record::{Class, Recorder, SqlState};
@@ -133,14 +133,18 @@ pub enum Next {
     /// Wake it with the time as it is now.
     Clock,
     /// Run a shell command and tell how it ended.
-    Shell {
-        /// The command line.
-        line: Vec<u8>,
-        /// Whether its first line of output is wanted.
-        capture: bool,
-    },
+    Shell(Box<ShellCommand>),
     /// It is free, since this time.
     Free(Ns),
+}
+
+/// A shell command to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellCommand {
+    /// The command line.
+    pub line: Vec<u8>,
+    /// Whether its first line of output is wanted.
+    pub capture: bool,
 }
 
 /// How a shell command ended.
@@ -156,14 +160,21 @@ pub struct ShellEnd {
 #[derive(Debug)]
 pub enum Trouble {
     /// Its connection cannot be used any more.
-    Fault(Fault),
+    Fault(Box<Fault>),
     /// It gives up; it has said why. The error is for a run that ends with it.
-    Abort(Error),
+    Abort(Box<Error>),
+}
+
+impl Trouble {
+    #[cold]
+    fn abort(kind: Kind, message: String) -> Self {
+        Self::Abort(Box::new(Error::new(kind, message)))
+    }
 }
 
 impl From<Fault> for Trouble {
     fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+        Self::Fault(Box::new(fault))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::results::Rows;
 use super::{Next, State, Trouble, TroubleOr, Turn};
-use crate::error::{Error, Kind};
+use crate::error::Kind;
 use crate::pace::{Due, Ns};
 use crate::plan::Protocol;
 use crate::record::{End, Level, Outcome, SqlState, Timing};
@@ -174,7 +174,7 @@ impl Runner {
         if self.transaction.is_some() && !turn.shared.continue_on_error {
             let message = "COPY is not supported in pgbench, aborting".to_owned();
             turn.record.say(Level::Error, message.clone());
-            return Err(Trouble::Abort(Error::new(Kind::Aborted, message)));
+            return Err(Trouble::abort(Kind::Aborted, message));
         }
         let reason = "COPY FROM STDIN has nothing to read in a script";
         frontend::copy_fail(reason, turn.connection.buffer()).expect("no NUL");

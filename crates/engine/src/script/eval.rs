@@ -6,7 +6,7 @@ pub use super::value::{Malformed, Value, Variable, Variables, value_of_text};
 
 use super::functions::{call, operate};
 use super::number::fixed;
-use super::program::{Draw, Op};
+use super::program::{Draw, Op, bounds};
 use super::random::Random;
 use super::{Names, Slot};
 
@@ -65,6 +65,10 @@ impl Scope<'_> {
                     top -= 1;
                     stack[top - 1] = self.uniform(stack[top - 1], stack[top])?;
                 }
+                Op::Between(low, high) => {
+                    stack[top] = Value::Int(self.random.uniform(low, high));
+                    top += 1;
+                }
                 Op::Draw(draw) => {
                     let start = top - draw.arguments();
                     stack[start] = self.draw(draw, &stack[start..top])?;
@@ -109,7 +113,8 @@ impl Scope<'_> {
         if low == Value::Null || high == Value::Null {
             return Ok(Value::Null);
         }
-        let (low, high) = bounds(low, high)?;
+        let (low, high) = (low.int()?, high.int()?);
+        bounds(low, high)?;
         Ok(Value::Int(self.random.uniform(low, high)))
     }
 
@@ -119,7 +124,8 @@ impl Scope<'_> {
         if values.contains(&Value::Null) {
             return Ok(Value::Null);
         }
-        let (low, high) = bounds(values[0], values[1])?;
+        let (low, high) = (values[0].int()?, values[1].int()?);
+        bounds(low, high)?;
         let shape = values[2].double()?;
         Ok(Value::Int(match draw {
             Draw::Exponential if shape > 0.0 => self.random.exponential(low, high, shape),
@@ -130,18 +136,6 @@ impl Scope<'_> {
             _ => return Err(shape_error(draw, shape)),
         }))
     }
-}
-
-#[inline]
-fn bounds(low: Value, high: Value) -> Result<(i64, i64), String> {
-    let (low, high) = (low.int()?, high.int()?);
-    if low > high {
-        return Err("empty range given to random".to_owned());
-    }
-    if high.checked_sub(low).is_none_or(|span| span == i64::MAX) {
-        return Err("random range is too large".to_owned());
-    }
-    Ok((low, high))
 }
 
 /// AND and OR behind their left side: where it decides, or is NULL, it is the value and the right

@@ -294,7 +294,7 @@ impl<'a> Parser<'a, '_> {
                 let count = u8::try_from(count).expect("at most 16 arguments");
                 self.builder.call(*function, count);
             }
-            Callee::Draw(draw) => self.builder.push(Op::Draw(*draw)),
+            Callee::Draw(draw) => self.builder.draw(*draw),
             Callee::Debug => self.builder.push(Op::Debug),
         }
         Ok(Expect::Operator)

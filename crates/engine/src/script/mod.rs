@@ -6,6 +6,7 @@
 //! a script looks nothing up by name; only the columns of `\gset` and `\aset` are.
 
 mod branches;
+mod constants;
 pub mod eval;
 mod expr;
 mod functions;

@@ -19,6 +19,8 @@ pub(super) enum Op {
     Call(Function, u8),
     /// Draws a number; two bounds, and for most a shape.
     Draw(Draw),
+    /// Draws a number between these bounds, which are in order and not too far apart.
+    Between(i64, i64),
     /// Notes a value, which stays.
     Debug,
     /// Decides AND by its left side alone and jumps, or takes it away.
@@ -60,6 +62,44 @@ pub struct Program {
     pub(super) depth: usize,
 }
 
+impl Program {
+    /// The same where some variables are known to stay what they are.
+    pub(super) fn with(&self, known: &impl Fn(Slot) -> Option<Value>) -> Self {
+        let jumps = |op: &Op| matches!(op, Op::And(_) | Op::Or(_) | Op::Branch(_) | Op::Jump(_));
+        // What lies between jumps must stay as long as it is.
+        let folds = !self.ops.iter().any(jumps);
+        let mut builder = Builder::default();
+        for &op in &self.ops {
+            match op {
+                Op::Variable(slot) => match known(slot) {
+                    Some(value) => builder.constant(value),
+                    None => builder.push(op),
+                },
+                Op::Operate(operator) if folds => builder.operate(operator),
+                Op::Call(function, count) if folds => builder.call(function, count),
+                Op::Draw(draw) if folds => builder.draw(draw),
+                op => builder.push(op),
+            }
+        }
+        builder.finish()
+    }
+}
+
+/// Bounds that a number can be drawn between.
+///
+/// # Errors
+/// Why not.
+#[inline]
+pub(super) fn bounds(low: i64, high: i64) -> Result<(), &'static str> {
+    if low > high {
+        return Err("empty range given to random");
+    }
+    match high.checked_sub(low) {
+        None | Some(i64::MAX) => Err("random range is too large"),
+        Some(_) => Ok(()),
+    }
+}
+
 /// Puts a program together. Operands are built in the order in which they are computed.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
@@ -88,6 +128,18 @@ impl Builder {
                 self.fold(2, operate(operator, left, right), Op::Operate(operator));
             }
             _ => self.ops.push(Op::Operate(operator)),
+        }
+    }
+
+    pub(super) fn draw(&mut self, draw: Draw) {
+        match self.constants(2) {
+            Some(&[Op::Constant(Value::Int(low)), Op::Constant(Value::Int(high))])
+                if draw == Draw::Uniform && bounds(low, high).is_ok() =>
+            {
+                self.ops.truncate(self.ops.len() - 2);
+                self.ops.push(Op::Between(low, high));
+            }
+            _ => self.ops.push(Op::Draw(draw)),
         }
     }
 
@@ -155,7 +207,7 @@ fn depth(ops: &[Op]) -> usize {
     let (mut now, mut most) = (0, 0);
     for op in ops {
         match op {
-            Op::Constant(_) | Op::Variable(_) => now += 1,
+            Op::Constant(_) | Op::Variable(_) | Op::Between(..) => now += 1,
             Op::Call(_, count) => now = now + 1 - usize::from(*count),
             Op::Draw(draw) => now = now + 1 - draw.arguments(),
             // Behind a jump stands another branch, which finds the stack without its value.

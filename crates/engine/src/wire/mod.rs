@@ -129,6 +129,7 @@ impl Connection {
     ///
     /// # Errors
     /// A `Fault`, or what `each` says, ends the connection.
+    #[inline]
     pub fn receive<E: From<Fault>>(
         &mut self,
         bytes: &[u8],
@@ -141,12 +142,15 @@ impl Connection {
         }
     }
 
+    #[inline]
     fn consume<E: From<Fault>>(
         &mut self,
         mut bytes: &[u8],
         each: &mut impl FnMut(&mut Self, Event) -> Result<(), E>,
     ) -> Result<(), E> {
-        while let Some(event) = self.session.advance(&mut bytes, &mut self.pending)? {
+        while !bytes.is_empty()
+            && let Some(event) = self.session.advance(&mut bytes, &mut self.pending)?
+        {
             each(self, event)?;
         }
         Ok(())

@@ -125,7 +125,19 @@ impl Session {
     }
 
     /// The next event in `input`, which is shortened by what was read. None: need more bytes.
+    #[inline]
     pub(super) fn advance(
+        &mut self,
+        input: &mut &[u8],
+        out: &mut BytesMut,
+    ) -> Result<Option<Event>, Fault> {
+        if let Some(status) = self.usual(input) {
+            return Ok(Some(self.ready(status)));
+        }
+        self.look_closely(input, out)
+    }
+
+    fn look_closely(
         &mut self,
         input: &mut &[u8],
         out: &mut BytesMut,
@@ -135,8 +147,6 @@ impl Session {
                 let passed = self.skip.min(input.len());
                 *input = &input[passed..];
                 self.skip -= passed;
-            } else if self.held.is_empty() {
-                self.pass_over(input);
             }
             if input.is_empty() {
                 return Ok(None);
@@ -178,10 +188,15 @@ impl Session {
         }
     }
 
-    /// Lets whole frames of a usual answer go: what `advance` does with them, in a few steps each.
-    fn pass_over(&mut self, input: &mut &[u8]) {
+    /// What a closer look would do with the usual answer, in a few steps for each frame: lets go
+    /// what decides nothing. The status, where the server is ready behind that.
+    #[inline]
+    fn usual(&mut self, input: &mut &[u8]) -> Option<Status> {
         if self.keeping || !matches!(self.phase, Phase::Open) {
-            return;
+            return None;
+        }
+        if self.skip > 0 || !self.held.is_empty() {
+            return None;
         }
         let mut rest = *input;
         while let [tag, a, b, c, d, ..] = *rest
@@ -195,6 +210,12 @@ impl Session {
             rest = behind;
         }
         *input = rest;
+        let ([b'Z', 0, 0, 0, 5, status], behind) = rest.split_first_chunk()? else {
+            return None;
+        };
+        let status = status_of(*status)?;
+        *input = behind;
+        Some(status)
     }
 
     /// Adds to the held frame; the frame once it is complete. A frame to be passed over is
@@ -243,7 +264,7 @@ impl Session {
             return self.login_frame(tag, frame, out);
         }
         match tag {
-            b'Z' => self.ready(frame).map(Some),
+            b'Z' => self.ready_frame(frame).map(Some),
             b'E' => {
                 self.copying = false;
                 Ok(Some(Event::Failed(Box::new(read_error(frame)?))))
@@ -276,21 +297,24 @@ impl Session {
         }
     }
 
-    fn ready(&mut self, frame: &[u8]) -> Result<Event, Fault> {
+    #[inline]
+    fn ready(&mut self, status: Status) -> Event {
         self.farewell = None;
         self.copying = false;
-        self.status = match &frame[5..] {
-            b"I" => Status::Idle,
-            b"T" => Status::InBlock,
-            b"E" => Status::Failed,
+        self.status = status;
+        Event::Ready(status)
+    }
+
+    fn ready_frame(&mut self, frame: &[u8]) -> Result<Event, Fault> {
+        match &frame[5..] {
+            [byte] if let Some(status) = status_of(*byte) => Ok(self.ready(status)),
             other => {
                 let found = other[..other.len().min(16)].escape_ascii();
-                return Err(unexpected(&format!(
+                Err(unexpected(&format!(
                     "says it is ready with the transaction status \"{found}\", expected I, T or E,"
-                )));
+                )))
             }
-        };
-        Ok(Event::Ready(self.status))
+        }
     }
 
     fn login_frame(
@@ -311,7 +335,7 @@ impl Session {
             b'S' if is_done => self.parameter(frame)?,
             b'Z' if is_done => {
                 self.phase = Phase::Open;
-                return self.ready(frame).map(Some);
+                return self.ready_frame(frame).map(Some);
             }
             tag => return Err(unexpected(&named(tag, "has no place before it let us in"))),
         }
@@ -332,6 +356,16 @@ impl Session {
             None => {}
         }
         Ok(())
+    }
+}
+
+#[inline]
+fn status_of(byte: u8) -> Option<Status> {
+    match byte {
+        b'I' => Some(Status::Idle),
+        b'T' => Some(Status::InBlock),
+        b'E' => Some(Status::Failed),
+        _ => None,
     }
 }
 

@@ -51,7 +51,15 @@ impl<P: Poll> Worker<P> {
 
     /// A client is free since `since`: it has a connection again if it had none, and where every
     /// transaction has its own, that of the last one ends.
+    #[inline]
     pub(super) fn settle(&mut self, token: Token, since: Ns) {
+        let seat = &self.seats[token];
+        if seat.attempts > 0 || seat.opened.is_some() || self.setup.connect_each {
+            self.settle_connection(token, since);
+        }
+    }
+
+    fn settle_connection(&mut self, token: Token, since: Ns) {
         let seat = &mut self.seats[token];
         let opened = seat.opened.take();
         if std::mem::take(&mut seat.attempts) > 0 {

@@ -328,7 +328,10 @@ impl<P: Poll> Worker<P> {
             }
             let idle = due.at > since;
             let step = self.seats[token].client.start(due, now, idle, &mut self.record);
-            return self.follow(token, step);
+            return match step {
+                Ok(Next::Server) => self.flush(token),
+                step => self.follow(token, step),
+            };
         }
     }
 
@@ -345,8 +348,9 @@ impl<P: Poll> Worker<P> {
                     self.set_alarm(token, at, Alarm::Wake);
                     return self.flush_synced(token);
                 }
-                Ok(Next::Shell { line, capture }) => {
-                    self.seats[token].shell = Some(self.poll.shell(token, line, capture));
+                Ok(Next::Shell(shell)) => {
+                    let number = self.poll.shell(token, shell.line, shell.capture);
+                    self.seats[token].shell = Some(number);
                     return self.flush_synced(token);
                 }
                 Ok(Next::Free(since)) => {
@@ -355,7 +359,7 @@ impl<P: Poll> Worker<P> {
                     return Ok(());
                 }
                 Err(Trouble::Fault(fault)) => return self.lost(token, &fault),
-                Err(Trouble::Abort(error)) => return self.abort(token, error),
+                Err(Trouble::Abort(error)) => return self.abort(token, *error),
             }
         }
     }
@@ -457,13 +461,13 @@ impl<P: Poll> Worker<P> {
                     (seat.client.receive(bytes, at, &mut self.record), more, now)
                 }
             };
-            if let (Ok(Next::Free(since)), true) = (&step, self.running) {
-                // The usual case: on to the next transaction without another turn.
-                let since = *since;
-                self.settle(token, since);
-                self.next(token, since, now, self.setup.control.end())?;
-            } else {
-                self.follow(token, step)?;
+            match step {
+                Ok(Next::Free(since)) if self.running => {
+                    // The usual case: on to the next transaction without another turn.
+                    self.settle(token, since);
+                    self.next(token, since, now, self.setup.control.end())?;
+                }
+                step => self.follow(token, step)?,
             }
             if !more {
                 return Ok(());

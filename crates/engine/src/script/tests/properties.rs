@@ -1,6 +1,6 @@
 //! What holds of every script.
 
-use super::super::eval::{Program, Value};
+use super::super::eval::{Program, Value, Variable, value_of_text};
 use super::super::random::Random;
 use super::super::sql::{End, Splitter};
 use super::super::{Action, Scripts};
@@ -142,6 +142,23 @@ proptest! {
         if found.is_ok() {
             prop_assert_eq!(client.random, random, "as many draws");
         }
+    }
+
+    #[test]
+    fn what_is_computed_beforehand_changes_no_value_and_no_draw(
+        tree in trees(), seed in any::<u64>()
+    ) {
+        let (mut client, program) = program(&tree.full()).map_err(TestCaseError::fail)?;
+        let values = client.variables.clone();
+        let settled = program.with(&|slot| match &values.0[slot as usize] {
+            Variable::Text(text) => value_of_text(text).ok(),
+            _ => None,
+        });
+        let mut evaluate = |program| {
+            client.random = Random::from_seed(seed);
+            (client.eval(program), client.random.clone())
+        };
+        prop_assert_eq!(format!("{:?}", evaluate(&program)), format!("{:?}", evaluate(&settled)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Values of expressions, and texts that become values.
 
 use super::super::eval::{Malformed, Value, Variable, Variables, value_of_text};
+use super::super::{Action, Scripts};
 use super::{Client, run};
 
 #[test]
@@ -180,4 +181,29 @@ fn text_that_is_assigned_again_keeps_its_memory() {
     assert!(!variables.is_null(0));
     variables.set(0, Value::Null);
     assert!(variables.is_null(0));
+}
+
+#[test]
+fn what_no_script_assigns_is_computed_once() {
+    let settled = |text: &str| {
+        let mut scripts = Scripts::default();
+        scripts.add("t", 1, text.as_bytes()).expect("a script that parses");
+        let mut variables = Variables(vec![Variable::Unset; scripts.names.len()]);
+        for (name, value) in [("scale", 7), ("client_id", 0), ("set", 1)] {
+            let slot = scripts.names.find(name.as_bytes());
+            slot.inspect(|slot| variables.set(*slot, Value::Int(value)));
+        }
+        let own = scripts.names.find(b"client_id");
+        scripts.settle(&variables, own);
+        let Action::Set { value, .. } = &scripts.list[0].commands[0].action else { panic!() };
+        format!("{:?}", value.ops)
+    };
+    assert_eq!(settled("\\set aid random(1, 100000 * :scale)"), "[Between(1, 700000)]");
+    assert_eq!(settled("\\set x 2 * :scale + :set\n\\set set 2").matches("Variable").count(), 1);
+    assert_eq!(settled("\\set x :client_id + 1").matches("Variable").count(), 1);
+    assert_eq!(settled("\\set x :scale\nSELECT 1 AS scale \\gset").matches("Variable").count(), 1);
+    assert_eq!(
+        settled("\\set x random(9, 2)"),
+        "[Constant(Int(9)), Constant(Int(2)), Draw(Uniform)]"
+    );
 }
