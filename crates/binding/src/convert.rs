@@ -4,7 +4,7 @@ use crate::errors::exception;
 use pgpaces_engine::error::{Error, Kind};
 use pgpaces_engine::pace::{Arrivals, Think};
 use pgpaces_engine::plan::{Backlog, Load, Log, Plan, Policy, Protocol, Stop};
-use pgpaces_engine::record;
+use pgpaces_engine::{interval, record, times};
 use pyo3::prelude::*;
 
 /// A plan as Python gives it: an object with these attributes.
@@ -136,9 +136,9 @@ pub struct Times {
     histogram: Py<pyo3::types::PyBytes>,
 }
 
-fn times(py: Python<'_>, times: &record::Times) -> PyResult<Py<Times>> {
+fn times(py: Python<'_>, times: &times::Times) -> PyResult<Py<Times>> {
     let histogram = pyo3::types::PyBytes::new(py, &times.histogram).unbind();
-    let record::Times { count, sum_ns, square_sum, max_ns, .. } = *times;
+    let times::Times { count, sum_ns, square_sum, max_ns, .. } = *times;
     Py::new(py, Times { count, sum_ns, square_sum, max_ns, histogram })
 }
 
@@ -209,7 +209,7 @@ fn state(sqlstate: record::SqlState) -> String {
     String::from_utf8_lossy(&sqlstate).into_owned()
 }
 
-fn tally(py: Python<'_>, tally: &record::Tally) -> PyResult<Py<Tally>> {
+fn tally(py: Python<'_>, tally: &interval::Tally) -> PyResult<Py<Tally>> {
     let made = Tally {
         due_second: tally.due_second,
         script: tally.script,
@@ -228,15 +228,15 @@ fn tally(py: Python<'_>, tally: &record::Tally) -> PyResult<Py<Tally>> {
     Py::new(py, made)
 }
 
-fn statement(py: Python<'_>, tally: &record::StatementTally) -> PyResult<Py<StatementTally>> {
-    let record::StatementTally { script, command, failed, retries, .. } = *tally;
+fn statement(py: Python<'_>, tally: &interval::StatementTally) -> PyResult<Py<StatementTally>> {
+    let interval::StatementTally { script, command, failed, retries, .. } = *tally;
     let times = times(py, &tally.times)?;
     Py::new(py, StatementTally { script, command, failed, retries, times })
 }
 
 impl Interval {
     /// The Python form of an engine interval.
-    pub fn new(py: Python<'_>, from: record::Interval) -> PyResult<Self> {
+    pub fn new(py: Python<'_>, from: interval::Interval) -> PyResult<Self> {
         Ok(Self {
             second: from.second,
             tallies: from.tallies.iter().map(|t| tally(py, t)).collect::<PyResult<_>>()?,

@@ -1,6 +1,6 @@
 //! Writes SQL commands in each protocol. Knows variables and messages, no state.
 
-use crate::script::eval::Variables;
+use crate::script::eval::{Value, Variable, Variables};
 use crate::script::{Names, Piece, Sql};
 use bytes::{BufMut as _, BytesMut};
 use postgres_protocol::IsNull;
@@ -97,17 +97,38 @@ impl Execution {
         let start = out.len();
         out.extend_from_slice(&self.bind);
         for &slot in &sql.parameters {
-            let at = out.len();
-            out.put_i32(-1);
-            if !variables.is_null(slot) {
-                variables.write(slot, out);
-                set_length(out, at, out.len() - at - 4)?;
-            }
+            parameter(out, &variables.0[slot as usize])?;
         }
         set_length(out, start + 1, out.len() + FORMATS - start - 1)?;
         out.extend_from_slice(if sync { &self.synced } else { &self.behind });
         Ok(())
     }
+}
+
+/// Writes a parameter behind its length.
+fn parameter(out: &mut BytesMut, variable: &Variable) -> Result<()> {
+    match variable {
+        Variable::Unset | Variable::Value(Value::Null) => out.put_i32(-1),
+        Variable::Value(Value::Int(value)) => {
+            let mut digits = itoa::Buffer::new();
+            text(out, digits.format(*value).as_bytes())?;
+        }
+        Variable::Text(bytes) | Variable::Typed(bytes, _) => text(out, bytes)?,
+        Variable::Value(value) => {
+            let at = out.len();
+            out.put_i32(0);
+            value.write(out);
+            set_length(out, at, out.len() - at - 4)?;
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn text(out: &mut BytesMut, bytes: &[u8]) -> Result<()> {
+    out.put_i32(i32::try_from(bytes.len()).map_err(|_| too_long())?);
+    out.extend_from_slice(bytes);
+    Ok(())
 }
 
 /// Writes a length where it belongs.

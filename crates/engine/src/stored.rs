@@ -19,7 +19,7 @@ static SHAPE: LazyLock<([u8; HEADER], usize)> = LazyLock::new(|| {
     (header, empty.distinct_values())
 });
 
-/// A histogram of times without any; of the shape of `record::histogram`, with room for many
+/// A histogram of times without any; of the shape of `times::histogram`, with room for many
 /// seconds of them.
 ///
 /// # Panics

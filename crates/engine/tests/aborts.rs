@@ -5,9 +5,10 @@ mod support;
 
 use pgpaces_engine::client::ShellEnd;
 use pgpaces_engine::error::Kind;
+use pgpaces_engine::interval::Interval;
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Load, Plan, Protocol, Stop};
-use pgpaces_engine::record::{Class, Interval};
+use pgpaces_engine::record::Class;
 use support::trial::{ONE_STATEMENT, Seen, Texts, attempt, plan, run, run_together};
 use support::world::{Answer, Server};
 
@@ -42,7 +43,7 @@ fn adds_up(seen: &Seen) {
     let sum = |of: fn(&Interval) -> u64| intervals.iter().map(of).sum::<u64>();
     let due = sum(|i| i.tallies.iter().map(|t| t.due).sum());
     let ended = sum(|i| {
-        let of = |t: &pgpaces_engine::record::Tally| {
+        let of = |t: &pgpaces_engine::interval::Tally| {
             t.on_time + t.late + t.skipped + t.failed.values().sum::<u64>() + t.unfinished
         };
         i.tallies.iter().map(of).sum()

@@ -2,9 +2,10 @@
 
 mod support;
 
+use pgpaces_engine::interval::Interval;
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Load, Plan, Stop};
-use pgpaces_engine::record::{Class, Interval, Outcome};
+use pgpaces_engine::record::{Class, Outcome};
 use support::trial::{ONE_STATEMENT, plan, run};
 use support::world::{Answer, Server};
 

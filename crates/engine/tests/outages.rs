@@ -2,9 +2,10 @@
 
 mod support;
 
+use pgpaces_engine::interval::{Interval, Summary};
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND};
 use pgpaces_engine::plan::{Load, Plan};
-use pgpaces_engine::record::{Batch, Interval, Summary};
+use pgpaces_engine::record::Batch;
 use support::trial::{ONE_STATEMENT, plan, run, run_together};
 use support::world::{Answer, Server};
 

@@ -107,7 +107,7 @@ fn retried_transactions_and_their_retries_are_counted_in_the_second_they_were_du
     for second in 0..10 {
         let tallies = intervals.iter().flat_map(|i| &i.tallies);
         let own: Vec<_> = tallies.filter(|t| t.due_second == second).collect();
-        let sum = |of: fn(&pgpaces_engine::record::Tally) -> u64| {
+        let sum = |of: fn(&pgpaces_engine::interval::Tally) -> u64| {
             own.iter().map(|tally| of(tally)).sum::<u64>()
         };
         assert_eq!((sum(|t| t.due), sum(|t| t.retried), sum(|t| t.retries)), (2, 2, 4));

@@ -8,6 +8,7 @@ use crate::plan::Protocol;
 use crate::request::{StatementName, parse, prepare, simple};
 use crate::script::eval::{Program, Scope, Value, Variable, Variables};
 use crate::script::{Action, Amount, Command, Names, Piece, Results, Scripts, Sql};
+use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 
 /// The longest command line of a shell command, as in pgbench.
@@ -79,15 +80,23 @@ impl Runner {
         }
     }
 
+    #[inline]
     fn meta(&mut self, turn: &mut Turn<'_>, action: &Action) -> Result<Step, MetaFailure> {
+        let Action::Set { variable, value } = action else {
+            return self.control(turn, action);
+        };
+        let value = self.eval(value, &turn.shared.scripts.names)?;
+        self.variables.0[*variable as usize] = Variable::Value(value);
+        Ok(Step::On)
+    }
+
+    /// The meta commands that decide how it goes on.
+    #[inline(never)]
+    fn control(&mut self, turn: &mut Turn<'_>, action: &Action) -> Result<Step, MetaFailure> {
         let names = &turn.shared.scripts.names;
         let transaction = self.transaction.as_mut().expect("a working client has one");
         let falling = std::mem::take(&mut transaction.falling);
         match action {
-            Action::Set { variable, value } => {
-                let value = self.eval(value, names)?;
-                self.variables.0[*variable as usize] = Variable::Value(value);
-            }
             Action::If { condition, otherwise } => self.branch(condition, *otherwise, names)?,
             Action::Elif { condition, otherwise, .. } if falling => {
                 self.branch(condition, *otherwise, names)?;
@@ -110,7 +119,7 @@ impl Runner {
             Action::StartPipeline | Action::SyncPipeline | Action::EndPipeline => {
                 return self.pipeline(turn, action);
             }
-            Action::Sql(_) => unreachable!("not a meta command"),
+            Action::Sql(_) | Action::Set { .. } => unreachable!("done where they are met"),
         }
         Ok(Step::On)
     }
@@ -245,16 +254,20 @@ impl Runner {
         match shared.protocol {
             Protocol::Simple => return simple(out, sql, &self.variables, &shared.scripts.names),
             Protocol::Extended => parse(out, "", sql)?,
-            Protocol::Prepared => {
-                if !std::mem::replace(&mut self.prepared[sql.id as usize], true) {
-                    prepare(out, StatementName::new(sql.id).text(), sql)?;
-                    if let Some(transaction) = &mut self.transaction {
-                        transaction.preparing = Preparing::Statement(sql.id);
-                    }
-                }
-            }
+            Protocol::Prepared if self.prepared[sql.id as usize] => {}
+            Protocol::Prepared => self.prepare(turn.connection.buffer(), sql)?,
         }
+        let out = turn.connection.buffer();
         shared.executions[sql.id as usize].write(out, sql, &self.variables, sync)
+    }
+
+    #[cold]
+    fn prepare(&mut self, out: &mut BytesMut, sql: &Sql) -> std::io::Result<()> {
+        self.prepared[sql.id as usize] = true;
+        if let Some(transaction) = &mut self.transaction {
+            transaction.preparing = Preparing::Statement(sql.id);
+        }
+        prepare(out, StatementName::new(sql.id).text(), sql)
     }
 
     /// Takes what a shell command answered.

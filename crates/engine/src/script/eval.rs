@@ -32,7 +32,9 @@ impl Scope<'_> {
     /// What pgbench would abort the client with, as a sentence: a division by zero, an
     /// overflow, a type that does not fit, a variable that was never set.
     pub fn eval(&mut self, program: &Program) -> Result<Value, String> {
-        if program.depth <= SHALLOW {
+        if let [Op::Between(low, high)] = *program.ops {
+            Ok(Value::Int(self.random.uniform(low, high)))
+        } else if program.depth <= SHALLOW {
             self.run(&program.ops, &mut [Value::Null; SHALLOW])
         } else {
             self.run(&program.ops, &mut vec![Value::Null; program.depth])

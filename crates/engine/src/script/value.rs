@@ -44,12 +44,6 @@ impl Variables {
         true
     }
 
-    /// True where the variable is not set or NULL.
-    #[must_use]
-    pub fn is_null(&self, slot: Slot) -> bool {
-        matches!(self.0[slot as usize], Variable::Unset | Variable::Value(Value::Null))
-    }
-
     /// Assigns text, in the memory of the text that was there before.
     pub fn set_text(&mut self, slot: Slot, text: &[u8]) {
         match &mut self.0[slot as usize] {

@@ -19,11 +19,11 @@ const PASSED_MAX: usize = 0x7fff_ffff;
 const TEXT_MAX: usize = 8192;
 
 /// Rows, row descriptions, completions, notices, notifications, COPY data; not what is kept.
-pub(super) fn is_passed_over(tag: u8, stage: Stage) -> bool {
+pub(super) const fn is_passed_over(tag: u8, stage: Stage) -> bool {
     match tag {
         b'N' => true,
-        _ if stage == Stage::Login => false,
-        b'T' | b'D' | b'C' | b'I' => stage == Stage::Open,
+        _ if matches!(stage, Stage::Login) => false,
+        b'T' | b'D' | b'C' | b'I' => matches!(stage, Stage::Open),
         b'1' | b'2' | b'3' | b'n' | b't' | b's' | b'A' | b'd' | b'c' | b'H' => true,
         _ => false,
     }

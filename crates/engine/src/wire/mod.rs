@@ -203,6 +203,7 @@ impl Connection {
     ///
     /// # Errors
     /// A `Fault` where TLS cannot encrypt them.
+    #[inline]
     pub fn outgoing(&mut self) -> Result<&[u8], Fault> {
         match &mut self.link {
             Link::Tls(tunnel) => {
@@ -215,11 +216,12 @@ impl Connection {
     }
 
     /// The first `count` bytes of `outgoing` were taken.
+    #[inline]
     pub fn sent(&mut self, count: usize) {
         match &self.link {
-            Link::Tls(_) => drop(self.sealed.drain(..count)),
             Link::Plain | Link::Asked if count == self.pending.len() => self.pending.clear(),
             Link::Plain | Link::Asked => bytes::Buf::advance(&mut self.pending, count),
+            Link::Tls(_) => drop(self.sealed.drain(..count)),
         }
     }
 

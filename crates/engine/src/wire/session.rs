@@ -16,6 +16,22 @@ const PARAMETER_LENGTH_MAX: usize = 1024;
 /// The longest notice that is looked into.
 const NOTICE_MAX: usize = 1024;
 
+/// By type of message: what an open session lets go unread, and whether it completes a result.
+const USUAL: [Option<bool>; 256] = {
+    let mut usual = [None; 256];
+    let mut tag = 0;
+    while tag < usual.len() {
+        #[expect(clippy::cast_possible_truncation, reason = "there are 256 of them")]
+        let byte = tag as u8;
+        // Notices may be the server's last words.
+        if byte != b'N' && is_passed_over(byte, Stage::Open) {
+            usual[tag] = Some(matches!(byte, b'C' | b'I'));
+        }
+        tag += 1;
+    }
+    usual
+};
+
 /// The server's transaction status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Status {
@@ -198,18 +214,17 @@ impl Session {
         if self.skip > 0 || !self.held.is_empty() {
             return None;
         }
-        let mut rest = *input;
+        let (mut rest, mut results) = (*input, self.results);
         while let [tag, a, b, c, d, ..] = *rest
-            && tag != b'N'
-            && is_passed_over(tag, Stage::Open)
+            && let Some(counts) = USUAL[usize::from(tag)]
             && let total = u32::from_be_bytes([a, b, c, d]) as usize + 1
             && total > 4
             && let Some(behind) = rest.get(total..)
         {
-            self.results = self.results.saturating_add(u32::from(matches!(tag, b'C' | b'I')));
+            results = results.saturating_add(u32::from(counts));
             rest = behind;
         }
-        *input = rest;
+        (*input, self.results) = (rest, results);
         let ([b'Z', 0, 0, 0, 5, status], behind) = rest.split_first_chunk()? else {
             return None;
         };

@@ -51,16 +51,9 @@ impl<P: Poll> Worker<P> {
 
     /// A client is free since `since`: it has a connection again if it had none, and where every
     /// transaction has its own, that of the last one ends.
-    #[inline]
     pub(super) fn settle(&mut self, token: Token, since: Ns) {
-        let seat = &self.seats[token];
-        if seat.attempts > 0 || seat.opened.is_some() || self.setup.connect_each {
-            self.settle_connection(token, since);
-        }
-    }
-
-    fn settle_connection(&mut self, token: Token, since: Ns) {
         let seat = &mut self.seats[token];
+        seat.is_new = false;
         let opened = seat.opened.take();
         if std::mem::take(&mut seat.attempts) > 0 {
             self.record.batch.connects += 1;
@@ -97,6 +90,7 @@ impl<P: Poll> Worker<P> {
             self.seats[token].opened = Some(self.poll.now());
         }
         let seat = &mut self.seats[token];
+        seat.is_new = true;
         seat.client.open();
         match self.poll.connect(token, &self.setup.address) {
             Ok(()) => {

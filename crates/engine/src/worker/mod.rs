@@ -80,6 +80,8 @@ struct Seat {
     waiting: Option<Due>,
     alarm: Option<(Ns, Alarm)>,
     attempts: u32,
+    /// Nothing has run over its connection yet.
+    is_new: bool,
     /// Since when it has had no connection.
     down_since: Option<Ns>,
     /// When the connection for its next transaction was begun.
@@ -129,6 +131,7 @@ impl<P: Poll> Worker<P> {
             waiting: None,
             alarm: None,
             attempts: 0,
+            is_new: true,
             down_since: None,
             opened: None,
             shell: None,
@@ -464,7 +467,9 @@ impl<P: Poll> Worker<P> {
             match step {
                 Ok(Next::Free(since)) if self.running => {
                     // The usual case: on to the next transaction without another turn.
-                    self.settle(token, since);
+                    if self.seats[token].is_new || self.setup.connect_each {
+                        self.settle(token, since);
+                    }
                     self.next(token, since, now, self.setup.control.end())?;
                 }
                 step => self.follow(token, step)?,
