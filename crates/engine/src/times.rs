@@ -71,7 +71,7 @@ impl Collector {
         let (mut count, mut sum, mut square_sum) = (0, 0, 0.0);
         let (mut first, mut last) = (usize::MAX, 0);
         let mut longest = 0;
-        let beyond = self.bins.len() - 1;
+        let room = self.bins.len();
         for value in values {
             let value = value.max(0);
             square_sum += (value as f64).powi(2);
@@ -79,7 +79,7 @@ impl Collector {
             count += 1;
             sum += u128::from(value);
             longest = longest.max(value);
-            let bin = bin(value).min(beyond);
+            let bin = if bin(value) < room { bin(value) } else { bin(LONGEST) };
             (first, last) = (first.min(bin), last.max(bin));
             self.bins[bin] += 1;
         }
