@@ -202,24 +202,31 @@ impl Summary {
             tally.retries += u64::from(outcome.retries);
         }
         let succeeded = || outcomes().filter(|o| matches!(o.class, Class::OnTime | Class::Late));
-        tally.lag = self.collector.times(succeeded().map(|o| o.sent - o.due));
         tally.service = self.collector.times(succeeded().map(|o| o.done - o.sent));
-        tally.latency = if tally.lag.max_ns == 0 {
-            // Nothing was sent late, as in every closed load.
-            tally.service.clone()
+        if succeeded().all(|o| o.sent == o.due) {
+            // As in every closed load.
+            tally.latency = tally.service.clone();
+            tally.lag = self.collector.zeros(tally.service.count);
         } else {
-            self.collector.times(succeeded().map(|o| o.done - o.due))
-        };
+            tally.latency = self.collector.times(succeeded().map(|o| o.done - o.due));
+            tally.lag = self.collector.times(succeeded().map(|o| o.sent - o.due));
+        }
     }
 
     fn statements(&mut self, batches: &[Batch]) -> Vec<StatementTally> {
         let groups = grouped(batches.iter().map(|b| &b.timings[..])).into_iter();
         groups
             .map(|((script, command), runs)| {
-                let timings = || runs.iter().copied().flatten();
-                let count = |end: End| timings().filter(|t| t.end == end).count() as u64;
-                let (failed, retries) = (count(End::Failed), count(End::Retried));
-                let succeeded = timings().filter(|t| t.end == End::Done);
+                let timings = runs.iter().copied().flatten();
+                let (mut failed, mut retries) = (0, 0);
+                let succeeded = timings.filter(|timing| {
+                    match timing.end {
+                        End::Done => return true,
+                        End::Failed => failed += 1,
+                        End::Retried => retries += 1,
+                    }
+                    false
+                });
                 let times = self.collector.times(succeeded.map(|t| t.ns));
                 StatementTally { script, command, failed, retries, times }
             })

@@ -95,14 +95,19 @@ impl Choice {
     }
 
     /// The script of transaction `n`; `n` must not fall from call to call.
+    #[inline]
     pub fn script(&mut self, n: u64) -> u16 {
         if self.weights.len() > 1 {
-            while self.passed <= n {
-                self.last = self.draw();
-                self.passed += 1;
-            }
+            self.draw_to(n);
         }
         self.last
+    }
+
+    fn draw_to(&mut self, n: u64) {
+        while self.passed <= n {
+            self.last = self.draw();
+            self.passed += 1;
+        }
     }
 
     fn draw(&mut self) -> u16 {

@@ -134,6 +134,13 @@ impl DueCount {
 
 /// Counts what is due at `at`; neighbours share an entry.
 pub fn count_due(counts: &mut Vec<DueCount>, at: Ns, script: u16) {
+    match counts.last_mut() {
+        Some(last) if last.counts(at, script) => last.count += 1,
+        _ => count_elsewhere(counts, at, script),
+    }
+}
+
+fn count_elsewhere(counts: &mut Vec<DueCount>, at: Ns, script: u16) {
     match counts.iter_mut().rev().take(8).find(|entry| entry.counts(at, script)) {
         Some(entry) => entry.count += 1,
         None => counts.push(DueCount { second: at.div_euclid(SECOND), script, count: 1 }),

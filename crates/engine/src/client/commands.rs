@@ -7,7 +7,7 @@ use crate::error::Kind;
 use crate::plan::Protocol;
 use crate::request::{StatementName, parse, prepare, simple};
 use crate::script::eval::{Program, Scope, Value, Variable, Variables};
-use crate::script::{Action, Amount, Command, Names, Piece, Results, Scripts, Sql};
+use crate::script::{Action, Amount, Command, Names, Piece, Results, Script, Scripts, Sql};
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 
@@ -45,11 +45,20 @@ enum Step {
 
 impl Runner {
     /// Runs commands until one must be waited for.
+    #[inline]
     pub(super) fn advance(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
-        let shared = turn.shared;
+        let transaction = self.transaction.as_ref().expect("a working client has one");
+        let script = &turn.shared.scripts.list[usize::from(transaction.due.script)];
+        if transaction.next >= script.commands.len() {
+            return self.end_of_script(turn);
+        }
+        self.run(script, turn)
+    }
+
+    #[inline(never)]
+    fn run(&mut self, script: &Script, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         loop {
             let transaction = self.transaction.as_mut().expect("a working client has one");
-            let script = &shared.scripts.list[usize::from(transaction.due.script)];
             let Some(command) = script.commands.get(transaction.next) else {
                 return self.end_of_script(turn);
             };
@@ -71,7 +80,7 @@ impl Runner {
             }
             match step {
                 Step::Wait(next) => return Ok(next),
-                Step::On if shared.time_commands => {
+                Step::On if turn.shared.time_commands => {
                     self.state = State::Away;
                     return Ok(Next::Clock);
                 }

@@ -22,6 +22,7 @@ fn may_pass(sqlstate: SqlState) -> bool {
 
 impl Runner {
     /// The server reports an error; the transaction goes on failing until it is ready again.
+    #[inline(never)]
     pub(super) fn failed(&mut self, turn: &mut Turn<'_>, error: &ServerError) {
         let shared = turn.shared;
         turn.record.message(error.sqlstate, &error.message);
@@ -66,6 +67,7 @@ impl Runner {
     }
 
     /// Everything is answered, and the transaction has failed.
+    #[inline(never)]
     pub(super) fn failure(&mut self, turn: &mut Turn<'_>, failure: Failure) -> TroubleOr<Next> {
         let transaction = self.transaction.as_mut().expect("a failure belongs to one");
         transaction.pipelined = false;
@@ -182,6 +184,7 @@ impl Runner {
         }
     }
 
+    #[inline(never)]
     pub(super) fn rolled_back(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         let Some(outcome) = self.outcome.take() else {
             return self.decide(self.may_try_again(turn), turn);

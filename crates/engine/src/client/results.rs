@@ -53,6 +53,7 @@ impl Rows {
 
 impl Runner {
     /// A part of a result has come.
+    #[inline(never)]
     pub(super) fn keep(&mut self, turn: &mut Turn<'_>, event: &Event) -> TroubleOr<()> {
         let shared = turn.shared;
         let (prefix, aset) = match self.wanted(&shared.scripts) {
@@ -90,6 +91,7 @@ impl Runner {
     }
 
     /// `\gset`: the last result has one row, and it is stored.
+    #[inline(never)]
     pub(super) fn store_row(&mut self, turn: &mut Turn<'_>) -> TroubleOr<()> {
         let query = turn.connection.results().saturating_sub(1);
         if self.rows.complete != 1 {

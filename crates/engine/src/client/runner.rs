@@ -170,6 +170,7 @@ impl Runner {
 
     /// Nothing can be copied from a script. In the extended protocols the server has swallowed
     /// the Sync that was sent with the statement.
+    #[cold]
     fn refuse_copy(&self, turn: &mut Turn<'_>) -> TroubleOr<()> {
         if self.transaction.is_some() && !turn.shared.continue_on_error {
             let message = "COPY is not supported in pgbench, aborting".to_owned();
@@ -184,6 +185,7 @@ impl Runner {
         Ok(())
     }
 
+    #[cold]
     fn logged_in(&mut self, done: usize, turn: &mut Turn<'_>) -> Next {
         if let Some(sql) = turn.shared.on_connect.get(done) {
             self.query(turn.connection, sql);
@@ -203,10 +205,7 @@ impl Runner {
             return self.failure(turn, failure);
         }
         if matches!(preparing, Preparing::Pipeline(_)) {
-            if turn.shared.time_commands {
-                self.timed(End::Done, turn);
-            }
-            return self.advance(turn);
+            return self.wake(turn);
         }
         transaction.pipelined = false;
         match self.wanted(&turn.shared.scripts) {

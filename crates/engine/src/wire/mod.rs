@@ -178,6 +178,7 @@ impl Connection {
         }
     }
 
+    #[inline(never)]
     fn decrypt<E: From<Fault>>(
         &mut self,
         bytes: &[u8],

@@ -153,6 +153,7 @@ impl Session {
         self.look_closely(input, out)
     }
 
+    #[inline(never)]
     fn look_closely(
         &mut self,
         input: &mut &[u8],
