@@ -190,7 +190,7 @@ impl Summary {
     /// Counts outcomes of one due second and script.
     fn count(&mut self, runs: &[&[Outcome]], tally: &mut Tally) {
         let outcomes = || runs.iter().copied().flatten();
-        for outcome in outcomes() {
+        outcomes().for_each(|outcome| {
             match outcome.class {
                 Class::OnTime => tally.on_time += 1,
                 Class::Late => tally.late += 1,
@@ -200,7 +200,7 @@ impl Summary {
             }
             tally.retried += u64::from(outcome.retries > 0);
             tally.retries += u64::from(outcome.retries);
-        }
+        });
         let succeeded = || outcomes().filter(|o| matches!(o.class, Class::OnTime | Class::Late));
         tally.service = self.collector.times(succeeded().map(|o| o.done - o.sent));
         if succeeded().all(|o| o.sent == o.due) {

@@ -133,6 +133,7 @@ impl DueCount {
 }
 
 /// Counts what is due at `at`; neighbours share an entry.
+#[inline]
 pub fn count_due(counts: &mut Vec<DueCount>, at: Ns, script: u16) {
     match counts.last_mut() {
         Some(last) if last.counts(at, script) => last.count += 1,
@@ -140,6 +141,7 @@ pub fn count_due(counts: &mut Vec<DueCount>, at: Ns, script: u16) {
     }
 }
 
+#[cold]
 fn count_elsewhere(counts: &mut Vec<DueCount>, at: Ns, script: u16) {
     match counts.iter_mut().rev().take(8).find(|entry| entry.counts(at, script)) {
         Some(entry) => entry.count += 1,

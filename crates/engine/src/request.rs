@@ -9,6 +9,7 @@ use std::io::Result;
 
 /// Writes a simple query with the variables' text in it; `:name` where one is not set. Scripts
 /// and variables hold no NUL: `Scripts::add`, `feeds` and the protocol itself refuse it.
+#[inline(never)]
 pub(crate) fn simple(
     out: &mut BytesMut,
     sql: &Sql,
@@ -39,6 +40,7 @@ pub(crate) fn prepare(out: &mut BytesMut, name: &str, sql: &Sql) -> Result<()> {
 }
 
 /// Writes what parses a statement under a name.
+#[inline(never)]
 pub(crate) fn parse(out: &mut BytesMut, name: &str, sql: &Sql) -> Result<()> {
     message(out, b'P', |out| {
         out.extend_from_slice(name.as_bytes());

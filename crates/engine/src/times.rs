@@ -72,7 +72,7 @@ impl Collector {
         let (mut first, mut last) = (usize::MAX, 0);
         let mut longest = 0;
         let room = self.bins.len();
-        for value in values {
+        values.for_each(|value| {
             let value = value.max(0);
             square_sum += (value as f64).powi(2);
             let value = value.cast_unsigned();
@@ -82,7 +82,7 @@ impl Collector {
             let bin = if bin(value) < room { bin(value) } else { bin(LONGEST) };
             (first, last) = (first.min(bin), last.max(bin));
             self.bins[bin] += 1;
-        }
+        });
         let mut times =
             Times { count, sum_ns: sum, square_sum, max_ns: longest, histogram: vec![] };
         if count > 0 {

@@ -229,12 +229,13 @@ impl Runner {
         let transaction = self.transaction.as_ref().expect("a working client has one");
         let pipelined = transaction.pipelined;
         match &sql.results {
-            Results::Gset(_) | Results::Aset(_) if pipelined => {
-                let what = match &sql.results {
-                    Results::Gset(_) => "\\gset is not allowed in pipeline mode",
-                    _ => "\\aset is not allowed in pipeline mode",
-                };
-                return Err(self.meta_failed(command, Reason::only(what), turn));
+            Results::Gset(_) if pipelined => {
+                let reason = Reason::only("\\gset is not allowed in pipeline mode");
+                return Err(self.meta_failed(command, reason, turn));
+            }
+            Results::Aset(_) if pipelined => {
+                let reason = Reason::only("\\aset is not allowed in pipeline mode");
+                return Err(self.meta_failed(command, reason, turn));
             }
             Results::Discard if !pipelined => turn.connection.keep_rows(false),
             Results::Discard => {}
@@ -243,11 +244,9 @@ impl Runner {
                 self.rows.begin();
             }
         }
-        self.write(turn, sql, !pipelined).map_err(|error| {
-            let place = words_of(&command.action);
-            let message = format!("a statement ({place}) cannot be sent: {error}");
-            Trouble::abort(Kind::Script, message)
-        })?;
+        if let Err(error) = self.write(turn, sql, !pipelined) {
+            return Err(not_written(command, &error));
+        }
         if pipelined {
             return Ok(Step::On);
         }
@@ -307,6 +306,12 @@ impl Runner {
         };
         Err(self.meta_failed(command, not_executed(wrong), turn))
     }
+}
+
+#[cold]
+fn not_written(command: &Command, error: &std::io::Error) -> Trouble {
+    let place = words_of(&command.action);
+    Trouble::abort(Kind::Script, format!("a statement ({place}) cannot be sent: {error}"))
 }
 
 /// A meta command's name.

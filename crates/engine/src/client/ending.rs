@@ -124,6 +124,7 @@ impl Runner {
     }
 
     /// No command is left.
+    #[inline]
     pub(super) fn end_of_script(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         let transaction = self.transaction.as_ref().expect("what ends has begun");
         if transaction.pipelined {
@@ -133,6 +134,7 @@ impl Runner {
     }
 
     /// The script is at its end, or has failed for good.
+    #[inline(always)]
     fn finish(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         let transaction = self.transaction.as_ref().expect("what ends has begun");
         let outcome = self.outcome(transaction, turn.at.arrived, turn.shared);
@@ -232,6 +234,7 @@ impl Runner {
     }
 
     /// A meta command failed: the client gives up.
+    #[cold]
     pub(super) fn meta_failed(
         &self,
         command: &Command,
@@ -255,6 +258,7 @@ impl Runner {
     }
 
     /// Says what `debug()` was called with.
+    #[inline(never)]
     pub(super) fn say_debug(&mut self, record: &mut Recorder) {
         let transaction = self.transaction.as_ref().expect("a command belongs to one");
         for value in self.debug.drain(..) {

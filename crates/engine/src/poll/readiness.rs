@@ -106,6 +106,21 @@ fn source(stream: &mut Stream) -> &mut dyn Source {
     }
 }
 
+impl Readiness {
+    /// From now on waits for room to write as well, or not.
+    #[cold]
+    fn watch_for(&mut self, token: Token, room: bool) -> io::Result<()> {
+        let Some(Some(socket)) = self.sockets.get_mut(token) else {
+            return Ok(());
+        };
+        (socket.connected, socket.blocked) = (true, room);
+        let interest =
+            if room { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let registry = self.poll.registry();
+        registry.reregister(source(&mut socket.stream), mio::Token(token), interest)
+    }
+}
+
 impl Poll for Readiness {
     fn shell(&mut self, token: Token, line: Vec<u8>, capture: bool) -> u64 {
         self.shells.start(token, line, capture, &self.waker)
@@ -167,6 +182,7 @@ impl Poll for Readiness {
         Ok(())
     }
 
+    #[inline(always)]
     fn receive(&mut self, token: Token) -> Received<'_> {
         let Some(Some(socket)) = self.sockets.get_mut(token) else {
             return Received::Nothing;
@@ -186,6 +202,7 @@ impl Poll for Readiness {
         }
     }
 
+    #[inline(always)]
     fn send(&mut self, token: Token, bytes: &[u8]) -> io::Result<usize> {
         let Some(Some(socket)) = self.sockets.get_mut(token) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -200,11 +217,7 @@ impl Poll for Readiness {
         };
         let blocked = written < bytes.len();
         if blocked != socket.blocked || !socket.connected {
-            (socket.connected, socket.blocked) = (true, blocked);
-            let interest =
-                if blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-            let registry = self.poll.registry();
-            registry.reregister(source(&mut socket.stream), mio::Token(token), interest)?;
+            self.watch_for(token, blocked)?;
         }
         Ok(written)
     }

@@ -129,7 +129,7 @@ impl Connection {
     ///
     /// # Errors
     /// A `Fault`, or what `each` says, ends the connection.
-    #[inline]
+    #[inline(always)]
     pub fn receive<E: From<Fault>>(
         &mut self,
         bytes: &[u8],
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn consume<E: From<Fault>>(
         &mut self,
         mut bytes: &[u8],

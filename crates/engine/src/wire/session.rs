@@ -141,7 +141,7 @@ impl Session {
     }
 
     /// The next event in `input`, which is shortened by what was read. None: need more bytes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance(
         &mut self,
         input: &mut &[u8],
@@ -207,7 +207,7 @@ impl Session {
 
     /// What a closer look would do with the usual answer, in a few steps for each frame: lets go
     /// what decides nothing. The status, where the server is ready behind that.
-    #[inline]
+    #[inline(always)]
     fn usual(&mut self, input: &mut &[u8]) -> Option<Status> {
         if self.keeping || !matches!(self.phase, Phase::Open) {
             return None;

@@ -385,6 +385,7 @@ impl<P: Poll> Worker<P> {
         if self.seats[token].client.awaits_server() { self.flush(token) } else { Ok(()) }
     }
 
+    #[inline]
     fn flush(&mut self, token: Token) -> Result<()> {
         let Some(connection) = self.seats[token].client.connection() else {
             return Ok(());
@@ -399,18 +400,21 @@ impl<P: Poll> Worker<P> {
                 connection.sent(count);
                 Ok(())
             }
-            Err(error) => {
-                // What the server said last is worth more than that it is gone.
-                let fault = Fault::lost(&error.to_string());
-                if self.seats[token].client.state() == State::Login(0) {
-                    return self.lost(token, &fault);
-                }
-                self.read(token)?;
-                match self.seats[token].client.connection() {
-                    Some(_) => self.lost(token, &fault),
-                    None => Ok(()),
-                }
-            }
+            Err(error) => self.not_sent(token, &error),
+        }
+    }
+
+    /// Nothing can be sent. What the server said last is worth more than that it is gone.
+    #[cold]
+    fn not_sent(&mut self, token: Token, error: &std::io::Error) -> Result<()> {
+        let fault = Fault::lost(&error.to_string());
+        if self.seats[token].client.state() == State::Login(0) {
+            return self.lost(token, &fault);
+        }
+        self.read(token)?;
+        match self.seats[token].client.connection() {
+            Some(_) => self.lost(token, &fault),
+            None => Ok(()),
         }
     }
 
@@ -448,15 +452,7 @@ impl<P: Poll> Worker<P> {
         for turn in 0..TURN {
             let (step, more, now) = match self.poll.receive(token) {
                 Received::Nothing => return Ok(()),
-                Received::Closed(error) => {
-                    let connection = self.seats[token].client.connection();
-                    let said = connection.and_then(|connection| connection.farewell());
-                    let reason = said.unwrap_or_else(|| match error {
-                        None => Fault::lost("the server closed the connection"),
-                        Some(error) => Fault::lost(&error.to_string()),
-                    });
-                    return self.lost(token, &reason);
-                }
+                Received::Closed(error) => return self.closed(token, error.as_ref()),
                 Received::Bytes { bytes, more, now } => {
                     let arrived = if turn == 0 { arrived.min(now) } else { now };
                     let seat = &mut self.seats[token];
@@ -480,6 +476,18 @@ impl<P: Poll> Worker<P> {
         }
         self.unread.push_back(token);
         Ok(())
+    }
+
+    /// The other side has closed a connection, or it broke.
+    #[cold]
+    fn closed(&mut self, token: Token, error: Option<&std::io::Error>) -> Result<()> {
+        let connection = self.seats[token].client.connection();
+        let said = connection.and_then(|connection| connection.farewell());
+        let reason = said.unwrap_or_else(|| match error {
+            None => Fault::lost("the server closed the connection"),
+            Some(error) => Fault::lost(&error.to_string()),
+        });
+        self.lost(token, &reason)
     }
 }
 
