@@ -4,7 +4,6 @@ says more.
 """
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +23,6 @@ NAME = "pgpaces scripts"
 @pytest.fixture(params=PROTOCOLS)
 def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def server(pg15: Any) -> Iterator[Any]:
-    """PostgreSQL with room for tables, which are dropped at the end."""
-    pg15.execute("CREATE SCHEMA lab AUTHORIZATION u_trust")
-    pg15.execute("ALTER ROLE u_trust SET search_path = lab, public")
-    yield pg15
-    pg15.execute("DROP SCHEMA lab CASCADE")
-
-
-@pytest.fixture
-def make(server: Any) -> Any:
-    """Make tables and sequences, anew for every test."""
-
-    def make(*statements: str) -> None:
-        server.execute("DROP SCHEMA lab CASCADE")
-        server.execute("CREATE SCHEMA lab AUTHORIZATION u_trust")
-        with server.connect() as connection:
-            connection.execute("SET search_path = lab, public")
-            for statement in statements:
-                connection.execute(statement.encode())
-            connection.execute("GRANT ALL ON ALL TABLES IN SCHEMA lab TO u_trust")
-            connection.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA lab TO u_trust")
-
-    return make
 
 
 @pytest.fixture
@@ -73,7 +46,7 @@ def pgbench(server: Any, tmp_path: Path) -> Any:
 
 def rows(server: Any, sql: str) -> list[tuple[Any, ...]]:
     with server.connect() as connection:
-        connection.execute("SET search_path = lab")
+        connection.execute("SET search_path = work")
         found: list[tuple[Any, ...]] = connection.execute(sql.encode()).fetchall()
     return found
 
@@ -203,7 +176,7 @@ UPDATE two SET v = v + 1 WHERE id = 1 - :first;
 END;
 """
     done = run_load(
-        server.dsn("postgres", options="-c search_path=lab"), script, clients=2, transactions=5,
+        server.dsn("postgres", options="-c search_path=work"), script, clients=2, transactions=5,
         protocol=protocol, max_tries=1000, on_connect=["SET deadlock_timeout = '20ms'"],
     )  # fmt: skip
     assert (done.on_time, done.failed) == (10, {})
@@ -218,9 +191,9 @@ def test_variables_of_a_failed_try_are_kept_and_dice_thrown_again_as_in_pgbench(
     script = """\\set n :n + 1
 \\set r random(1, 1000000)
 SELECT setval('tries', nextval('tries') + 0 * :n + 0 * :r);
-SELECT set_config('lab.told', current_setting('lab.told', true) || ' :n/:r', false);
+SELECT set_config('work.told', current_setting('work.told', true) || ' :n/:r', false);
 DO $$ BEGIN IF nextval('calls') % 3 <> 0 THEN RAISE SQLSTATE '40001'; END IF; END $$;
-INSERT INTO told SELECT :client_id, current_setting('lab.told');
+INSERT INTO told SELECT :client_id, current_setting('work.told');
 """
 
     def ours() -> None:
@@ -240,10 +213,10 @@ INSERT INTO told SELECT :client_id, current_setting('lab.told');
             "CREATE SEQUENCE calls",
             "CREATE TABLE told (client int, told text)",
         )
-        server.execute("ALTER ROLE u_trust SET lab.told = ''")
+        server.execute("ALTER ROLE u_trust SET work.told = ''")
         run()
         found.append(rows(server, "SELECT told FROM told ORDER BY length(told)"))
-    server.execute("ALTER ROLE u_trust RESET lab.told")
+    server.execute("ALTER ROLE u_trust RESET work.told")
     assert found[0] == found[1]
     tries = [word.split("/") for word in found[0][-1][0].split()]
     assert [n for n, _ in tries] == [str(n) for n in range(1, 13)]
@@ -298,7 +271,7 @@ def test_what_is_synced_is_done_while_the_client_waits_within_its_pipeline(
     gate = Gate(tmp_path)
     script = PIPELINE.replace("\\syncpipeline\n", f"\\syncpipeline\n{gate.shell}\n")
     load = start_load(server.dsn(), script, clients=1, transactions=1, protocol=protocol)
-    server.wait_until("SELECT count(*) = 2 FROM lab.piped")
+    server.wait_until("SELECT count(*) = 2 FROM work.piped")
     gate.open()
     assert load.finish().on_time == 1
 
@@ -332,7 +305,7 @@ INSERT INTO done VALUES (:client_id)
     load = start_load(
         server.dsn(), script, clients=3, threads=1, transactions=20, variables=[("n", "0")]
     )  # fmt: skip
-    server.wait_until("SELECT count(*) = 40 FROM lab.done")
+    server.wait_until("SELECT count(*) = 40 FROM work.done")
     assert rows(server, "SELECT DISTINCT client FROM done ORDER BY 1") == [(1,), (2,)]
     gate.open()
     assert load.finish().on_time == 60
@@ -446,14 +419,14 @@ def test_a_terminated_backend_is_a_failure_and_where_nothing_recovers_the_end_of
         duration_ns=1000 * SECOND_NS, protocol=protocol, recover=recover, exit_on_abort=False,
         continue_on_error=recover,
     )  # fmt: skip
-    server.wait_until("SELECT count(DISTINCT client) = 3 FROM lab.came")
-    server.execute("SELECT pg_terminate_backend(pid) FROM lab.came WHERE client = 1 LIMIT 1")
-    before = "SELECT max(pid) FROM lab.came WHERE client = 0"
+    server.wait_until("SELECT count(DISTINCT client) = 3 FROM work.came")
+    server.execute("SELECT pg_terminate_backend(pid) FROM work.came WHERE client = 1 LIMIT 1")
+    before = "SELECT max(pid) FROM work.came WHERE client = 0"
     if recover:
-        server.wait_until("SELECT count(DISTINCT pid) = 2 FROM lab.came WHERE client = 1")
+        server.wait_until("SELECT count(DISTINCT pid) = 2 FROM work.came WHERE client = 1")
     else:
         server.wait_until(f"SELECT count(*) = 2 {OURS}")
-        server.wait_until(f"SELECT count(*) > 100 FROM lab.came WHERE pid = ({before})")
+        server.wait_until(f"SELECT count(*) > 100 FROM work.came WHERE pid = ({before})")
     load.run.stop()
     done = load.finish()
     assert sum(done.failed.values()) <= 1  # it may have been between two transactions
@@ -490,7 +463,7 @@ def test_a_schedule_is_over_too_when_all_its_clients_are_gone(
         threads=3, load=load, rate=20.0, arrivals="poisson", recover=False, exit_on_abort=False,
         continue_on_error=False, **stop,
     )  # fmt: skip
-    server.wait_until("SELECT count(DISTINCT client) = 6 FROM lab.came")
+    server.wait_until("SELECT count(DISTINCT client) = 6 FROM work.came")
     for client in range(6):
         # One after the other, so that some threads are without clients before the others.
         server.execute(f"SELECT pg_terminate_backend(min(pid)) {OURS}")
