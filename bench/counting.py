@@ -32,7 +32,7 @@ class Executed:
 def calls(profile: str, function: str) -> int:
     """How often a function was called, of callgrind's file. Versions of a name (@) are one."""
     lines = profile.splitlines()
-    names = dict(found.groups() for text in lines if (found := _NAMED.match(text)))
+    names = {found[1]: found[2] for text in lines if (found := _NAMED.match(text))}
     total, called = 0, ""
     for text in lines:
         if found := _CALLED.match(text):

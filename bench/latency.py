@@ -49,10 +49,10 @@ def dispatch(session: Session) -> Iterator[Finding]:
     theirs, *found = programs.columns(programs.alternately(_rounds(session), *ways))
     for backend, ours in zip(session.backends, found, strict=True):
         name = f"Poisson {RATE}/s, {backend}"
-        p99s = (tuple(lag.p99 for lag in lags) for lags in (ours, theirs))
-        yield Figure(DISPATCH, f"{name}, p99", "ms", *p99s, Goal("ours", "at most", 0.2))
-        means = (tuple(lag.mean for lag in lags) for lags in (ours, theirs))
-        yield Figure(DISPATCH, f"{name}, mean", "ms", *means)
+        mine, other = (tuple(lag.p99 for lag in lags) for lags in (ours, theirs))
+        yield Figure(DISPATCH, f"{name}, p99", "ms", mine, other, Goal("ours", "at most", 0.2))
+        mine, other = (tuple(lag.mean for lag in lags) for lags in (ours, theirs))
+        yield Figure(DISPATCH, f"{name}, mean", "ms", mine, other)
 
 
 def _rounds(session: Session) -> int:

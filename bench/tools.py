@@ -44,15 +44,15 @@ def section(session: Session) -> Iterator[Finding]:
     else:
         ways["Locust"] = lambda: _cost(session, _locust)
     backends = session.backends
-    ours = [lambda b=backend: cpu.ours(session, case, b) for backend in backends]  # type: ignore[misc]
-    rounds = programs.alternately(2 if session.quick else 5, *ours, *ways.values())
+    ours = [lambda b=backend: cpu.ours(session, case, b) for backend in backends]
+    rounds = programs.alternately(2 if session.quick else 3, *ours, *ways.values())
     found = dict(zip((*backends, *ways), programs.columns(rounds), strict=True))
     best = min(backends, key=lambda name: statistics.median(c.cpu_us for c in found[name]))
     for name in ways:
-        costs = tuple(c.cpu_us for c in found[best]), tuple(c.cpu_us for c in found[name])
-        yield Figure(SECTION, f"{case.label}, {best}", "CPU us", *costs, beside=name)
-        rates = tuple(c.tps for c in found[best]), tuple(c.tps for c in found[name])
-        yield Figure(SECTION, f"{case.label}, {best}", "tps", *rates, beside=name)
+        mine, other = (tuple(cost.cpu_us for cost in found[n]) for n in (best, name))
+        yield Figure(SECTION, f"{case.label}, {best}", "CPU us", mine, other, beside=name)
+        mine, other = (tuple(cost.tps for cost in found[n]) for n in (best, name))
+        yield Figure(SECTION, f"{case.label}, {best}", "tps", mine, other, beside=name)
 
 
 def locust() -> str | None:
