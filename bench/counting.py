@@ -48,8 +48,7 @@ def _complete(command: Sequence[str], environment: Mapping[str, str]) -> str:
         command, capture_output=True, text=True, env=dict(environment), check=False
     )
     if done.returncode:
-        words = " ".join(command)
-        raise ProgramError(f"{words} ended with {done.returncode}: {done.stderr[-1000:]}")
+        raise ProgramError.of(command, done.returncode, done.stderr)
     return done.stderr
 
 

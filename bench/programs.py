@@ -29,7 +29,13 @@ Value = TypeVar("Value")
 
 
 class ProgramError(Exception):
-    """A program ended badly: its command line and its last words."""
+    """A program ended badly, or printed something else than it should."""
+
+    @classmethod
+    def of(cls, command: Sequence[str], code: int, said: str) -> ProgramError:
+        """What a program said last, which is what counts in a traceback too."""
+        last = (said.strip().splitlines() or ["it said nothing"])[-1]
+        return cls(f"{Path(command[0]).name} ended with {code}: {last}")
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,7 @@ class Running:
             err.seek(0)
             text, said = out.read(), err.read()
         if self._process.returncode:
-            words = " ".join(self._command)
-            raise ProgramError(f"{words} ended with {self._process.returncode}: {said[-1000:]}")
+            raise ProgramError.of(self._command, self._process.returncode, said)
         return Ended(text, usage.ru_utime + usage.ru_stime)
 
 

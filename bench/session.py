@@ -43,7 +43,7 @@ class Session:
         try:
             programs.run_ours(order, self.place.environment())
         except programs.ProgramError as error:
-            return str(error).splitlines()[-1]
+            return str(error)
         return ""
 
 
