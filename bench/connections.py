@@ -47,7 +47,7 @@ def many(session: Session) -> Iterator[Finding]:
 
 @contextlib.contextmanager
 def _fake_server(session: Session) -> Iterator[dict[str, str]]:
-    """The environment that leads to a fake server; it ends with its standard input."""
+    """The environment that leads to a fake server; leaving ends its standard input, and it."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(FAKE), "--unix", f"{folder}/.s.PGSQL.{PORT}"]
         pipe = subprocess.PIPE
@@ -56,8 +56,6 @@ def _fake_server(session: Session) -> Iterator[dict[str, str]]:
                 raise programs.ProgramError("the fake server does not listen")
             way = {"PGHOST": folder, "PGPORT": str(PORT), "PGUSER": "bench", "PGDATABASE": "bench"}
             yield {**environment(session.place.home), **way}
-            if server.stdin is not None:
-                server.stdin.close()
 
 
 def _paced(session: Session, backend: str, clients: int) -> Order:

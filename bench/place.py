@@ -121,7 +121,7 @@ def facts(found: Place) -> dict[str, Any]:
     return {
         **known,
         "cpus used": len(os.sched_getaffinity(0)),
-        "load before": os.getloadavg()[0],
+        "load before": round(os.getloadavg()[0], 2),
         "libc": " ".join(platform.libc_ver()),
         "server": found.server.version,
         "pgbench": found.pgbench_version,
