@@ -5,57 +5,40 @@ Idle ones are against the fake server, which has no processes; connecting is aga
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fake
 import programs
 from figures import Figure, Finding, Goal, Note
 from load import Order
-from place import CONNECTIONS, environment, files_max
+from place import CONNECTIONS, files_max
 from session import Session
 
 MANY, CONNECTING = "Many connections", "Connecting"
-FAKE = Path(__file__).parents[1] / "target" / "release" / "pgpaces-fakeserver"
 IDLE = Path(__file__).with_name("idle.sql")
 ACTIVE, MOST = 100, 10_000
 # Files that a process needs beside its connections.
 SPARE = 100
 # Transactions a second in all, however many clients there are.
 RATE = 1000
-PORT = 5432
 
 
 def many(session: Session) -> Iterator[Finding]:
     """Memory of a connection, and whether idle ones cost CPU."""
-    if not FAKE.exists():
-        yield Note(MANY, "not measured: the fake server is not built (make bench builds it)")
+    if not fake.is_built():
+        yield Note(MANY, fake.NOT_BUILT)
         return
     most = min(MOST, files_max() - SPARE)
     if most < MOST:
         yield Note(MANY, f"{most} connections: this system allows {files_max()} open files")
-    with _fake_server(session) as way:
+    with fake.server(session.place.home) as way:
         for backend in session.backends:
             yield from _memory(session, way, backend, most)
         yield from _idle(session, way, most)
         yield from _in_turn(session, way, most)
-
-
-@contextlib.contextmanager
-def _fake_server(session: Session) -> Iterator[dict[str, str]]:
-    """The environment that leads to a fake server; leaving ends its standard input, and it."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [str(FAKE), "--unix", f"{folder}/.s.PGSQL.{PORT}"]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as server:
-            if server.stdout is None or not server.stdout.readline().startswith("listening"):
-                raise programs.ProgramError("the fake server does not listen")
-            way = {"PGHOST": folder, "PGPORT": str(PORT), "PGUSER": "bench", "PGDATABASE": "bench"}
-            yield {**environment(session.place.home), **way}
 
 
 def _paced(session: Session, backend: str, clients: int) -> Order:
@@ -137,8 +120,7 @@ def _in_turn(session: Session, way: dict[str, str], most: int) -> Iterator[Findi
         def cpu_us(clients: int, backend: str = backend) -> float:
             return float(programs.run_ours(_paced(session, backend, clients), way)["cpu_us"])
 
-        ways = (_grown(cpu_us, most),)
-        (ours,) = programs.columns(programs.alternately(1 if session.quick else 3, *ways))
+        ours = (_grown(cpu_us, most)(),)
         name = f"CPU of a transaction: {most} in turn, over {ACTIVE}, {backend}"
         yield Figure(MANY, name, "times", ours)
 

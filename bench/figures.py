@@ -123,7 +123,7 @@ def row(figure: Figure) -> tuple[str, ...]:
     )
 
 
-def line(cells: Sequence[str], widths: Sequence[int] = (58, 15, 9, 7, 13, 11, 3)) -> str:
+def line(cells: Sequence[str], widths: Sequence[int] = (66, 15, 9, 7, 13, 11, 3)) -> str:
     """A line for a terminal: the first cell to the left, numbers to the right."""
     first, *others = (
         f"{cell:{'<' if place == 0 else '>'}{width}}"
