@@ -23,7 +23,7 @@ ACTIVE, MOST = 100, 10_000
 # Files that a process needs beside its connections.
 SPARE = 100
 # Transactions a second in all, however many clients there are.
-RATE = 1000
+RATE = 5000
 
 
 def many(session: Session) -> Iterator[Finding]:

@@ -1,5 +1,5 @@
 \if :client_id < :active
-\set pause random(50, 150)
+\set pause random(10, 30)
 \sleep :pause ms
 SELECT abalance FROM pgbench_accounts WHERE aid = 1;
 \else

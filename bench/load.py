@@ -117,9 +117,9 @@ def _engine(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     run = engine.Engine(plan, [text], engine.resolve(""))
     memory: dict[str, int] = {}
     for interval in run:
-        watch.see(interval)
         if order.look and not memory:
             memory = memory_kib()
+        watch.see(interval)
     return run.connect_ns, memory
 
 
