@@ -10,10 +10,10 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-slow fuzz lint format bench docs lock wheel clean
+.PHONY: help build run test test-slow fuzz lint format bench bench-check docs lock wheel clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pgpaces needs Python 3.11 or later")'
@@ -67,8 +67,13 @@ format: $(READY) ## Format all code
 	ruff format python tests docs bench
 	ruff check --fix python tests docs bench
 
-bench: build ## Side by side with pgbench: prints ratios
-	python bench/bench.py
+# Without ARGS what is measured goes to the page of the documentation.
+bench: build ## Side by side with pgbench and other tools; ARGS="--quick cpu" for less
+	cargo build --release --locked --quiet --package pgpaces-fakeserver
+	python bench/bench.py $(or $(ARGS),--page docs/explanation/cost.md)
+
+bench-check: build ## Gates: instructions and system calls against bench/baseline.json
+	python bench/bench.py --check
 
 docs: build ## Write the generated parts of docs/
 	-cargo nextest run --locked --no-fail-fast --package pgpaces-engine --test figures

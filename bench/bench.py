@@ -1,181 +1,145 @@
-"""Side by side with pgbench on the same server and data, in alternating runs: prints ratios.
+"""Side by side with pgbench and other tools on the same server and data: prints one table.
 
-CPU per transaction is the difference of a long and a short run of the whole process, so that
-start-up is not in it. Figures are medians over the pairs; times are never gates.
+Every figure is a ratio of runs that alternate in one session. What cannot be measured here is said,
+with the reason, and the rest goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
-import shutil
-import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import connections
+import cpu
 import instructions
+import latency
+import startup
+import syscalls
+import tools
+from figures import HEAD, Figure, Finding, Note, baseline, document, line, row, verdicts
+from page import write
+from place import confine, facts, place
+from programs import ProgramError
+from session import Section, Session
 
-from pgpaces.servers import access, binaries, embedded
-from pgpaces.servers.record import Transport
-
-CLIENTS = (1, 8, 64)
-SHORT_S, LONG_S = 2, 5
-SCALE = 10
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One run of one program: CPU seconds (user and system), transactions, peak memory."""
-
-    cpu_s: float
-    transactions: int
-    memory_kib: int
-    rate: float
-
-
-def measured(command: list[str], environment: dict[str, str]) -> tuple[str, float, int]:
-    """Runs a program; its output, CPU seconds and peak memory in KiB."""
-    with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdout=out,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
-        text = out.read()
-    if process.returncode:
-        sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{text}")
-    return text, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
+BASELINE = Path(__file__).with_name("baseline.json")
+SECTIONS: dict[str, Section] = {
+    "start": startup.section,
+    "instructions": instructions.section,
+    "syscalls": syscalls.section,
+    "cpu": cpu.section,
+    "queueing": latency.queueing,
+    "dispatch": latency.dispatch,
+    "connections": connections.many,
+    "connecting": connections.connecting,
+    "tools": tools.section,
+}
+BACKENDS = ("epoll", "io_uring")
+PAIRS = 9
 
 
-@dataclass(frozen=True)
-class Place:
-    """A server with the data, and the way to it."""
-
-    server: embedded.Server
-    transport: Transport
-    dbname: str
-    home: Path
-
-    def environment(self) -> dict[str, str]:
-        """For both programs."""
-        return {
-            **{k: v for k, v in os.environ.items() if not k.startswith("PG")},
-            **self.server.environment(self.dbname, self.transport),
-            "PGPACES_HOME": str(self.home),
-        }
+def measure(session: Session, names: Sequence[str]) -> Iterator[Finding]:
+    """What the sections find, as they find it; a program that fails ends its section only."""
+    for name in names:
+        title = name
+        try:
+            for finding in SECTIONS[name](session):
+                title = finding.section
+                yield finding
+        except ProgramError as error:
+            yield Note(title, f"not measured, nor what comes after it here: {error}")
 
 
-def pgbench(place: Place, clients: int, seconds: int) -> Sample:
-    """Select-only, prepared, one thread."""
-    program = str(place.server.bin / "pgbench")
-    command = [program, "-n", "-S", "-M", "prepared", "-c", str(clients), "-j", "1"]
-    command += ["-T", str(seconds), "-s", str(SCALE), "-P", "1", "-r"]
-    text, cpu_s, memory = measured(command, place.environment())
-    found = re.search(r"actually processed: (\d+)", text)
-    done = int(found[1]) if found else 0
-    return Sample(cpu_s, done, memory, done / seconds)
+def show(findings: Iterator[Finding]) -> list[Finding]:
+    """Prints each as it comes; all of them."""
+    shown: list[Finding] = []
+    for finding in findings:
+        if not shown or shown[-1].section != finding.section:
+            print(f"\n{line((finding.section, *HEAD[1:]))}")
+        if isinstance(finding, Note):
+            print(f"  ({finding.text})", flush=True)
+        else:
+            print(line(row(finding)), flush=True)
+        shown.append(finding)
+    return shown
 
 
-def pgpaces(place: Place, clients: int, seconds: int) -> Sample:
-    """The same work, with everything recorded and stored."""
-    dsn = place.server.dsn("postgres", place.transport)
-    command = [sys.executable, "-m", "pgpaces", "run", "select-only", "--scale", str(SCALE)]
-    command += ["--clients", str(clients), "--threads", "1", "--protocol", "prepared"]
-    command += ["--duration", f"{seconds}s", "--warmup", "0", "--target", dsn, "--json"]
-    text, cpu_s, memory = measured(command, place.environment())
-    answer = json.loads(text)
-    return Sample(cpu_s, answer["counts"]["on_time"], memory, answer["rate"])
-
-
-Program = Callable[[Place, int, int], Sample]
-
-
-def cpu_us(program: Program, place: Place, clients: int) -> tuple[float, Sample]:
-    """CPU microseconds a transaction, and the long run."""
-    short, long = (program(place, clients, seconds) for seconds in (SHORT_S, LONG_S))
-    spent = long.cpu_s - short.cpu_s
-    return 1e6 * spent / (long.transactions - short.transactions), long
-
-
-def help_ms() -> float:
-    """The quickest of several starts of `pgpaces --help`, in ms."""
-
-    def once() -> float:
-        began = time.perf_counter()
-        command = [sys.executable, "-m", "pgpaces", "--help"]
-        subprocess.run(command, check=True, capture_output=True)
-        return 1e3 * (time.perf_counter() - began)
-
-    return min(once() for _ in range(10))
-
-
-def compare(place: Place, pairs: int, counts: Sequence[int]) -> None:
-    """Prints one row for each number of clients."""
-    for clients in counts:
-        ours, theirs, rates, memory = [], [], [], 0
-        for _ in range(pairs):
-            our_cpu, our_run = cpu_us(pgpaces, place, clients)
-            their_cpu, their_run = cpu_us(pgbench, place, clients)
-            ours.append(our_cpu)
-            theirs.append(their_cpu)
-            rates.append(our_run.rate / their_run.rate)
-            memory = max(memory, our_run.memory_kib)
-        ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-        print(
-            f"{place.transport:7} {clients:7} {statistics.median(ours):8.2f}"
-            f" {statistics.median(theirs):8.2f} {ratio:7.2f} {statistics.median(rates):10.2f}"
-            f" {memory / 1024:9.0f}",
-            flush=True,
-        )
-
-
-def main() -> None:
-    """Starts a server, prepares the data once, compares."""
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=3, help="alternating pairs per row")
-    parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
-    parser.add_argument("--server", default="15", help="installation that has pgbench")
-    parser.add_argument("--only-instructions", action="store_true", help="no runs against time")
-    arguments = parser.parse_args()
-    print(f"pgpaces --help: {help_ms():.0f} ms (goal 150)")
-    home = Path(tempfile.mkdtemp(prefix="pgpaces-bench-", dir="/tmp"))
-    home.chmod(0o755)
-    os.environ["PGPACES_HOME"] = str(home)
-    try:
-        installation = binaries.find(arguments.server)
-        spec = embedded.ServerSpec(installation, name="bench", listen=access.Listen())
-        with embedded.start(spec) as server:
-            place = Place(server, Transport.SOCKET, "postgres", home)
-            pgpaces(place, 1, 1)
-            query = "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces_%'"
-            psql = [str(installation.program("psql")), "-AtXc", query]
-            dbname = subprocess.run(
-                psql, env=place.environment(), check=True, capture_output=True, text=True
-            ).stdout.strip()
-            instructions.parsing()
-            data = Place(server, Transport.SOCKET, dbname, home)
-            instructions.compare(server.bin / "pgbench", data.environment())
-            if arguments.only_instructions:
-                return
-            print(f"select-only, prepared, PostgreSQL {server.version}, {arguments.pairs} pairs")
-            print("transport clients ours us pgbench us ratio(CPU) ratio(tps) peak MiB")
-            for transport in Transport:
-                compare(Place(server, transport, dbname, home), arguments.pairs, arguments.clients)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}")
+    parser.add_argument("--quick", action="store_true", help="short runs, 3 pairs: a first look")
+    parser.add_argument("--pairs", type=int, help=f"of runs against time (default {PAIRS})")
+    parser.add_argument("--backends", nargs="+", default=BACKENDS, choices=BACKENDS)
+    parser.add_argument("--server", help="installation to run against (default 15, if there)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all raw values")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="fill the page's measured part")
+    parser.add_argument("--check", action="store_true", help="gates: counts against the baseline")
+    parser.add_argument("--write-baseline", action="store_true", help="counts to baseline.json")
+    given = parser.parse_args()
+    if unknown := set(given.sections) - SECTIONS.keys():
+        parser.error(f"no section {', '.join(sorted(unknown))}: there are {', '.join(SECTIONS)}")
+    return given
+
+
+def kept(
+    findings: Sequence[Finding], session: Session
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The baseline: what this session should have measured, and the rest of it.
+
+    The rest is of sections that were not asked for, and of backends that this machine's kernel does
+    not allow, which is no fault of the program.
+    """
+    stored: dict[str, float] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    titles = tuple(f"{finding.section}: " for finding in findings)
+    missing = {key for key in stored if any(f" {name}," in key for name in session.missing)}
+    here = {key for key in stored if key.startswith(titles)} - missing
+    return {k: stored[k] for k in here}, {k: stored[k] for k in stored.keys() - here}
+
+
+def gate(findings: Sequence[Finding], session: Session) -> int:
+    """Prints a verdict for each gated figure; the exit code."""
+    wanted, _ = kept(findings, session)
+    said = verdicts(baseline(findings), wanted)
+    print()
+    for verdict in said:
+        print(f"{'ok ' if verdict.ok else 'BAD'} {verdict.text}")
+    return 0 if said and all(verdict.ok for verdict in said) else 1
+
+
+def main() -> int:
+    """Measures, prints, writes what was asked for."""
+    given = arguments()
+    counting = given.check or given.write_baseline
+    names = given.sections or (["instructions", "syscalls"] if counting else list(SECTIONS))
+    confine()
+    began = time.monotonic()
+    with place(given.server) as found:
+        session = Session(
+            found, given.pairs or (3 if given.quick else PAIRS), given.quick, tuple(given.backends)
+        )
+        about: dict[str, Any] = facts(found)
+        print(", ".join(f"{name}: {value}" for name, value in about.items()))
+        findings = show(measure(session, names))
+        goals = [f for f in findings if isinstance(f, Figure) and f.met is not None]
+        took = (time.monotonic() - began) / 60
+        print(f"\n{sum(bool(f.met) for f in goals)} of {len(goals)} goals met, {took:.1f} min")
+        if given.json:
+            raw = {"facts": about, "pairs": session.pairs, "findings": document(findings)}
+            given.json.write_text(json.dumps(raw, indent=1) + "\n")
+        if given.page:
+            write(given.page, about, session.pairs, findings)
+        if given.write_baseline:
+            _, others = kept(findings, session)
+            whole = {**others, **baseline(findings)}
+            BASELINE.write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n")
+        return gate(findings, session) if given.check else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

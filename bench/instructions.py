@@ -1,89 +1,121 @@
-"""User-mode instructions a transaction, beside pgbench's, by callgrind; and how fast scripts parse.
+"""User-mode instructions and clock reads a transaction, beside pgbench's, by callgrind.
 
-The figure is the difference of a long and a short run of the same program, so that start-up is not
-in it. Ours is with everything recorded. Needs valgrind.
+Ours with everything recorded, by epoll: valgrind does not run io_uring. What the kernel does is not
+in it.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
-import sys
-import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from pgpaces.generators import engine
-from pgpaces.plan import Load, Protocol, TrialPlan
-from pgpaces.workload import SHIPPED
+import programs
+from counting import executed
+from figures import Figure, Finding, Goal, Note
+from load import Order
+from session import Session
 
-SETS = Path(__file__).with_name("sets.sql")
-SELECT = SHIPPED / "select-only" / "select-only.sql"
-# name, script, protocol, clients, transactions of each client in the short and the long run
+SECTION = "Instructions"
+# Transactions of all clients in the short and in the long run.
+LENGTHS = (2560, 12_800)
+
+
+@dataclass(frozen=True)
+class Count:
+    """A transaction's."""
+
+    instructions: float
+    clock_reads: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to count, of both programs."""
+
+    name: str
+    script: Path
+    protocol: str
+    clients: int
+    goal: Goal | None
+
+    def label(self, how: str) -> str:
+        """What the table calls it."""
+        plural = "client" if self.clients == 1 else "clients"
+        return f"{self.name}, {self.protocol}, {self.clients} {plural}{how}"
+
+
+SIMPLE, PREPARED = Goal("ratio", "at most", 0.3), Goal("ratio", "at most", 0.25)
 CASES = (
-    ("20 lines of \\set", SETS, "simple", 1, (2000, 12_000)),
-    ("select-only", SELECT, "prepared", 1, (500, 2500)),
-    ("select-only", SELECT, "prepared", 8, (100, 400)),
+    *(Case("select-only", programs.SELECT, "prepared", c, PREPARED) for c in (1, 8, 64)),
+    *(Case("select-only", programs.SELECT, "simple", c, SIMPLE) for c in (1, 8, 64)),
+    Case("20 lines of \\set", programs.SETS, "simple", 1, None),
 )
-LINES = (100_000, 400_000)
 
 
-def instructions(command: list[str], environment: dict[str, str]) -> int:
-    """All that a program executes."""
-    callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    done = subprocess.run(
-        [*callgrind, *command], capture_output=True, text=True, env=environment, check=False
-    )
-    found = re.search(r"Collected : (\d+)", done.stderr)
-    if done.returncode or not found:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return int(found[1])
-
-
-def load(script: str, protocol: str, clients: int, count: int) -> None:
-    """What callgrind looks at: the engine, and nothing of the pipeline around it."""
-    plan = TrialPlan(
-        Load("closed"),
-        transactions=count,
-        duration_ns=None,
-        protocol=cast("Protocol", protocol),
-        describe=True,
-        variables=(("scale", "1"),),
-    )
-    text = (script, 1, Path(script).read_bytes())
-    run = engine.Engine(engine.EnginePlan.of(plan, clients, 1), [text], engine.resolve(""))
-    done = sum(t.on_time for interval in run for t in interval.tallies)
-    if done != count * clients:
-        sys.exit(f"{done} of {count * clients} transactions succeeded")
-
-
-def compare(pgbench: Path, environment: dict[str, str]) -> None:
-    """One row a case; the environment says where the data is."""
+def section(session: Session) -> Iterator[Finding]:
+    """A row for each case; with Describe as pgbench sends it, and without, as is our default."""
     if shutil.which("valgrind") is None:
-        print("instructions: not measured, valgrind is not installed")
+        yield Note(SECTION, "not measured: valgrind is not installed")
         return
-    print("instructions a transaction   clients     ours  pgbench   ratio")
-    for name, script, protocol, clients, counts in CASES:
-        ours = [sys.executable, __file__, str(script), protocol, str(clients)]
-        theirs = [str(pgbench), "-n", "-c", str(clients), "-M", protocol, "-f", str(script), "-t"]
-        short, long = (
-            [instructions([*command, str(count)], environment) for command in (ours, theirs)]
-            for count in counts
+    yield Note(SECTION, "by callgrind and epoll: valgrind does not run io_uring")
+    for case in CASES:
+        yield from _compare(session, case)
+
+
+def _compare(session: Session, case: Case) -> Iterator[Finding]:
+    """Simple queries have no Describe, so there is one way of them only."""
+    ways: list[Callable[[], Count]] = [
+        lambda: _pgbench(session, case),
+        lambda: _ours(session, case, describe=False),
+    ]
+    if case.protocol == "prepared":
+        ways.append(lambda: _ours(session, case, describe=True))
+    theirs, *ours = programs.columns(programs.alternately(1 if session.quick else 3, *ways))
+    other = tuple(count.instructions for count in theirs)
+    for counts, how in zip(ours, ("", ", Describe sent"), strict=False):
+        mine = tuple(count.instructions for count in counts)
+        label = case.label(how)
+        yield Figure(SECTION, label, "instructions", mine, other, case.goal, gate=True)
+    mine, other = (tuple(count.clock_reads for count in counts) for counts in (ours[0], theirs))
+    yield Figure(SECTION, case.label(""), "clock reads", mine, other)
+
+
+def _each(session: Session, case: Case, commands: list[list[str]]) -> Count:
+    """The difference of a short and a long run."""
+    environment = session.place.environment()
+    short, long = (executed(command, environment) for command in commands)
+    few, many = _lengths(case)
+    span = (many - few) * case.clients
+    return Count(
+        (long.instructions - short.instructions) / span,
+        (long.clock_reads - short.clock_reads) / span,
+    )
+
+
+def _lengths(case: Case) -> tuple[int, int]:
+    few, many = LENGTHS
+    return few // case.clients, many // case.clients
+
+
+def _pgbench(session: Session, case: Case) -> Count:
+    program = session.place.program("pgbench")
+    what = (program, case.script, case.protocol, case.clients)
+    return _each(session, case, [programs.pgbench(*what, "-t", n) for n in _lengths(case)])
+
+
+def _ours(session: Session, case: Case, *, describe: bool) -> Count:
+    orders = (
+        Order(
+            str(case.script),
+            case.protocol,
+            case.clients,
+            describe=describe,
+            transactions=count,
+            poll=session.poll("epoll"),
+            look=False,
         )
-        span = (counts[1] - counts[0]) * clients
-        mine, other = ((b - a) / span for a, b in zip(short, long, strict=True))
-        print(f"{name:28} {clients:7} {mine:8.0f} {other:8.0f} {mine / other:7.2f}", flush=True)
-
-
-def parsing() -> None:
-    """How long a script of many lines takes to read."""
-    for lines in LINES:
-        text = "\\set x random(1, 100) + :x * 2\nSELECT :x FROM t WHERE a = :x;\n" * (lines // 2)
-        began = time.perf_counter()
-        engine.commands("t", text)
-        print(f"parsing {lines} lines: {time.perf_counter() - began:.2f} s (goal 1 per 100000)")
-
-
-if __name__ == "__main__":
-    load(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        for count in _lengths(case)
+    )
+    return _each(session, case, [programs.ours(order) for order in orders])

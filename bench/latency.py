@@ -1,0 +1,141 @@
+"""What the client adds to the times it reports: queueing among its own clients, and late starts."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import fake
+import programs
+from figures import Figure, Finding, Goal, Note
+from load import Order
+from session import Session
+
+QUEUEING, DISPATCH = "Client queueing", "Dispatch lag"
+BUSY = 63
+SERVICE_MS = 1
+RATE, CLIENTS = 5000, 16
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How long after it was due a transaction began, in ms."""
+
+    mean: float
+    p99: float
+
+
+def queueing(session: Session) -> Iterator[Finding]:
+    """Latency as 63 busy clients of one thread report it, over that of one client beside them."""
+    yield Note(QUEUEING, "the client beside is a pgbench of its own, the same for both")
+    goal = Goal("ours", "at most", 2.0)
+    yield from _queueing(session, session.place.environment(), "PostgreSQL", goal)
+    if not fake.is_built():
+        yield Note(QUEUEING, fake.NOT_BUILT)
+        return
+    yield Note(
+        QUEUEING,
+        "63 busy clients fill PostgreSQL's CPUs, so their requests wait there as well; the fake"
+        f" server has {SERVICE_MS} ms for each: what is over 1 with it is the client's own queue",
+    )
+    with fake.server(session.place.home, "--delay-ms", str(SERVICE_MS)) as way:
+        yield from _queueing(session, way, "fake server", None)
+
+
+def _queueing(
+    session: Session, way: dict[str, str], server: str, goal: Goal | None
+) -> Iterator[Finding]:
+    ways: list[Callable[[], float]] = [lambda: _pgbench_times(session, way)]
+    ways += [lambda b=backend: _our_times(session, way, b) for backend in session.backends]  # type: ignore[misc]
+    theirs, *found = programs.columns(programs.alternately(_rounds(session), *ways))
+    for backend, ours in zip(session.backends, found, strict=True):
+        name = f"mean latency of {BUSY} clients over one beside, {server}, {backend}"
+        yield Figure(QUEUEING, name, "times", ours, theirs, goal)
+
+
+def dispatch(session: Session) -> Iterator[Finding]:
+    """How late transactions of a Poisson schedule begin on an idle server."""
+    yield Note(
+        DISPATCH,
+        "of transactions whose client was idle (ours); of all, from its log (pgbench):"
+        f" {CLIENTS} clients, so that a free one is there",
+    )
+    ways: list[Callable[[], Lag]] = [lambda: _pgbench_lag(session)]
+    ways += [lambda b=backend: _our_lag(session, b) for backend in session.backends]  # type: ignore[misc]
+    theirs, *found = programs.columns(programs.alternately(_rounds(session), *ways))
+    for backend, ours in zip(session.backends, found, strict=True):
+        name = f"Poisson {RATE}/s, {backend}"
+        mine, other = (tuple(lag.p99 for lag in lags) for lags in (ours, theirs))
+        yield Figure(DISPATCH, f"{name}, p99", "ms", mine, other, Goal("ours", "at most", 0.2))
+        mine, other = (tuple(lag.mean for lag in lags) for lags in (ours, theirs))
+        yield Figure(DISPATCH, f"{name}, mean", "ms", mine, other)
+
+
+def _rounds(session: Session) -> int:
+    return 2 if session.quick else 4
+
+
+def _seconds(session: Session) -> int:
+    return 3 if session.quick else 4
+
+
+def _beside(session: Session, way: dict[str, str]) -> programs.Running:
+    """One client, over before the busy ones are."""
+    what = (session.place.program("pgbench"), programs.SELECT, "prepared", 1)
+    command = programs.pgbench(*what, "-T", _seconds(session) - 1)
+    return programs.Running(command, way)
+
+
+def _latency_ms(one: programs.Running) -> float:
+    return programs.pgbench_value(one.ended().output, "latency average")
+
+
+def _pgbench_times(session: Session, way: dict[str, str]) -> float:
+    what = (session.place.program("pgbench"), programs.SELECT, "prepared", BUSY)
+    command = programs.pgbench(*what, "-T", _seconds(session))
+    busy = programs.Running(command, way)
+    beside = _latency_ms(_beside(session, way))
+    return programs.pgbench_value(busy.ended().output, "latency average") / beside
+
+
+def _our_times(session: Session, way: dict[str, str], backend: str) -> float:
+    order = Order(
+        str(programs.SELECT),
+        "prepared",
+        BUSY,
+        # It takes about a second to start.
+        seconds=_seconds(session) + 1,
+        poll=session.poll(backend),
+    )
+    busy = programs.Running(programs.ours(order), way)
+    beside = _latency_ms(_beside(session, way))
+    found = programs.report_of(busy.ended())
+    return float(found["latency_us"]["mean"]) / 1e3 / beside
+
+
+def _pgbench_lag(session: Session) -> Lag:
+    """From its log of transactions: the report has the mean only."""
+    what = (session.place.program("pgbench"), programs.SELECT, "prepared", CLIENTS)
+    with tempfile.TemporaryDirectory() as folder:
+        log = ("-l", "--log-prefix", Path(folder) / "log")
+        command = programs.pgbench(*what, "-R", RATE, "-T", _seconds(session), *log)
+        programs.run(command, session.place.environment())
+        lines = [text for file in Path(folder).iterdir() for text in file.read_text().splitlines()]
+    lags = sorted(int(text.split()[6]) / 1e3 for text in lines)
+    return Lag(sum(lags) / len(lags), lags[math.ceil(0.99 * len(lags)) - 1])
+
+
+def _our_lag(session: Session, backend: str) -> Lag:
+    order = Order(
+        str(programs.SELECT),
+        "prepared",
+        CLIENTS,
+        seconds=_seconds(session),
+        rate=RATE,
+        poll=session.poll(backend),
+    )
+    found = programs.run_ours(order, session.place.environment())["dispatch_us"]
+    return Lag(found["mean"] / 1e3, found["p99"] / 1e3)

@@ -1,0 +1,31 @@
+"""The measured part of a page of the documentation: the machine's facts and the table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from figures import Finding, markdown
+
+MARKER = re.compile(r"(<!-- measured: cost -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def measured(about: Mapping[str, Any], pairs: int, findings: Sequence[Finding]) -> str:
+    """The part between the markers."""
+    day = datetime.now(UTC).date().isoformat()
+    known = "\n".join(f"| {name.replace('_', ' ')} | {value} |" for name, value in about.items())
+    head = f"Measured on {day}, {pairs} pairs of runs against time, on this machine:"
+    return f"\n{head}\n\n| | |\n| --- | --- |\n{known}\n\n{markdown(findings)}\n"
+
+
+def write(page: Path, about: Mapping[str, Any], pairs: int, findings: Sequence[Finding]) -> None:
+    """Fills the page. ValueError for one without the markers."""
+    text = page.read_text(encoding="utf-8")
+    if not MARKER.search(text):
+        raise ValueError(f"{page} has no measured part")
+    part = measured(about, pairs, findings)
+    filled = MARKER.sub(lambda found: found[1] + part + found[2], text)
+    page.write_text(filled, encoding="utf-8")
