@@ -20,23 +20,42 @@ impl Backlog {
 
     /// The integral from where the last one ended until `end`, with what fell `due` and what was
     /// `done` in between. What is told late counts from its beginning on.
-    pub fn integral(
-        &mut self,
-        due: impl Iterator<Item = Ns>,
-        done: impl Iterator<Item = Ns>,
-        end: Ns,
-    ) -> Ns {
+    pub fn integral(&mut self, due: Instants, done: Instants, end: Ns) -> Ns {
         let begin = std::mem::replace(&mut self.counted_to, end);
-        let mut sum = self.pending.saturating_mul(end - begin);
-        for at in due {
-            self.pending += 1;
-            sum = sum.saturating_add(end - at.min(end));
-        }
-        for at in done {
-            self.pending -= 1;
-            sum = sum.saturating_sub(end - at.min(end));
-        }
-        sum
+        let before = self.pending.saturating_mul(end - begin);
+        self.pending += due.count - done.count;
+        let since = due.until(end) - done.until(end);
+        Ns::try_from(i128::from(before) + since).unwrap_or(Ns::MAX)
+    }
+}
+
+/// How many things happened, and the sum of when.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Instants {
+    count: i64,
+    sum: i128,
+}
+
+impl Instants {
+    /// One more.
+    #[inline]
+    pub fn add(&mut self, at: Ns) {
+        self.count += 1;
+        self.sum += i128::from(at);
+    }
+
+    /// The sum of how long ago they are at `end`.
+    #[must_use]
+    pub fn until(self, end: Ns) -> i128 {
+        i128::from(self.count) * i128::from(end) - self.sum
+    }
+}
+
+impl FromIterator<Ns> for Instants {
+    fn from_iter<T: IntoIterator<Item = Ns>>(times: T) -> Self {
+        let mut instants = Self::default();
+        times.into_iter().for_each(|at| instants.add(at));
+        instants
     }
 }
 
@@ -53,7 +72,7 @@ mod tests {
             let within = |at: &Ns| (begin..end).contains(at) || (*at == 30 && end == 30);
             let due = transactions.iter().map(|(due, _)| *due).filter(within);
             let done = transactions.iter().map(|(_, done)| *done).filter(within);
-            sum += backlog.integral(due, done, end);
+            sum += backlog.integral(due.collect(), done.collect(), end);
         }
         assert_eq!(sum, transactions.iter().map(|(due, done)| done - due).sum::<Ns>());
         assert_eq!(backlog.pending, 0);

@@ -2,7 +2,7 @@
 //! `Interval` a second. What fell due is counted here from a copy of the schedule, so that it
 //! does not depend on anybody having served it.
 
-use crate::backlog::Backlog;
+use crate::backlog::{Backlog, Instants};
 use crate::client::{Client, Shared};
 use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
@@ -216,26 +216,29 @@ impl Run {
     fn summarize(&mut self, batches: &mut [(usize, Batch)]) -> Interval {
         let end = self.handle.end();
         let boundary = if self.ended { end } else { end.min((self.second + 1) * SECOND) };
-        let (mut due, mut times): (Vec<DueCount>, Vec<Ns>) = Default::default();
+        let (mut due, mut fell_due): (Vec<DueCount>, Instants) = Default::default();
         for stream in &mut self.due {
             stream.until(boundary, |d| {
                 count_due(&mut due, d.at, d.script);
-                times.push(d.at);
+                fell_due.add(d.at);
             });
         }
         let outcomes = || batches.iter().flat_map(|(_, b)| &b.outcomes);
         let (mut pending_ns, mut waited_ns) = (0, 0);
         if !self.due.is_empty() {
-            // Started in the moment between a request to stop and its being seen.
-            for outcome in outcomes().filter(|o| o.due >= end) {
-                count_due(&mut due, outcome.due, outcome.script);
-                times.push(outcome.due);
-            }
+            let mut done = Instants::default();
+            outcomes().for_each(|outcome| {
+                done.add(outcome.done);
+                waited_ns += outcome.done - outcome.due;
+                if outcome.due >= end {
+                    // Started in the moment between a request to stop and its being seen.
+                    count_due(&mut due, outcome.due, outcome.script);
+                    fell_due.add(outcome.due);
+                }
+            });
             let closed = batches.iter().map(|(_, batch)| batch.ended).max();
             let until = closed.unwrap_or((self.second + 1) * SECOND);
-            let done = outcomes().map(|outcome| outcome.done);
-            pending_ns = self.backlog.integral(times.into_iter(), done, until);
-            waited_ns = outcomes().map(|outcome| outcome.done - outcome.due).sum();
+            pending_ns = self.backlog.integral(fell_due, done, until);
         }
         let mut owned: Vec<Batch> = batches.iter_mut().map(|(_, b)| std::mem::take(b)).collect();
         let mut interval = self.summary.interval(self.second, &mut owned, &due);
