@@ -397,7 +397,7 @@ PLAN = EnginePlan(
     arrivals="even", think="none", think_ns=0, policy="run", limit_ns=None, duration_ns=None,
     transactions=1, warmup_ns=0, grace_ns=5 * SECOND_NS, seed=1, variables=[], on_connect=[],
     backlog="serve", max_tries=1, continue_on_error=True, exit_on_abort=True, recover=True,
-    connect_each=False, time_commands=False, verbose=False, log=None,
+    connect_each=False, time_commands=False, verbose=False, poll="auto", log=None,
 )  # fmt: skip
 
 

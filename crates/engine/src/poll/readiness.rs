@@ -2,15 +2,14 @@
 //! receive for an answer: a short read means that nothing is left.
 
 use super::shells::Shells;
-use super::{Address, Poll, Ready, Received, Token};
+use super::{Address, Backend, Poll, Ready, Received, Token, Waker};
 use crate::client::ShellEnd;
 use crate::conninfo::TcpSettings;
 use crate::pace::Ns;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
-use mio::{Events, Interest, Waker};
+use mio::{Events, Interest};
 use std::io::{self, Read, Write};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const BUFFER: usize = 64 * 1024;
@@ -18,7 +17,8 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 #[cfg(target_os = "linux")]
 const TIMER: mio::Token = mio::Token(usize::MAX - 1);
 
-enum Stream {
+/// A socket that never blocks.
+pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -37,7 +37,7 @@ struct Socket {
 pub struct Readiness {
     poll: mio::Poll,
     events: Events,
-    waker: Arc<Waker>,
+    waker: Waker,
     timer: Timer,
     origin: Instant,
     tcp: Option<TcpSettings>,
@@ -55,9 +55,10 @@ impl Readiness {
     /// What the operating system reports.
     pub fn new() -> io::Result<Self> {
         let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), WAKER)?;
         Ok(Self {
             events: Events::with_capacity(1024),
-            waker: Arc::new(Waker::new(poll.registry(), WAKER)?),
+            waker: Waker::new(move || drop(waker.wake())),
             timer: Timer::new(poll.registry())?,
             poll,
             origin: Instant::now(),
@@ -68,20 +69,18 @@ impl Readiness {
             shells: Shells::new(),
         })
     }
+}
 
-    /// Ends a wait from another thread.
-    #[must_use]
-    pub fn waker(&self) -> Arc<Waker> {
-        Arc::clone(&self.waker)
+impl Backend for Readiness {
+    fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
-    /// How connections over TCP find out that the other side is gone; else as the system has it.
-    pub fn set_tcp(&mut self, settings: TcpSettings) {
+    fn set_tcp(&mut self, settings: TcpSettings) {
         self.tcp = Some(settings);
     }
 
-    /// Makes `origin` the time 0.
-    pub fn set_origin(&mut self, origin: Instant) {
+    fn set_origin(&mut self, origin: Instant) {
         self.origin = origin;
     }
 }
@@ -94,7 +93,7 @@ fn source(stream: &mut Stream) -> &mut dyn Source {
 }
 
 /// The time relative to `origin`, which may lie ahead.
-fn since(origin: Instant) -> Ns {
+pub(super) fn since(origin: Instant) -> Ns {
     let now = Instant::now();
     match now.checked_duration_since(origin) {
         Some(after) => Ns::try_from(after.as_nanos()).unwrap_or(Ns::MAX),
@@ -140,19 +139,7 @@ impl Poll for Readiness {
     }
 
     fn connect(&mut self, token: Token, address: &Address) -> io::Result<()> {
-        let mut stream = match address {
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect(*address)?;
-                if let Some(settings) = &self.tcp {
-                    watch(&stream, settings)?;
-                }
-                Stream::Tcp(stream)
-            }
-            Address::Unix(path) => {
-                let address = std::os::unix::net::SocketAddr::from_pathname(path)?;
-                Stream::Unix(UnixStream::connect_addr(&address)?)
-            }
-        };
+        let mut stream = begin(address, self.tcp.as_ref())?;
         let both = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(source(&mut stream), mio::Token(token), both)?;
         if self.sockets.len() <= token {
@@ -222,6 +209,23 @@ impl Poll for Readiness {
     }
 }
 
+/// Begins to connect.
+pub(super) fn begin(address: &Address, settings: Option<&TcpSettings>) -> io::Result<Stream> {
+    Ok(match address {
+        Address::Tcp(address) => {
+            let stream = TcpStream::connect(*address)?;
+            if let Some(settings) = settings {
+                watch(&stream, settings)?;
+            }
+            Stream::Tcp(stream)
+        }
+        Address::Unix(path) => {
+            let address = std::os::unix::net::SocketAddr::from_pathname(path)?;
+            Stream::Unix(UnixStream::connect_addr(&address)?)
+        }
+    })
+}
+
 /// Lets the system find out that the other side is gone, as libpq does.
 fn watch(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     use rustix::net::sockopt;
@@ -247,7 +251,7 @@ fn watch(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
 }
 
 /// Whether a connection stands; an error if it will not.
-fn stands(stream: &mut Stream) -> io::Result<bool> {
+pub(super) fn stands(stream: &mut Stream) -> io::Result<bool> {
     let (error, peer) = match stream {
         Stream::Unix(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
         Stream::Tcp(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
