@@ -287,7 +287,8 @@ impl Ring {
             Kind::Rest => self.next_of_rest(id.token as usize, result),
             Kind::Connect => Completion::Connected(id),
             Kind::Wake => {
-                if !armed {
+                // An error is the cancellation by `Drop`.
+                if !armed && result.is_ok() {
                     self.listen();
                 }
                 Completion::Woken
@@ -335,6 +336,7 @@ impl Drop for Ring {
             let _ = self.wait(REAP);
             while self.next().is_some() {}
         }
+        debug_assert_eq!(self.in_flight, 0, "all that is cancelled ends");
         // What the kernel may still use is left to it.
         std::mem::forget(std::mem::take(&mut self.rests));
         self.buffers.leave();
