@@ -186,7 +186,8 @@ class TrialPlan:
     connect_each: a connection for every transaction.
     kill_switch: the load stops when other sessions of the server are so many times slower.
     time_commands: meta commands are timed as well. verbose: every failure and retry is told.
-    poll: how the engine waits for its connections; auto: as costs least.
+    poll: how the engine waits for its connections; auto: io_uring where
+    a thread has many clients that never pause, and the system allows it; else epoll.
     """
 
     load: Load

@@ -56,12 +56,20 @@ def test_an_answer_says_how_the_engine_waited(pg15: Postgres, script: Path, each
     assert f"generator by {each_poll}: " in run(pg15.dsn(), script, *words).stdout
 
 
-def test_what_costs_least_depends_on_the_number_of_connections_of_a_thread(
-    pg15: Postgres, script: Path
+@pytest.mark.parametrize(
+    ("load", "way"),
+    [
+        (("-c", "1"), "epoll"),
+        (("-c", "32"), "io_uring"),
+        (("-c", "32", "--think-time", "10ms"), "epoll"),
+        (("-c", "32", "--rate", "100"), "epoll"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(
+    pg15: Postgres, script: Path, load: tuple[str, ...], way: str
 ) -> None:
-    threads = ("-j", "1", "--json")
-    assert taken(run(pg15.dsn(), script, "-c", "1", *threads)) == "epoll"
-    assert taken(run(pg15.dsn(), script, "-c", "32", *threads)) == "io_uring"
+    assert taken(run(pg15.dsn(), script, *load, "-j", "1", "--json")) == way
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="its filters of system calls")

@@ -119,7 +119,7 @@ impl Run {
             scripts.check_parameters()?;
         }
         let threads = plan.threads.min(plan.clients);
-        let poll = choice::choose(plan.poll, plan.clients.div_ceil(threads) as usize)?;
+        let poll = choice::choose(plan, plan.clients.div_ceil(threads) as usize)?;
         let begun = Instant::now();
         let start = -plan.warmup;
         let end = match plan.stop {
@@ -363,7 +363,6 @@ impl Starter<'_> {
         let (shared, ready) = (Arc::clone(&self.shared), self.ready.0.clone());
         let (start, poll) = (-self.plan.warmup, self.poll);
         let body = move || {
-            let count = clients.len();
             let clients = clients
                 .into_iter()
                 .map(|(id, variables, random)| Client::new(id, &shared, variables.of(id), random))
@@ -375,7 +374,10 @@ impl Starter<'_> {
                     target_os = "linux",
                     any(target_arch = "x86_64", target_arch = "aarch64")
                 ))]
-                Chosen::IoUring => life.lead(crate::poll::uring::Uring::new(count)),
+                Chosen::IoUring => {
+                    let connections = life.clients.len();
+                    life.lead(crate::poll::uring::Uring::new(connections))
+                }
             }
         };
         let thread = std::thread::Builder::new()

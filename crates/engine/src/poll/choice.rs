@@ -1,7 +1,8 @@
 //! Which way a run waits for its server.
 
 use crate::error::{Error, Kind, Result};
-use crate::plan::Polling;
+use crate::pace::Think;
+use crate::plan::{Load, Plan, Polling};
 
 /// The way that was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +27,20 @@ impl Chosen {
     }
 }
 
-/// What is asked for, or what is best for so many connections of a thread.
+/// What the plan asks for, or what costs least with so many connections of a thread.
 ///
 /// # Errors
 /// Why there is no io_uring, where it is asked for.
-pub fn choose(polling: Polling, connections: usize) -> Result<Chosen> {
-    match polling {
+pub fn choose(plan: &Plan, connections: usize) -> Result<Chosen> {
+    // Only clients without a pause complete together, so that a system call serves many. Where one
+    // is served at a time io_uring saves nothing.
+    let is_busy = matches!(plan.load, Load::Closed { think: Think::None });
+    match plan.poll {
         Polling::Epoll => Ok(Chosen::Epoll),
-        Polling::Auto if connections < URING_FROM => Ok(Chosen::Epoll),
-        Polling::Auto => Ok(uring(connections).unwrap_or(Chosen::Epoll)),
+        Polling::Auto if is_busy && connections >= URING_FROM => {
+            Ok(uring(connections).unwrap_or(Chosen::Epoll))
+        }
+        Polling::Auto => Ok(Chosen::Epoll),
         Polling::IoUring => uring(connections).map_err(|reason| {
             Error::new(Kind::System, format!("io_uring cannot be used: {reason}"))
                 .with_hint("use --poll auto or epoll; io_uring needs Linux 6.1, and to be allowed")
