@@ -94,6 +94,7 @@ RUN_ARGUMENTS = {
 
 TRIAL_FIELDS = {
     "threads": "Threads of the load generator. Default: chosen by the number of clients.",
+    "poll": 'How the engine waits for its connections: `"auto"`, `"epoll"` or `"io_uring"`.',
     "policy": '`"run"` or `"skip"`.',
     "protocol": '`"simple"`, `"extended"` or `"prepared"`.',
     "describe": "Ask for result descriptions, as pgbench does.",

@@ -397,7 +397,7 @@ PLAN = EnginePlan(
     arrivals="even", think="none", think_ns=0, policy="run", limit_ns=None, duration_ns=None,
     transactions=1, warmup_ns=0, grace_ns=5 * SECOND_NS, seed=1, variables=[], on_connect=[],
     backlog="serve", max_tries=1, continue_on_error=True, exit_on_abort=True, recover=True,
-    connect_each=False, time_commands=False, verbose=False, log=None,
+    connect_each=False, time_commands=False, verbose=False, poll="auto", log=None,
 )  # fmt: skip
 
 
@@ -485,7 +485,20 @@ StartLoad = Callable[..., Load]
 
 
 @pytest.fixture
-def start_load() -> Iterator[StartLoad]:
+def poll() -> str:
+    """How the engine waits for the connections of a load."""
+    return "auto"
+
+
+@pytest.fixture(params=["epoll", "io_uring"])
+def each_poll(request: pytest.FixtureRequest) -> str:
+    """Each way to wait; a module that calls this its `poll` runs its loads by both."""
+    way: str = request.param
+    return way
+
+
+@pytest.fixture
+def start_load(poll: str) -> Iterator[StartLoad]:
     """Start a load: `(dsn, script or [(name, weight, text)], **changes to PLAN)`."""
     started: list[Load] = []
 
@@ -493,7 +506,7 @@ def start_load() -> Iterator[StartLoad]:
         scripts = [("t", 1, script)] if isinstance(script, str) else script
         if "variables" in changes:
             changes["variables"] = [(name, encoded(text)) for name, text in changes["variables"]]
-        load = Load(dsn, scripts, dataclasses.replace(PLAN, **changes))
+        load = Load(dsn, scripts, dataclasses.replace(PLAN, **{"poll": poll, **changes}))
         started.append(load)
         return load
 

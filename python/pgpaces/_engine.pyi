@@ -197,6 +197,9 @@ class Run:
     def end_ns(self) -> int: ...
     @property
     def connect_ns(self) -> int: ...
+    @property
+    def poll(self) -> str:
+        """How its threads wait for their connections: epoll, kqueue or io_uring."""
 
 def resolve(dsn: str, overrides: dict[str, str]) -> Conninfo:
     """Resolves a connection string, URI or database name. Raises PgpacesError."""

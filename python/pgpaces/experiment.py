@@ -369,6 +369,7 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener, guard: _Guard
     trial = _trial(cell, plan, connection)
     texts = [(_source(s), s.weight, generator.encoded(s.text)) for s in cell.scripts]
     load = generator.Engine(plan, texts, connection)
+    trial = replace(trial, plan={**trial.plan, "poll": load.poll})
     keeper = _Keeper(store, trial, listener)
     with _signals(load, listener) as stops:
         try:

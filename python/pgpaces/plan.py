@@ -36,6 +36,7 @@ Model = Literal["open", "closed", "paced"]
 Policy = Literal["run", "skip"]
 Protocol = Literal["simple", "extended", "prepared"]
 Arrivals = Literal["poisson", "even"]
+Polling = Literal["auto", "epoll", "io_uring"]
 Backlog = Literal["serve", "drop"]
 
 
@@ -185,6 +186,8 @@ class TrialPlan:
     connect_each: a connection for every transaction.
     kill_switch: the load stops when other sessions of the server are so many times slower.
     time_commands: meta commands are timed as well. verbose: every failure and retry is told.
+    poll: how the engine waits for its connections; auto: io_uring where
+    a thread has many clients that never pause, and the system allows it; else epoll.
     """
 
     load: Load
@@ -210,6 +213,7 @@ class TrialPlan:
     connect_each: bool = False
     time_commands: bool = False
     verbose: bool = False
+    poll: Polling = "auto"
     log: LogPlan | None = None
     kill_switch: float | None = None
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Postgres
+from tests.conftest import Postgres, each_poll
 from tests.faults.conftest import NAME, SECOND_NS, backends, seconds_until_end, until
 from tests.faults.network import Proxy
 
+poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 PROTOCOLS = ("simple", "extended", "prepared")
 # A run ends when its grace is over. What a busy machine and cancel requests may add: METHOD allows

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Postgres
+from tests.conftest import Postgres, each_poll
 from tests.faults.conftest import (
     NAME,
     SECOND_NS,
@@ -29,6 +29,7 @@ from tests.faults.conftest import (
     until,
 )
 
+poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 PROTOCOLS = ("simple", "extended", "prepared")
 SHORT = "SELECT pg_sleep(0.005)"

@@ -49,9 +49,11 @@ def rows(gib: int) -> str:
     [1, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
     ids=["1 GiB", "10 GiB"],
 )
-def test_a_result_of_gigabytes_is_read_in_bounded_memory(pg15: Postgres, gib: int) -> None:
+def test_a_result_of_gigabytes_is_read_in_bounded_memory(
+    pg15: Postgres, gib: int, each_poll: str
+) -> None:
     assert shutil.disk_usage("/").free > GIB  # nothing of it is written, or this ends badly
-    kib, ended = grown(pg15, rows(gib))
+    kib, ended = grown(pg15, rows(gib), poll=each_poll)
     assert ended == "1 0"
     assert kib < GROWTH_MAX_KIB
 

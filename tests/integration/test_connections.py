@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from tests.conftest import each_poll
 
 from pgpaces import _engine
 from pgpaces.errors import (
@@ -30,6 +31,7 @@ from pgpaces.errors import (
     TlsError,
 )
 
+poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 PASSWORD = "s3:cr\\t@/%27' ü"  # as in conftest: hard to quote
 WRONG = "Wr0ng:pass"

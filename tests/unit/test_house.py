@@ -42,6 +42,25 @@ def test_the_engine_knows_no_python_no_store_and_no_configuration_format() -> No
     assert not re.search(r"^(pyo3|rusqlite|sqlx|toml|serde_yaml|clap)\b", manifest, re.M)
 
 
+def test_only_the_rings_of_io_uring_are_unsafe() -> None:
+    assert 'unsafe_code = "deny"' in (ROOT / "Cargo.toml").read_text()
+    allowing = {
+        path.relative_to(ENGINE / "src").as_posix()
+        for path in ENGINE.parent.rglob("*.rs")
+        if "unsafe_code" in path.read_text()
+    }
+    assert allowing == {"poll/uring/buffers.rs", "poll/uring/ring.rs"}
+
+
+def test_every_unsafe_block_says_why_it_is_sound() -> None:
+    for path in (ENGINE / "src" / "poll" / "uring").glob("*.rs"):
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if "unsafe {" in line:
+                before = "\n".join(lines[max(0, number - 4) : number])
+                assert "// SAFETY:" in before, f"{path.name}:{number + 1}"
+
+
 def test_only_the_binding_knows_pyo3() -> None:
     users = [p for p in ROOT.glob("crates/*/Cargo.toml") if "pyo3" in p.read_text()]
     assert [p.parent.name for p in users] == ["binding"]

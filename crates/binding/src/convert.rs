@@ -3,7 +3,7 @@
 use crate::errors::exception;
 use pgpaces_engine::error::{Error, Kind};
 use pgpaces_engine::pace::{Arrivals, Think};
-use pgpaces_engine::plan::{Backlog, Load, Log, Plan, Policy, Protocol, Stop};
+use pgpaces_engine::plan::{Backlog, Load, Log, Plan, Policy, Polling, Protocol, Stop};
 use pgpaces_engine::{interval, record, times};
 use pyo3::prelude::*;
 
@@ -36,6 +36,7 @@ pub struct PlanIn {
     connect_each: bool,
     time_commands: bool,
     verbose: bool,
+    poll: String,
     log: Option<LogIn>,
 }
 
@@ -121,8 +122,18 @@ impl PlanIn {
             connect_each: self.connect_each,
             time_commands: self.time_commands,
             verbose: self.verbose,
+            poll: polling(&self.poll)?,
             log,
         })
+    }
+}
+
+fn polling(poll: &str) -> PyResult<Polling> {
+    match poll {
+        "auto" => Ok(Polling::Auto),
+        "epoll" => Ok(Polling::Epoll),
+        "io_uring" => Ok(Polling::IoUring),
+        other => Err(unknown("poll", other, "auto, epoll, io_uring")),
     }
 }
 

@@ -85,6 +85,8 @@ struct Run {
     handle: run::Handle,
     #[pyo3(get)]
     connect_ns: u64,
+    #[pyo3(get)]
+    poll: &'static str,
 }
 
 #[pymethods]
@@ -107,7 +109,8 @@ impl Run {
         });
         let run = started.map_err(|e| exception(&e))?;
         let connect_ns = u64::try_from(run.connect_time.as_nanos()).unwrap_or(u64::MAX);
-        Ok(Self { handle: run.handle(), run: Mutex::new(run), connect_ns })
+        let poll = run.poll.name();
+        Ok(Self { handle: run.handle(), run: Mutex::new(run), connect_ns, poll })
     }
 
     /// The next second; none when the trial is over.

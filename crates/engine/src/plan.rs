@@ -57,6 +57,17 @@ pub enum Backlog {
     Drop,
 }
 
+/// How a thread waits for its connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Polling {
+    /// As costs least of what the system allows.
+    Auto,
+    /// By readiness: epoll, or kqueue where that is what the system has.
+    Epoll,
+    /// By completions: io_uring, or an error where there is none.
+    IoUring,
+}
+
 /// A log of every transaction in pgbench's format: a file for each thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Log {
@@ -126,6 +137,8 @@ pub struct Plan {
     pub time_commands: bool,
     /// Whether every failure and retry is told.
     pub verbose: bool,
+    /// How threads wait for their connections.
+    pub poll: Polling,
     /// A log of every transaction.
     pub log: Option<Log>,
 }

@@ -11,12 +11,15 @@ use crate::interval::{Interval, Summary};
 use crate::log::Log;
 use crate::pace::{Feed, Ns, SECOND, Stream, Taken};
 use crate::plan::{Plan, Protocol, Stop};
+use crate::poll::choice::{self, Chosen};
 use crate::poll::readiness::Readiness;
+use crate::poll::{Backend, Waker};
 use crate::record::{Batch, DueCount, count_due};
 use crate::route::Route;
 use crate::script::Scripts;
 use crate::script::random::Random;
 use crate::worker::{Setup, Worker};
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -32,7 +35,7 @@ const STOP_NOTICE: Ns = 100_000_000;
 #[derive(Clone)]
 pub struct Handle {
     control: Arc<Control>,
-    wakers: Arc<[Arc<mio::Waker>]>,
+    wakers: Arc<[Waker]>,
     origin: Instant,
 }
 
@@ -61,7 +64,7 @@ impl Handle {
 
     fn wake(&self) {
         for waker in self.wakers.iter() {
-            let _ = waker.wake();
+            waker.wake();
         }
     }
 }
@@ -84,6 +87,8 @@ pub struct Run {
     abandoned: Vec<(i32, i32)>,
     /// How long connecting all clients took.
     pub connect_time: Duration,
+    /// How its threads wait for their connections.
+    pub poll: Chosen,
     log: Option<Log>,
 }
 
@@ -99,7 +104,7 @@ struct Line {
 }
 
 /// A thread's word that its clients are connected, or why not.
-type Ready = Result<Arc<mio::Waker>>;
+type Ready = Result<Waker>;
 
 impl Run {
     /// Connects all clients and starts the load. Returns when it runs.
@@ -114,6 +119,8 @@ impl Run {
         if plan.protocol != Protocol::Simple {
             scripts.check_parameters()?;
         }
+        let threads = plan.threads.min(plan.clients);
+        let poll = choice::choose(plan, plan.clients.div_ceil(threads) as usize)?;
         let begun = Instant::now();
         let start = -plan.warmup;
         let end = match plan.stop {
@@ -131,6 +138,7 @@ impl Run {
         let shared = Arc::new(Shared::new(plan, scripts, settings, Arc::clone(&control)));
         let mut starter = Starter {
             plan,
+            poll,
             route: &route,
             control: &control,
             shared,
@@ -139,8 +147,8 @@ impl Run {
             ready: channel(),
         };
         let mut first = 0;
-        for number in 0..plan.threads.min(plan.clients) {
-            let count = share(plan.clients, plan.threads.min(plan.clients), number);
+        for number in 0..threads {
+            let count = share(plan.clients, threads, number);
             let ids = first..first + count;
             first += count;
             let feed = streams.feed(ids.clone(), &taken);
@@ -166,6 +174,7 @@ impl Run {
             error: None,
             abandoned: Vec::new(),
             connect_time: begun.elapsed(),
+            poll,
             log,
         })
     }
@@ -318,6 +327,7 @@ impl Drop for Run {
 /// Starts the threads and holds them until all are connected.
 struct Starter<'a> {
     plan: &'a Plan,
+    poll: Chosen,
     route: &'a Route,
     control: &'a Arc<Control>,
     shared: Arc<Shared>,
@@ -355,13 +365,24 @@ impl Starter<'_> {
             spare: returned,
         };
         let (shared, ready) = (Arc::clone(&self.shared), self.ready.0.clone());
-        let start = -self.plan.warmup;
+        let (start, poll) = (-self.plan.warmup, self.poll);
         let body = move || {
             let clients = clients
                 .into_iter()
                 .map(|(id, variables, random)| Client::new(id, &shared, variables.of(id), random))
                 .collect();
-            work(setup, clients, feed, &ready, &begins, start)
+            let life = Life { setup, clients, feed, ready, begins, start };
+            match poll {
+                Chosen::Epoll => life.lead(Readiness::new()),
+                #[cfg(all(
+                    target_os = "linux",
+                    any(target_arch = "x86_64", target_arch = "aarch64")
+                ))]
+                Chosen::IoUring => {
+                    let connections = life.clients.len();
+                    life.lead(crate::poll::uring::Uring::new(connections))
+                }
+            }
         };
         let thread = std::thread::Builder::new()
             .name(format!("pgpaces-{number}"))
@@ -373,7 +394,7 @@ impl Starter<'_> {
     }
 
     /// Waits until all are connected and gives them their common start.
-    fn go(mut self, warmup: Ns) -> Result<(Vec<Arc<mio::Waker>>, Vec<Line>, Instant)> {
+    fn go(mut self, warmup: Ns) -> Result<(Vec<Waker>, Vec<Line>, Instant)> {
         let mut wakers = Vec::new();
         let mut failure = None;
         for _ in 0..self.lines.len() {
@@ -405,34 +426,39 @@ impl Starter<'_> {
 }
 
 /// The whole life of a thread.
-fn work(
+struct Life {
     setup: Setup,
     clients: Vec<Client>,
     feed: Feed,
-    ready: &Sender<Ready>,
-    begins: &Receiver<Instant>,
+    ready: Sender<Ready>,
+    begins: Receiver<Instant>,
     start: Ns,
-) -> Result<Vec<(i32, i32)>> {
-    let poll = Readiness::new()
-        .map_err(|e| Error::new(Kind::System, format!("the system gives no event queue: {e}")));
-    let connected = poll.and_then(|mut poll| {
-        poll.set_tcp(setup.tcp);
-        let waker = poll.waker();
-        let mut worker = Worker::new(poll, setup, clients, feed);
-        worker.connect().map(|()| (worker, waker))
-    });
-    match connected {
-        Err(error) => {
-            let _ = ready.send(Err(error));
-            Ok(Vec::new())
-        }
-        Ok((mut worker, waker)) => {
-            let _ = ready.send(Ok(waker));
-            match begins.recv() {
-                Err(_) => Ok(Vec::new()),
-                Ok(origin) => {
-                    worker.poll().set_origin(origin);
-                    worker.run(start)
+}
+
+impl Life {
+    fn lead<B: Backend>(self, poll: io::Result<B>) -> Result<CancelKeys> {
+        let Self { setup, clients, feed, ready, begins, start } = self;
+        let poll = poll
+            .map_err(|e| Error::new(Kind::System, format!("the system gives no event queue: {e}")));
+        let connected = poll.and_then(|mut poll| {
+            poll.set_tcp(setup.tcp);
+            let waker = poll.waker();
+            let mut worker = Worker::new(poll, setup, clients, feed);
+            worker.connect().map(|()| (worker, waker))
+        });
+        match connected {
+            Err(error) => {
+                let _ = ready.send(Err(error));
+                Ok(Vec::new())
+            }
+            Ok((mut worker, waker)) => {
+                let _ = ready.send(Ok(waker));
+                match begins.recv() {
+                    Err(_) => Ok(Vec::new()),
+                    Ok(origin) => {
+                        worker.poll().set_origin(origin);
+                        worker.run(start)
+                    }
                 }
             }
         }

@@ -55,6 +55,7 @@ class EnginePlan:
     connect_each: bool
     time_commands: bool
     verbose: bool
+    poll: str
     log: LogPlan | None
 
     @classmethod
@@ -87,6 +88,7 @@ class EnginePlan:
             connect_each=plan.connect_each,
             time_commands=plan.time_commands,
             verbose=plan.verbose,
+            poll=plan.poll,
             log=plan.log,
         )
 
@@ -142,6 +144,7 @@ class Engine:
         route = _engine.find_route(connection.resolved)
         self._run = _engine.Run(plan, list(scripts), route)
         self.connect_ns = self._run.connect_ns
+        self.poll = self._run.poll
 
     def __iter__(self) -> Iterator[Interval]:
         """One interval a second until the trial is over; then why it ended early, if it did."""

@@ -220,7 +220,8 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     lag = summary.generator.dispatch_p99
     dispatch = _in_words(lag, lambda ms: milliseconds(ms, "-"), " ms") if lag else "-"
     busy = f"{100 * summary.generator.cpu:.0f} % CPU"
-    yield f"generator: busiest thread {busy}, p99 dispatch lag {dispatch}"
+    by = f" by {plan['poll']}" if "poll" in plan else ""
+    yield f"generator{by}: busiest thread {busy}, p99 dispatch lag {dispatch}"
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
     if summary.retried:

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pace::{Arrivals, Think};
-use crate::plan::{Backlog, Policy, Protocol, Stop};
+use crate::plan::{Backlog, Policy, Polling, Protocol, Stop};
 use crate::record::SqlState;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,6 +35,7 @@ fn plan(load: Load) -> Plan {
         connect_each: false,
         time_commands: false,
         verbose: false,
+        poll: Polling::Auto,
         log: None,
     }
 }

@@ -1,15 +1,23 @@
 //! The seam between the load and the world: one thread's sockets and its clock. `readiness` is
-//! the real one over epoll or kqueue; tests put a server in virtual time behind it.
+//! the real one over epoll or kqueue, `uring` that over io_uring; tests put a server in virtual time
+//! behind it. `choice` says which of the real ones a run has.
 
+pub mod choice;
 pub mod clock;
 pub mod readiness;
 mod shells;
+// The architectures whose bindings the crate io-uring has, of those that we build for.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub mod uring;
 
 use crate::client::ShellEnd;
+use crate::conninfo::TcpSettings;
 use crate::pace::Ns;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// Names a connection within one thread.
 pub type Token = usize;
@@ -87,4 +95,31 @@ pub trait Poll {
 
     /// A shell command that has ended, with its number; a wait ends for it.
     fn shell_ended(&mut self) -> Option<(Token, u64, ShellEnd)>;
+}
+
+/// What the owner of a real one asks for beside the load.
+pub trait Backend: Poll {
+    /// Ends a wait from another thread.
+    fn waker(&self) -> Waker;
+
+    /// How connections over TCP find out that the other side is gone; else as the system has it.
+    fn set_tcp(&mut self, settings: TcpSettings);
+
+    /// Makes `origin` the time 0.
+    fn set_origin(&mut self, origin: Instant);
+}
+
+/// Ends the wait of one thread from any other.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wake))
+    }
+
+    /// Ends a wait, or the next one.
+    pub fn wake(&self) {
+        (self.0)();
+    }
 }

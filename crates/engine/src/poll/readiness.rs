@@ -3,18 +3,17 @@
 
 use super::clock::Clock;
 use super::shells::Shells;
-use super::{Address, Poll, Ready, Received, Token};
+use super::{Address, Backend, Poll, Ready, Received, Token, Waker};
 use crate::client::ShellEnd;
 use crate::conninfo::TcpSettings;
 use crate::pace::Ns;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
-use mio::{Events, Interest, Waker};
+use mio::{Events, Interest};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const BUFFER: usize = 64 * 1024;
@@ -22,7 +21,8 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 #[cfg(target_os = "linux")]
 const TIMER: mio::Token = mio::Token(usize::MAX - 1);
 
-enum Stream {
+/// A socket that never blocks.
+pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -50,7 +50,7 @@ struct Socket {
 pub struct Readiness {
     poll: mio::Poll,
     events: Events,
-    waker: Arc<Waker>,
+    waker: Waker,
     timer: Timer,
     clock: Clock,
     tcp: Option<TcpSettings>,
@@ -68,9 +68,10 @@ impl Readiness {
     /// What the operating system reports.
     pub fn new() -> io::Result<Self> {
         let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), WAKER)?;
         Ok(Self {
             events: Events::with_capacity(1024),
-            waker: Arc::new(Waker::new(poll.registry(), WAKER)?),
+            waker: Waker::new(move || drop(waker.wake())),
             timer: Timer::new(poll.registry())?,
             poll,
             clock: Clock::new(),
@@ -81,20 +82,18 @@ impl Readiness {
             shells: Shells::new(),
         })
     }
+}
 
-    /// Ends a wait from another thread.
-    #[must_use]
-    pub fn waker(&self) -> Arc<Waker> {
-        Arc::clone(&self.waker)
+impl Backend for Readiness {
+    fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
-    /// How connections over TCP find out that the other side is gone; else as the system has it.
-    pub fn set_tcp(&mut self, settings: TcpSettings) {
+    fn set_tcp(&mut self, settings: TcpSettings) {
         self.tcp = Some(settings);
     }
 
-    /// Makes `origin` the time 0.
-    pub fn set_origin(&mut self, origin: Instant) {
+    fn set_origin(&mut self, origin: Instant) {
         self.clock.set_origin(origin);
     }
 }
@@ -159,19 +158,7 @@ impl Poll for Readiness {
     }
 
     fn connect(&mut self, token: Token, address: &Address) -> io::Result<()> {
-        let mut stream = match address {
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect(*address)?;
-                if let Some(settings) = &self.tcp {
-                    watch(&stream, settings)?;
-                }
-                Stream::Tcp(stream)
-            }
-            Address::Unix(path) => {
-                let address = std::os::unix::net::SocketAddr::from_pathname(path)?;
-                Stream::Unix(UnixStream::connect_addr(&address)?)
-            }
-        };
+        let mut stream = begin(address, self.tcp.as_ref())?;
         let both = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(source(&mut stream), mio::Token(token), both)?;
         if self.sockets.len() <= token {
@@ -229,6 +216,23 @@ impl Poll for Readiness {
     }
 }
 
+/// Begins to connect.
+pub(super) fn begin(address: &Address, settings: Option<&TcpSettings>) -> io::Result<Stream> {
+    Ok(match address {
+        Address::Tcp(address) => {
+            let stream = TcpStream::connect(*address)?;
+            if let Some(settings) = settings {
+                watch(&stream, settings)?;
+            }
+            Stream::Tcp(stream)
+        }
+        Address::Unix(path) => {
+            let address = std::os::unix::net::SocketAddr::from_pathname(path)?;
+            Stream::Unix(UnixStream::connect_addr(&address)?)
+        }
+    })
+}
+
 /// Lets the system find out that the other side is gone, as libpq does.
 fn watch(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     use rustix::net::sockopt;
@@ -254,7 +258,7 @@ fn watch(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
 }
 
 /// Whether a connection stands; an error if it will not.
-fn stands(stream: &mut Stream) -> io::Result<bool> {
+pub(super) fn stands(stream: &mut Stream) -> io::Result<bool> {
     let (error, peer) = match stream {
         Stream::Unix(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
         Stream::Tcp(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),

@@ -1,14 +1,12 @@
 //! Shell commands beside the load: each in a thread of its own, so that it holds up only the client
 //! that waits for it.
 
-use super::Token;
+use super::{Token, Waker};
 use crate::client::ShellEnd;
-use mio::Waker;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::ffi::OsStringExt as _;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Whose command, its number, and how it ended.
@@ -32,20 +30,20 @@ impl Shells {
         token: Token,
         line: Vec<u8>,
         capture: bool,
-        waker: &Arc<Waker>,
+        waker: &Waker,
     ) -> u64 {
         self.number += 1;
         self.running += 1;
-        let (number, sender, own) = (self.number, self.ended.0.clone(), Arc::clone(waker));
+        let (number, sender, own) = (self.number, self.ended.0.clone(), waker.clone());
         let body = move || {
             let end = run(line, capture).unwrap_or(ShellEnd { succeeded: false, line: None });
             let _ = sender.send((token, number, end));
-            let _ = own.wake();
+            own.wake();
         };
         let builder = std::thread::Builder::new().name("pgpaces-shell".into());
         if builder.spawn(body).is_err() {
             let _ = self.ended.0.send((token, number, ShellEnd { succeeded: false, line: None }));
-            let _ = waker.wake();
+            waker.wake();
         }
         number
     }

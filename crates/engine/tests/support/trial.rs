@@ -10,7 +10,7 @@ use pgpaces_engine::error::Error;
 use pgpaces_engine::feeds::first_variables;
 use pgpaces_engine::interval::{Interval, Summary};
 use pgpaces_engine::pace::{Choice, Due, Feed, Ns, SECOND, Schedule, Stream, Taken};
-use pgpaces_engine::plan::{Backlog, Load, Plan, Policy, Protocol, Stop};
+use pgpaces_engine::plan::{Backlog, Load, Plan, Policy, Polling, Protocol, Stop};
 use pgpaces_engine::poll::Address;
 use pgpaces_engine::record::{Batch, Class, DueCount, Outcome, count_due};
 use pgpaces_engine::script::eval::{Value, Variable, Variables};
@@ -46,6 +46,7 @@ pub fn plan(load: Load) -> Plan {
         connect_each: false,
         time_commands: false,
         verbose: false,
+        poll: Polling::Auto,
         log: None,
     }
 }

@@ -1,0 +1,86 @@
+"""How the engine waits for its connections: what is asked for, taken and told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
+
+# What follows runs where the system forbids io_uring, as containers do: a filter of system calls
+# that lets all pass but io_uring_setup (425), which is not permitted.
+FORBIDDEN = """
+import ctypes, struct
+LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+refuse, allow = (RETURN, 0, 0, 0x50000 | 1), (RETURN, 0, 0, 0x7FFF0000)
+steps = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, 425), refuse, allow]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+assert prctl(38, 1, 0, 0, 0) == 0
+assert prctl(22, 2, program, 0, 0) == 0
+"""
+COMMAND = "import runpy; runpy.run_module('pgpaces', run_name='__main__', alter_sys=True)"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "one.sql"
+    path.write_text("SELECT 1;\n")
+    return path
+
+
+def run(dsn: str, script: Path, *words: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """`pgpaces run` of this script, behind this Python code."""
+    load = ["run", "-f", str(script), "--target", dsn, "-T", "1s", "--warmup", "0", "-P", "0"]
+    store = ["--store", str(script.with_name("results.db"))]
+    command = [sys.executable, "-c", before + COMMAND, *load, *store, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def taken(done: subprocess.CompletedProcess[str]) -> str:
+    """The way that a run says it took."""
+    assert done.returncode == 0, done.stderr
+    way: str = json.loads(done.stdout)["plan"]["poll"]
+    return way
+
+
+def test_an_answer_says_how_the_engine_waited(pg15: Postgres, script: Path, each_poll: str) -> None:
+    words = ("--poll", each_poll, "-c", "2")
+    assert taken(run(pg15.dsn(), script, *words, "--json")) == each_poll
+    assert f"generator by {each_poll}: " in run(pg15.dsn(), script, *words).stdout
+
+
+@pytest.mark.parametrize(
+    ("load", "way"),
+    [
+        (("-c", "1"), "epoll"),
+        (("-c", "32"), "io_uring"),
+        (("-c", "32", "--think-time", "10ms"), "epoll"),
+        (("-c", "32", "--rate", "100"), "epoll"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(
+    pg15: Postgres, script: Path, load: tuple[str, ...], way: str
+) -> None:
+    assert taken(run(pg15.dsn(), script, *load, "-j", "1", "--json")) == way
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its filters of system calls")
+def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(
+    pg15: Postgres, script: Path
+) -> None:
+    words = ("-c", "32", "-j", "1", "--json")
+    done = run(pg15.dsn(), script, *words, before=FORBIDDEN)
+    assert taken(done) == "epoll"
+    assert done.stderr == ""
+    asked = run(pg15.dsn(), script, *words, "--poll", "io_uring", before=FORBIDDEN)
+    assert asked.returncode != 0
+    assert "io_uring cannot be used: this system forbids it" in asked.stderr
+    assert "--poll auto" in asked.stderr
