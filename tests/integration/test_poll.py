@@ -63,6 +63,7 @@ def test_an_answer_says_how_the_engine_waited(pg15: Postgres, script: Path, each
         (("-c", "32"), "io_uring"),
         (("-c", "32", "--think-time", "10ms"), "epoll"),
         (("-c", "32", "--rate", "100"), "epoll"),
+        (("-c", "32", "--connect-each"), "epoll"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )

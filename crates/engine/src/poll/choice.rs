@@ -34,7 +34,8 @@ impl Chosen {
 pub fn choose(plan: &Plan, connections: usize) -> Result<Chosen> {
     // Only clients without a pause complete together, so that a system call serves many. Where one
     // is served at a time io_uring saves nothing.
-    let is_busy = matches!(plan.load, Load::Closed { think: Think::None });
+    // And a connection for every transaction costs so much that waiting is nothing beside it.
+    let is_busy = matches!(plan.load, Load::Closed { think: Think::None }) && !plan.connect_each;
     match plan.poll {
         Polling::Epoll => Ok(Chosen::Epoll),
         Polling::Auto if is_busy && connections >= URING_FROM => {
