@@ -71,7 +71,7 @@ impl Runner {
                     Ok(step) => step,
                     Err(failure) => {
                         self.say_debug(turn.record);
-                        return Err(self.meta_failed(command, failure, turn));
+                        return Err(self.meta_failed(command, *failure, turn));
                     }
                 },
             };
@@ -230,12 +230,12 @@ impl Runner {
         let pipelined = transaction.pipelined;
         match &sql.results {
             Results::Gset(_) if pipelined => {
-                let reason = Reason::only("\\gset is not allowed in pipeline mode");
-                return Err(self.meta_failed(command, reason, turn));
+                let what = "\\gset is not allowed in pipeline mode";
+                return Err(self.meta_failed(command, Reason { reason: None, what }, turn));
             }
             Results::Aset(_) if pipelined => {
-                let reason = Reason::only("\\aset is not allowed in pipeline mode");
-                return Err(self.meta_failed(command, reason, turn));
+                let what = "\\aset is not allowed in pipeline mode";
+                return Err(self.meta_failed(command, Reason { reason: None, what }, turn));
             }
             Results::Discard if !pipelined => turn.connection.keep_rows(false),
             Results::Discard => {}
@@ -304,7 +304,7 @@ impl Runner {
                 }
             },
         };
-        Err(self.meta_failed(command, not_executed(wrong), turn))
+        Err(self.meta_failed(command, *not_executed(wrong), turn))
     }
 }
 

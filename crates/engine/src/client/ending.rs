@@ -1,7 +1,7 @@
 //! What the end of a script and a failure mean: an outcome, another try, or that the client gives
 //! up.
 
-use super::commands::{MetaFailure, Reason, words_of};
+use super::commands::{Reason, words_of};
 use super::{Failure, Next, Runner, Shared, State, Transaction, Trouble, TroubleOr, Turn, words};
 use crate::error::Kind;
 use crate::pace::Ns;
@@ -238,13 +238,13 @@ impl Runner {
     pub(super) fn meta_failed(
         &self,
         command: &Command,
-        failure: MetaFailure,
+        failure: Reason,
         turn: &mut Turn<'_>,
     ) -> Trouble {
         let record = &mut *turn.record;
         let transaction = self.transaction.as_ref().expect("a command belongs to one");
         let name = words_of(&command.action);
-        let Reason { reason, what } = *failure;
+        let Reason { reason, what } = failure;
         let reason = reason.unwrap_or_else(|| what.to_owned());
         if reason != what {
             record.say(Level::Error, reason.clone());

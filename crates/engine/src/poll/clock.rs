@@ -10,13 +10,14 @@ pub struct Clock {
     origin: Ns,
 }
 
-impl Clock {
+impl Default for Clock {
     /// A clock that shows 0 now.
-    #[must_use]
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { origin: monotonic() }
     }
+}
 
+impl Clock {
     /// Makes `origin`, which may lie ahead, the time 0.
     pub fn set_origin(&mut self, origin: Instant) {
         let (here, now) = (monotonic(), Instant::now());

@@ -74,7 +74,7 @@ impl Readiness {
             waker: Waker::new(move || drop(waker.wake())),
             timer: Timer::new(poll.registry())?,
             poll,
-            clock: Clock::new(),
+            clock: Clock::default(),
             tcp: None,
             seen: 0,
             sockets: Vec::new(),

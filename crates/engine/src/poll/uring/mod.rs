@@ -112,7 +112,7 @@ impl Uring {
             dry: Vec::new(),
             crowded: Vec::new(),
             waker: Waker::new(wake),
-            clock: Clock::new(),
+            clock: Clock::default(),
             tcp: None,
             seen: 0,
             shells: Shells::new(),
