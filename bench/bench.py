@@ -18,6 +18,7 @@ import connections
 import cpu
 import instructions
 import latency
+import schedule
 import startup
 import syscalls
 import tools
@@ -30,6 +31,7 @@ from session import Section, Session
 BASELINE = Path(__file__).with_name("baseline.json")
 SECTIONS: dict[str, Section] = {
     "start": startup.section,
+    "schedule": schedule.section,
     "instructions": instructions.section,
     "syscalls": syscalls.section,
     "cpu": cpu.section,

@@ -202,15 +202,9 @@ impl Summary {
             tally.retries += u64::from(outcome.retries);
         });
         let succeeded = || outcomes().filter(|o| matches!(o.class, Class::OnTime | Class::Late));
+        tally.latency = self.collector.times(succeeded().map(|o| o.done - o.due));
+        tally.lag = self.collector.times(succeeded().map(|o| o.sent - o.due));
         tally.service = self.collector.times(succeeded().map(|o| o.done - o.sent));
-        if succeeded().all(|o| o.sent == o.due) {
-            // As in every closed load.
-            tally.latency = tally.service.clone();
-            tally.lag = self.collector.zeros(tally.service.count);
-        } else {
-            tally.latency = self.collector.times(succeeded().map(|o| o.done - o.due));
-            tally.lag = self.collector.times(succeeded().map(|o| o.sent - o.due));
-        }
     }
 
     fn statements(&mut self, batches: &[Batch]) -> Vec<StatementTally> {

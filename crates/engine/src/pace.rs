@@ -272,6 +272,7 @@ pub enum Feed {
 impl Feed {
     /// What this worker's `client` does next, being free at `now`. None where nothing more is
     /// due before `end`.
+    #[inline(always)]
     pub fn next(&mut self, client: usize, now: Ns, end: Ns) -> Option<Due> {
         let due = match self {
             Self::Open { taken, stream } => match taken.take_back() {

@@ -91,16 +91,6 @@ impl Collector {
         times
     }
 
-    /// The distribution of so many times that are all 0.
-    pub fn zeros(&mut self, count: u64) -> Times {
-        let mut times = Times { count, ..Times::default() };
-        if count > 0 {
-            self.bins[0] = u32::try_from(count).unwrap_or(u32::MAX);
-            self.encode(0, 0, &mut times.histogram);
-        }
-        times
-    }
-
     /// Empties the bins from `first` to `last` into a histogram.
     fn encode(&mut self, first: usize, last: usize, out: &mut Vec<u8>) {
         for (bin, count) in (first..=last).zip(&mut self.bins[first..=last]) {

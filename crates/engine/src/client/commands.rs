@@ -256,6 +256,7 @@ impl Runner {
     }
 
     /// Writes one SQL command in the protocol of the run, and that it is to be answered.
+    #[inline(always)]
     fn write(&mut self, turn: &mut Turn<'_>, sql: &Sql, sync: bool) -> std::io::Result<()> {
         let shared = turn.shared;
         let out = turn.connection.buffer();

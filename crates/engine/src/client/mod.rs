@@ -267,6 +267,7 @@ impl Client {
     ///
     /// # Errors
     /// `Trouble::Abort` where the script cannot run as written.
+    #[inline(always)]
     pub fn start(
         &mut self,
         due: Due,
@@ -306,6 +307,7 @@ impl Client {
     ///
     /// # Errors
     /// `Trouble::Fault` where the connection ends, `Trouble::Abort` where the client gives up.
+    #[inline(always)]
     pub fn receive(&mut self, bytes: &[u8], at: Moment, record: &mut Recorder) -> TroubleOr<Next> {
         let Self { shared, connection: Some(connection), runner } = self else {
             return Ok(Next::Server);

@@ -110,6 +110,7 @@ impl Runner {
         Some(self.transaction.as_ref()?.failure?.sqlstate)
     }
 
+    #[inline(always)]
     pub(super) fn start(&mut self, due: Due, idle: bool, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         debug_assert_eq!(self.state, State::Free);
         let now = turn.at.now;

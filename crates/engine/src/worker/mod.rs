@@ -422,7 +422,7 @@ impl<P: Poll> Worker<P> {
     fn exchange(&mut self, until: Ns, precise: bool) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         self.poll.wait(until, precise, &mut ready).map_err(|e| system(&e))?;
-        for token in std::mem::take(&mut self.unread) {
+        while let Some(token) = self.unread.pop_front() {
             // Each once: a second visit would date what comes behind by this look at the clock.
             match ready.iter_mut().find(|found| found.token == token) {
                 Some(found) => found.readable = true,
@@ -430,7 +430,7 @@ impl<P: Poll> Worker<P> {
             }
         }
         let arrived = self.poll.now();
-        for Ready { token, readable, writable } in ready.drain(..) {
+        for &Ready { token, readable, writable } in &ready {
             if writable {
                 self.flush(token)?;
             }
@@ -438,6 +438,7 @@ impl<P: Poll> Worker<P> {
                 self.read_at(token, arrived)?;
             }
         }
+        ready.clear();
         self.ready = ready;
         self.take_shells()
     }
