@@ -20,7 +20,7 @@ impl Backlog {
 
     /// The integral from where the last one ended until `end`, with what fell `due` and what was
     /// `done` in between. What is told late counts from its beginning on.
-    pub fn integral(&mut self, due: Instants, done: Instants, end: Ns) -> Ns {
+    pub fn integral(&mut self, due: Moments, done: Moments, end: Ns) -> Ns {
         let begin = std::mem::replace(&mut self.counted_to, end);
         let before = self.pending.saturating_mul(end - begin);
         self.pending += due.count - done.count;
@@ -31,12 +31,12 @@ impl Backlog {
 
 /// How many things happened, and the sum of when.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Instants {
+pub struct Moments {
     count: i64,
     sum: i128,
 }
 
-impl Instants {
+impl Moments {
     /// One more.
     #[inline]
     pub fn add(&mut self, at: Ns) {
@@ -51,11 +51,11 @@ impl Instants {
     }
 }
 
-impl FromIterator<Ns> for Instants {
+impl FromIterator<Ns> for Moments {
     fn from_iter<T: IntoIterator<Item = Ns>>(times: T) -> Self {
-        let mut instants = Self::default();
-        times.into_iter().for_each(|at| instants.add(at));
-        instants
+        let mut moments = Self::default();
+        times.into_iter().for_each(|at| moments.add(at));
+        moments
     }
 }
 

@@ -2,7 +2,7 @@
 //! `Interval` a second. What fell due is counted here from a copy of the schedule, so that it
 //! does not depend on anybody having served it.
 
-use crate::backlog::{Backlog, Instants};
+use crate::backlog::{Backlog, Moments};
 use crate::client::{Client, Shared};
 use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
@@ -225,7 +225,7 @@ impl Run {
     fn summarize(&mut self, batches: &mut [(usize, Batch)]) -> Interval {
         let end = self.handle.end();
         let boundary = if self.ended { end } else { end.min((self.second + 1) * SECOND) };
-        let (mut due, mut fell_due): (Vec<DueCount>, Instants) = Default::default();
+        let (mut due, mut fell_due): (Vec<DueCount>, Moments) = Default::default();
         for stream in &mut self.due {
             stream.until(boundary, |d| {
                 count_due(&mut due, d.at, d.script);
@@ -235,7 +235,7 @@ impl Run {
         let outcomes = || batches.iter().flat_map(|(_, b)| &b.outcomes);
         let (mut pending_ns, mut waited_ns) = (0, 0);
         if !self.due.is_empty() {
-            let mut done = Instants::default();
+            let mut done = Moments::default();
             outcomes().for_each(|outcome| {
                 done.add(outcome.done);
                 waited_ns += outcome.done - outcome.due;
