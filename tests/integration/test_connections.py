@@ -6,6 +6,7 @@ asks the server how they came.
 
 import os
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -308,6 +309,17 @@ def test_variables_say_what_the_string_does_not(
     refusal("", DatabaseAbsentError, "nowhere")
     assert ways(pg15, "postgres") == "u_md5 plain 127.0.0.1"
     assert ways(pg15, "dbname=postgres user=u_scram") == "u_scram plain 127.0.0.1"
+
+
+def test_signals_do_not_end_a_login(pg15: Any) -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
+    try:
+        for dsn in (pg15.dsn(), pg15.tcp(), pg15.tls(sslmode="require")) * 10:
+            _engine.find_route(_engine.resolve(dsn, {}))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_overrides_are_stronger_than_the_string(pg15: Any) -> None:

@@ -134,7 +134,7 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
     while !connection.is_ready() {
         socket.wait_until(deadline).map_err(|e| no_answer(address, &e))?;
         write_all(&mut connection, &mut *socket)?;
-        let count = socket.read(&mut buffer).map_err(|e| no_answer(address, &e))?;
+        let count = socket.answer(&mut buffer).map_err(|e| no_answer(address, &e))?;
         if count == 0 {
             let direct = conninfo.ssl_negotiation() == SslNegotiation::Direct;
             let hint = if direct {
@@ -159,7 +159,7 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
     let _ = write_all(&mut connection, &mut *socket);
     // The server closes when the place is free again, which a client of the run may need.
     let _ = socket.limit(connect_timeout.min(GOODBYE));
-    while socket.read(&mut buffer).is_ok_and(|count| count > 0) {}
+    while socket.answer(&mut buffer).is_ok_and(|count| count > 0) {}
     let (address, tcp) = (address.clone(), conninfo.tcp());
     Ok(Route { address, settings, server_version, connect_timeout, tcp })
 }
@@ -203,6 +203,16 @@ pub fn cancel(route: &Route, process: i32, secret: i32) {
 trait Socket: Read + Write {
     /// How long one call may take from now on.
     fn limit(&self, timeout: Duration) -> io::Result<()>;
+
+    /// Takes what has come, also where a signal came first.
+    fn answer(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
 
     /// No call takes longer than until then.
     fn wait_until(&self, deadline: Instant) -> io::Result<()> {
@@ -250,7 +260,8 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let address = SocketAddrUnix::new(path)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))?;
     Ok(UnixStream::from(socket))
 }
 

@@ -54,12 +54,14 @@ pub fn choose(plan: &Plan, connections: usize) -> Result<Chosen> {
 /// that the scheduler does not know that the server is about to wait, and puts us on another CPU.
 const URING_FROM: usize = 4;
 
-/// Whether a ring can be made, with all that we use.
+/// Whether a ring can be made, with all that we use. In a thread of its own: the end of a ring
+/// interrupts the system calls of the thread that made it.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn uring(connections: usize) -> std::result::Result<Chosen, String> {
     use rustix::io::Errno;
-    match super::uring::Uring::new(connections) {
-        Ok(_) => Ok(Chosen::IoUring),
+    let probe = std::thread::spawn(move || super::uring::Uring::new(connections).map(drop));
+    match probe.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())) {
+        Ok(()) => Ok(Chosen::IoUring),
         Err(error) => Err(match Errno::from_io_error(&error) {
             Some(Errno::NOSYS) => "this kernel does not have it".into(),
             Some(Errno::INVAL) => "this kernel is too old for it".into(),
