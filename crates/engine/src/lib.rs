@@ -2,7 +2,7 @@
 //!
 //! It knows no Python, no terminal, no configuration file and no result store. Values go in
 //! (`plan`), one `Interval` a second comes out (`run`). The middle is pure: `script`, `wire`,
-//! `pace`, `record` and `client` never read a clock and never touch a socket; `worker` and
+//! `pace`, `record`, `interval`, `times` and `client` never read a clock and never touch a socket; `worker` and
 //! `poll` are the thin shell that does.
 
 pub mod backlog;

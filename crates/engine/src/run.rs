@@ -11,7 +11,7 @@ use crate::interval::{Interval, Summary};
 use crate::log::Log;
 use crate::pace::{Feed, Ns, SECOND, Stream, Taken};
 use crate::plan::{Plan, Protocol, Stop};
-use crate::poll::choice::{self, Chosen};
+use crate::poll::choice::{self, Chosen, Ring};
 use crate::poll::readiness::Readiness;
 use crate::poll::{Backend, Waker};
 use crate::record::{Batch, DueCount, count_due};
@@ -104,7 +104,7 @@ struct Line {
 }
 
 /// A thread's word that its clients are connected, or why not.
-type Ready = Result<Waker>;
+type Ready = Result<(Waker, Chosen)>;
 
 impl Run {
     /// Connects all clients and starts the load. Returns when it runs.
@@ -120,7 +120,7 @@ impl Run {
             scripts.check_parameters()?;
         }
         let threads = plan.threads.min(plan.clients);
-        let poll = choice::choose(plan, plan.clients.div_ceil(threads) as usize)?;
+        let ring = choice::choose(plan, plan.clients.div_ceil(threads) as usize);
         let begun = Instant::now();
         let start = -plan.warmup;
         let end = match plan.stop {
@@ -138,7 +138,7 @@ impl Run {
         let shared = Arc::new(Shared::new(plan, scripts, settings, Arc::clone(&control)));
         let mut starter = Starter {
             plan,
-            poll,
+            ring,
             route: &route,
             control: &control,
             shared,
@@ -156,7 +156,7 @@ impl Run {
                 ids.map(|id| (id, variables.clone(), seeds.functions[id as usize].clone()));
             starter.thread(number as usize, clients.collect(), feed, seeds.extra.split())?;
         }
-        let (wakers, lines, origin) = starter.go(plan.warmup)?;
+        let (wakers, poll, lines, origin) = starter.go(plan.warmup)?;
         if let Some(log) = &mut log {
             log.begin(origin, start);
         }
@@ -327,7 +327,7 @@ impl Drop for Run {
 /// Starts the threads and holds them until all are connected.
 struct Starter<'a> {
     plan: &'a Plan,
-    poll: Chosen,
+    ring: Ring,
     route: &'a Route,
     control: &'a Arc<Control>,
     shared: Arc<Shared>,
@@ -365,24 +365,14 @@ impl Starter<'_> {
             spare: returned,
         };
         let (shared, ready) = (Arc::clone(&self.shared), self.ready.0.clone());
-        let (start, poll) = (-self.plan.warmup, self.poll);
+        let (start, ring) = (-self.plan.warmup, self.ring);
         let body = move || {
             let clients = clients
                 .into_iter()
                 .map(|(id, variables, random)| Client::new(id, &shared, variables.of(id), random))
                 .collect();
             let life = Life { setup, clients, feed, ready, begins, start };
-            match poll {
-                Chosen::Epoll => life.lead(Readiness::new()),
-                #[cfg(all(
-                    target_os = "linux",
-                    any(target_arch = "x86_64", target_arch = "aarch64")
-                ))]
-                Chosen::IoUring => {
-                    let connections = life.clients.len();
-                    life.lead(crate::poll::uring::Uring::new(connections))
-                }
-            }
+            life.begin(ring)
         };
         let thread = std::thread::Builder::new()
             .name(format!("pgpaces-{number}"))
@@ -394,12 +384,15 @@ impl Starter<'_> {
     }
 
     /// Waits until all are connected and gives them their common start.
-    fn go(mut self, warmup: Ns) -> Result<(Vec<Waker>, Vec<Line>, Instant)> {
-        let mut wakers = Vec::new();
+    fn go(mut self, warmup: Ns) -> Result<(Vec<Waker>, Chosen, Vec<Line>, Instant)> {
+        let (mut wakers, mut ways) = (Vec::new(), Vec::new());
         let mut failure = None;
         for _ in 0..self.lines.len() {
             match self.ready.1.recv() {
-                Ok(Ok(waker)) => wakers.push(waker),
+                Ok(Ok((waker, way))) => {
+                    wakers.push(waker);
+                    ways.push(way);
+                }
                 Ok(Err(error)) => {
                     self.control.abort();
                     failure.get_or_insert(error);
@@ -421,7 +414,7 @@ impl Starter<'_> {
         for sender in &self.origins {
             let _ = sender.send(origin);
         }
-        Ok((wakers, self.lines, origin))
+        Ok((wakers, Chosen::of(&ways), self.lines, origin))
     }
 }
 
@@ -436,7 +429,32 @@ struct Life {
 }
 
 impl Life {
-    fn lead<B: Backend>(self, poll: io::Result<B>) -> Result<CancelKeys> {
+    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn begin(self, ring: Ring) -> Result<CancelKeys> {
+        if ring == Ring::Without {
+            return self.lead(Readiness::new(), Chosen::Epoll);
+        }
+        match crate::poll::uring::Uring::new(self.clients.len()) {
+            Ok(uring) => self.lead(Ok(uring), Chosen::IoUring),
+            Err(_) if ring == Ring::Preferred => self.lead(Readiness::new(), Chosen::Epoll),
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    fn begin(self, ring: Ring) -> Result<CancelKeys> {
+        if ring == Ring::Demanded {
+            return self.refuse(&io::ErrorKind::Unsupported.into());
+        }
+        self.lead(Readiness::new(), Chosen::Epoll)
+    }
+
+    fn refuse(self, error: &io::Error) -> Result<CancelKeys> {
+        let _ = self.ready.send(Err(choice::refusal(error)));
+        Ok(Vec::new())
+    }
+
+    fn lead<B: Backend>(self, poll: io::Result<B>, way: Chosen) -> Result<CancelKeys> {
         let Self { setup, clients, feed, ready, begins, start } = self;
         let poll = poll
             .map_err(|e| Error::new(Kind::System, format!("the system gives no event queue: {e}")));
@@ -452,7 +470,7 @@ impl Life {
                 Ok(Vec::new())
             }
             Ok((mut worker, waker)) => {
-                let _ = ready.send(Ok(waker));
+                let _ = ready.send(Ok((waker, way)));
                 match begins.recv() {
                     Err(_) => Ok(Vec::new()),
                     Ok(origin) => {

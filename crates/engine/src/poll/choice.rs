@@ -1,6 +1,6 @@
 //! Which way a run waits for its server.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind};
 use crate::pace::Think;
 use crate::plan::{Load, Plan, Polling};
 
@@ -10,8 +10,9 @@ pub enum Chosen {
     /// Readiness: epoll, or kqueue where that is what the system has.
     Epoll,
     /// Completions.
-    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     IoUring,
+    /// Threads for which there was no ring have epoll.
+    Both,
 }
 
 impl Chosen {
@@ -21,31 +22,34 @@ impl Chosen {
         match self {
             Self::Epoll if cfg!(target_os = "linux") => "epoll",
             Self::Epoll => "kqueue",
-            #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
             Self::IoUring => "io_uring",
+            Self::Both => "io_uring and epoll",
         }
     }
 }
 
+/// What a thread is to do about a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ring {
+    /// It has none.
+    Without,
+    /// It has one where it can.
+    Preferred,
+    /// It has one, or there is no run.
+    Demanded,
+}
+
 /// What the plan asks for, or what costs least with so many connections of a thread.
-///
-/// # Errors
-/// Why there is no io_uring, where it is asked for.
-pub fn choose(plan: &Plan, connections: usize) -> Result<Chosen> {
+#[must_use]
+pub fn choose(plan: &Plan, connections: usize) -> Ring {
     // Only clients without a pause complete together, so that a system call serves many. Where one
     // is served at a time io_uring saves nothing.
     // And a connection for every transaction costs so much that waiting is nothing beside it.
     let is_busy = matches!(plan.load, Load::Closed { think: Think::None }) && !plan.connect_each;
     match plan.poll {
-        Polling::Epoll => Ok(Chosen::Epoll),
-        Polling::Auto if is_busy && connections >= URING_FROM => {
-            Ok(uring(connections).unwrap_or(Chosen::Epoll))
-        }
-        Polling::Auto => Ok(Chosen::Epoll),
-        Polling::IoUring => uring(connections).map_err(|reason| {
-            Error::new(Kind::System, format!("io_uring cannot be used: {reason}"))
-                .with_hint("use --poll auto or epoll; io_uring needs Linux 6.1, and to be allowed")
-        }),
+        Polling::Auto if is_busy && connections >= URING_FROM => Ring::Preferred,
+        Polling::Epoll | Polling::Auto => Ring::Without,
+        Polling::IoUring => Ring::Demanded,
     }
 }
 
@@ -54,26 +58,41 @@ pub fn choose(plan: &Plan, connections: usize) -> Result<Chosen> {
 /// that the scheduler does not know that the server is about to wait, and puts us on another CPU.
 const URING_FROM: usize = 4;
 
-/// Whether a ring can be made, with all that we use. In a thread of its own: the end of a ring
-/// interrupts the system calls of the thread that made it.
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn uring(connections: usize) -> std::result::Result<Chosen, String> {
+/// Why there is no ring, where one is demanded.
+#[must_use]
+pub fn refusal(error: &std::io::Error) -> Error {
     use rustix::io::Errno;
-    let probe = std::thread::spawn(move || super::uring::Uring::new(connections).map(drop));
-    match probe.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())) {
-        Ok(()) => Ok(Chosen::IoUring),
-        Err(error) => Err(match Errno::from_io_error(&error) {
-            Some(Errno::NOSYS) => "this kernel does not have it".into(),
-            Some(Errno::INVAL) => "this kernel is too old for it".into(),
-            Some(Errno::PERM | Errno::ACCESS) => {
-                "this system forbids it (kernel.io_uring_disabled, or a container's seccomp)".into()
-            }
-            _ => error.to_string(),
-        }),
+    let reason = match Errno::from_io_error(error) {
+        Some(Errno::NOSYS) => "this kernel does not have it".into(),
+        Some(Errno::INVAL) => "this kernel is too old for it".into(),
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "this system forbids it (kernel.io_uring_disabled, or a container's seccomp)".into()
+        }
+        Some(Errno::NOMEM) => "there is not enough memory that may be locked (ulimit -l)".into(),
+        _ => error.to_string(),
+    };
+    Error::new(Kind::System, format!("io_uring cannot be used: {reason}"))
+        .with_hint("use --poll auto or epoll; io_uring needs Linux 6.1, and to be allowed")
+}
+
+impl Chosen {
+    /// What all threads together have.
+    #[must_use]
+    pub fn of(threads: &[Self]) -> Self {
+        let first = threads.first().copied().unwrap_or(Self::Epoll);
+        if threads.iter().all(|&one| one == first) { first } else { Self::Both }
     }
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-fn uring(_: usize) -> std::result::Result<Chosen, String> {
-    Err("this system does not have it".into())
+#[cfg(test)]
+mod tests {
+    use super::Chosen::{self, Both, Epoll, IoUring};
+
+    #[test]
+    fn a_run_is_called_by_what_its_threads_have() {
+        assert_eq!(Chosen::of(&[IoUring, IoUring]), IoUring);
+        assert_eq!(Chosen::of(&[Epoll, Epoll]), Epoll);
+        assert_eq!(Chosen::of(&[IoUring, Epoll]), Both);
+        assert_eq!(Both.name(), "io_uring and epoll");
+    }
 }
