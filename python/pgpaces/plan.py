@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +30,12 @@ _RATE_MIN = 1e-6
 _SECRETS = frozenset(
     ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 )
+# name: continue_on_error, exit_on_abort, recover of a TrialPlan
+ON_ERROR = {
+    "continue": (True, True, True),
+    "stop-client": (False, False, False),
+    "stop": (False, True, False),
+}
 _NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
 
 Model = Literal["open", "closed", "paced"]
@@ -274,6 +280,61 @@ class TrialPlan:
         limit_s = (self.limit_ns or SECOND_NS) / SECOND_NS
         wanted = max(4, math.ceil(4 * self.load.rate * limit_s))
         return wanted if free_connections is None else max(1, min(wanted, free_connections))
+
+
+def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE texts as pairs. Raises PlanError."""
+    found = []
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name.strip():
+            raise PlanError(f"{option} '{value}' is not NAME=VALUE")
+        found.append((name.strip(), text))
+    return tuple(found)
+
+
+def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
+    """The trial that options ask for, over the workload's defaults.
+
+    given: the values of the command line's options by name, None where not asked for; durations
+    and rates as texts. Raises PlanError.
+    """
+    if given["duration"] is not None and given["transactions"] is not None:
+        raise PlanError("--duration and --transactions exclude each other", "choose one")
+    kind, clients = choose_load(given, defaults)
+    limit = given["latency_limit"] or defaults.get("latency_limit")
+
+    def optional(name: str) -> int | None:
+        text = given[name]
+        return None if text is None else duration_ns(text, f"--{name}", zero=True)
+
+    counted = given["transactions"] is not None
+    continue_on_error, exit_on_abort, recover = ON_ERROR[given["on_error"]]
+    return TrialPlan(
+        load=kind,
+        clients=clients,
+        threads=given["threads"],
+        limit_ns=None if limit is None else duration_ns(limit, "--latency-limit"),
+        policy=given["policy"],
+        protocol=given["protocol"],
+        describe=given["describe"],
+        duration_ns=None if counted else duration_ns(given["duration"] or "60s", "--duration"),
+        transactions=given["transactions"],
+        warmup_ns=optional("warmup"),
+        grace_ns=optional("grace"),
+        poll=given["poll"],
+        seed=given["seed"],
+        variables=pairs(given["define"], "--define"),
+        settings=pairs(given["settings"], "--set"),
+        on_connect=tuple(given["on_connect"]),
+        connect_each=given["connect_each"],
+        max_tries=given["max_tries"],
+        continue_on_error=continue_on_error,
+        exit_on_abort=exit_on_abort,
+        recover=recover,
+        verbose=given["verbose_errors"],
+        kill_switch=given["kill_switch"],
+    )
 
 
 def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:

@@ -239,12 +239,64 @@ def counts(tallies: Iterable[Tally]) -> Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where in an experiment a trial stands.
+
+    experiment: its id. cell: the cell's key. levels: of each factor, as written. block: from 1.
+    attempt: 1, or 2 where a failed one was run again.
+    """
+
+    experiment: str
+    cell: str
+    levels: Mapping[str, str]
+    block: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a sensor read in one second of a trial; differences belong to the second they end in.
+
+    source: database, checkpoints, wal, host, ...; name: within the source. second 0 begins the
+    measured part.
+    """
+
+    second: int
+    source: str
+    name: str
+    value: float
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """How one statement was executed: one EXPLAIN (ANALYZE), with parameters of its script.
+
+    script, command: which, as in the workload. shape: a hash of nodes, relations and indexes,
+    without costs and times, so that plans compare. workers planned and launched, spilled bytes
+    to disk, all over the plan. plan: JSON text as the server gave it. analyzed: it was executed.
+    """
+
+    script: int
+    command: int
+    shape: str
+    summary: str
+    workers_planned: int
+    workers_launched: int
+    spilled_bytes: int
+    plan: str
+    analyzed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One run of one cell: what was asked, where, when, and every interval.
 
     plan, workload, server, host: plain values as they are stored. scripts: for each script its
     name, weight and the text of its commands. measured_ns: how long the measured part lasted.
     findings: what sensors and the pipeline found; what the numbers themselves tell is not in it.
+    place: in an experiment, if it is part of one. samples: of the sensors. explained: how its
+    statements were executed.
     """
 
     id: str
@@ -261,3 +313,6 @@ class Trial:
     error: str | None = None
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    place: Place | None = None
+    samples: tuple[Sample, ...] = ()
+    explained: tuple[Explained, ...] = ()

@@ -45,10 +45,10 @@ def hook(event, given):
             file.write(text + "\\n")
 sys.addaudithook(hook)
 if os.environ.get("CANARY_BREAK"):
-    import pgpaces.experiment, pgpaces.database
+    import pgpaces.experiment.trial, pgpaces.database
     def broken(*words, **more):
         raise RuntimeError("broken on purpose")
-    setattr({"experiment": pgpaces.experiment, "database": pgpaces.database}
+    setattr({"trial": pgpaces.experiment.trial, "database": pgpaces.database}
             [os.environ["CANARY_BREAK"].split(".")[0]], os.environ["CANARY_BREAK"].split(".")[1],
             broken)
 """
@@ -192,10 +192,10 @@ def test_runs_that_fail_leave_no_password_anywhere(cage: Cage, pg15: Postgres, n
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        ("PGPASSWORD", "experiment.summarize"),
-        ("words", "experiment._trial"),
+        ("PGPASSWORD", "trial.summarize"),
+        ("words", "trial._trial"),
         ("URI", "database._clone"),
-        ("service", "experiment.summarize"),
+        ("service", "trial.summarize"),
         ("passfile", "database._clone"),
     ],
 )
@@ -260,7 +260,7 @@ def test_the_face_called_pgbench_keeps_a_password_to_itself(
     for words in (("-i", "-I", "dtG", "-s", "1"), ("-n", "-S", "-t", "5", "-l")):
         ended = cage("pgbench", *words, dsn, **variables)
         assert ended.code == 0, ended.err
-    ended = cage("pgbench", "-n", "-S", "-t", "5", dsn, CANARY_BREAK="experiment._trial",
+    ended = cage("pgbench", "-n", "-S", "-t", "5", dsn, CANARY_BREAK="trial._trial",
                  **variables)  # fmt: skip
     assert b"broken on purpose" in ended.err
 

@@ -87,9 +87,9 @@ def test_what_an_account_keeps_of_a_second_is_a_few_numbers() -> None:
     assert summarize(trial([], measured_ns=5000 * SECOND_NS), account).counts.due == 20_000
 
 
-@pytest.mark.parametrize(("length_s", "block_s"), [(300, 5), (1500, 10), (5000, 40)])
+@pytest.mark.parametrize(("length_s", "block_s"), [(150, 1), (300, 2), (1500, 8), (5000, 32)])
 def test_a_long_trial_is_cut_in_larger_steps(length_s: int, block_s: int) -> None:
-    """Up to a quarter of an hour to 5 s; the cut is moved to the later side."""
+    """A hundredth of the trial or less; the cut is moved to the later side."""
     settling = [[40.0, 41.0]] * 22
     found = summarize(series(settling + [[9.0, 11.0]] * (length_s - 22)))
     assert found.cut_s == -(-25 // block_s) * block_s

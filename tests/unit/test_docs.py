@@ -12,7 +12,7 @@ from types import ModuleType
 import click
 import pytest
 
-from pgpaces import errors, workload
+from pgpaces import errors, plan, workload
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
@@ -191,7 +191,7 @@ def test_every_printed_command_line_would_be_accepted(page: str, words: list[str
     if command.name == "run" and given:
         name = str(given["workload"])
         defaults = workload.find(name).load if name in workload.shipped() else {}
-        options.trial(given, defaults)
+        plan.trial_plan(given, defaults)
         options.target(given)
         options.scripts(given["scripts"])  # type: ignore[arg-type]
 

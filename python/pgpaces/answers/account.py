@@ -26,8 +26,8 @@ _TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
 _STATEMENT = ("failed", "retries", "count", "times")
 _INTERVAL = ("ended_ns", "succeeded", "idle", "dispatch_ns")
 # Seconds in a block, doubled whenever there would be more blocks than this: so a cut is exact to
-# 5 s (MSER-5's own step) in the first quarter of an hour, and to a hundredth of the trial later.
-_BLOCK_S = 5
+# 4 s in ten minutes, which is less than MSER-5's own step, and always to a hundredth of the trial.
+_BLOCK_S = 1
 _BLOCKS_MAX = 200
 # So many distributions lie beside each other before they are merged.
 _LOOSE_MAX = 16
@@ -82,6 +82,9 @@ class _Blocks:
 
     def since(self, block: int) -> Times:
         return merge(part for b, parts in self._parts.items() if b >= block for part in parts)
+
+    def at(self, block: int) -> Times:
+        return merge(self._parts.get(block, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +242,16 @@ class Account:
             script: Ledger(rows.first, _settled(rows, script, trial.id, trial.state))
             for script, rows in self._scripts.items()
         }
+
+    @property
+    def block_s(self) -> int:
+        """The seconds of a block."""
+        return self._block_s
+
+    def times_of(self, kind: str, block: int) -> Times:
+        """The distribution of the times of all scripts of those due in a block, from 0."""
+        found = (blocks.at(block) for (_, name), blocks in self._times.items() if name == kind)
+        return merge(found)
 
     def times(self, kind: str, script: int, since: int) -> Times:
         """The distribution of a script's times of those due from second `since` on."""

@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgpaces.errors import PlanError
-from pgpaces.plan import TargetPlan, TrialPlan, choose_load, duration_ns
+from pgpaces.plan import ON_ERROR, TargetPlan, pairs
 
 if TYPE_CHECKING:
     from pgpaces.workload import WorkloadScript
-
-# name: continue_on_error, exit_on_abort, recover of a TrialPlan
-_ON_ERROR = {
-    "continue": (True, True, True),
-    "stop-client": (False, False, False),
-    "stop": (False, True, False),
-}
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -137,7 +130,7 @@ TRIAL = (
     ),
     click.option(
         "--on-error",
-        type=click.Choice(list(_ON_ERROR)),
+        type=click.Choice(list(ON_ERROR)),
         default="continue",
         show_default=True,
         help="What another failed statement ends: its transaction, its client, the run.",
@@ -156,57 +149,6 @@ def options(*groups: Sequence[Decorator]) -> Decorator:
         return function
 
     return add
-
-
-def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
-    """NAME=VALUE texts as pairs. Raises PlanError."""
-    found = []
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name.strip():
-            raise PlanError(f"{option} '{value}' is not NAME=VALUE")
-        found.append((name.strip(), text))
-    return tuple(found)
-
-
-def trial(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
-    """The trial that the options ask for, over the workload's defaults. Raises PlanError."""
-    if given["duration"] is not None and given["transactions"] is not None:
-        raise PlanError("--duration and --transactions exclude each other", "choose one")
-    kind, clients = choose_load(given, defaults)
-    limit = given["latency_limit"] or defaults.get("latency_limit")
-
-    def optional(name: str) -> int | None:
-        text = given[name]
-        return None if text is None else duration_ns(text, f"--{name}", zero=True)
-
-    counted = given["transactions"] is not None
-    continue_on_error, exit_on_abort, recover = _ON_ERROR[given["on_error"]]
-    return TrialPlan(
-        load=kind,
-        clients=clients,
-        threads=given["threads"],
-        limit_ns=None if limit is None else duration_ns(limit, "--latency-limit"),
-        policy=given["policy"],
-        protocol=given["protocol"],
-        describe=given["describe"],
-        duration_ns=None if counted else duration_ns(given["duration"] or "60s", "--duration"),
-        transactions=given["transactions"],
-        warmup_ns=optional("warmup"),
-        grace_ns=optional("grace"),
-        poll=given["poll"],
-        seed=given["seed"],
-        variables=pairs(given["define"], "--define"),
-        settings=pairs(given["settings"], "--set"),
-        on_connect=tuple(given["on_connect"]),
-        connect_each=given["connect_each"],
-        max_tries=given["max_tries"],
-        continue_on_error=continue_on_error,
-        exit_on_abort=exit_on_abort,
-        recover=recover,
-        verbose=given["verbose_errors"],
-        kill_switch=given["kill_switch"],
-    )
 
 
 def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:

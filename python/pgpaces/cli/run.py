@@ -16,6 +16,7 @@ import click
 from pgpaces.cli import options
 from pgpaces.errors import PlanError, RunError
 from pgpaces.experiment import Listener
+from pgpaces.plan import trial_plan
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def run(**given: Any) -> int:
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
     request = experiment.Request(
         workload=found,
-        trial=options.trial(given, found.load),
+        trial=trial_plan(given, found.load),
         target=options.target(given, as_is=given["workload"] is None),
         scale=given["scale"],
         data_seed=given["data_seed"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pgpaces.cli.options import pairs
+from pgpaces.plan import pairs
 
 if TYPE_CHECKING:
     from pgpaces.servers.embedded import Server
@@ -79,6 +79,6 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
     wanted = name.removeprefix("pg") if name.removeprefix("pg").isdigit() else name
     ours = None if wanted in {"", "18"} else wanted
     plan = TargetPlan(dsn=target, server=ours, data_dir=data_dir)
-    with experiment.site(plan, experiment.Listener()) as where:
+    with experiment.site(plan, lambda _: None) as where:
         freed = database.clean(where.access)
     click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)

@@ -1,33 +1,29 @@
-"""The pipeline: plan, prepare, generate, store. The only place where the stages meet.
+"""One trial: prepare, generate, store, from its plan to its answer.
 
 Knows no terminal: what happens is told to a Listener.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
 import re
-import signal
-import threading
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
-from pgpaces import database, host, psql
-from pgpaces.answers.account import Account
+from pgpaces import database, host
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import ConnectionsError, PgpacesError, PlanError, StoreError
+from pgpaces.experiment.keeper import Keeper
+from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.site import Site, for_driver, site
+from pgpaces.experiment.stops import Stops, signals
 from pgpaces.generators import engine as generator
 from pgpaces.observe import postgres
 from pgpaces.plan import TargetPlan, TrialPlan
-from pgpaces.result import Estimate, Finding, Interval, Trial
-from pgpaces.servers import binaries, embedded
+from pgpaces.result import Finding, Place, Trial
 from pgpaces.store import Store, new_id
 from pgpaces.workload import Workload, WorkloadScript
 
@@ -38,28 +34,13 @@ _SCALE_MAX = 1_000_000
 OnStoreError = Literal["continue", "stop"]
 
 
-class Listener:
-    """Hears what happens. Override what is wanted."""
-
-    def say(self, text: str) -> None:
-        """A stage has begun or goes on."""
-
-    def started(self, trial: Trial, plan: generator.EnginePlan, connect_ns: int) -> None:
-        """The load runs; connecting took so long."""
-
-    def interval(self, interval: Interval) -> None:
-        """A second has passed and is stored."""
-
-    def stopping(self, count: int) -> None:
-        """The user asked to stop, for the first or a further time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A trial to be run: of what, how, where.
 
     scripts: names, with weights, to run of all. keep: it is stored. on_store_error: whether the
     load goes on in memory while the store takes nothing, or nothing new falls due any more.
+    place: where in an experiment it stands, if it is part of one.
     """
 
     workload: Workload
@@ -71,6 +52,7 @@ class Request:
     store: Path | None = None
     keep: bool = True
     on_store_error: OnStoreError = "continue"
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +71,21 @@ class Outcome:
     killed: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where the load goes: the way to administer it, and whether the server is ours."""
-
-    access: database.Access
-    ours: bool
-    server: dict[str, Any] = field(default_factory=dict)
-
-
 def run(request: Request, listener: Listener | None = None) -> Outcome:
     """Runs one trial and stores every second of it.
 
     Raises PgpacesError for what keeps the load from starting. What ends it early stands in the
     outcome, beside everything that was measured.
     """
-    listener = listener or Listener()
+    listener, stops = listener or Listener(), Stops()
+    check(request)
+    store = Store.open(request.store) if request.keep else None
+    with site(request.target, listener.say) as where:
+        return run_at(where, request, Keeping(listener, stops, store))
+
+
+def check(request: Request) -> None:
+    """Raises PlanError, ScriptError for what cannot be, before anything is started."""
     made = not request.target.as_is
     if made and request.scale is not None and not 1 <= request.scale <= _SCALE_MAX:
         raise PlanError(f"scale {request.scale} cannot be", f"from 1 to {_SCALE_MAX}")
@@ -113,25 +94,41 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
             "a kill switch guards the other sessions of somebody's server; ours has none",
             "name the server with --target",
         )
+    _commands(choose(request.workload, request.scripts))
+
+
+def _commands(scripts: Sequence[WorkloadScript]) -> list[list[generator.Command]]:
+    return [generator.commands(_source(script), script.text) for script in scripts]
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Who hears of a trial, who may end it, and what keeps it."""
+
+    listener: Listener
+    stops: Stops
+    store: Store | None
+
+
+def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
+    """Runs one trial on a server that runs. Raises as `run`."""
     scripts = choose(request.workload, request.scripts)
-    commands = [generator.commands(_source(script), script.text) for script in scripts]
-    store = Store.open(request.store) if request.keep else None
-    with site(request.target, listener) as where:
-        if request.target.as_is:
-            prepared = database.as_is(where.access)
-            cell = _Cell(request, scripts, commands, where, prepared, request.scale or 1)
-            return _guarded(cell, store, listener)
-        wish = database.Wish(
-            request.workload,
-            request.scale or request.workload.scale,
-            request.data_seed,
-            own=request.target.own,
-            fresh=request.target.fresh,
-        )
-        _check_connections(where, request.trial)
-        with database.prepare(where.access, wish, listener.say) as prepared:
-            cell = _Cell(request, scripts, commands, where, prepared, wish.scale)
-            return _guarded(cell, store, listener)
+    commands = _commands(scripts)
+    if request.target.as_is:
+        prepared = database.as_is(where.access)
+        cell = _Cell(request, scripts, commands, where, prepared, request.scale or 1)
+        return _guarded(cell, keeping)
+    wish = database.Wish(
+        request.workload,
+        request.scale or request.workload.scale,
+        request.data_seed,
+        own=request.target.own,
+        fresh=request.target.fresh,
+    )
+    _check_connections(where, request.trial)
+    with database.prepare(where.access, wish, keeping.listener.say) as prepared:
+        cell = _Cell(request, scripts, commands, where, prepared, wish.scale)
+        return _guarded(cell, keeping)
 
 
 def _source(script: WorkloadScript) -> str:
@@ -155,75 +152,6 @@ def choose(
         known[name] if weight is None else replace(known[name], weight=weight)
         for name, weight in wanted
     )
-
-
-@contextlib.contextmanager
-def site(target: TargetPlan, listener: Listener) -> Iterator[Site]:
-    """A server that runs: somebody's, or ours for as long as this lasts. Raises ServerError."""
-    candidates = [i.program("psql") for i in binaries.installations()]
-    if target.dsn is not None:
-        connection = generator.resolve(target.dsn, **dict(target.overrides))
-        for warning in connection.warnings:
-            listener.say(f"warning: {warning}")
-        generator.probe(connection)
-        program = psql.find(None, candidates)
-        yield Site(database.Access(_for_driver(connection), program), ours=False)
-        return
-    with _without_pg_variables(), _our_server(target, listener) as server:
-        keywords = _for_driver(generator.resolve(server.dsn()))
-        program = psql.find(_existing(server.bin / "psql"), candidates)
-        about = {"name": server.name, "stays": server.stays}
-        yield Site(database.Access(keywords, program), ours=True, server=about)
-
-
-@contextlib.contextmanager
-def _our_server(target: TargetPlan, listener: Listener) -> Iterator[embedded.Server]:
-    """A server of ours: one that runs under the name given, else one that is started."""
-    for running in embedded.running():
-        if running.stays and running.name == target.server:
-            yield running
-            return
-    installation = binaries.find(target.server)
-    spec = embedded.ServerSpec(
-        installation,
-        data_dir=Path(target.data_dir) if target.data_dir else None,
-        settings=_server_settings(target, f"pg{installation.major}"),
-    )
-    listener.say(f"starting PostgreSQL {installation.version}")
-    with embedded.start(spec, on_progress=listener.say) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _without_pg_variables() -> Iterator[None]:
-    """Hides PG* from libpq and us: they are meant for somebody's server, not for ours."""
-    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
-    kept = {name: value for name, value in hidden.items() if name.startswith("PGPACES_")}
-    os.environ.update(kept)
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
-
-
-def _for_driver(connection: generator.Connection) -> dict[str, str]:
-    """The keywords for Python's driver, with the password; what they came from left out."""
-    spent = {"service", "servicefile", "fallback_application_name"}
-    keywords = {k: v for k, v in connection.keywords.items() if k not in spent}
-    return keywords | ({} if connection.password is None else {"password": connection.password})
-
-
-def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
-    """The settings asked for; those of a staying server of this name where none are."""
-    if not target.server_settings:
-        for server in embedded.running():
-            if server.name == name and server.stays:
-                return dict(server.settings)
-    return dict(target.server_settings)
-
-
-def _existing(path: Path) -> Path | None:
-    return path if path.is_file() else None
 
 
 def _check_connections(where: Site, plan: TrialPlan) -> None:
@@ -281,7 +209,7 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
     from importlib.metadata import version
 
     request, workload = cell.request, cell.request.workload
-    access = replace(cell.site.access, keywords=_for_driver(connection))
+    access = replace(cell.site.access, keywords=for_driver(connection))
     server = database.facts(access, cell.prepared.dbname)
     shown = ("host", "hostaddr", "port", "user", "sslmode")
     server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
@@ -315,19 +243,20 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
         },
         server=server,
         host=host.facts(),
+        place=request.place,
     )
 
 
-def _guarded(cell: _Cell, store: Store | None, listener: Listener) -> Outcome:
+def _guarded(cell: _Cell, keeping: Keeping) -> Outcome:
     """Measures, with a kill switch where one was asked for."""
     factor = cell.request.trial.kill_switch
     if factor is None:
-        return _measure(cell, store, listener, _Guard(None))
+        return _measure(cell, keeping, _Guard(None))
     connection = cell.connection()
     name = connection.keywords["application_name"]
-    listener.say("kill switch: looking at the server as it is without the load")
-    with postgres.watch(_for_driver(connection), name, factor) as watch:
-        return _measure(cell, store, listener, _Guard(watch))
+    keeping.listener.say("kill switch: looking at the server as it is without the load")
+    with postgres.watch(for_driver(connection), name, factor) as watch:
+        return _measure(cell, keeping, _Guard(watch))
 
 
 class _Guard:
@@ -361,8 +290,9 @@ class _Guard:
         return found if self.reason is None else [*found, self.reason]
 
 
-def _measure(cell: _Cell, store: Store | None, listener: Listener, guard: _Guard) -> Outcome:
+def _measure(cell: _Cell, keeping: Keeping, guard: _Guard) -> Outcome:
     """Generates the load and stores what it does, until its end or somebody's."""
+    listener, stops, store = keeping.listener, keeping.stops, keeping.store
     plan, connection = cell.engine_plan(), cell.connection()
     generator.probe(connection)
     before = store.size_bytes() if store else 0
@@ -370,8 +300,8 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener, guard: _Guard
     texts = [(_source(s), s.weight, generator.encoded(s.text)) for s in cell.scripts]
     load = generator.Engine(plan, texts, connection)
     trial = replace(trial, plan={**trial.plan, "poll": load.poll})
-    keeper = _Keeper(store, trial, listener)
-    with _signals(load, listener) as stops:
+    keeper = Keeper(store, trial, listener.say)
+    with signals(stops, listener), stops.over(load):
         try:
             keeper.begin()
             listener.started(trial, plan, load.connect_ns)
@@ -397,7 +327,7 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener, guard: _Guard
     why = error or stopped
     trial = replace(
         trial,
-        state="failed" if why else "interrupted" if stops or guard.reason else "finished",
+        state="failed" if why else "interrupted" if stops.asked or guard.reason else "finished",
         ended_at=datetime.now(UTC),
         measured_ns=max(0, min(load.end_ns if load.end_ns < _MEASURED_MAX_NS else ended, ended)),
         error=str(why) if why else None,
@@ -411,7 +341,7 @@ def _measure(cell: _Cell, store: Store | None, listener: Listener, guard: _Guard
 
 def _follow(
     load: generator.Engine,
-    keeper: _Keeper,
+    keeper: Keeper,
     listener: Listener,
     stops: tuple[OnStoreError, _Guard],
 ) -> PgpacesError | None:
@@ -437,109 +367,3 @@ def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
         return bool(local and data and Path(data).stat().st_dev == store.stat().st_dev)
     except OSError:
         return False
-
-
-class _Keeper:
-    """Stores intervals as they come, and takes them into account; then they are let go.
-
-    What the store does not take is kept in memory and tried again. error: why it did not take a
-    second, the first time. delayed: how many seconds it did not take at once. notes: what was
-    noted, each once. first_error: the first that a client said.
-    """
-
-    def __init__(self, store: Store | None, trial: Trial, listener: Listener) -> None:
-        self._store, self._trial, self._listener = store, trial, listener
-        self.account = Account()
-        self.notes: dict[str, None] = {}
-        self.first_error = ""
-        self.error: StoreError | None = None
-        self.delayed = 0
-        self._waiting: deque[Interval] = deque()
-        self._failing = False
-
-    def begin(self) -> None:
-        """Stores that the trial starts. Raises StoreError: nothing is lost yet."""
-        if self._store:
-            self._store.begin(self._trial)
-
-    def add(self, interval: Interval) -> None:
-        """Takes a second; what was to be told at once is not kept."""
-        errors = (text for level, text in interval.lines if level == "error")
-        self.first_error = self.first_error or next(errors, "")
-        self.notes.update(dict.fromkeys(interval.notes))
-        self.account.add(interval)
-        if self._store:
-            self._waiting.append(replace(interval, lines=()))
-        try:
-            self._flush()
-        except StoreError as error:
-            self.delayed += 1
-            self.error = self.error or error
-            if not self._failing:
-                self._listener.say(f"warning: {error.message}; results are kept in memory")
-            self._failing = True
-        else:
-            if self._failing:
-                self._listener.say("the store takes results again")
-            self._failing = False
-
-    def _flush(self) -> None:
-        while self._store and self._waiting:
-            self._store.add(self._trial.id, self._waiting[0])
-            self._waiting.popleft()
-
-    def finish(self, trial: Trial, summary: Summary) -> StoreError | None:
-        """Stores the end; why that failed, if it did."""
-        try:
-            self._flush()
-            if self._store:
-                self._store.finish(trial, brief(summary))
-        except StoreError as error:
-            return error
-        return None
-
-
-def brief(summary: Summary) -> dict[str, Any]:
-    """What a list of runs shows of a trial."""
-    missed = summary.missed
-    return {
-        "due": summary.counts.due,
-        "missed": summary.counts.missed,
-        "missed_share": None if missed is None else [missed.value, missed.low, missed.high],
-        "validity": summary.validity.state,
-        "rate": summary.rate.value,
-        "p50_ms": _finite(summary.latency.p50, "value"),
-        "p99_ms": _finite(summary.latency.p99, "value"),
-        "p99_low_ms": _finite(summary.latency.p99, "low"),
-        "p99_high_ms": _finite(summary.latency.p99, "high"),
-    }
-
-
-def _finite(estimate: Estimate | None, name: str) -> float | None:
-    """A number of an estimate; None where it is above every value, or unknown."""
-    value = math.nan if estimate is None else getattr(estimate, name)
-    return value if math.isfinite(value) else None
-
-
-@contextlib.contextmanager
-def _signals(load: generator.Engine, listener: Listener) -> Iterator[list[int]]:
-    """First Ctrl-C: nothing new falls due. Second: ends at once. Yields the signals that came."""
-    stops: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield stops
-        return
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        stops.append(number)
-        if len(stops) == 1:
-            load.stop()
-        else:
-            load.abort()
-        listener.stopping(len(stops))
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stops
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

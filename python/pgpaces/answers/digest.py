@@ -1,0 +1,138 @@
+"""What lists, charts and comparisons need of a trial, in a few KB: so a thousand are read at once.
+
+A digest follows from the trial and is stored when it ends; VERSION says which rules it follows, so
+that one of older rules is made anew from the trial's seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pgpaces.answers.account import Account, together
+from pgpaces.answers.stats import quantile_rank
+from pgpaces.answers.summary import Summary
+from pgpaces.result import Counts, Sample, Times, Trial, merge, values_at_ranks
+
+VERSION = 1
+# Shares of the curve: to 99.99 % in eighths of a decade of what is left, as its axis shows it.
+SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Some seconds of a trial, by due time. start_s: from the start of the measured part.
+
+    Times are of what succeeded, in ms; None where nothing did. lag_p99_ms: of sent - due.
+    """
+
+    start_s: int
+    seconds: int
+    counts: Counts
+    mean_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+    lag_p99_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What a sensor read, as a mean for each bucket; None where it read nothing."""
+
+    source: str
+    name: str
+    unit: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A trial without its seconds and samples, its answer, and what charts show of it.
+
+    series: the measured part from its start, also what the summary leaves out as warm-up.
+    latency, lag: pairs of a share of what was due (see SHARES) and the time within which it was
+    answered, ms; None where that share was not answered at all.
+    """
+
+    trial: Trial
+    summary: Summary
+    series: tuple[Bucket, ...] = ()
+    tracks: tuple[Track, ...] = ()
+    latency: tuple[tuple[float, float | None], ...] = ()
+    lag: tuple[tuple[float, float | None], ...] = ()
+
+
+def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
+    """The digest of a trial. account: its intervals."""
+    series = tuple(_series(trial, account))
+    scripts = range(len(trial.workload["scripts"]))
+    since = summary.cut_s
+
+    def curve(kind: str) -> tuple[tuple[float, float | None], ...]:
+        times = merge(account.times(kind, script, since) for script in scripts)
+        return _curve(times, summary.counts.due)
+
+    return Digest(
+        trial=replace(trial, intervals=(), samples=()),
+        summary=summary,
+        series=series,
+        tracks=tuple(_tracks(trial.samples, series)),
+        latency=curve("latency"),
+        lag=curve("lag"),
+    )
+
+
+def _series(trial: Trial, account: Account) -> Iterable[Bucket]:
+    every = together(account.ledgers(trial).values())
+    length = account.block_s
+    for block in range(-(-max(0, every.end) // length)):
+        counts = every.between(block * length, (block + 1) * length).counts
+        times, lag = account.times_of("latency", block), account.times_of("lag", block)
+        mean = times.mean_ns
+        p50, p95, p99 = _quantiles(times, (0.5, 0.95, 0.99))
+        yield Bucket(
+            start_s=block * length,
+            seconds=length,
+            counts=counts,
+            mean_ms=None if mean is None else mean / 1e6,
+            p50_ms=p50,
+            p95_ms=p95,
+            p99_ms=p99,
+            max_ms=times.max_ns / 1e6 if times.count else None,
+            lag_p99_ms=_quantiles(lag, (0.99,))[0],
+        )
+
+
+def _quantiles(times: Times, shares: Iterable[float]) -> list[float | None]:
+    """Of what succeeded, ms."""
+    ranks = [quantile_rank(share, times.count) for share in shares]
+    found = values_at_ranks(times, ranks) if times.count else [None] * len(ranks)
+    return [None if ns is None else ns / 1e6 for ns in found]
+
+
+def _curve(times: Times, due: int) -> tuple[tuple[float, float | None], ...]:
+    if due == 0:
+        return ()
+    ranks = [quantile_rank(share, due) for share in SHARES]
+    found = values_at_ranks(times, ranks) if times.count else [None] * len(ranks)
+    return tuple(
+        (share, None if ns is None else ns / 1e6) for share, ns in zip(SHARES, found, strict=True)
+    )
+
+
+def _tracks(samples: Iterable[Sample], series: tuple[Bucket, ...]) -> Iterable[Track]:
+    """Each sensor's values, as means over the buckets of the series."""
+    if not series:
+        return
+    length = series[0].seconds
+    found: dict[tuple[str, str, str], list[list[float]]] = {}
+    for sample in samples:
+        if 0 <= sample.second < length * len(series):
+            key = (sample.source, sample.name, sample.unit)
+            values = found.setdefault(key, [[] for _ in series])
+            values[sample.second // length].append(sample.value)
+    for (source, name, unit), values in found.items():
+        means = tuple(sum(part) / len(part) if part else None for part in values)
+        yield Track(source, name, unit, means)

@@ -1,0 +1,216 @@
+"""What a level of an experiment may be: every option of a trial by its name, as a text.
+
+Turns the levels of a cell into the values of `plan.py`. Knows no files and no server.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pgpaces.design import Design, Levels
+from pgpaces.errors import PlanError
+from pgpaces.plan import ON_ERROR, TrialPlan, trial_plan
+
+# Families of levels, each with a name of its own behind the dot.
+FAMILIES = {
+    "set": "A setting of the server, applied as mildly as it can be: `set.work_mem`.",
+    "define": "A variable of the scripts: `define.hot`.",
+    "latency_limit": "The limit of one script: `latency_limit.by_fk1`.",
+}
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,20}", text.strip()) or not low <= int(text) <= high:
+            raise PlanError(f"'{text}' is no whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise PlanError(f"'{text}' is no number") from None
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in names:
+            raise PlanError(f"'{text}' is none of {', '.join(names)}")
+        return text
+
+    return read
+
+
+def _switch(text: str) -> bool:
+    if text not in ("true", "false", "on", "off"):
+        raise PlanError(f"'{text}' is neither true nor false")
+    return text in ("true", "on")
+
+
+def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
+    """`by_fk1@3 one_fk1@1`, or names alone."""
+    found = []
+    for word in text.split():
+        name, at, weight = word.rpartition("@")
+        if at and not (weight.isascii() and weight.isdigit()):
+            raise PlanError(f"'{word}': the weight '{weight}' is no number")
+        found.append((name, int(weight)) if at else (word, None))
+    if not found:
+        raise PlanError("no script is named")
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One name that levels may be of: how a text is read, and what it means."""
+
+    read: Callable[[str], Any]
+    about: str
+
+
+# The trial's: read here where the option has a type, else by plan.py from the text.
+TRIAL: Mapping[str, Kind] = {
+    "clients": Kind(_whole(1, 100_000), "Connections."),
+    "users": Kind(_whole(1, 100_000), "Paced load: users with a `pace` each."),
+    "rate": Kind(str, "Open load: transactions a second in all, such as `10/s`."),
+    "rate_per_client": Kind(str, "Open load: this for each client, on one schedule."),
+    "pace": Kind(str, "Paced load: transactions a second of each user."),
+    "think_time": Kind(str, "Closed load: mean pause before each transaction."),
+    "think": Kind(_one_of("exponential", "fixed"), "How think times are spread."),
+    "arrivals": Kind(_one_of("poisson", "even"), "How arrivals are spaced."),
+    "latency_limit": Kind(str, "Later than this is late."),
+    "policy": Kind(_one_of("run", "skip"), "What happens to work that is too late to start."),
+    "duration": Kind(str, "How long a trial is, warm-up apart."),
+    "transactions": Kind(_whole(1, 2**31 - 1), "Or so many of each client."),
+    "warmup": Kind(str, "Load before it counts."),
+    "grace": Kind(str, "Time for the backlog at the end."),
+    "protocol": Kind(_one_of("simple", "extended", "prepared"), "How SQL is sent."),
+    "describe": Kind(_switch, "Ask for result descriptions, as pgbench does."),
+    "threads": Kind(_whole(1, 1024), "Threads of the load generator."),
+    "poll": Kind(_one_of("auto", "epoll", "io_uring"), "How the generator waits."),
+    "connect_each": Kind(_switch, "A connection of its own for every transaction."),
+    "max_tries": Kind(_whole(0, 2**31 - 1), "Of a transaction that fails by serialization."),
+    "on_error": Kind(_one_of(*ON_ERROR), "What another failed statement ends."),
+    "kill_switch": Kind(_number, "Stop when other sessions get so many times slower."),
+}
+# Of what, and where.
+OTHERS: Mapping[str, Kind] = {
+    "scale": Kind(_whole(1, 1_000_000), "Size of the data."),
+    "data_seed": Kind(_whole(0, 2**63 - 1), "Seed of the data."),
+    "variant": Kind(str, "A variant of the workload."),
+    "scripts": Kind(_scripts, "Scripts to run, with weights: `by_fk1@3 one_fk1@1`."),
+    "server": Kind(str, "An installed version to start, such as `15`, or its folder."),
+    "target": Kind(str, "Somebody's server: a name of `[targets]`, or a DSN."),
+    "profile": Kind(str, "Settings of a server of ours: a name of `[profiles]`."),
+}
+_DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(TRIAL),
+    "think": "exponential",
+    "arrivals": "poisson",
+    "policy": "run",
+    "protocol": "simple",
+    "describe": False,
+    "poll": "auto",
+    "connect_each": False,
+    "max_tries": 1,
+    "on_error": "continue",
+    "on_connect": (),
+    "verbose_errors": False,
+    "define": (),
+    "settings": (),
+    "seed": 1,
+}
+
+
+def names() -> list[str]:
+    """Every name that levels may be of; of families with a dot at the end."""
+    return [*TRIAL, *OTHERS, *(f"{family}." for family in FAMILIES)]
+
+
+def check_name(name: str) -> None:
+    """Raises PlanError, with the nearest name, where levels cannot be of this name."""
+    family, dot, rest = name.partition(".")
+    if name in TRIAL or name in OTHERS or (dot and rest and family in FAMILIES):
+        return
+    near = difflib.get_close_matches(name, names(), n=1)
+    known = ", ".join(sorted(names()))
+    raise PlanError(
+        f"there is no factor '{name}'",
+        f"did you mean {near[0]}?" if near else f"factors are {known}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the levels of a cell ask for.
+
+    settings: of the server or of the session, to be applied as mildly as it can be.
+    """
+
+    trial: TrialPlan
+    scale: int | None = None
+    data_seed: int = 1
+    variant: str | None = None
+    scripts: tuple[tuple[str, int | None], ...] = ()
+    server: str | None = None
+    target: str | None = None
+    profile: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+def _read(name: str, text: str) -> Any:
+    try:
+        return {**TRIAL, **OTHERS}[name].read(text)
+    except PlanError as error:
+        raise PlanError(f"{name} cannot be {error.message}", error.hint) from None
+
+
+def _family(levels: Levels, family: str) -> tuple[tuple[str, str], ...]:
+    prefix = f"{family}."
+    found = {k.removeprefix(prefix): v for k, v in levels.items() if k.startswith(prefix)}
+    return tuple(found.items())
+
+
+def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Asked:
+    """What these levels ask for, over the workload's defaults. Raises PlanError."""
+    for name in levels:
+        check_name(name)
+    given: dict[str, Any] = {**_DEFAULTS, "seed": seed}
+    others: dict[str, Any] = {}
+    for name, text in levels.items():
+        if name in TRIAL:
+            given[name] = _read(name, text)
+        elif name in OTHERS:
+            others[name] = _read(name, text)
+    trial = trial_plan(given, defaults)
+    trial = replace(trial, variables=_family(levels, "define"))
+    return Asked(trial, **others, settings=_family(levels, "set"))
+
+
+def check(design: Design, defaults: Mapping[str, str]) -> None:
+    """Raises PlanError, naming the cell, where its levels cannot be together."""
+    for cell in design.cells():
+        try:
+            asked({**design.fixed, **dict(cell.levels)}, defaults)
+        except PlanError as error:
+            raise PlanError(f"{error.message} (in cell {cell})", error.hint) from None
+
+
+def split(text: str) -> tuple[str, ...]:
+    r"""The levels in `a,b,c`; a comma that belongs to a level is written `\,`."""
+    parts = re.split(r"(?<!\\),", text)
+    return tuple(part.strip().replace("\\,", ",") for part in parts)
+
+
+def varied(given: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """What has one level, and what has several."""
+    levels = {name: tuple(found) for name, found in given.items()}
+    fixed = {name: found[0] for name, found in levels.items() if len(found) == 1}
+    return fixed, {name: found for name, found in levels.items() if len(found) != 1}
