@@ -118,6 +118,7 @@ def _config(look: Look) -> dict[str, Any]:
             "titleLimit": WIDTH,
             "symbolSize": 70,
             "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
             "rowPadding": 3,
             "offset": 8,
         },
