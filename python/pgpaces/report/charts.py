@@ -119,7 +119,7 @@ def measures(page: Page) -> tuple[Measure, ...]:
         *(shares if page.limits else shares[:1]),
         times("p95", "95th percentile of latency", "within this time 95 % of what was due"),
         times("p99", "99th percentile of latency", "within this time 99 % of what was due"),
-        times("mean", "Mean latency", "of what succeeded"),
+        *(() if page.limits else (times("mean", "Mean latency", "of what succeeded"),)),
         Measure(
             "rate",
             "Achieved rate",
@@ -349,9 +349,11 @@ def _ends(estimate: Estimate, measure: Measure) -> dict[str, Any]:
 
     value = finite(estimate.value)
     known = estimate.estimable
+    # Of a time that has no lower bound the bar begins at the value: a bar from nothing would shout.
+    below = estimate.value if estimate.low == 0 and measure.log else estimate.low
     return {
         "y": value,
-        "low": (finite(estimate.low) if known else value) if value is not None else None,
+        "low": (finite(below) if known else value) if value is not None else None,
         "high": finite(estimate.high) if known else value,
         "above": value is None,
         "open": known and math.isinf(estimate.high),
@@ -572,7 +574,7 @@ def _heat_marks(
         "field": "y",
         "type": "nominal",
         "sort": labels,
-        "axis": {"title": None, "labelLimit": 170},
+        "axis": {"title": None, "labelLimit": 170, "labelPadding": 8},
     }
 
     def coloured(colours: Sequence[str]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def html(page: Page) -> str:
         panels_left=charts.panels(page)[1],
         statements=tables.statements(page),
         statement_figures=statements,
-        plans=[(plan, tables.plans(page, plan), _one_of_each(plan)) for plan in page.plans],
+        plans=[(plan, *tables.plans(page, plan), _one_of_each(plan)) for plan in page.plans],
         details=details,
         details_left=len(ran) - len(details),
         differences=tables.differences(page),
@@ -81,8 +81,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
-    made.filters["factor"] = words.factor_name
+    made.filters["soft"] = _soft
     return made
+
+
+def _soft(text: str) -> Markup:
+    """A name that may be broken behind its underscores."""
+    from markupsafe import Markup
+    from markupsafe import escape as quoted
+
+    return Markup(str(quoted(escape.line(text))).replace("_", "_<wbr>"))
 
 
 def _safe(text: str) -> Markup:
@@ -154,8 +162,10 @@ def _span(page: Page) -> str:
         return ""
     first, last = min(starts), max(starts)
     if first.date() == last.date():
-        return f"{first:%Y-%m-%d %H:%M}" + (f" to {last:%H:%M}" if first != last else "")
-    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
+        return f"{first:%Y-%m-%d %H:%M}" + (
+            f" to {last:%H:%M %Z}" if first != last else f" {last:%Z}"
+        )
+    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M %Z}"
 
 
 def _headline(page: Page) -> list[tuple[str, str]]:

@@ -119,6 +119,7 @@ def _config(look: Look) -> dict[str, Any]:
             "symbolSize": 70,
             "symbolStrokeWidth": 2,
             "symbolOpacity": 1,
+            "symbolDash": [1, 0],
             "rowPadding": 3,
             "offset": 8,
         },

@@ -12,7 +12,7 @@ from typing import Literal
 from pgpaces.answers import breaks
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.plans import PlanOf
+from pgpaces.answers.plans import PlanOf, Seen
 from pgpaces.report import words
 from pgpaces.report.page import Page
 from pgpaces.report.text import interval, milliseconds, percent, rate
@@ -181,23 +181,42 @@ def statements(page: Page) -> Table:
     return Table("statements", "Statements", columns, 1 + len(names), rows)
 
 
-def plans(page: Page, plan: PlanOf) -> Table:
-    """How one statement was executed in each cell."""
+def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
+    """How one statement was executed: cells with the same in a row, then every cell."""
     names = tuple(words.factor_name(factor.name) for factor in page.factors)
-    columns = (*(names or ("cell",)), "plan", "workers planned", "launched", "spilled", "trials")
-    rows = tuple(
+    columns = ("plan", "workers planned", "launched", "spilled", "trials")
+    every = tuple(
         (
             *([Cell(breaks.level_of(seen.row, f.name)) for f in page.factors] or [Cell("all")]),
-            Cell(plan.letter(seen.plan.shape)),
-            Cell(str(seen.plan.workers_planned)),
-            Cell(str(seen.plan.workers_launched) if seen.plan.analyzed else "not executed"),
-            Cell(spilled(seen.plan.spilled_bytes)),
-            Cell(str(seen.trials)),
+            *_plan_cells(plan, [seen]),
         )
         for seen in plan.seen
     )
-    title = f"{plan.script}:{plan.line}"
-    return Table("plans", title, columns, max(1, len(names)), rows)
+    groups: dict[tuple[object, ...], list[Seen]] = {}
+    for seen in plan.seen:
+        one = seen.plan
+        how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
+        groups.setdefault(how, []).append(seen)
+    grouped = tuple(
+        (Cell(_named(page, [seen.row for seen in group])), *_plan_cells(plan, group))
+        for group in groups.values()
+    )
+    title = f"Plans of {plan.script}:{plan.line}"
+    return (
+        Table("plans", title, ("cells", *columns), 1, grouped),
+        Table("plans-every", title, (*(names or ("cell",)), *columns), max(1, len(names)), every),
+    )
+
+
+def _plan_cells(plan: PlanOf, seen: Sequence[Seen]) -> Iterator[Cell]:
+    one = seen[0].plan
+    sizes = [each.plan.spilled_bytes for each in seen]
+    yield Cell(plan.letter(one.shape))
+    yield Cell(str(one.workers_planned))
+    yield Cell(str(one.workers_launched) if one.analyzed else "not executed")
+    least, most = spilled(min(sizes)), spilled(max(sizes))
+    yield Cell(most if least == most else f"{least} to {most}")
+    yield Cell(str(sum(each.trials for each in seen)))
 
 
 def spilled(size: int) -> str:
