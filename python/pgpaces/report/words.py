@@ -42,6 +42,7 @@ class Material:
     missed_max: float
     apart: tuple[Apart, ...]
     missing: int
+    failures: tuple[tuple[str, str], ...] = ()
 
 
 def factor_name(name: str) -> str:
@@ -317,6 +318,10 @@ def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
             f"Asked for and not run: {_count(material.missing, 'trial')}. This is what there is.",
             "warning",
         )
+    if material.failures:
+        where, why = material.failures[0]
+        times = f"{_count(len(material.failures), 'time')}, first for {where}"
+        yield Sentence(f"A trial could not begin ({times}): {why}", "warning")
     alone = [row for row in rows if len(row.trials) == 1]
     if alone and len(rows) > 1:
         yield Sentence(
