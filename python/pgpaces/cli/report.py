@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,10 +57,15 @@ def report(
 
 
 def _text(page: Page) -> str:
-    from pgpaces.report.terminal import terminal
+    from rich.console import Console
 
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return terminal(page, shutil.get_terminal_size((100, 24)).columns, colour=colour)
+    from pgpaces.report.terminal import parts
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as text:
+        for part in parts(page, console.width):
+            console.print(part)
+    return text.get()
 
 
 def write(page: Page, form: Form, path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,24 +26,19 @@ _LABEL_MIN = 12
 _STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
 
 
-def terminal(page: Page, width: int = 100, *, colour: bool = False) -> str:
-    """The report in so many columns; colour: with escape sequences of ours for it."""
-    from rich.console import Console
+def terminal(page: Page, width: int = 100) -> str:
+    """The report in so many columns, without colours."""
+    from rich.console import Console, Group
 
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        legacy_windows=False,
-    )
-    for part in _parts(page, width):
-        console.print(part)
-    return "\n".join(each.rstrip() for each in out.getvalue().splitlines()) + "\n"
+    console = Console(width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    segments = console.render(Group(*parts(page, width)))
+    text = "".join(segment.text for segment in segments if not segment.control)
+    return "\n".join(each.rstrip() for each in text.splitlines()) + "\n"
+
+
+def parts(page: Page, width: int) -> list[RenderableType]:
+    """The report, to be printed one after the other by a console that knows no markup."""
+    return list(_parts(page, width))
 
 
 def _parts(page: Page, width: int) -> Iterator[RenderableType]:
