@@ -156,7 +156,7 @@ def test_json_has_the_answer_and_every_cell() -> None:
     json.loads(render.render(HOSTILE, "json"))
 
 
-@pytest.mark.parametrize("width", [30, 60, 100, 180])
+@pytest.mark.parametrize("width", [40, 60, 100, 180])
 def test_text_keeps_to_the_width_of_the_terminal(width: int) -> None:
     lines = terminal(PAGE_OF, width).splitlines()
     assert max(map(len, lines)) <= width

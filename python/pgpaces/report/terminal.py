@@ -69,7 +69,7 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
     from rich.text import Text
 
     def needed(at: int) -> int:
-        found = [len(cells.columns[at]) if at >= cells.labels else _label(cells.columns[at])]
+        found = [len(cells.columns[at]) if at >= cells.labels else _label(cells.columns[at], width)]
         found += [max(len(row[at].text), len(row[at].ends)) for row in cells.rows]
         return max(found) + 2
 
@@ -81,7 +81,7 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
     for at, column in enumerate(made.columns):
         column.overflow = "fold"
         if kept[at] < cells.labels:
-            column.no_wrap, column.min_width = False, _label(cells.columns[kept[at]])
+            column.no_wrap, column.min_width = False, _label(cells.columns[kept[at]], width)
     for row in cells.rows:
         made.add_row(
             *(
@@ -95,9 +95,9 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
     return made
 
 
-def _label(name: str) -> int:
+def _label(name: str, width: int) -> int:
     """What the name of a factor takes at least: long ones are folded."""
-    return min(len(name), _LABEL_MIN)
+    return min(len(name), _LABEL_MIN, width // 7)
 
 
 def _chart(page: Page, measure: Measure, width: int) -> Iterator[RenderableType]:
@@ -133,7 +133,7 @@ def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) ->
     made = Table.grid(padding=(0, 1))
     made.add_column(width=left + 1, justify="right", no_wrap=True, overflow="ellipsis")
     made.add_column(width=size)
-    made.add_column(no_wrap=True)
+    made.add_column()
     for name, row in zip(names, group.rows, strict=True):
         value = _value(row, measure)
         length = 0.0 if value is None or not top else min(value, top) / top
