@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from pgpaces import api, errors, plan, result, workload
+from pgpaces import api, errors, experiment_file, levels, plan, result, workload
 from pgpaces.answers import generator, spread, steady, summary, validity
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
@@ -65,6 +65,8 @@ KEYS = {
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
+    "variants": "Others of its kind, by name: `pgpaces run NAME/VARIANT`. A key that one has replaces"
+    " the workload's.",
 }
 
 RUN_ARGUMENTS = {
@@ -296,6 +298,20 @@ def workload_keys() -> str:
     )
 
 
+def experiment_keys() -> str:
+    """The keys of an experiment file that are no levels."""
+    keys = experiment_file.KEYS
+    return table(("key", "meaning"), ((f"`{key}`", text) for key, text in keys.items()))
+
+
+def level_names() -> str:
+    """What levels may be of."""
+    kinds = {**levels.TRIAL, **levels.OTHERS}
+    rows = [(f"`{name}`", kind.about) for name, kind in kinds.items()]
+    rows += [(f"`{family}.NAME`", text) for family, text in levels.FAMILIES.items()]
+    return table(("name", "meaning"), rows)
+
+
 # Python
 
 
@@ -375,6 +391,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "pgbench-help": pgbench_help,
     "exit-codes": exit_codes,
     "workload-keys": workload_keys,
+    "experiment-keys": experiment_keys,
+    "level-names": level_names,
     "run-arguments": run_arguments,
     "trial-fields": trial_fields,
     "result-fields": result_fields,

@@ -350,7 +350,8 @@ class TargetPlan:
     before what dsn says. as_is: the load goes to the database that dsn names, as it stands: nothing
     is made, marked or copied.
     server: version or folder of the installation to start; None for the embedded one.
-    own: a database that the user hands over.
+    own: a database that the user hands over. alter_system: settings of the whole server may be
+    changed; they are put back. restart: a shell command that restarts it.
     """
 
     # Not in the repr: both may hold a password.
@@ -362,3 +363,5 @@ class TargetPlan:
     server_settings: tuple[tuple[str, str], ...] = field(default=())
     overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     as_is: bool = False
+    alter_system: bool = False
+    restart: str | None = None

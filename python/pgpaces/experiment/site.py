@@ -38,7 +38,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         program = psql.find(None, candidates)
         yield Site(database.Access(for_driver(connection), program), ours=False)
         return
-    with _without_pg_variables(), _our_server(target, say) as server:
+    with without_pg_variables(), _our_server(target, say) as server:
         keywords = for_driver(generator.resolve(server.dsn()))
         program = psql.find(_existing(server.bin / "psql"), candidates)
         about = {"name": server.name, "stays": server.stays}
@@ -64,7 +64,7 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
 
 
 @contextlib.contextmanager
-def _without_pg_variables() -> Iterator[None]:
+def without_pg_variables() -> Iterator[None]:
     """Hides PG* from libpq and us: they are meant for somebody's server, not for ours."""
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
     kept = {name: value for name, value in hidden.items() if name.startswith("PGPACES_")}

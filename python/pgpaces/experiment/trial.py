@@ -40,7 +40,8 @@ class Request:
 
     scripts: names, with weights, to run of all. keep: it is stored. on_store_error: whether the
     load goes on in memory while the store takes nothing, or nothing new falls due any more.
-    place: where in an experiment it stands, if it is part of one.
+    place: where in an experiment it stands, if it is part of one. from_database: the database whose
+    copy is measured instead of the workload's data; one copy for each `occasion`.
     """
 
     workload: Workload
@@ -53,6 +54,8 @@ class Request:
     keep: bool = True
     on_store_error: OnStoreError = "continue"
     place: Place | None = None
+    from_database: str | None = None
+    occasion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
