@@ -3,8 +3,22 @@
 //!
 //! A schedule is a value that can be copied. Every worker holds a copy and only the number of
 //! the next transaction is shared, so who serves a transaction cannot change when it was due.
+//!
+//! ```text
+//! n  number of a transaction, from 0          r  rate, 1/ns             s  start of the load, ns
+//! e  unit exponentials, of mean 1             v  time at a constant rate, ns since s
+//! m  multiplier of the rate at a time         M  integral of m from s, ns
+//!
+//!   Poisson:  v(n) = (e(0) + ... + e(n)) / r      Even:  v(n) = n / r
+//!   due(n) = s + v(n)                     where the rate does not change
+//!   due(n) = t with M(t) = v(n)           where it has a shape
+//! ```
+//!
+//! Over any time from a to b so many transactions fall due as r (M(b) - M(a)) says: in the mean of
+//! Poisson arrivals, to less than one of even ones. `shape.rs` has M and its inverse.
 
 use crate::script::random::Random;
+use crate::shape::Curve;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +38,7 @@ pub enum Arrivals {
     Even,
 }
 
-/// The due times of one stream of transactions at a constant rate.
+/// The due times of one stream of transactions.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     random: Random,
@@ -33,6 +47,9 @@ pub struct Schedule {
     start: Ns,
     passed: u64,
     elapsed: f64,
+    curve: Option<Curve>,
+    /// How much later the first is, in time at a constant rate; of a schedule with a curve alone.
+    lead: f64,
 }
 
 impl Schedule {
@@ -41,7 +58,14 @@ impl Schedule {
     pub fn new(rate: f64, arrivals: Arrivals, start: Ns, random: Random) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "10^9 is exact")]
         let gap_ns = SECOND as f64 / rate;
-        Self { random, arrivals, gap_ns, start, passed: 0, elapsed: 0.0 }
+        Self { random, arrivals, gap_ns, start, passed: 0, elapsed: 0.0, curve: None, lead: 0.0 }
+    }
+
+    /// The same with a rate that changes by `curve`, which begins where it does.
+    #[must_use]
+    pub fn shaped(mut self, curve: Option<Curve>) -> Self {
+        self.curve = curve;
+        self
     }
 
     /// The same with its beginning shifted by a random part of one gap, so that many evenly
@@ -49,7 +73,11 @@ impl Schedule {
     #[must_use]
     pub fn shifted(mut self) -> Self {
         if self.arrivals == Arrivals::Even {
-            self.start = self.start.saturating_add(whole(self.random.unit() * self.gap_ns));
+            let part = self.random.unit() * self.gap_ns;
+            match self.curve {
+                None => self.start = self.start.saturating_add(whole(part)),
+                Some(_) => self.lead = part,
+            }
         }
         self
     }
@@ -66,7 +94,11 @@ impl Schedule {
                 }
             }
         }
-        self.start.saturating_add(whole(self.elapsed))
+        let elapsed = match &mut self.curve {
+            None => self.elapsed,
+            Some(curve) => curve.when(self.lead + self.elapsed),
+        };
+        self.start.saturating_add(whole(elapsed))
     }
 }
 
