@@ -159,7 +159,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
         scale=scale,
         data_seed=data_seed,
         scripts=tuple((script, None) for script in scripts),
-        store=None if store is None else Path(store),
+        store=store,
         on_store_error=on_store_error,
     )
     outcome = experiment.run(request, listener)
@@ -172,6 +172,6 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
 
 def load(name: str = "last", *, store: str | Path | None = None) -> Result:
     """A stored run: `last`, an id, or the end or start of one. Raises PlanError, StoreError."""
-    opened = Store.open(None if store is None else Path(store))
+    opened = Store.open(store)
     trial = opened.load(opened.find(name))
     return Result(trial, summarize(trial))

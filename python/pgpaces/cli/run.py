@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -87,7 +86,7 @@ def run(**given: Any) -> int:
         scale=given["scale"],
         data_seed=given["data_seed"],
         scripts=options.scripts(given["scripts"]),
-        store=Path(given["store_path"]) if given["store_path"] else None,
+        store=given["store_path"],
         on_store_error=given["on_store_error"],
     )
     progress = TrialProgress(given["progress"])

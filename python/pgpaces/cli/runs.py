@@ -60,7 +60,7 @@ def _plain(row: TrialRow) -> dict[str, Any]:
     return {
         "run": row.id,
         "state": row.state,
-        "started_at": row.started_at.isoformat(),
+        "started_at": row.started_at and row.started_at.isoformat(),
         "workload": row.workload,
         "load": row.load,
         "server": row.server,
@@ -74,7 +74,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
     summary = row.summary or {}
     share = summary.get("missed_share")
     missed = f"{percent(share[0])} ({percent(share[1])}-{percent(share[2])})" if share else "-"
-    started = row.started_at.astimezone().strftime("%m-%d %H:%M")
+    started = row.started_at.astimezone().strftime("%m-%d %H:%M") if row.started_at else "-"
     due = str(summary.get("due", "-"))
     p99, ends = milliseconds(summary.get("p99_ms"), "-"), []
     for name in ("p99_low_ms", "p99_high_ms"):
@@ -86,7 +86,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
         "due": due,
         "missed %": missed,
         "p99 ms": f"{p99} ({'-'.join(ends)})" if len(ends) == 2 else p99,
-        "state": "not valid" if marked else row.state,
+        "state": "damaged" if row.damage else "not valid" if marked else row.state,
     }
 
 

@@ -50,7 +50,7 @@ class Request:
     scale: int | None = None
     data_seed: int = 1
     scripts: tuple[tuple[str, int | None], ...] = ()
-    store: Path | None = None
+    store: Path | str | None = None
     keep: bool = True
     on_store_error: OnStoreError = "continue"
     place: Place | None = None
@@ -318,7 +318,7 @@ def _measure(cell: _Cell, keeping: Keeping, guard: _Guard) -> Outcome:
     if account.aborted:
         notes.append(f"{account.aborted} of {plan.clients} clients gave up: {keeper.first_error}")
     findings: list[Finding] = []
-    if store and _same_disk(store.path, trial.server):
+    if store and store.path and _same_disk(store.path, trial.server):
         written = max(0, store.size_bytes() - before) / 1024
         text = "the store lies on the disk that is measured; it grew by"
         said = f"{text} {written:.0f} KiB in this run"
