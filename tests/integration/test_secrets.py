@@ -45,10 +45,10 @@ def hook(event, given):
             file.write(text + "\\n")
 sys.addaudithook(hook)
 if os.environ.get("CANARY_BREAK"):
-    import pgpaces.experiment.trial, pgpaces.database
+    import pgpaces.experiment.trial, pgpaces.database.copies
     def broken(*words, **more):
         raise RuntimeError("broken on purpose")
-    setattr({"trial": pgpaces.experiment.trial, "database": pgpaces.database}
+    setattr({"trial": pgpaces.experiment.trial, "copies": pgpaces.database.copies}
             [os.environ["CANARY_BREAK"].split(".")[0]], os.environ["CANARY_BREAK"].split(".")[1],
             broken)
 """
@@ -194,9 +194,9 @@ def test_runs_that_fail_leave_no_password_anywhere(cage: Cage, pg15: Postgres, n
     [
         ("PGPASSWORD", "trial.summarize"),
         ("words", "trial._trial"),
-        ("URI", "database._clone"),
+        ("URI", "copies.clone"),
         ("service", "trial.summarize"),
-        ("passfile", "database._clone"),
+        ("passfile", "copies.clone"),
     ],
 )
 def test_a_traceback_of_an_error_of_ours_shows_no_password(

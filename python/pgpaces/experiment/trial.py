@@ -6,7 +6,6 @@ Knows no terminal: what happens is told to a Listener.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -182,11 +181,10 @@ class _Cell:
 
     def connection(self) -> generator.Connection:
         """The way of the load to its database, with the session settings asked for."""
-        options = " ".join(_option(*setting) for setting in self.request.trial.settings)
         present = self.site.access.keywords.get("options", "")
         overrides = {k: v for k, v in self.site.access.keywords.items() if k != "options"}
         overrides["dbname"] = self.prepared.dbname
-        overrides["options"] = f"{present} {options}".lstrip()
+        overrides["options"] = database.as_options(present, self.request.trial.settings)
         overrides.setdefault("application_name", "pgpaces")
         return generator.resolve("", **overrides)
 
@@ -200,11 +198,6 @@ class _Cell:
         variables = {"scale": str(self.scale), **self.request.workload.variables, **given}
         decided = replace(trial, variables=tuple(variables.items()))
         return generator.EnginePlan.of(decided, clients, threads)
-
-
-def _option(name: str, value: str) -> str:
-    """A setting as a word of the server's command line, where backslashes keep white space."""
-    return "-c " + re.sub(r"([\\\s])", r"\\\1", f"{name}={value}", flags=re.ASCII)
 
 
 def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connection) -> Trial:
