@@ -16,7 +16,7 @@ from pgpaces.database.access import Access, connect
 from pgpaces.database.data import as_is, prepare
 from pgpaces.database.identity import facts, free_connections
 from pgpaces.database.marks import Mark, clean, ours
-from pgpaces.database.settings import Applied, Terms, applied, as_options
+from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
 from pgpaces.database.wishes import Prepared, Wish
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "connect",
     "facts",
     "free_connections",
+    "of_server",
     "ours",
     "prepare",
 ]

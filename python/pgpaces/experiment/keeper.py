@@ -27,7 +27,7 @@ class Keeper:
     """
 
     def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
-        self._store, self._trial, self._say = store, trial, say
+        self._store, self.trial, self._say = store, trial, say
         self.account = Account()
         self.notes: dict[str, None] = {}
         self.first_error = ""
@@ -39,7 +39,7 @@ class Keeper:
     def begin(self) -> None:
         """Stores that the trial starts. Raises StoreError: nothing is lost yet."""
         if self._store:
-            self._store.begin(self._trial)
+            self._store.begin(self.trial)
 
     def add(self, interval: Interval) -> None:
         """Takes a second; what was to be told at once is not kept."""
@@ -64,7 +64,7 @@ class Keeper:
 
     def _flush(self) -> None:
         while self._store and self._waiting:
-            self._store.add(self._trial.id, self._waiting[0])
+            self._store.add(self.trial.id, self._waiting[0])
             self._waiting.popleft()
 
     def finish(self, trial: Trial, summary: Summary) -> StoreError | None:

@@ -12,9 +12,10 @@ from typing import Any
 from pgpaces.design import Slot
 from pgpaces.errors import PgpacesError, ServerError, StoreError
 from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Site, site
 from pgpaces.experiment.stops import Stops
-from pgpaces.experiment.trial import Keeping, Outcome, Request, run_at
+from pgpaces.experiment.trial import Keeping, Outcome, run_at
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
 from pgpaces.store import Store

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pgpaces import database, psql
+from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.servers import binaries, embedded
 
 Say = Callable[[str], None]
+_BACK_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the load goes: the way to administer it, and whether the server is ours."""
+    """Where the load goes: the way to administer it, and whether the server is ours.
+
+    given: settings that it was started with.
+    """
 
     access: database.Access
     ours: bool
     server: dict[str, Any] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -42,7 +50,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         keywords = for_driver(generator.resolve(server.dsn()))
         program = psql.find(_existing(server.bin / "psql"), candidates)
         about = {"name": server.name, "stays": server.stays}
-        yield Site(database.Access(keywords, program), ours=True, server=about)
+        yield Site(database.Access(keywords, program), True, about, dict(target.server_settings))
 
 
 @contextlib.contextmanager
@@ -93,3 +101,37 @@ def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
 
 def _existing(path: Path) -> Path | None:
     return path if path.is_file() else None
+
+
+def restarting(command: str, access: database.Access) -> Callable[[], None]:
+    """Restarts a server by a shell command of its owner's, and waits until it is back."""
+
+    def restart() -> None:
+        done = subprocess.run(
+            command,
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            why = said[-1] if said else "it said nothing"
+            raise ServerError(
+                f"the command that restarts the server ended with {done.returncode}: {why}",
+                f"it is: {command}",
+            )
+        deadline = time.monotonic() + _BACK_S
+        while True:
+            try:
+                with database.connect(access):
+                    return
+            except ServerError as error:
+                if time.monotonic() > deadline:
+                    raise ServerError(
+                        f"the server is not back {_BACK_S:.0f} s after its restart: {error.message}"
+                    ) from None
+            time.sleep(0.2)
+
+    return restart

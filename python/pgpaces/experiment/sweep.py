@@ -19,9 +19,9 @@ from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, mis
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
+from pgpaces.experiment.request import OnStoreError, Request, check, choose
 from pgpaces.experiment.site import for_driver, without_pg_variables
 from pgpaces.experiment.stops import Stops, signals
-from pgpaces.experiment.trial import OnStoreError, Request, check, choose
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
