@@ -48,9 +48,10 @@ if os.environ.get("CANARY_BREAK"):
     import pgpaces.experiment.trial, pgpaces.database.copies
     def broken(*words, **more):
         raise RuntimeError("broken on purpose")
-    setattr({"trial": pgpaces.experiment.trial, "cell": pgpaces.experiment.trial, "copies": pgpaces.database.copies}
-            [os.environ["CANARY_BREAK"].split(".")[0]], os.environ["CANARY_BREAK"].split(".")[1],
-            broken)
+    places = {"trial": pgpaces.experiment.trial, "cell": pgpaces.experiment.trial,
+              "copies": pgpaces.database.copies}
+    where, name = os.environ["CANARY_BREAK"].split(".")
+    setattr(places[where], name, broken)
 """
 
 

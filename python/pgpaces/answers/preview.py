@@ -101,9 +101,7 @@ def preview(
     return Preview(
         cells=cells,
         trials=len(steps),
-        seconds=max(known, key=lambda span: span.value)
-        if len(known) == len(spans) and known
-        else None,
+        seconds=max(known, key=lambda span: span.value) if every else None,
         machines={name: len(found) for name, found in machines.items()},
         store_bytes=sum(step.stored_bytes() for step in steps),
         cost=cost,

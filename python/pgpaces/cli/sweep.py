@@ -189,9 +189,7 @@ def _draft(given: Mapping[str, Any]) -> drafts.Draft | None:
         name=given["name"] or draft.name,
         trials=given["trials"] or draft.trials,
         seed=draft.seed if given["seed"] is None else given["seed"],
-        missed_max=drafts.share(given["missed"], "--missed")
-        if given["missed"]
-        else draft.missed_max,
+        missed_max=drafts.share(missed, "--missed") if missed else draft.missed_max,
         targets=tuple(known.values()),
         files=tuple(given["files"]) or draft.files,
         from_database=given["from_database"] or draft.from_database,

@@ -42,7 +42,7 @@ class _Guard:
         if self._watch:
             self._watch.begin()
 
-    def look(self, load: generator.Engine) -> None:
+    def look(self, load: Load) -> None:
         """To be called once a second."""
         if self._watch and self.reason is None and (reason := self._watch.reason()):
             self.reason = f"kill switch: {reason}"
@@ -62,7 +62,7 @@ class _Guard:
 
 
 class Beside:
-    """All who look. reason: why the load was stopped, if one of them did. explained: see `explain`."""
+    """All who look. explained: see `explain`."""
 
     def __init__(
         self,

@@ -60,7 +60,8 @@ def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connect
     server = database.facts(access, cell.prepared.dbname)
     shown = ("host", "hostaddr", "port", "user", "sslmode")
     server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
-    server |= {"ours": cell.site.ours, **cell.site.server, "applied": dict(cell.applied.how)}
+    how = {**dict.fromkeys(cell.site.given, "start"), **cell.applied.how}
+    server |= {"ours": cell.site.ours, **cell.site.server, "applied": how}
     scripts = [
         {**asdict(script), "commands": [[c.line, c.text, c.is_sql] for c in commands]}
         for script, commands in zip(cell.scripts, cell.commands, strict=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from pgpaces.answers.account import Account
+from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import Summary
 from pgpaces.errors import StoreError
 from pgpaces.experiment.site import Say
@@ -72,7 +73,8 @@ class Keeper:
         try:
             self._flush()
             if self._store:
-                self._store.finish(trial, brief(summary))
+                self._store.add_samples(trial.id, trial.samples)
+                self._store.finish(trial, brief(summary), digest(trial, summary, self.account))
         except StoreError as error:
             return error
         return None

@@ -58,6 +58,7 @@ def check(request: Request) -> None:
 
 
 def commands_of(scripts: Sequence[WorkloadScript]) -> list[list[generator.Command]]:
+    """The commands of each script. Raises ScriptError."""
     return [generator.commands(source_of(script), script.text) for script in scripts]
 
 

@@ -25,7 +25,7 @@ from pgpaces.experiment.stops import Stops, signals
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
-from pgpaces.store import ExperimentRow, Store, new_id
+from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
 
 _BEAT_S = 5.0
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -250,12 +250,12 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     progress = Progress(planned.total, planned.total - len(planned.slots))
     parts = by_machine(planned.slots, planned.machines)
     machines = [Machine(name, slots, planned.requests, progress) for name, slots in parts.items()]
-    state = "interrupted"
+    state: ExperimentState = "interrupted"
     try:
         with without_pg_variables(), signals(stops, listener):
             _together(machines, (store, listener, stops), planned.id)
-        if not stops.asked:
-            state = "finished" if progress.done == planned.total else "failed"
+        if progress.done == planned.total:
+            state = "finished"
     finally:
         store.finish_experiment(planned.id, state)
     return Swept(
@@ -273,7 +273,7 @@ def _begin(store: Store, planned: Planned) -> None:
     order = planned.order
     found = document.write(order.experiment, order.command, planned.workload_hash)
     if order.resume is not None:
-        store.resume_experiment(planned.id)
+        store.beat_experiment(planned.id)
         return
     store.begin_experiment(
         ExperimentRow(

@@ -104,7 +104,7 @@ def _ready(
         _check_connections(where, request.trial)
         prepared = stack.enter_context(_data(where, request, listener))
         inner = stack.enter_context(database.applied(access, prepared.dbname, rest, terms))
-        how = {**dict.fromkeys(where.given, "start"), **around.how, **inner.how}
+        how = {**around.how, **inner.how}
         yield prepared, Applied(inner.options, how, {**around.verified, **inner.verified})
 
 
