@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -148,7 +149,7 @@ class SweepProgress(SweepListener):
         progress = self._progress
         at = f"{machine}: " if machine else ""
         seconds = progress.seconds_left()
-        left = f"; {clock(seconds)} left" if seconds else ""
+        left = f"; {clock(seconds)} left, until {_at(seconds)}" if seconds else ""
         place = f"{progress.done + progress.failed + 1}/{progress.total}"
         self.teller.tell(f"{at}{place} {slot.cell}: {_found(found)}{left}", whole=True)
 
@@ -165,6 +166,13 @@ class SweepProgress(SweepListener):
         """Says what Ctrl-C does."""
         if count == 1:
             self.teller.tell("stopping: ending the trials that run (again to end at once)")
+
+
+def _at(seconds: float) -> str:
+    """The time of day in so many seconds, with the day where it is another one."""
+    now = datetime.now().astimezone()
+    then = now + timedelta(seconds=seconds)
+    return then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
 
 
 def _found(found: Outcome | PgpacesError) -> str:

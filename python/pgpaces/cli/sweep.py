@@ -280,7 +280,7 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
         swept = pipeline.run(planned, progress)
     finally:
         progress.teller.done()
-    _report(swept, given)
+    pass
     if swept.interrupted:
         click.echo(
             f"{swept.missing} trials are missing; go on with: pgpaces sweep --resume {swept.id}",

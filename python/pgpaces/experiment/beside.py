@@ -96,7 +96,7 @@ class Beside:
         In a database that stays as it is for its owner, statements are not executed.
         """
         cell = self._cell
-        variables = dict(cell.variables())
+        variables = tuple(cell.variables().items())
         statements = [
             (number, command, text)
             for number, script in enumerate(cell.scripts)

@@ -9,11 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pgpaces import database
 from pgpaces.design import Slot
-from pgpaces.errors import PgpacesError, ServerError, StoreError
+from pgpaces.errors import (
+    ConsentError,
+    PgpacesError,
+    PlanError,
+    ScriptError,
+    ServerError,
+    StoreError,
+    WorkloadError,
+)
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import Request
-from pgpaces.experiment.site import Site, site
+from pgpaces.experiment.site import Say, Site, site
 from pgpaces.experiment.stops import Stops
 from pgpaces.experiment.trial import Keeping, Outcome, run_at
 from pgpaces.plan import TargetPlan
@@ -21,6 +30,8 @@ from pgpaces.result import Place
 from pgpaces.store import Store
 
 ATTEMPTS = 2
+# What is asked for cannot be; asking again changes nothing.
+_HOPELESS = (PlanError, ConsentError, WorkloadError, ScriptError)
 # So many trials in a row that could not reach their server: it is away.
 AWAY_AFTER = 3
 
@@ -99,7 +110,7 @@ class Machine:
         listener, stops = keeping.listener, keeping.stops
         assert isinstance(listener, SweepListener)
         request = self.requests[slot.block, slot.cell.key]
-        key = sites.key(request)
+        key = request.target
         if self._away.get(key, 0) >= AWAY_AFTER:
             self.progress.ended(self.name, 0.0, well=False)
             return
@@ -110,7 +121,7 @@ class Machine:
             found = self._attempt(request, attempt, sites, replace(keeping, listener=ear))
             listener.done(self.name, slot, found)
             well = isinstance(found, Outcome) and found.trial.state == "finished"
-            if well or stops.asked:
+            if well or stops.asked or isinstance(found, _HOPELESS):
                 break
         if stops.asked and not well:
             return
@@ -159,18 +170,31 @@ class _Sites:
         self._stack = contextlib.ExitStack()
         self._target: TargetPlan | None = None
         self._site: Site | None = None
-
-    def key(self, request: Request) -> object:
-        """What must be the same for a server to be kept."""
-        return request.target
+        self._contexts: dict[TargetPlan, dict[str, str]] = {}
 
     def open(self, request: Request, keeping: Keeping) -> Site:
-        """The server of a trial. Raises ServerError."""
-        if self._site is not None and self._target == request.target:
+        """The server of a trial. One of ours is started with the settings that need a start.
+
+        Raises ServerError, and PlanError for settings that it does not know.
+        """
+        target, say = request.target, keeping.listener.say
+        if target.dsn is not None:
+            return self._open(target, say)
+        wanted = dict(request.trial.settings)
+        known = self._contexts.setdefault(target, {})
+        if unknown := {name: value for name, value in wanted.items() if name not in known}:
+            where = self._open(target, say)
+            of_server = database.of_server(where.access, unknown)
+            known |= {name: of_server.get(name, "") for name in unknown}
+        given = tuple((n, v) for n, v in wanted.items() if known[n] == "postmaster")
+        return self._open(replace(target, server_settings=given), say)
+
+    def _open(self, target: TargetPlan, say: Say) -> Site:
+        if self._site is not None and self._target == target:
             return self._site
         self.close()
-        self._site = self._stack.enter_context(site(request.target, keeping.listener.say))
-        self._target = request.target
+        self._site = self._stack.enter_context(site(target, say))
+        self._target = target
         return self._site
 
     def close(self) -> None:

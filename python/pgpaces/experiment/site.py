@@ -58,6 +58,7 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
     """A server of ours: one that runs under the name given, else one that is started."""
     for running in embedded.running():
         if running.stays and running.name == target.server:
+            _check_settings(running, target)
             yield running
             return
     installation = binaries.find(target.server)
@@ -69,6 +70,16 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
     say(f"starting PostgreSQL {installation.version}")
     with embedded.start(spec, on_progress=say) as server:
         yield server
+
+
+def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
+    """Raises ServerError where a server that stays was not started with what is asked for."""
+    other = [n for n, v in target.server_settings if running.settings.get(n) != v]
+    if other:
+        raise ServerError(
+            f"the server {running.name} that runs was started without {', '.join(other)} as asked",
+            f"`pgpaces server stop {running.name}`, and start it with them",
+        )
 
 
 @contextlib.contextmanager

@@ -134,6 +134,20 @@ def commands(name: str, text: str) -> list[Command]:
     return [Command(*found) for found in _engine.parse_script(name, encoded(text))]
 
 
+def rehearse(
+    name: str, text: str, variables: Sequence[tuple[str, str]] = (), seed: int = 1
+) -> list[tuple[int, str]]:
+    """The SQL of one execution of a script, without a server, as the simple protocol would send it.
+
+    Each with its place in `commands`. Left out is what depends on variables that only a server or
+    a shell could set (\\gset, \\aset, \\setshell). Raises ScriptError, also where a client would
+    give up; PlanError for names that cannot be variables.
+    """
+    given = [(variable, encoded(value)) for variable, value in variables]
+    found = _engine.rehearse(name, encoded(text), given, seed)
+    return [(place, decoded(sql)) for place, sql in found]
+
+
 class Engine:
     """A trial that is going on: iterate over it, `stop` or `abort` it from a signal handler."""
 
