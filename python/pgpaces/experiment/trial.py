@@ -94,7 +94,9 @@ def check(request: Request) -> None:
             "a kill switch guards the other sessions of somebody's server; ours has none",
             "name the server with --target",
         )
-    _commands(choose(request.workload, request.scripts))
+    scripts = choose(request.workload, request.scripts)
+    request.trial.limits_of([script.name for script in scripts])
+    _commands(scripts)
 
 
 def _commands(scripts: Sequence[WorkloadScript]) -> list[list[generator.Command]]:
@@ -196,7 +198,8 @@ class _Cell:
         given = dict(trial.variables)
         variables = {"scale": str(self.scale), **self.request.workload.variables, **given}
         decided = replace(trial, variables=tuple(variables.items()))
-        return generator.EnginePlan.of(decided, clients, threads)
+        names = [script.name for script in self.scripts]
+        return generator.EnginePlan.of(decided, clients, threads, names)
 
 
 def _option(name: str, value: str) -> str:
@@ -226,6 +229,8 @@ def _trial(cell: _Cell, plan: generator.EnginePlan, connection: generator.Connec
         plan={
             **asdict(plan),
             "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
+            "shape": str(request.trial.load.shape),
+            "limits": [list(limit) for limit in request.trial.limits],
             "load_text": str(request.trial.load),
             "model": request.trial.load.model,
             "settings": dict(request.trial.settings),
