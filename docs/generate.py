@@ -78,6 +78,7 @@ RUN_ARGUMENTS = {
     "pace": "Paced load: transactions a second of each user.",
     "think_time": "Closed load: mean pause of a client before each transaction; 0: none.",
     "arrivals": '`"poisson"` or `"even"`.',
+    "shape": 'How the rate changes over the trial, such as `"steps:0.5:1:2"`.',
     "latency_limit": "Later than this is late. Default: the workload's, or none.",
     "duration": "How long, warm-up apart.",
     "warmup": "Default: a tenth of the duration, 30 s at most.",
@@ -97,6 +98,7 @@ RUN_ARGUMENTS = {
 TRIAL_FIELDS = {
     "threads": "Threads of the load generator. Default: chosen by the number of clients.",
     "poll": 'How the engine waits for its connections: `"auto"`, `"epoll"` or `"io_uring"`.',
+    "limits": "Latency limits of scripts that have their own: pairs of name and nanoseconds.",
     "policy": '`"run"` or `"skip"`.',
     "protocol": '`"simple"`, `"extended"` or `"prepared"`.',
     "describe": "Ask for result descriptions, as pgbench does.",

@@ -42,13 +42,28 @@ pub enum Arrivals {
 #[derive(Debug, Clone)]
 pub struct Schedule {
     random: Random,
-    arrivals: Arrivals,
+    spacing: Spacing,
     gap_ns: f64,
     start: Ns,
     passed: u64,
     elapsed: f64,
-    curve: Option<Curve>,
-    /// How much later the first is, in time at a constant rate; of a schedule with a curve alone.
+}
+
+/// How the arrivals of a schedule are spaced. One with a shape is a case of its own, so that the
+/// others do not ask whether there is one.
+#[derive(Debug, Clone)]
+enum Spacing {
+    Poisson,
+    Even,
+    Shaped(Box<Shaped>),
+}
+
+/// What a schedule with a shape has besides.
+#[derive(Debug, Clone)]
+struct Shaped {
+    arrivals: Arrivals,
+    curve: Curve,
+    /// How much later the first one is, in time at a constant rate, nanoseconds.
     lead: f64,
 }
 
@@ -58,13 +73,24 @@ impl Schedule {
     pub fn new(rate: f64, arrivals: Arrivals, start: Ns, random: Random) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "10^9 is exact")]
         let gap_ns = SECOND as f64 / rate;
-        Self { random, arrivals, gap_ns, start, passed: 0, elapsed: 0.0, curve: None, lead: 0.0 }
+        let spacing = match arrivals {
+            Arrivals::Poisson => Spacing::Poisson,
+            Arrivals::Even => Spacing::Even,
+        };
+        Self { random, spacing, gap_ns, start, passed: 0, elapsed: 0.0 }
     }
 
-    /// The same with a rate that changes by `curve`, which begins where it does.
+    /// The same with a rate that changes by a curve that begins where it does, if there is one.
     #[must_use]
     pub fn shaped(mut self, curve: Option<Curve>) -> Self {
-        self.curve = curve;
+        let arrivals = match &self.spacing {
+            Spacing::Poisson => Arrivals::Poisson,
+            Spacing::Even => Arrivals::Even,
+            Spacing::Shaped(shaped) => shaped.arrivals,
+        };
+        if let Some(curve) = curve {
+            self.spacing = Spacing::Shaped(Box::new(Shaped { arrivals, curve, lead: 0.0 }));
+        }
         self
     }
 
@@ -72,12 +98,14 @@ impl Schedule {
     /// paced users do not act in step.
     #[must_use]
     pub fn shifted(mut self) -> Self {
-        if self.arrivals == Arrivals::Even {
-            let part = self.random.unit() * self.gap_ns;
-            match self.curve {
-                None => self.start = self.start.saturating_add(whole(part)),
-                Some(_) => self.lead = part,
+        match &mut self.spacing {
+            Spacing::Even => {
+                self.start = self.start.saturating_add(whole(self.random.unit() * self.gap_ns));
             }
+            Spacing::Shaped(shaped) if shaped.arrivals == Arrivals::Even => {
+                shaped.lead = self.random.unit() * self.gap_ns;
+            }
+            Spacing::Poisson | Spacing::Shaped(_) => {}
         }
         self
     }
@@ -85,20 +113,32 @@ impl Schedule {
     /// When transaction `n` (from 0) is due. `n` must not fall from call to call.
     #[expect(clippy::cast_precision_loss, reason = "n below 2^53")]
     pub fn due(&mut self, n: u64) -> Ns {
-        match self.arrivals {
-            Arrivals::Even => self.elapsed = n as f64 * self.gap_ns,
-            Arrivals::Poisson => {
-                while self.passed <= n {
-                    self.elapsed += self.random.exponential_unit() * self.gap_ns;
-                    self.passed += 1;
-                }
-            }
+        match self.spacing {
+            Spacing::Even => self.elapsed = n as f64 * self.gap_ns,
+            Spacing::Poisson => self.draw_to(n),
+            Spacing::Shaped(_) => return self.due_by_shape(n),
         }
-        let elapsed = match &mut self.curve {
-            None => self.elapsed,
-            Some(curve) => curve.when(self.lead + self.elapsed),
-        };
-        self.start.saturating_add(whole(elapsed))
+        self.start.saturating_add(whole(self.elapsed))
+    }
+
+    #[inline]
+    fn draw_to(&mut self, n: u64) {
+        while self.passed <= n {
+            self.elapsed += self.random.exponential_unit() * self.gap_ns;
+            self.passed += 1;
+        }
+    }
+
+    #[inline(never)]
+    #[expect(clippy::cast_precision_loss, reason = "n below 2^53")]
+    fn due_by_shape(&mut self, n: u64) -> Ns {
+        let Spacing::Shaped(shaped) = &self.spacing else { unreachable!("asked for by `due`") };
+        match shaped.arrivals {
+            Arrivals::Even => self.elapsed = n as f64 * self.gap_ns,
+            Arrivals::Poisson => self.draw_to(n),
+        }
+        let Spacing::Shaped(shaped) = &mut self.spacing else { unreachable!("asked for by `due`") };
+        self.start.saturating_add(whole(shaped.curve.when(shaped.lead + self.elapsed)))
     }
 }
 
@@ -368,6 +408,18 @@ mod tests {
             let expected: Vec<_> =
                 (0..).map_while(|n| all.at(n).filter(|d| d.at < *ends.last().unwrap())).collect();
             prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_constant_rate_is_the_running_sum_of_exponentials_to_the_bit() {
+        let mut random = Random::from_seed(11);
+        let gap_ns = SECOND as f64 / 333.0;
+        let mut sum = 0.0;
+        let mut schedule = Schedule::new(333.0, Arrivals::Poisson, -7, Random::from_seed(11));
+        for n in 0..10_000 {
+            sum += random.exponential_unit() * gap_ns;
+            assert_eq!(schedule.due(n), -7 + sum.round() as Ns);
         }
     }
 

@@ -48,7 +48,8 @@ class Cell:
         clients = trial.clients_for(free)
         threads = trial.threads or max(1, min((os.cpu_count() or 2) // 2, clients // 64))
         decided = replace(trial, variables=tuple(self.variables().items()))
-        return generator.EnginePlan.of(decided, clients, threads)
+        names = [script.name for script in self.scripts]
+        return generator.EnginePlan.of(decided, clients, threads, names)
 
 
 def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connection) -> Trial:
@@ -74,6 +75,8 @@ def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connect
         plan={
             **asdict(plan),
             "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
+            "shape": str(request.trial.load.shape),
+            "limits": [list(limit) for limit in request.trial.limits],
             "load_text": str(request.trial.load),
             "model": request.trial.load.model,
             "settings": dict(request.trial.settings),

@@ -54,7 +54,9 @@ def check(request: Request) -> None:
             "a kill switch guards the other sessions of somebody's server; ours has none",
             "name the server with --target",
         )
-    commands_of(choose(request.workload, request.scripts))
+    scripts = choose(request.workload, request.scripts)
+    request.trial.limits_of([script.name for script in scripts])
+    commands_of(scripts)
 
 
 def commands_of(scripts: Sequence[WorkloadScript]) -> list[list[generator.Command]]:
