@@ -93,8 +93,8 @@ def running(connection: sa.Connection, id_: str) -> list[str]:
 def delete(connection: sa.Connection, id_: str) -> None:
     """Deletes a run, or an experiment with its runs, and their names."""
     condition = (trial.c.id == id_) | (trial.c.experiment == id_)
-    ids = connection.execute(sa.select(trial.c.id).where(condition)).scalars()
-    names.take(connection, [*ids, id_])
+    names.take(connection, sa.select(trial.c.id).where(condition))
+    names.take(connection, sa.select(experiment.c.id).where(experiment.c.id == id_))
     _take_away(connection, condition)
     connection.execute(sa.delete(failure).where(failure.c.experiment == id_))
     connection.execute(sa.delete(experiment).where(experiment.c.id == id_))
