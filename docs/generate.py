@@ -65,8 +65,8 @@ KEYS = {
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
-    "variants": "Others of its kind, by name: `pgpaces run NAME/VARIANT`. A key that one has replaces"
-    " the workload's.",
+    "variants": "Others of its kind, by name: `pgpaces run NAME/VARIANT`. A key that one has"
+    " replaces the workload's.",
 }
 
 RUN_ARGUMENTS = {

@@ -16,7 +16,7 @@ from pgpaces.errors import PgpacesError
 COMMANDS = {
     "run": ("run", "Run a workload and say what share was on time"),
     "sweep": ("sweep", "Run every combination of levels and say from where on it breaks"),
-    "runs": ("runs", "List the runs in the store"),
+    "runs": ("runs", "List the runs in the store; name, copy, delete them"),
     "show": ("runs", "Show the answer of a stored run"),
     "export": ("runs", "Write a stored run as CSV or JSON"),
     "server": ("server", "Start, list, stop and clean servers of ours"),

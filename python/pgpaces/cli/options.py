@@ -18,8 +18,9 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STORE = click.option(
     "--store",
     "store_path",
-    type=click.Path(),
-    help="The file of results. [default: $PGPACES_STORE, else results.db in the data folder]",
+    metavar="FILE|DSN",
+    help="The file of results, or a PostgreSQL server: anything libpq reads. [default:"
+    " $PGPACES_STORE, else results.db in the data folder]",
 )
 
 TARGET = (

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.errors import StoreError, StoreVersionError
 from pgpaces.store import address
-from pgpaces.store.schema import HEAD, json_text
+from pgpaces.store.form import HEAD, json_text
+from pgpaces.store.listing import Cursor, as_far_as_it_is_text
 
 if TYPE_CHECKING:
     import psycopg
@@ -37,13 +38,18 @@ _SQLITE_HINTS = {
     "locked": "another program holds it; try again",
     "disk I/O": "the disk is full or broken; choose another file with --store",
 }
-# By SQLSTATE, or its first two characters.
+# What is wrong with how it is used, or where it lies, and not with what is in it.
+_OF_USE = (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.DataError)
+# By SQLSTATE, or its first two characters; libpq tells none of a login that failed, only texts.
 _POSTGRES_HINTS = {
     "42501": "grant this role CREATE and USAGE on the schema, and its tables",
-    "3D000": "create it first: createdb",
-    "28": "is the user right, and is its password in a password file or PGPASSWORD?",
+    "3F000": "make a schema on its search_path, in which this role may CREATE",
     "53": "the server has no room left; free some",
     "25006": "it is read-only, as a standby is; name the primary",
+}
+_LOGIN_HINTS = {
+    'database "': "create it first: createdb",
+    "password": "is the user right, and is its password in a password file or PGPASSWORD?",
     "": "does the server run, and does it let you in?",
 }
 
@@ -77,7 +83,7 @@ class Backend:
         """Turns what the database says into a StoreError with the way out."""
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
             explain = _explained_file if self.path else _explained_server
             message, hint = explain(self.address, error)
             raise StoreError(message, hint) from None
@@ -92,6 +98,21 @@ class Backend:
             return 0
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
+
+
+@contextlib.contextmanager
+def cursor(connection: sa.Connection) -> Iterator[Cursor]:
+    """The driver's own, for what needs nothing of SQLAlchemy."""
+    driver: Any = connection.connection.driver_connection
+    with contextlib.closing(driver.cursor()) as made:
+        if connection.dialect.name == "postgresql":
+            yield Cursor(made, "%s")
+            return
+        driver.text_factory, before = as_far_as_it_is_text, driver.text_factory
+        try:
+            yield Cursor(made, "?")
+        finally:
+            driver.text_factory = before
 
 
 def opened(place: Path | str | None) -> Backend:
@@ -123,14 +144,13 @@ def _pragmas(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA busy_timeout = 5000")
 
 
-def _explained_file(shown: str, error: SQLAlchemyError) -> tuple[str, str | None]:
-    if isinstance(error, OperationalError):
-        text = str(error.orig)
-        hint = next((hint for sign, hint in _SQLITE_HINTS.items() if sign in text), None)
-        return f"the store {shown} cannot be used: {text}", hint
-    if isinstance(error, DatabaseError):
-        return f"{shown} is not a store of pgpaces: {error.orig}", _OTHER
-    return f"the store {shown} cannot be used: {error}", None
+def _explained_file(shown: str, error: Exception) -> tuple[str, str | None]:
+    origin = getattr(error, "orig", error)
+    if isinstance(origin, sqlite3.DatabaseError) and not isinstance(origin, _OF_USE):
+        return f"{shown} is not a store of pgpaces: {origin}", _OTHER
+    text = str(origin)
+    hint = next((hint for sign, hint in _SQLITE_HINTS.items() if sign in text), None)
+    return f"the store {shown} cannot be used: {text}", hint
 
 
 # --- PostgreSQL -------------------------------------------------------------------------------
@@ -213,14 +233,15 @@ def _server(written: str) -> Backend:
     return backend
 
 
-def _explained_server(shown: str, error: SQLAlchemyError) -> tuple[str, str | None]:
-    origin = getattr(error, "orig", None)
-    if origin is None:
-        return f"the store {shown} cannot be used: {error}", None
+def _explained_server(shown: str, error: Exception) -> tuple[str, str | None]:
+    import psycopg
+
+    origin = getattr(error, "orig", error)
     state = getattr(origin, "sqlstate", None) or ""
-    kinds = [state, state[:2]] if state or not isinstance(error, OperationalError) else [""]
-    hint = next((_POSTGRES_HINTS[kind] for kind in kinds if kind in _POSTGRES_HINTS), None)
     text = " ".join(str(origin).split())
+    hint = _POSTGRES_HINTS.get(state) or _POSTGRES_HINTS.get(state[:2])
+    if not state and isinstance(origin, psycopg.OperationalError):
+        hint = next(hint for sign, hint in _LOGIN_HINTS.items() if sign in text)
     return f"the store {shown} cannot be used: {text}", hint
 
 

@@ -58,10 +58,10 @@ def give(connection: sa.Connection, table: sa.Table, name: str, id_: str) -> Non
     connection.execute(sa.insert(table), {"name": name, "id": id_})
 
 
-def take(connection: sa.Connection, ids: Iterable[str]) -> None:
-    """Takes all names away."""
+def take(connection: sa.Connection, ids: sa.Select[tuple[str]]) -> None:
+    """Takes all names of these away."""
     for table in (tag, baseline):
-        connection.execute(sa.delete(table).where(table.c.id.in_(list(ids))))
+        connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
 
 
 def of(connection: sa.Connection, ids: Iterable[str]) -> dict[str, tuple[str, ...]]:

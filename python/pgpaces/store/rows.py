@@ -1,13 +1,13 @@
 """Trials and their seconds as rows of tables, and back. Knows no connection.
 
-What cannot be read raises one of UNREADABLE; the store makes a sentence of it.
+What cannot be read raises one of UNREADABLE (form.py); the store makes a sentence of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -24,29 +24,16 @@ from pgpaces.result import (
     Times,
     Trial,
 )  # fmt: skip
+from pgpaces.store import form
 
 Row = sa.RowMapping
 ExperimentState = Literal["running", "finished", "interrupted"]
-# What reading values that are not as they were written raises: SQLAlchemy's conversions and ours.
-UNREADABLE = (
-    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
-)  # fmt: skip
-# Whoever has been silent for so long is dead.
-_STALE = timedelta(seconds=15)
-
-
-def silent(heartbeat: datetime) -> bool:
-    """Whether who gave this sign of life last is dead.
-
-    Either way: a clock that was set back leaves the heartbeat of a dead run in the future.
-    """
-    return abs(datetime.now(UTC) - heartbeat) > _STALE
 
 
 def state(row: Row) -> State:
     """The state; a running trial whose process has been silent was interrupted."""
     found: State = row["state"]
-    return "interrupted" if found == "running" and silent(row["heartbeat"]) else found
+    return "interrupted" if found == "running" and form.silent(row["heartbeat"]) else found
 
 
 def new_trial(trial: Trial) -> dict[str, Any]:

@@ -5,19 +5,13 @@ Knows no connection: `migrations/` makes these tables.
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-HEAD = "0006"
-# Before a text that PostgreSQL or SQLite would refuse, and which is therefore kept as JSON.
-_AS_JSON = "\x01json:"
-_REFUSED = re.compile(r"[\0\ud800-\udfff]")
-_STRING_OR_INFINITY = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
+from pgpaces.store import form
 
 
 class Moment(sa.TypeDecorator[datetime]):
@@ -28,15 +22,11 @@ class Moment(sa.TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """In UTC."""
-        return value if value is None else _utc(value)
+        return value if value is None else form.utc(value)
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """In UTC."""
-        return value if value is None else _utc(value)
-
-
-def _utc(value: datetime) -> datetime:
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return value if value is None else form.utc(value)
 
 
 class Words(sa.TypeDecorator[str]):
@@ -47,15 +37,11 @@ class Words(sa.TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         """As it is, where that can be."""
-        if value is not None and (_REFUSED.search(value) or value.startswith(_AS_JSON)):
-            return _AS_JSON + json.dumps(value)
-        return value
+        return value if value is None else form.text(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
         """As it was."""
-        if isinstance(value, str) and value.startswith(_AS_JSON):
-            return str(json.loads(value.removeprefix(_AS_JSON)))
-        return value
+        return form.read_text(value) if isinstance(value, str) else value
 
 
 class Reading(sa.TypeDecorator[float]):
@@ -71,19 +57,6 @@ class Reading(sa.TypeDecorator[float]):
     def process_result_value(self, value: float | None, dialect: sa.Dialect) -> float:
         """NULL as NaN."""
         return math.nan if value is None else value
-
-
-def json_text(value: Any) -> str:
-    """JSON that PostgreSQL takes: ASCII; infinity as a number beyond all, which reads as infinity.
-
-    What is no number at all is null.
-    """
-    try:
-        return json.dumps(value, allow_nan=False)
-    except ValueError:
-        numbers = {"Infinity": "1e999", "-Infinity": "-1e999", "NaN": "null"}
-        text = json.dumps(value)
-        return _STRING_OR_INFINITY.sub(lambda found: numbers.get(found[0], found[0]), text)
 
 
 metadata = sa.MetaData()

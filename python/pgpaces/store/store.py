@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.result import Interval, Sample, Trial
 from pgpaces.soundness import check
-from pgpaces.store import backend, experiments, listing, names, rows, schema
+from pgpaces.store import backend, copying, experiments, form, listing, names, rows, schema
 from pgpaces.store.backend import Backend
 from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
 from pgpaces.store.listing import TrialRow
@@ -149,8 +149,8 @@ class Store:
         One that cannot be read is listed as damaged.
         """
         wanted = listing.Wanted(limit, experiment, tag)
-        with self._backend.explained(), self._backend.engine.connect() as connection:
-            return listing.trials(connection, wanted)
+        with self._reading("a run") as connection, backend.cursor(connection) as cursor:
+            return listing.trials(cursor, wanted)
 
     def find(self, name: str) -> str:
         """The id of the trial that `name` means.
@@ -204,7 +204,7 @@ class Store:
         if row is None:
             raise StoreError(f"run {id_} is not in {self.address}", "`pgpaces runs` lists them")
         if row["digest"] is not None and row["digest_version"] == digests.VERSION:
-            with contextlib.suppress(*rows.UNREADABLE):
+            with contextlib.suppress(*form.UNREADABLE):
                 trial = rows.trial(row)
                 check(trial)
                 return digests.read(_guarded(trial), row["digest"])
@@ -288,6 +288,51 @@ class Store:
         with self._reading("a name") as connection:
             return names.of(connection, ids)
 
+    # --- copies and deletion ------------------------------------------------------------------
+
+    def uncopied(self, other: Store, ids: Sequence[str] | None = None) -> list[str]:
+        """The ids of runs and experiments that the other store has not as they are here.
+
+        ids: of those alone, and of what belongs to them: the runs of an experiment, the experiment
+        of a run. Experiments come first, then runs by age.
+        """
+        with self._reading("a run") as here, other._reading("a run") as there:
+            tables = (schema.experiment, schema.trial)
+            missing = [copying.uncopied(here, there, table) for table in tables]
+            if ids is not None:
+                wanted = copying.belonging(here, set(ids))
+                missing = [found & wanted for found in missing]
+        return [id_ for found in missing for id_ in sorted(found)]
+
+    def copy(self, other: Store, id_: str) -> str | None:
+        """Copies a run, or an experiment without its runs; why it cannot be read, if it cannot.
+
+        Raises StoreError where the other store takes nothing.
+        """
+        try:
+            with self._backend.reading() as here, other._backend.writing() as there:
+                copying.copy(here, there, id_)
+        except form.UNREADABLE as error:
+            return f"{id_} is damaged: {error}"
+        return None
+
+    def copy_names(self, other: Store, ids: Sequence[str] | None = None) -> None:
+        """Gives what was copied its tags and baselines; a baseline that is taken stays."""
+        with self._reading("a name") as here, other._backend.writing() as there:
+            copying.copy_names(here, there, None if ids is None else set(ids))
+
+    def delete(self, id_: str) -> None:
+        """Deletes a run, or an experiment with its runs, for good.
+
+        Raises PlanError for one that goes on.
+        """
+        with self._reading(id_) as connection:
+            running = copying.running(connection, id_)
+        if running:
+            raise PlanError(f"{running[0]} still runs", "stop it first")
+        with self._backend.writing() as connection:
+            copying.delete(connection, id_)
+
     def find_any(self, name: str) -> str:
         """The id of the trial that `name` means, else of the experiment. Raises PlanError."""
         try:
@@ -310,7 +355,7 @@ class Store:
         try:
             with self._backend.reading() as connection:
                 yield connection
-        except rows.UNREADABLE as error:
+        except form.UNREADABLE as error:
             raise StoreError(f"{what} in {self.address} is damaged: {error}", _DAMAGED) from None
 
 
