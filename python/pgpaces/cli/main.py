@@ -19,6 +19,7 @@ COMMANDS = {
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),
     "show": ("runs", "Show the answer of a stored run"),
     "export": ("runs", "Write a stored run as CSV or JSON"),
+    "report": ("report", "Say what an experiment found, as a page, text or data"),
     "server": ("server", "Start, list, stop and clean servers of ours"),
     "workload": ("workload", "List, show and make workloads"),
     "pgbench": ("pgbench", "pgbench's command line, logs and report, as they are"),

@@ -6,6 +6,7 @@ Texts of others get into a specification as data only, never as an expression.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ PANELS_MAX = 6
 _HEIGHT = 210
 _HEAT_ROWS_MAX = 40
 _LOG_FROM = 20
+# Six digits, no more than needed, and no exponent before they end.
+NUMBER = ".6~g"
+# Marks that stand for one value and no data.
+ONCE: dict[str, Any] = {"values": [{}]}
 
 Marks = Callable[[Look], dict[str, Any]]
 Cells = tuple[tuple[str, ...], ...]
@@ -114,7 +119,7 @@ def measures(page: Page) -> tuple[Measure, ...]:
         *(shares if page.limits else shares[:1]),
         times("p95", "95th percentile of latency", "within this time 95 % of what was due"),
         times("p99", "99th percentile of latency", "within this time 99 % of what was due"),
-        times("mean", "Mean latency", "of what succeeded"),
+        *(() if page.limits else (times("mean", "Mean latency", "of what succeeded"),)),
         Measure(
             "rate",
             "Achieved rate",
@@ -177,7 +182,7 @@ def line_label(line: Line, panel: Panel) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The horizontal axis: the main factor, as numbers where it has some."""
+    """The horizontal axis: the main factor. step: between numbers; 0 where levels are names."""
 
     factor: Factor | None
     title: str
@@ -212,12 +217,12 @@ class Axis:
         scale = {"type": "log" if self.log else "linear", "domain": domain, "nice": False}
         if not self.log:
             scale["zero"] = False
-        axis = {"title": self.title, "values": places, "format": "~g"}
+        axis = {"title": self.title, "values": places, "format": NUMBER}
         return {"field": "x", "type": "quantitative", "scale": scale, "axis": axis}
 
 
 def axis_of(page: Page) -> Axis:
-    """The axis for all charts over the main factor, or over the first one where none has numbers."""
+    """The axis of all charts over the main factor; without one over that with most levels."""
     if page.main is None:
         factor = max(page.factors, key=lambda each: len(each.levels), default=None)
         return Axis(factor, words.factor_name(factor.name) if factor else "", 1.0, 0.0, False)
@@ -225,8 +230,8 @@ def axis_of(page: Page) -> Axis:
     unit, suffix = _unit(levels)
     places = sorted((breaks.quantity(level) or 0.0) / unit for level in levels)
     log = places[0] > 0 and places[-1] / places[0] >= _LOG_FROM
-    gaps = [b - a for a, b in zip(places, places[1:], strict=False)]
-    step = min(b / a for a, b in zip(places, places[1:], strict=False)) - 1 if log else min(gaps)
+    pairs = list(itertools.pairwise(places))
+    step = min(b / a for a, b in pairs) - 1 if log else min(b - a for a, b in pairs)
     title = f"{words.factor_name(name)}{suffix}"
     return Axis(page.main, title, unit, min(step, 1.0) if log else step, log)
 
@@ -344,9 +349,11 @@ def _ends(estimate: Estimate, measure: Measure) -> dict[str, Any]:
 
     value = finite(estimate.value)
     known = estimate.estimable
+    # Of a time that has no lower bound the bar begins at the value: a bar from nothing would shout.
+    below = estimate.value if estimate.low == 0 and measure.log else estimate.low
     return {
         "y": value,
-        "low": (finite(estimate.low) if known else value) if value is not None else None,
+        "low": (finite(below) if known else value) if value is not None else None,
         "high": finite(estimate.high) if known else value,
         "above": value is None,
         "open": known and math.isinf(estimate.high),
@@ -359,8 +366,14 @@ def _scale(points: _Points, measure: Measure) -> dict[str, Any]:
     values += [measure.bound[0]] if measure.bound else []
     above_zero = [value for value in values if value > 0]
     if measure.log and above_zero and max(above_zero) / min(above_zero) > _LOG_FROM:
-        return {"type": "log", "nice": True, "domainMin": min(above_zero) * 0.9}
-    top = max(values, default=1.0) * 1.04 or 1.0
+        return {
+            "type": "log",
+            "nice": False,
+            "domainMin": min(above_zero) * 0.9,
+            "domainMax": max(above_zero) * 1.15,
+        }
+    room = 1.12 if points.top is not None else 1.04
+    top = max(values, default=1.0) * room or 1.0
     if measure.scale == 100:
         top = min(100.0, max(top, 1.0))
     return {"type": "linear", "domain": [0, top], "nice": top < 90, "zero": True}
@@ -378,7 +391,7 @@ def _marks(page: Page, axis: Axis, panel: Panel, measure: Measure, look: Look) -
         "field": "y",
         "type": "quantitative",
         "scale": scale,
-        "axis": {"title": measure.axis, "format": "~g"},
+        "axis": {"title": measure.axis, "format": NUMBER},
     }
     base = {"x": x, "y": y, **line_encoding(names, panel, look)}
     if not axis.step and len(names) > 1:
@@ -407,6 +420,7 @@ def _marks(page: Page, axis: Axis, panel: Panel, measure: Measure, look: Look) -
     ]
     if points.top is not None:
         above = [point for point in points.cells if point["above"]]
+        above = list({_label_place(point["x"]): point for point in above}.values())
         text = {"type": "text", "dy": -9, "text": "above", "color": look.muted, "fontSize": 11}
         layers.append({"data": {"values": above}, "mark": text, "encoding": {"x": x, "y": y}})
     return {
@@ -415,6 +429,11 @@ def _marks(page: Page, axis: Axis, panel: Panel, measure: Measure, look: Look) -
         "autosize": {"type": "fit", "contains": "padding"},
         "layer": layers,
     }
+
+
+def _label_place(x: float | str) -> float | str:
+    """Where a label stands: one for all lines at a level."""
+    return x if isinstance(x, str) else round(x)
 
 
 def legend_height(names: Sequence[str]) -> int:
@@ -462,25 +481,28 @@ def _bound(measure: Measure, look: Look) -> list[dict[str, Any]]:
     rule = {"type": "rule", "strokeDash": [5, 4], "color": look.alarm, "strokeWidth": 1.2}
     label = {"type": "text", "text": text, "align": "left", "dx": 4, "dy": -6, "color": look.alarm}
     return [
-        {"mark": rule, "encoding": {"y": y}},
-        {"mark": {**label, "fontSize": 11}, "encoding": {"y": y, "x": {"value": 0}}},
+        {"data": ONCE, "mark": rule, "encoding": {"y": y}},
+        {"data": ONCE, "mark": {**label, "fontSize": 11}, "encoding": {"y": y, "x": {"value": 0}}},
     ]
 
 
 def _heat(page: Page, main: Factor) -> Figure:
     """Missed (or p95, where nothing can be late) of every cell as a map of two factors."""
     by_limit = bool(page.limits)
+    others = [factor for factor in page.factors if factor != main]
+    panel = Panel("", page.lines, others[0].name if len(others) == 1 else "")
     lines = page.lines[:_HEAT_ROWS_MAX]
     cells = [(line, row) for line in lines for row in line.rows]
     numbers = [_heat_value(row, by_limit) for _, row in cells]
     steps = _steps_of(numbers, page.missed_max if by_limit else None)
     texts = [_heat_text(row, by_limit) for _, row in cells]
     name = "Missed %" if by_limit else "p95 in ms"
-    columns = (shown(words.factor_name(main.name)), "others", name, "verdict")
+    aside = shown(words.factor_name(panel.legend)) or "others"
+    columns = (shown(words.factor_name(main.name)), aside, name, "verdict")
     table = tuple(
         (
             shown(breaks.level_of(row, main.name)),
-            shown(words.line_name(line)),
+            line_label(line, panel),
             text,
             _verdict(page, row),
         )
@@ -489,7 +511,7 @@ def _heat(page: Page, main: Factor) -> Figure:
     values = [
         {
             "x": shown(breaks.level_of(row, main.name)),
-            "y": shown(words.line_name(line)),
+            "y": line_label(line, panel),
             "class": None if value is None else sum(value > step for step in steps),
             "text": text,
             "sound": row.sound,
@@ -506,7 +528,7 @@ def _heat(page: Page, main: Factor) -> Figure:
         about,
         columns,
         table,
-        lambda look: _heat_marks(page, values, main, look),
+        lambda look: _heat_marks(values, main, aside if panel.legend else None, look),
     )
 
 
@@ -538,7 +560,7 @@ def _steps_of(values: Sequence[float | None], middle: float | None) -> list[floa
 
 
 def _heat_marks(
-    page: Page, values: list[dict[str, Any]], main: Factor, look: Look
+    values: list[dict[str, Any]], main: Factor, aside: str | None, look: Look
 ) -> dict[str, Any]:
     labels = list(dict.fromkeys(value["y"] for value in values))
     classes = list(range(6))
@@ -552,7 +574,7 @@ def _heat_marks(
         "field": "y",
         "type": "nominal",
         "sort": labels,
-        "axis": {"title": None, "labelLimit": 170},
+        "axis": {"title": None, "labelLimit": 170, "labelPadding": 8},
     }
 
     def coloured(colours: Sequence[str]) -> dict[str, Any]:
@@ -565,6 +587,7 @@ def _heat_marks(
         "height": max(90, 34 * len(labels) + 44),
         "autosize": {"type": "fit", "contains": "padding"},
         "data": {"values": values},
+        **({"title": aside} if aside else {}),
         "layer": [
             {
                 "mark": {"type": "rect", "cornerRadius": 3, "strokeWidth": 2},

@@ -17,6 +17,8 @@ from pgpaces.answers.statements import StatementRow
 from pgpaces.report import words
 from pgpaces.report.charts import (
     LINES_MAX,
+    NUMBER,
+    ONCE,
     Axis,
     Figure,
     axis_of,
@@ -175,7 +177,9 @@ def _time_marks(digest: Digest, look: Look) -> dict[str, Any]:
         "scale": {"domain": [0, end], "nice": False},
         "axis": {"title": None, "labels": False, "ticks": False, "grid": True, "tickCount": 6},
     }
-    parts = [_latency_part(digest, x, look), _missed_part(series, x, look)]
+    parts = [_latency_part(digest, x, look)]
+    if any(bucket.counts.missed for bucket in series):
+        parts.append(_missed_part(series, x, look))
     lag = [(bucket.start_s, bucket.lag_p99_ms) for bucket in series]
     parts.append(_strip("p99 schedule lag, ms", lag, x, look.lines[6]))
     for number, track in enumerate(digest.tracks[:_TRACKS_MAX]):
@@ -200,7 +204,7 @@ def _latency_part(digest: Digest, x: dict[str, Any], look: Look) -> dict[str, An
     scale = {"type": "log" if log else "linear", "nice": False}
     if reach:
         scale["domain"] = [min(reach) * 0.85 if log else 0, max(reach) * 1.12]
-    axis = {"title": None, "format": "~s" if max(reach, default=0) >= 1e4 else "~g"}
+    axis = {"title": None, "format": "~s" if max(reach, default=0) >= 1e4 else NUMBER}
     y = {"type": "quantitative", "scale": scale, "axis": {**axis, "tickCount": 4}}
     bands = [
         {"s": b.start_s, "p50": b.p50_ms, "p95": b.p95_ms, "p99": b.p99_ms} for b in digest.series
@@ -215,12 +219,12 @@ def _latency_part(digest: Digest, x: dict[str, Any], look: Look) -> dict[str, An
         ends = {"x": {**x, "datum": 0}, "x2": {"datum": digest.summary.cut_s}}
         ends["x"].pop("field")
         mark = {"type": "rect", "color": look.muted, "opacity": 0.15}
-        layers.append({"data": {"values": [{}]}, "mark": mark, "encoding": ends})
+        layers.append({"data": ONCE, "mark": mark, "encoding": ends})
     for low, high, opacity in (("p50", "p95", 0.28), ("p95", "p99", 0.14)):
         mark = {"type": "area", "color": look.lines[0], "opacity": opacity}
         ends = {"y": {**y, "field": low}, "y2": {"field": high}}
         layers.append({"data": {"values": bands}, "mark": mark, "encoding": {"x": x, **ends}})
-    legend = {"title": None, "orient": "top", "columns": 3, "offset": 2}
+    legend = {"title": None, "orient": "top", "columns": 3, "offset": 2, "symbolSize": 420}
     dash = {"domain": list(_BANDS), "range": list(DASHES[:3])}
     layers.append(
         {
@@ -235,10 +239,11 @@ def _latency_part(digest: Digest, x: dict[str, Any], look: Look) -> dict[str, An
     )
     if limit:
         rule = {"type": "rule", "color": look.alarm, "strokeDash": [5, 4]}
-        layers.append({"mark": rule, "encoding": {"y": {**y, "datum": limit}}})
+        layers.append({"data": ONCE, "mark": rule, "encoding": {"y": {**y, "datum": limit}}})
         text = {"type": "text", "text": "limit", "align": "left", "dx": 3, "dy": -6}
         at = {"y": {**y, "datum": limit}, "x": {"value": 0}}
-        layers.append({"mark": {**text, "color": look.alarm, "fontSize": 11}, "encoding": at})
+        mark = {**text, "color": look.alarm, "fontSize": 11}
+        layers.append({"data": ONCE, "mark": mark, "encoding": at})
     return {"title": "latency, ms", "width": _PLOT, "height": 150, "layer": layers}
 
 
@@ -268,7 +273,7 @@ def _missed_part(series: Sequence[Bucket], x: dict[str, Any], look: Look) -> dic
                 "type": "quantitative",
                 "stack": "zero",
                 "scale": {"domain": [0, max(1.0, top)], "nice": False},
-                "axis": {"title": None, "tickCount": 2, "format": "~g"},
+                "axis": {"title": None, "tickCount": 2, "format": NUMBER},
             },
             "color": {
                 "field": "kind",
@@ -340,7 +345,7 @@ def _distribution_marks(digests: Sequence[Digest], look: Look) -> dict[str, Any]
         "field": "y",
         "type": "quantitative",
         "scale": {"type": "log", "nice": True},
-        "axis": {"title": "ms", "format": "~g", "tickCount": 5},
+        "axis": {"title": "ms", "format": NUMBER, "tickCount": 5},
     }
     x = {
         "field": "x",
@@ -366,7 +371,11 @@ def _distribution_marks(digests: Sequence[Digest], look: Look) -> dict[str, Any]
             "x": x,
             "y": y,
             "color": {"field": "line", "type": "nominal", "scale": color, "legend": legend},
-            "strokeDash": {"field": "kind", "scale": kinds, "legend": {"title": None}},
+            "strokeDash": {
+                "field": "kind",
+                "scale": kinds,
+                "legend": {"title": None, "symbolSize": 420},
+            },
         },
     }
 
@@ -440,7 +449,7 @@ def _statement_marks(axis: Axis, used: Sequence[StatementRow], look: Look) -> di
         "field": "y",
         "type": "quantitative",
         "scale": {"type": "log", "domainMin": floor} if log else {"type": "linear", "zero": True},
-        "axis": {"title": "mean, ms", "format": "~g"},
+        "axis": {"title": "mean, ms", "format": NUMBER},
     }
     legend = {"title": None, "columns": legend_columns(names)} if len(names) > 1 else None
     color = {"domain": names, "range": list(look.lines[: len(names)])}

@@ -32,7 +32,7 @@ def available() -> bool:
 
 
 def inline(figure: Figure) -> str:
-    """An SVG element for the page: its colours are the page's, its numbers no longer than needed."""
+    """An SVG element for the page, whose colours are the page's and whose numbers are short."""
     made = _ATTRIBUTES.sub("", _svg(figure, PAGE))
     made = _DECIMALS.sub(r"\1", _EMPTY.sub("", made))
     label = quoted(f"{figure.title}: {figure.about}", quote=True)

@@ -118,6 +118,8 @@ def _config(look: Look) -> dict[str, Any]:
             "titleLimit": WIDTH,
             "symbolSize": 70,
             "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
+            "symbolDash": [1, 0],
             "rowPadding": 3,
             "offset": 8,
         },

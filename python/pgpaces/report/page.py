@@ -5,7 +5,7 @@ Knows no HTML, no charts, no store. Texts are as others wrote them: whoever rend
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,8 @@ from pgpaces.report.words import Sentence
 class About:
     """What the caller knows beside the trials. Times are of somebody's clock, so given.
 
-    rerun: one command that runs all of it again. id, started_at: the experiment's.
+    rerun: one command that runs all of it again. id, started_at: the experiment's. failures: cell
+    key, block and error of each trial that never began.
     """
 
     made_at: datetime
@@ -35,6 +36,7 @@ class About:
     rerun: str = ""
     id: str = ""
     started_at: datetime | None = None
+    failures: tuple[tuple[str, int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Page:
     """All that a report says. factors: those with several levels; main: along the axis of charts.
 
     lines: the rows in groups that share all levels but the main one's. places: servers with their
-    machines. missing: trials that were asked for and not run.
+    machines. missing: trials that were asked for and not run. failures: cell and block, and why it never began.
     """
 
     title: str
@@ -62,6 +64,7 @@ class Page:
     places: tuple[Place, ...] = ()
     apart: tuple[Apart, ...] = ()
     missing: int = 0
+    failures: tuple[tuple[str, str], ...] = ()
 
     @property
     def digests(self) -> tuple[Digest, ...]:
@@ -87,7 +90,8 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     rows = tuple(_trimmed(row, shown) for row in made)
     lines = breaks.lines(rows, main.name) if main else (Line((), rows),)
     apart = replicates.compare(digests, kinds)
-    said = words.Material(shown, main, rows, lines, missed_max, apart, missing)
+    failures = _failures(about, {cell.key: cell for cell in asked})
+    said = words.Material(shown, main, rows, lines, missed_max, apart, missing, failures)
     return Page(
         title=title,
         question=experiment.question if experiment else "",
@@ -106,6 +110,14 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         places=facts.places(digests),
         apart=apart,
         missing=missing,
+        failures=failures,
+    )
+
+
+def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{cells[key] if key in cells else key}, trial {block}", error)
+        for key, block, error in about.failures
     )
 
 

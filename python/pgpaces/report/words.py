@@ -42,6 +42,7 @@ class Material:
     missed_max: float
     apart: tuple[Apart, ...]
     missing: int
+    failures: tuple[tuple[str, str], ...] = ()
 
 
 def factor_name(name: str) -> str:
@@ -199,11 +200,11 @@ def _moves(factor: Factor, found: Sequence[Break], material: Material, main: Fac
         better, worse = moved.pairs[0]
         at = amount(main.name, breaks.level_of(better, main.name))
         rest = len(moved.pairs) - 1
-        more = f" ({rest} more such pairs)" if rest else ""
+        more = f"; {_count(rest, 'more such pair')}" if rest else ""
         good, bad = (breaks.level_of(row, factor.name) for row in (better, worse))
         return Sentence(
-            f"{name} moves the break: at {at}, {good} held (missed {_missed(better)}) and {bad} did"
-            f" not ({_missed(worse)}){more}.",
+            f"{name} moves the break: at {at} it held with {good}, missed {_missed(better)}, and"
+            f" did not with {bad}, missed {_missed(worse)}{more}.",
             "main",
         )
     if moved.known:
@@ -280,6 +281,10 @@ def _time(estimate: Estimate | None) -> str:
     return f"{value} ms" if value[0].isdigit() else value
 
 
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What one must know before believing it."""
     for each in material.apart:
@@ -304,15 +309,22 @@ def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     invalid = [d for row in rows if row.sound for d in row.left_out if not cells.sound(d)]
     if invalid:
         yield Sentence(
-            f"{len(invalid)} trials that are not valid or did not end are shown, marked, and left"
-            " out of the numbers of their cells, which have valid ones.",
+            f"Not valid, or without an end: {_count(len(invalid), 'trial')}, shown and marked, but"
+            " left out of the numbers of cells that have valid ones.",
             "warning",
         )
     if material.missing:
-        yield Sentence(f"{material.missing} trials that were asked for are missing.", "warning")
+        yield Sentence(
+            f"Asked for and not run: {_count(material.missing, 'trial')}. This is what there is.",
+            "warning",
+        )
+    if material.failures:
+        where, why = material.failures[0]
+        times = f"{_count(len(material.failures), 'time')}, first for {where}"
+        yield Sentence(f"A trial could not begin ({times}): {why}", "warning")
     alone = [row for row in rows if len(row.trials) == 1]
     if alone and len(rows) > 1:
         yield Sentence(
-            f"{len(alone)} of {len(rows)} cells have one trial each: their intervals do not know"
-            " how much the next trial would differ."
+            f"One trial alone counts in {len(alone)} of {len(rows)} cells: their intervals do not"
+            " know how much the next trial would differ."
         )
