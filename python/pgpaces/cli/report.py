@@ -51,13 +51,14 @@ def report(
         raise PlanError(f"{chosen} does not go to a terminal", "name where with --output")
     page = gather(_open(store_path), names)
     if output is None:
-        put(_text(page) if chosen == "text" else render.render(page, chosen).decode())
+        put(text(page) if chosen == "text" else render.render(page, chosen).decode())
         return
     written = write(page, chosen, Path(output))
     click.echo(f"written: {written}", err=True)
 
 
-def _text(page: Page) -> str:
+def text(page: Page) -> str:
+    """The report for the terminal that there is."""
     from pgpaces.report.terminal import terminal
 
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
