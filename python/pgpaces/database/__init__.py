@@ -4,7 +4,8 @@ access.py    the way to a server: how it is administered, and how errors there a
 marks.py     the mark on databases of ours; nothing without one is ever changed
 wishes.py    what data is wanted, and what was made of it
 data.py      a workload's data in a database of ours, or in one that was handed over
-copies.py    copies for trials that write
+originals.py copies of databases of somebody's, from here or from another server
+copies.py    copies for trials that write, and a server at rest before them
 settings.py  settings applied as mildly as it can be, verified
 changes.py   settings that outlive a session: noted before they are changed, put back after
 identity.py  facts of a server, and whether it is still the same one

@@ -303,7 +303,8 @@ def _measure(cell: _Cell, keeping: Keeping, guard: _Guard) -> Outcome:
         except BaseException:
             load.abort()
             raise
-    account, notes = keeper.account, [*keeper.notes, *guard.notes()]
+    account = keeper.account
+    notes = [*cell.prepared.notes, *keeper.notes, *guard.notes()]
     ended = account.ended_ns
     if account.aborted:
         notes.append(f"{account.aborted} of {plan.clients} clients gave up: {keeper.first_error}")
