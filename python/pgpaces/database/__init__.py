@@ -15,7 +15,7 @@ We never drop, truncate or overwrite what has no mark. Knows nothing of load and
 
 from pgpaces.database.access import Access, connect
 from pgpaces.database.data import as_is, prepare
-from pgpaces.database.identity import facts, free_connections
+from pgpaces.database.identity import facts, free_connections, same_server
 from pgpaces.database.marks import Mark, clean, ours
 from pgpaces.database.settings import Applied, Terms, applied, as_options
 from pgpaces.database.wishes import Prepared, Wish
@@ -36,4 +36,5 @@ __all__ = [
     "free_connections",
     "ours",
     "prepare",
+    "same_server",
 ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgpaces import psql
-from pgpaces.database import copies, marks, originals
+from pgpaces.database import changes, copies, marks, originals
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
 from pgpaces.database.marks import Mark
 from pgpaces.database.wishes import Prepared, Wish
@@ -31,6 +31,7 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
 
     Raises ConsentError for a database that is not ours, PrepareError where making it fails.
     """
+    changes.put_back_left_behind(access, None, say)
     with originals.elsewhere(access, wish.from_database) as admin, common(access) as held:
         major = admin.info.server_version // 10_000
         fingerprint = _fingerprint(wish, major)
