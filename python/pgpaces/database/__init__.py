@@ -17,7 +17,7 @@ from pgpaces.database.access import Access, connect
 from pgpaces.database.data import as_is, prepare
 from pgpaces.database.identity import facts, free_connections, same_server
 from pgpaces.database.marks import Mark, clean, ours
-from pgpaces.database.settings import Applied, Terms, applied, as_options
+from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
 from pgpaces.database.wishes import Prepared, Wish
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "connect",
     "facts",
     "free_connections",
+    "of_server",
     "ours",
     "prepare",
     "same_server",

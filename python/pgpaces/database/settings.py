@@ -115,6 +115,16 @@ def applied(
         yield _verified(access, dbname, Applied(options, how), found)
 
 
+def of_server(access: Access, wanted: Mapping[str, str]) -> dict[str, str]:
+    """The context of those that no session can have for itself: sighup, postmaster.
+
+    Raises PlanError, ServerError for settings that the server does not know or cannot set.
+    """
+    found = _look_up(access, access.dbname, wanted)
+    known = {want.name.lower(): want.context for want in found}
+    return {name: known[name.lower()] for name in wanted if known[name.lower()] not in _OF_SESSIONS}
+
+
 @contextlib.contextmanager
 def _putting_back(ledger: Ledger, terms: Terms) -> Iterator[None]:
     """Puts everything back at the end. What fails in that hides no other error."""
