@@ -4,7 +4,8 @@ access.py    the way to a server: how it is administered, and how errors there a
 marks.py     the mark on databases of ours; nothing without one is ever changed
 wishes.py    what data is wanted, and what was made of it
 data.py      a workload's data in a database of ours, or in one that was handed over
-copies.py    copies for trials that write
+originals.py copies of databases of somebody's, from here or from another server
+copies.py    copies for trials that write, and a server at rest before them
 settings.py  settings applied as mildly as it can be, verified
 changes.py   settings that outlive a session: noted before they are changed, put back after
 identity.py  facts of a server, and whether it is still the same one
@@ -14,7 +15,7 @@ We never drop, truncate or overwrite what has no mark. Knows nothing of load and
 
 from pgpaces.database.access import Access, connect
 from pgpaces.database.data import as_is, prepare
-from pgpaces.database.identity import facts, free_connections
+from pgpaces.database.identity import facts, free_connections, same_server
 from pgpaces.database.marks import Mark, clean, ours
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
 from pgpaces.database.wishes import Prepared, Wish
@@ -36,4 +37,5 @@ __all__ = [
     "of_server",
     "ours",
     "prepare",
+    "same_server",
 ]

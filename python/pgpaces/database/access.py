@@ -28,10 +28,14 @@ LOCK_CLASS = 0x70677061  # "pgpa"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to administer a server: libpq keywords (the password among them) and psql."""
+    """How to administer a server: libpq keywords (the password among them) and psql.
+
+    folders: of programs, the preferred first, where pg_dump is looked for.
+    """
 
     keywords: Mapping[str, str]
     psql: Path
+    folders: tuple[Path, ...] = ()
 
     def __repr__(self) -> str:
         """Without the password."""

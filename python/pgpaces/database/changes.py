@@ -191,7 +191,7 @@ class Ledger:
 
     def set(self, change: Change, value: str | None) -> None:
         """Sets or, for None, resets it."""
-        self.admin.execute(_statement(change, value))
+        self.admin.execute(statement(change, value))
 
     def reload(self) -> None:
         """Makes the server read its files, and waits until it has. Raises ServerError."""
@@ -213,7 +213,8 @@ class Ledger:
         return row and row[0]
 
 
-def _statement(change: Change, value: str | None) -> sql.Composed:
+def statement(change: Change, value: str | None) -> sql.Composed:
+    """What sets it, or for None resets it; `before` and `after` do not matter."""
     from psycopg import sql
 
     what = (

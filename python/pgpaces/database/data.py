@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgpaces import psql
-from pgpaces.database import copies, marks
+from pgpaces.database import changes, copies, marks, originals
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
 from pgpaces.database.marks import Mark
 from pgpaces.database.wishes import Prepared, Wish
 from pgpaces.errors import ConsentError
-from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
     from pgpaces.database.access import Session
@@ -32,10 +31,11 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
 
     Raises ConsentError for a database that is not ours, PrepareError where making it fails.
     """
-    with connect(access) as admin, common(access) as held:
+    changes.put_back_left_behind(access, None, say)
+    with originals.elsewhere(access, wish.from_database) as admin, common(access) as held:
         major = admin.info.server_version // 10_000
         fingerprint = _fingerprint(wish, major)
-        dbname = wish.own or _dbname(wish.workload, fingerprint)
+        dbname = wish.own or _dbname(wish, fingerprint)
         hold(held, dbname)
         started = time.monotonic()
         created = _ensure(access, admin, Target(dbname, fingerprint, wish), say)
@@ -43,12 +43,12 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
         prepared = Prepared(dbname, fingerprint, created, seconds, size(admin, dbname))
         if wish.workload.writes and wish.own is None:
             with copies.clone(access, admin, prepared, wish.workload.name, say) as copy:
-                yield copy
+                yield copies.settle(admin, copy, checkpoint=True)
         else:
             if wish.workload.writes:
                 # No copy is made of a database handed over: the next trial must make it anew.
                 marks.set_mark(admin, dbname, Target(dbname, fingerprint, wish).mark("used"))
-            yield prepared
+            yield copies.settle(admin, prepared, checkpoint=created)
 
 
 def as_is(access: Access) -> Prepared:
@@ -69,21 +69,38 @@ class Target:
     fingerprint: str
     wish: Wish
 
+    @property
+    def template(self) -> str:
+        """What it is made from, when it is made."""
+        original = self.wish.from_database
+        return "template1" if original is None or originals.is_dsn(original) else original
+
     def mark(self, state: str) -> Mark:
         """Its mark in a state."""
         return Mark(self.wish.workload.name, self.fingerprint, state, self.wish.own is not None)
 
 
 def _fingerprint(wish: Wish, major: int) -> str:
-    text = f"{wish.workload.data_hash} {wish.scale} {wish.seed} {major}"
+    if wish.from_database is not None:
+        text = f"{originals.identity(wish.from_database)} {wish.occasion} {major}"
+    else:
+        text = f"{wish.workload.data_hash} {wish.scale} {wish.seed} {major}"
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def _dbname(workload: Workload, fingerprint: str) -> str:
+def _dbname(wish: Wish, fingerprint: str) -> str:
     """A name after the folder that makes the data: workloads with the same data share it."""
+    if wish.from_database is not None:
+        original = _plain(originals.name_of(wish.from_database), 35)
+        return f"pgpaces_from_{original}_{fingerprint}"
+    workload = wish.workload
     first = workload.init[0].path.resolve().parent.name if workload.init else workload.name
-    plain = re.sub(r"[^a-z0-9]+", "_", first.lower()).strip("_")[:40]
-    return f"pgpaces_{plain}_{fingerprint}"
+    return f"pgpaces_{_plain(first, 40)}_{fingerprint}"
+
+
+def _plain(text: str, length: int) -> str:
+    """A name as part of one of ours, which must not be longer than a name may be."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:length]
 
 
 def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
@@ -100,15 +117,14 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
             _empty_own(access, target, exists, mark)
         else:
             if exists and mark is None:
-                marks.check_left_behind(access, admin, target.dbname, "template1")
-            _create(admin, target.dbname, exists)
+                marks.check_left_behind(access, admin, target.dbname, target.template)
+            if exists:
+                admin.execute(marks.drop(target.dbname))
+            _create(access, admin, target, say)
         marks.set_mark(admin, target.dbname, target.mark("preparing"))
     try:
-        wish = target.wish
-        what = f"{wish.workload.name} at scale {wish.scale}"
-        variables = {"scale": wish.scale, "seed": wish.seed}
-        way = psql.Way(access.psql, access.keywords, target.dbname)
-        psql.run(way, wish.workload.init, variables, lambda text: say(f"preparing {what}: {text}"))
+        with explained(target.dbname):
+            _fill(access, admin, target, say)
     except BaseException:
         if target.wish.own is None:
             with contextlib.suppress(Exception):
@@ -118,12 +134,25 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
     return True
 
 
-def _create(admin: Session, dbname: str, exists: bool) -> None:
+def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
     from psycopg import sql
 
-    if exists:
-        admin.execute(marks.drop(dbname))
-    admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(dbname)))
+    original = target.wish.from_database
+    if original is not None:
+        originals.create(access, admin, original, target.dbname, say)
+    else:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(target.dbname)))
+
+
+def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
+    wish = target.wish
+    if wish.from_database is not None:
+        originals.fill(access, admin, wish.from_database, target.dbname, say)
+        return
+    what = f"{wish.workload.name} at scale {wish.scale}"
+    variables = {"scale": wish.scale, "seed": wish.seed}
+    way = psql.Way(access.psql, access.keywords, target.dbname)
+    psql.run(way, wish.workload.init, variables, lambda text: say(f"preparing {what}: {text}"))
 
 
 def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) -> None:

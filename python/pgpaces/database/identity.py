@@ -5,6 +5,7 @@ Changes nothing there.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pgpaces.database.access import Access, connect
@@ -34,6 +35,10 @@ def facts(access: Access, dbname: str) -> dict[str, Any]:
         optional = {
             "system_identifier": "SELECT system_identifier::text FROM pg_control_system()",
             "data_directory": "SELECT current_setting('data_directory')",
+            "postmaster_started": (
+                "SELECT to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC',"
+                ' \'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\')'
+            ),
             "configure": "SELECT setting FROM pg_config() WHERE name = 'CONFIGURE'",
         }
         for key, query in optional.items():
@@ -42,6 +47,36 @@ def facts(access: Access, dbname: str) -> dict[str, Any]:
                 found[key] = row[0] if row else None
             except psycopg.Error:
                 found[key] = None
+    return found
+
+
+_SAME = {
+    "system_identifier": "it is another server: its system identifier was {}, and is {}",
+    "version": "its version was {}, and is {}",
+    "configure": "its programs were built with {}, and are with {}",
+    "data_directory": "its data was in {}, and is in {}",
+    "postmaster_started": "it was restarted: before, it ran since {}, now since {}",
+}
+
+
+def same_server(
+    before: Mapping[str, Any], after: Mapping[str, Any], ignoring: Collection[str] = ()
+) -> list[str]:
+    """What changed of a server between two of its `facts`, in words; empty: nothing.
+
+    What one of them does not know is no change. ignoring: settings that were meant to change.
+    """
+    found = []
+    for key, words in _SAME.items():
+        old, new = before.get(key), after.get(key)
+        if old is not None and new is not None and old != new:
+            found.append(words.format(old, new))
+    spared = {name.lower() for name in ignoring}
+    old, new = before.get("settings", {}), after.get("settings", {})
+    for name in sorted(old.keys() | new.keys()):
+        if name.lower() not in spared and old.get(name) != new.get(name):
+            was, now = old.get(name, "its default"), new.get(name, "its default")
+            found.append(f"its setting {name} was {was}, and is {now}")
     return found
 
 

@@ -37,20 +37,22 @@ class Site:
 @contextlib.contextmanager
 def site(target: TargetPlan, say: Say) -> Iterator[Site]:
     """A server that runs: somebody's, or ours for as long as this lasts. Raises ServerError."""
-    candidates = [i.program("psql") for i in binaries.installations()]
+    folders = tuple(i.bin for i in binaries.installations())
+    candidates = [folder / "psql" for folder in folders]
     if target.dsn is not None:
         connection = generator.resolve(target.dsn, **dict(target.overrides))
         for warning in connection.warnings:
             say(f"warning: {warning}")
         generator.probe(connection)
         program = psql.find(None, candidates)
-        yield Site(database.Access(for_driver(connection), program), ours=False)
+        yield Site(database.Access(for_driver(connection), program, folders), ours=False)
         return
     with without_pg_variables(), _our_server(target, say) as server:
         keywords = for_driver(generator.resolve(server.dsn()))
         program = psql.find(_existing(server.bin / "psql"), candidates)
         about = {"name": server.name, "stays": server.stays}
-        yield Site(database.Access(keywords, program), True, about, dict(target.server_settings))
+        access = database.Access(keywords, program, folders)
+        yield Site(access, True, about, dict(target.server_settings))
 
 
 @contextlib.contextmanager

@@ -121,6 +121,8 @@ def _data(where: Site, request: Request, listener: Listener) -> Iterator[databas
         request.data_seed,
         own=target.own,
         fresh=target.fresh,
+        from_database=request.from_database,
+        occasion=request.occasion,
     )
     with database.prepare(where.access, wish, listener.say) as prepared:
         yield prepared
@@ -176,7 +178,12 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         ended_at=datetime.now(UTC),
         measured_ns=max(0, min(measured_ns if measured_ns < _MEASURED_MAX_NS else ended, ended)),
         error=str(why) if why else None,
-        notes=(*keeper.notes, *looks.notes(), *_given_up(keeper, plan.clients)),
+        notes=(
+            *cell.prepared.notes,
+            *keeper.notes,
+            *looks.notes(),
+            *_given_up(keeper, plan.clients),
+        ),
         findings=(*trial.findings, *looks.findings(), *_stored(keeper, store, before)),
         samples=looks.samples(),
         explained=looks.explained,
