@@ -70,7 +70,7 @@ def write(page: Page, form: Form, path: Path) -> Path:
     from pgpaces.report import render
 
     try:
-        if form in render.FOLDERS:
+        if form in ("svg", "png"):
             pictures = render.folder(page, form)
             path.mkdir(parents=True, exist_ok=True)
             for name, content in pictures.items():
@@ -96,7 +96,7 @@ def gather(store: Store, names: tuple[str, ...]) -> Page:
     from pgpaces.report.page import About
     from pgpaces.report.page import gather as gathered
 
-    about = {"made_at": datetime.now(UTC), "version": version("pgpaces")}
+    about = About(datetime.now(UTC), version("pgpaces"))
     found = [_find(store, name) for name in names] or [_newest(store)]
     if len(found) == 1 and found[0][1] == "experiment":
         from pgpaces.experiment.document import read
@@ -112,7 +112,7 @@ def gather(store: Store, names: tuple[str, ...]) -> Page:
         for what, kind in found
         for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
     ]
-    return gathered(store.digests(list(dict.fromkeys(ids))), About(**about))
+    return gathered(store.digests(list(dict.fromkeys(ids))), about)
 
 
 def _newest(store: Store) -> tuple[str, str]:
