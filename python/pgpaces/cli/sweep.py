@@ -20,7 +20,7 @@ from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
-    from pgpaces.experiment.sweep import Planned
+    from pgpaces.experiment.sweep import Planned, Swept
 
 INTERRUPTED_EXIT = 130
 TRIALS_MAX = 10_000
