@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,9 +104,13 @@ def gather(store: Store, names: tuple[str, ...]) -> Page:
 
         row = store.experiment(found[0][0])
         ids = [each.id for each in store.placed(row.id)]
-        failures = tuple((each.cell, each.block, each.error) for each in store.failures(row.id))
-        rerun = str(row.document.get("command", ""))
-        told = About(**about, rerun=rerun, id=row.id, started_at=row.started_at, failures=failures)
+        told = replace(
+            about,
+            rerun=str(row.document.get("command", "")),
+            id=row.id,
+            started_at=row.started_at,
+            failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
+        )
         return gathered(store.digests(ids), told, read(row.document))
     ids = [
         id_

@@ -12,7 +12,7 @@ from html import escape as quoted
 from typing import Any, Literal
 
 from pgpaces.errors import RunError
-from pgpaces.report.charts import Figure
+from pgpaces.report.figure import Figure
 from pgpaces.report.look import LIGHT, PAGE, Look
 from pgpaces.report.page import Page
 
