@@ -8,8 +8,19 @@ listener.py  who hears what happens
 Knows no terminal.
 """
 
+from pgpaces.experiment.keeper import keep
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.site import Site, site
 from pgpaces.experiment.trial import OnStoreError, Outcome, Request, choose, run
 
-__all__ = ["Listener", "OnStoreError", "Outcome", "Request", "Site", "choose", "run", "site"]
+__all__ = [
+    "Listener",
+    "OnStoreError",
+    "Outcome",
+    "Request",
+    "Site",
+    "choose",
+    "keep",
+    "run",
+    "site",
+]

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from pgpaces.answers.account import Account
-from pgpaces.answers.summary import Summary
+from pgpaces.answers.digest import digest
+from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import StoreError
 from pgpaces.experiment.site import Say
 from pgpaces.result import Estimate, Interval, Trial
@@ -72,10 +73,21 @@ class Keeper:
         try:
             self._flush()
             if self._store:
-                self._store.finish(trial, brief(summary))
+                self._store.finish(trial, brief(summary), digest(trial, summary, self.account))
         except StoreError as error:
             return error
         return None
+
+
+def keep(store: Store, trial: Trial) -> Summary:
+    """Stores a whole trial that was measured elsewhere; its answer. Raises StoreError."""
+    account = Account.of(trial.intervals)
+    summary = summarize(trial, account)
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.finish(trial, brief(summary), digest(trial, summary, account))
+    return summary
 
 
 def brief(summary: Summary) -> dict[str, Any]:
