@@ -51,13 +51,14 @@ def report(
         raise PlanError(f"{chosen} does not go to a terminal", "name where with --output")
     page = gather(_open(store_path), names)
     if output is None:
-        put(_text(page) if chosen == "text" else render.render(page, chosen).decode())
+        put(text(page) if chosen == "text" else render.render(page, chosen).decode())
         return
     written = write(page, chosen, Path(output))
     click.echo(f"written: {written}", err=True)
 
 
-def _text(page: Page) -> str:
+def text(page: Page) -> str:
+    """The report for the terminal that there is."""
     from pgpaces.report.terminal import terminal
 
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -69,7 +70,7 @@ def write(page: Page, form: Form, path: Path) -> Path:
     from pgpaces.report import render
 
     try:
-        if form in render.FOLDERS:
+        if form in ("svg", "png"):
             pictures = render.folder(page, form)
             path.mkdir(parents=True, exist_ok=True)
             for name, content in pictures.items():
@@ -95,7 +96,7 @@ def gather(store: Store, names: tuple[str, ...]) -> Page:
     from pgpaces.report.page import About
     from pgpaces.report.page import gather as gathered
 
-    about = {"made_at": datetime.now(UTC), "version": version("pgpaces")}
+    about = About(datetime.now(UTC), version("pgpaces"))
     found = [_find(store, name) for name in names] or [_newest(store)]
     if len(found) == 1 and found[0][1] == "experiment":
         from pgpaces.experiment.document import read
@@ -111,7 +112,7 @@ def gather(store: Store, names: tuple[str, ...]) -> Page:
         for what, kind in found
         for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
     ]
-    return gathered(store.digests(list(dict.fromkeys(ids))), About(**about))
+    return gathered(store.digests(list(dict.fromkeys(ids))), about)
 
 
 def _newest(store: Store) -> tuple[str, str]:

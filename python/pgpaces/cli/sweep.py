@@ -20,7 +20,7 @@ from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
-    from pgpaces.experiment.sweep import Planned
+    from pgpaces.experiment.sweep import Planned, Swept
 
 INTERRUPTED_EXIT = 130
 TRIALS_MAX = 10_000
@@ -132,6 +132,11 @@ def sweep(**given: Any) -> int:
 
 
 def _planned(given: Mapping[str, Any]) -> Planned:
+    """The experiment, checked; also the form of its report, before hours are spent."""
+    if given["output"]:
+        from pgpaces.report import render
+
+        render.form_of(given["output"])
     from pgpaces.experiment import sweep as pipeline
 
     resume, experiment = None, None
@@ -253,6 +258,20 @@ def _command(given: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
+def _report(swept: Swept, given: Mapping[str, Any]) -> None:
+    """The answer so far, on stdout and where the user wants it."""
+    from pgpaces.cli import report
+    from pgpaces.cli.main import put
+    from pgpaces.report import render
+    from pgpaces.store import Store
+
+    page = report.gather(Store.open(given["store_path"]), (swept.id,))
+    put(render.render(page, "json").decode() if given["as_json"] else report.text(page))
+    if given["output"]:
+        written = report.write(page, render.form_of(given["output"]), Path(given["output"]))
+        click.echo(f"written: {written}", err=True)
+
+
 def _preview(planned: Planned, given: Mapping[str, Any]) -> None:
     from pgpaces.cli.main import put
     from pgpaces.report import escape
@@ -280,7 +299,7 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
         swept = pipeline.run(planned, progress)
     finally:
         progress.teller.done()
-    pass
+    _report(swept, given)
     if swept.interrupted:
         click.echo(
             f"{swept.missing} trials are missing; go on with: pgpaces sweep --resume {swept.id}",

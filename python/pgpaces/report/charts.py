@@ -214,10 +214,14 @@ class Axis:
         low, high = places[0], places[-1]
         room = self.step / 2 if not self.log else 0.0
         domain = [low * 0.93, high * 1.07] if self.log else [low - room, high + room]
-        scale = {"type": "log" if self.log else "linear", "domain": domain, "nice": False}
+        scale: dict[str, Any] = {
+            "type": "log" if self.log else "linear",
+            "domain": domain,
+            "nice": False,
+        }
         if not self.log:
             scale["zero"] = False
-        axis = {"title": self.title, "values": places, "format": NUMBER}
+        axis: dict[str, Any] = {"title": self.title, "values": places, "format": NUMBER}
         return {"field": "x", "type": "quantitative", "scale": scale, "axis": axis}
 
 

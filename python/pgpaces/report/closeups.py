@@ -201,7 +201,7 @@ def _latency_part(digest: Digest, x: dict[str, Any], look: Look) -> dict[str, An
     limit = limit_ns / 1e6 if limit_ns else None
     reach = [*values, *([limit] if limit else [])]
     log = bool(reach) and max(reach) / min(reach) > 5
-    scale = {"type": "log" if log else "linear", "nice": False}
+    scale: dict[str, Any] = {"type": "log" if log else "linear", "nice": False}
     if reach:
         scale["domain"] = [min(reach) * 0.85 if log else 0, max(reach) * 1.12]
     axis = {"title": None, "format": "~s" if max(reach, default=0) >= 1e4 else NUMBER}
@@ -427,7 +427,7 @@ def _statement_figure(axis: Axis, used: Sequence[StatementRow], name: str, numbe
 
 def _statement_marks(axis: Axis, used: Sequence[StatementRow], look: Look) -> dict[str, Any]:
     names = list(dict.fromkeys(shown(each.name) for each in used))
-    values = [
+    values: list[dict[str, Any]] = [
         {
             "x": axis.place(each.row),
             "line": shown(each.name),
@@ -439,9 +439,9 @@ def _statement_marks(axis: Axis, used: Sequence[StatementRow], look: Look) -> di
         for each in used
         if each.mean
     ]
-    positive = [value["y"] for value in values if value["y"] > 0]
-    log = bool(positive) and max(positive) / min(positive) > 20
-    floor = min(positive) * 0.5 if log else 0.0
+    means = [each.mean.value for each in used if each.mean and each.mean.value > 0]
+    log = bool(means) and max(means) / min(means) > 20
+    floor = min(means) * 0.5 if log else 0.0
     for value in values:
         value["low"] = max(value["low"], floor)
     x = axis.encoding(each.row for each in used)

@@ -169,7 +169,7 @@ def parquet(page: Page) -> bytes:
 
 
 def json(page: Page) -> str:
-    """All of the report; an estimate is value, low and high, null above every value or not known."""
+    """All of the report. An end of an estimate is null above every value, or where not known."""
     return escape.json_text(_document(page))
 
 

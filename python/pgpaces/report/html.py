@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.plans import PlanOf
 from pgpaces.report import charts, closeups, draw, escape, look, tables, words
 from pgpaces.report.charts import Figure
 from pgpaces.report.page import Page
 from pgpaces.report.text import judgement
+from pgpaces.result import Explained
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -147,9 +149,9 @@ def _of_trial(digest: Digest) -> Iterable[str]:
         yield f"note: {note}"
 
 
-def _one_of_each(plan: Any) -> list[tuple[str, Any]]:
+def _one_of_each(plan: PlanOf) -> list[tuple[str, Explained]]:
     """Of each shape of a plan one in full, by its letter."""
-    found = {}
+    found: dict[str, Explained] = {}
     for seen in plan.seen:
         found.setdefault(plan.letter(seen.plan.shape), seen.plan)
     return sorted(found.items())

@@ -23,9 +23,13 @@ def text(value: str) -> str:
     """A text of others in a line of Markdown."""
     plain = re.sub(r"[&<>@]", lambda found: _ENTITIES[found[0]], line(value))
     plain = _MARKS.sub(lambda found: f"\\{found[0]}", plain)
-    plain = _LINKS.sub(lambda found: f"{found[0][:-1]}&#{ord(found[0][-1])};", plain)
-    # A line that begins so would be a list, or a line under a heading.
-    return re.sub(r"^(\s*)([-+=]|\d+[.)])", r"\1\\\2", plain)
+    return _LINKS.sub(lambda found: f"{found[0][:-1]}&#{ord(found[0][-1])};", plain)
+
+
+def paragraph(value: str) -> str:
+    """A text that begins a line, where some characters would begin a list or a heading."""
+    plain = re.sub(r"^\s*([-+=])", r"\\\1", text(value))
+    return re.sub(r"^\s*(\d+)([.)])(?=\s|$)", r"\1\\\2", plain)
 
 
 def code(value: str) -> str:
@@ -44,15 +48,9 @@ def markdown(page: Page) -> str:
 def _parts(page: Page) -> Iterator[str]:
     yield f"# {text(page.title)}\n"
     if page.question:
-        yield f"{text(page.question)}\n"
+        yield f"{paragraph(page.question)}\n"
     yield "## The answer\n"
-    for weight, mark in (("main", "**"), ("warning", "")):
-        for sentence in page.answer:
-            if sentence.weight == weight:
-                mind = "Mind: " if weight == "warning" else ""
-                yield f"- {mind}{mark}{text(sentence.text)}{mark}"
-    yield ""
-    yield from (f"{text(each.text)}\n" for each in page.answer if each.weight == "plain")
+    yield from _answer(page)
     yield "## All cells\n"
     yield from _table(tables.cells(page))
     if page.statements:
@@ -63,11 +61,29 @@ def _parts(page: Page) -> Iterator[str]:
         for plan in page.plans:
             yield f"{code(plan.text)}\n"
             yield from _table(tables.plans(page, plan)[0])
+    if page.failures:
+        yield "## Trials that never began\n"
+        yield from _pairs(page.failures)
     if page.differences:
         yield "## What else differed\n"
         yield from _table(tables.differences(page))
     yield "## Trials\n"
     yield from _table(tables.trials(page, page.rows))
+    yield from _where(page)
+    yield f"Made by pgpaces {text(page.about.version)}."
+
+
+def _answer(page: Page) -> Iterator[str]:
+    for weight, mark in (("main", "**"), ("warning", "")):
+        for sentence in page.answer:
+            if sentence.weight == weight:
+                mind = "Mind: " if weight == "warning" else ""
+                yield f"- {mind}{mark}{paragraph(sentence.text)}{mark}"
+    yield ""
+    yield from (f"{paragraph(each.text)}\n" for each in page.answer if each.weight == "plain")
+
+
+def _where(page: Page) -> Iterator[str]:
     yield "## What was run, and where\n"
     yield from _pairs(page.asked)
     for place in page.places:
@@ -77,7 +93,6 @@ def _parts(page: Page) -> Iterator[str]:
         yield from _pairs(place.settings)
     if page.about.rerun:
         yield f"## Run it again\n\n{code(page.about.rerun)}\n"
-    yield f"Made by pgpaces {text(page.about.version)}."
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -44,7 +44,8 @@ class Page:
     """All that a report says. factors: those with several levels; main: along the axis of charts.
 
     lines: the rows in groups that share all levels but the main one's. places: servers with their
-    machines. missing: trials that were asked for and not run. failures: cell and block, and why it never began.
+    machines. missing: trials that were asked for and not run. failures: cell
+    and block of trials that never began, and why.
     """
 
     title: str
@@ -116,8 +117,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
 
 def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:
     return tuple(
-        (f"{cells[key] if key in cells else key}, trial {block}", error)
-        for key, block, error in about.failures
+        (f"{cells.get(key, key)}, trial {block}", error) for key, block, error in about.failures
     )
 
 

@@ -10,7 +10,8 @@ from pgpaces.report.page import Page
 
 Form = Literal["html", "md", "text", "csv", "json", "parquet", "svg", "png"]
 FORMS: tuple[Form, ...] = get_args(Form)
-FOLDERS = ("svg", "png")
+Picture = Literal["svg", "png"]
+FOLDERS: tuple[Picture, ...] = get_args(Picture)
 _ENDINGS = {".htm": "html", ".markdown": "md", ".txt": "text", ".pq": "parquet"}
 
 
@@ -54,4 +55,6 @@ def folder(page: Page, form: Form) -> dict[str, bytes]:
     """Each chart as a file by its name; form: svg or png. Raises PlanError without charts."""
     from pgpaces.report.draw import pictures
 
-    return pictures(page, form)
+    if form not in FOLDERS:
+        raise PlanError(f"{form} is one file", "name a file with --output")
+    return pictures(page, "svg" if form == "svg" else "png")

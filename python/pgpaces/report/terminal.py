@@ -23,6 +23,7 @@ _SPARE = ("stddev ms", "skipped %", "late %", "trials", "TPS", "latency ms", "p9
 _CHARTS = ("missed", "p95", "rate")
 _BAR_MIN, _BAR_MAX = 8, 50
 _LINES_MAX = 12
+_LABEL_MIN = 12
 _STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
 
 
@@ -74,18 +75,19 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
     from rich.text import Text
 
     def needed(at: int) -> int:
-        found = [len(cells.columns[at]) if at >= cells.labels else 4]
+        found = [len(cells.columns[at]) if at >= cells.labels else _label(cells.columns[at])]
         found += [max(len(row[at].text), len(row[at].ends)) for row in cells.rows]
-        return max(found) + 1
+        return max(found) + 2
 
     kept = list(range(len(cells.columns)))
     for name in _SPARE:
         if sum(needed(at) for at in kept) > width and name in cells.columns:
             kept.remove(cells.columns.index(name))
     made = table(line(cells.columns[0]), [line(cells.columns[at]) for at in kept[1:]])
-    for at, name in enumerate(made.columns):
-        name.no_wrap = kept[at] >= cells.labels
-        name.overflow = "fold"
+    for at, column in enumerate(made.columns):
+        column.overflow = "fold"
+        if kept[at] < cells.labels:
+            column.no_wrap, column.min_width = False, _label(cells.columns[kept[at]])
     for row in cells.rows:
         made.add_row(
             *(
@@ -97,6 +99,11 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
             )
         )
     return made
+
+
+def _label(name: str) -> int:
+    """What the name of a factor takes at least: long ones are folded."""
+    return min(len(name), _LABEL_MIN)
 
 
 def _chart(page: Page, measure: Measure, width: int) -> Iterator[RenderableType]:
