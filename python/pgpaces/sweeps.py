@@ -140,7 +140,7 @@ class Sweep:
         return Frame({name: tuple(row[name] for row in found) for name in names}, self.page)
 
     def plot(self, name: str = "missed") -> Plot:
-        """A chart by its name. Raises PlanError for one that there is not, naming those there are."""
+        """A chart by its name. Raises PlanError, naming those there are, where there is none."""
         from pgpaces.report.closeups import figures
 
         found = {figure.key: figure for figure in figures(self.page)}
