@@ -20,8 +20,10 @@ from pgpaces.store import Store
 if TYPE_CHECKING:
     from pgpaces.answers.cells import Row
     from pgpaces.answers.digest import Digest
-    from pgpaces.report.charts import Figure
+    from pgpaces.report.figure import Figure
 
+# Numbers are seconds, as for pgpaces.run.
+_SECONDS = ("duration", "warmup", "grace", "think_time", "latency_limit")
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
@@ -174,10 +176,12 @@ class Sweep:
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     """Levels as texts; one that is not in a list is the only one."""
     several = value if isinstance(value, list | tuple | range | set) else (value,)
-    return tuple(_text(each) for each in several)
+    return tuple(_text(name, each) for each in several)
 
 
-def _text(level: Any) -> str:
+def _text(name: str, level: Any) -> str:
+    if name in _SECONDS and isinstance(level, int | float) and level:
+        return f"{level:g}s"
     if isinstance(level, bool):
         return "true" if level else "false"
     return f"{level:g}" if isinstance(level, float) else str(level)
@@ -189,7 +193,7 @@ def _levels(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     for name, value in given.items():
         if isinstance(value, Mapping):
             family = {"limits": "latency_limit"}.get(name, name)
-            found |= {f"{family}.{inner}": _texts(inner, each) for inner, each in value.items()}
+            found |= {f"{family}.{inner}": _texts(family, each) for inner, each in value.items()}
         elif value is not None:
             found[name] = _texts(name, value)
     return found
