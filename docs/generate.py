@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from pgpaces import api, errors, plan, result, workload
+from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload
 from pgpaces.answers import generator, spread, steady, summary, validity
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
@@ -65,6 +65,8 @@ KEYS = {
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
+    "variants": "Others of its kind, by name: `pgpaces run NAME/VARIANT`. A key that one has"
+    " replaces the workload's.",
 }
 
 RUN_ARGUMENTS = {
@@ -76,6 +78,7 @@ RUN_ARGUMENTS = {
     "pace": "Paced load: transactions a second of each user.",
     "think_time": "Closed load: mean pause of a client before each transaction; 0: none.",
     "arrivals": '`"poisson"` or `"even"`.',
+    "shape": 'How the rate changes over the trial, such as `"steps:0.5:1:2"`.',
     "latency_limit": "Later than this is late. Default: the workload's, or none.",
     "duration": "How long, warm-up apart.",
     "warmup": "Default: a tenth of the duration, 30 s at most.",
@@ -92,9 +95,27 @@ RUN_ARGUMENTS = {
     "options": "Other fields of the trial: see the next table.",
 }
 
+SWEEP_ARGUMENTS = {
+    "what": "An experiment file (`.toml`), a shipped workload, or a folder.",
+    "trials": "How often each cell is run. Default: the file's, or 1.",
+    "seed": "Everything random follows from it. Default: the file's, or 1.",
+    "name": "What the experiment is called. Default: after the file or the workload.",
+    "exclude": 'Cells that are left out: `[{"clients": 8, "protocol": "simple"}]`.',
+    "targets": "Somebody's servers: a DSN, or a `pgpaces.design.Target`, by the name that the"
+    " levels of `target` use.",
+    "quick": "Seconds instead of minutes.",
+    "resume": "The experiment to go on with: `last`, an id, or its name.",
+    "store": "Where results are. Default: as for the command line.",
+    "listener": "An object that hears what happens: a subclass of"
+    " `pgpaces.experiment.SweepListener`.",
+    "levels": "Everything that [levels](experiment-toml.md#levels) may be of: one or a list."
+    ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`, `limits={"by_fk1": "200ms"}`.',
+}
+
 TRIAL_FIELDS = {
     "threads": "Threads of the load generator. Default: chosen by the number of clients.",
     "poll": 'How the engine waits for its connections: `"auto"`, `"epoll"` or `"io_uring"`.',
+    "limits": "Latency limits of scripts that have their own: pairs of name and nanoseconds.",
     "policy": '`"run"` or `"skip"`.',
     "protocol": '`"simple"`, `"extended"` or `"prepared"`.',
     "describe": "Ask for result descriptions, as pgbench does.",
@@ -296,6 +317,20 @@ def workload_keys() -> str:
     )
 
 
+def experiment_keys() -> str:
+    """The keys of an experiment file that are no levels."""
+    keys = experiment_file.KEYS
+    return table(("key", "meaning"), ((f"`{key}`", text) for key, text in keys.items()))
+
+
+def level_names() -> str:
+    """What levels may be of."""
+    kinds = {**levels.TRIAL, **levels.OTHERS}
+    rows = [(f"`{name}`", kind.about) for name, kind in kinds.items()]
+    rows += [(f"`{family}.NAME`", text) for family, text in levels.FAMILIES.items()]
+    return table(("name", "meaning"), rows)
+
+
 # Python
 
 
@@ -314,6 +349,31 @@ def run_arguments() -> str:
         kind = str(parameter.annotation).replace("experiment.", "")
         rows.append((f"`{stars}{name}`", f"`{kind}`", default, RUN_ARGUMENTS[name]))
     return table(("argument", "type", "default", "meaning"), rows)
+
+
+def sweep_arguments() -> str:
+    """The arguments of pgpaces.sweep."""
+    rows = []
+    for name, parameter in inspect.signature(sweeps.sweep).parameters.items():
+        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
+        rows.append(
+            (f"`{stars}{name}`", f"`{parameter.annotation}`", default, SWEEP_ARGUMENTS[name])
+        )
+    return table(("argument", "type", "default", "meaning"), rows)
+
+
+def sweep_members() -> str:
+    """What a Sweep has."""
+    rows = []
+    for name, member in vars(sweeps.Sweep).items():
+        if name.startswith("_") or not inspect.getdoc(member) or name == "page":
+            continue
+        call = "" if isinstance(member, property) else "()"
+        get = member.fget if isinstance(member, property) else member
+        kind = inspect.signature(get).return_annotation
+        rows.append((f"`{name}{call}`", f"`{kind}`", first_line(member)))
+    return table(("member", "type", "meaning"), rows)
 
 
 def trial_fields() -> str:
@@ -375,7 +435,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "pgbench-help": pgbench_help,
     "exit-codes": exit_codes,
     "workload-keys": workload_keys,
+    "experiment-keys": experiment_keys,
+    "level-names": level_names,
     "run-arguments": run_arguments,
+    "sweep-arguments": sweep_arguments,
+    "sweep-members": sweep_members,
     "trial-fields": trial_fields,
     "result-fields": result_fields,
     "value-fields": value_fields,

@@ -11,7 +11,18 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, get_args
 
-from pgpaces.result import Interval, State, StatementTally, Tally, Times, Trial, counted
+from pgpaces.result import (
+    Explained,
+    Interval,
+    Place,
+    Sample,
+    State,
+    StatementTally,
+    Tally,
+    Times,
+    Trial,
+    counted,
+)  # fmt: skip
 
 _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
     "plan": {
@@ -23,6 +34,8 @@ _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
         "seed": (int,),
         "warmup_ns": (int,),
         "limit_ns": (int, type(None)),
+        "limits": (list,),
+        "shape": (str,),
         "transactions": (int, type(None)),
     },
     "workload": {"name": (str,), "scripts": (list,)},
@@ -41,6 +54,7 @@ def check(trial: Trial) -> None:
         for key, kind in kinds.items():
             if key in part:
                 _expect(part[key], kind, f"its {name}'s {key}")
+    _limits(trial)
     if trial.state not in get_args(State):
         raise ValueError(f"its state is {trial.state!r}")
     _expect(trial.started_at, (datetime,), "its start")
@@ -48,10 +62,24 @@ def check(trial: Trial) -> None:
     _texts(trial.notes, "a note")
     if trial.measured_ns is not None:
         _count(trial.measured_ns, "how long it measured")
+    if trial.place is not None:
+        _place(trial.place)
+    for explained in trial.explained:
+        _explained(explained)
+    for sample in trial.samples:
+        _sample(sample)
     commands = [_script(script) for script in trial.workload.get("scripts", [])]
+    shaped = "imported" not in trial.plan
     for interval in trial.intervals:
-        _interval(interval, commands)
+        _interval(interval, commands, shaped)
     _seconds(trial.intervals)
+
+
+def _limits(trial: Trial) -> None:
+    for limit in trial.plan.get("limits", []):
+        name, ns = _expect(limit, (list,), "a latency limit")
+        _expect(name, (str,), "the script of a latency limit")
+        _count(ns, "a latency limit")
 
 
 def _seconds(intervals: tuple[Interval, ...]) -> None:
@@ -77,6 +105,34 @@ def check_summary(summary: object) -> None:
             raise ValueError(f"its summary holds {number!r}")
         if not isinstance(number, str):  # "> limit"
             _expect(number, (int, float, type(None)), "a number of its summary")
+
+
+def check_place(cell: object, block: object, attempt: object) -> None:
+    """As `check`, for where in an experiment a trial stands."""
+    _expect(cell, (str,), "its cell")
+    for number, what in ((block, "its block"), (attempt, "its attempt")):
+        if _expect(number, (int,), what) < 1:
+            raise ValueError(f"{what} is {number}, and the first is 1")
+
+
+def _place(place: Place) -> None:
+    _expect(place.experiment, (str,), "its experiment")
+    check_place(place.cell, place.block, place.attempt)
+    levels: Mapping[Any, Any] = _expect(place.levels, (dict,), "its levels")
+    _texts(levels.values(), "a level")
+
+
+def _sample(sample: Sample) -> None:
+    _expect(sample.second, (int,), "the second of a sample")
+    _texts((sample.source, sample.name, sample.unit), "a sample's text")
+    _expect(sample.value, (int, float), f"sample {sample.name}")
+
+
+def _explained(found: Explained) -> None:
+    for name in ("script", "command", "workers_planned", "workers_launched", "spilled_bytes"):
+        _count(getattr(found, name), f"a plan's {name}")
+    _texts((found.shape, found.summary, found.plan), "a plan's text")
+    _expect(found.analyzed, (bool,), "whether a plan was analyzed")
 
 
 def _expect(value: Any, kinds: tuple[type, ...], what: str) -> Any:
@@ -114,7 +170,7 @@ def _script(script: object) -> int:
     return len(commands)
 
 
-def _interval(interval: Interval, commands: list[int]) -> None:
+def _interval(interval: Interval, commands: list[int], shaped: bool) -> None:
     second = f"second {_expect(interval.second, (int,), 'a second')}"
     _expect(interval.ended_ns, (int,), f"{second}: its end")
     for name in ("in_flight_ns", "connects", "disconnects", "connect_ns"):
@@ -125,12 +181,12 @@ def _interval(interval: Interval, commands: list[int]) -> None:
         _texts(message, f"{second}: a message")
     _times(interval.dispatch, f"{second}: dispatch")
     for tally in interval.tallies:
-        _tally(tally, second, commands)
+        _tally(tally, second, commands, shaped)
     for statement in interval.statements:
         _statement(statement, second, commands)
 
 
-def _tally(tally: Tally, second: str, commands: list[int]) -> None:
+def _tally(tally: Tally, second: str, commands: list[int], shaped: bool) -> None:
     _expect(tally.due_second, (int,), f"{second}: a due second")
     _within(tally.script, len(commands) if commands else None, f"{second}: script")
     for name in _COUNTS:
@@ -139,7 +195,7 @@ def _tally(tally: Tally, second: str, commands: list[int]) -> None:
     for state, count in failed.items():
         _count(count, f"{second}: failed with {state}")
     for name in ("latency", "lag", "service"):
-        _times(getattr(tally, name), f"{second}: {name}")
+        _times(getattr(tally, name), f"{second}: {name}", shaped)
 
 
 def _statement(statement: StatementTally, second: str, commands: list[int]) -> None:
@@ -160,13 +216,15 @@ def _within(number: object, count: int | None, what: str) -> None:
         raise ValueError(f"{what} {number} does not exist, the trial has {count}")
 
 
-def _times(times: Times, what: str) -> None:
+def _times(times: Times, what: str, shaped: bool = True) -> None:
     for name in ("count", "sum_ns", "max_ns"):
         _count(getattr(times, name), f"{what} {name}")
     squares = _expect(times.square_sum, (int, float), f"{what} squares")
     if not (math.isfinite(squares) and squares >= 0):
         raise ValueError(f"{what} squares are {squares}")
     _expect(times.histogram, (bytes,), f"{what} histogram")
+    if not (shaped or times.histogram):
+        return
     try:
         count = counted(times)
     except ValueError as error:

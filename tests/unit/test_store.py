@@ -97,7 +97,17 @@ ADDED = {
         ("interval", "some_down_ns"), ("interval", "all_down_ns"),
     ),
     "0005": (("interval", "pending_ns"), ("interval", "waited_ns")),
+    "0006": tuple(
+        ("trial", name)
+        for name in ("experiment", "cell", "levels", "block", "attempt", "explained",
+                     "digest_version", "digest")
+    ),
 }  # fmt: skip
+UNDONE = """
+DROP INDEX trial_place; DROP INDEX trial_newest;
+CREATE INDEX ix_trial_started_at ON trial (started_at);
+DROP TABLE experiment; DROP TABLE failure; DROP TABLE sample; DROP TABLE tag; DROP TABLE baseline
+"""
 
 
 @pytest.mark.parametrize("version", ["0001", *list(ADDED)[:-1]])
@@ -106,13 +116,16 @@ def test_a_store_of_an_older_version_is_read(store: Store, version: str) -> None
     store.begin(begun)
     store.add(begun.id, INTERVAL)
     with sqlite3.connect(store.path) as other:
+        other.executescript(UNDONE)
         for added in (added for later, added in ADDED.items() if later > version):
             for table, column in added:
                 other.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         other.execute("UPDATE alembic_version SET version_num = ?", (version,))
     loaded = Store.open(store.path).load(begun.id)
     [found] = loaded.intervals
-    assert (found.pending_ns, found.waited_ns) == (0, 0)
+    assert (loaded.place, loaded.samples, loaded.explained) == (None, (), ())
+    if version < "0005":
+        assert (found.pending_ns, found.waited_ns) == (0, 0)
     if version < "0004":
         assert (found.outages, found.down) == (0, 0)
     if version < "0003":
@@ -137,7 +150,7 @@ def test_every_interval_is_synced_to_the_disk(store: Store) -> None:
     store.add(begun.id, INTERVAL)
     other = sqlite3.connect(store.path)
     assert other.execute("SELECT count(*) FROM tally").fetchone() == (2,)
-    with store._engine.connect() as connection:
+    with store._backend.engine.connect() as connection:
         full, wal = (
             connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("synchronous", "journal_mode")

@@ -64,6 +64,8 @@ def read(store: Store) -> str:
     """Reads all there is as the commands do; what is wrong with it."""
     try:
         for row in store.trials():
+            if row.damage:
+                return f"damaged: {row.damage}"
             json.dumps(as_json(summarize(store.load(row.id))))
     except StoreError as error:
         return str(error)
@@ -114,7 +116,7 @@ def test_damage_is_named(stored: Store, name: str) -> None:
 def test_the_commands_say_it_in_a_sentence(stored: Store, command: str) -> None:
     damage(stored, "trial", "plan", "{")
     done = CliRunner().invoke(cli, [*command.split(), "--store", str(stored.path)])
-    assert isinstance(done.exception, StoreError | SystemExit)
+    assert done.exception is None or isinstance(done.exception, StoreError)
     assert "damaged" in (str(done.exception) + done.output)
 
 
@@ -142,6 +144,6 @@ def test_whatever_stands_in_a_row_there_is_no_traceback(
     store = Store.open(path)
     damage(store, *place, value)
     read(store)
-    store._engine.dispose()
+    store.close()
     for left in path.parent.glob("damaged.db*"):
         left.unlink()

@@ -18,8 +18,9 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STORE = click.option(
     "--store",
     "store_path",
-    type=click.Path(),
-    help="The file of results. [default: $PGPACES_STORE, else results.db in the data folder]",
+    metavar="FILE|DSN",
+    help="The file of results, or a PostgreSQL server: anything libpq reads. [default:"
+    " $PGPACES_STORE, else results.db in the data folder]",
 )
 
 TARGET = (
@@ -71,7 +72,16 @@ LOAD = (
         show_default=True,
         help="How arrivals are spaced.",
     ),
-    click.option("-L", "--latency-limit", metavar="TIME", help="Later than this is late."),
+    click.option(
+        "--shape", metavar="SHAPE", help="How the rate changes over the trial, e.g. steps:0.5:1:2."
+    ),
+    click.option(
+        "-L",
+        "--latency-limit",
+        multiple=True,
+        metavar="[SCRIPT=]TIME",
+        help="Later than this is late; of one script with its name.",
+    ),
     click.option(
         "--policy",
         type=click.Choice(["run", "skip"]),

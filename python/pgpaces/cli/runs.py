@@ -4,67 +4,177 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from pgpaces.cli import options
+from pgpaces.cli import kept, options
 from pgpaces.cli.main import put
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
-    from pgpaces.store import Store, TrialRow
+    from collections.abc import Sequence
+
+    from pgpaces.store import ExperimentRow, Store, TrialRow
 
 
+# What stands first in a line of a table, and the rest by the names of its columns.
+_Line = tuple[str, dict[str, str]]
 _WIDE_FROM = 76
 
 
 def _open(path: str | None) -> Store:
     from pgpaces.store import Store
 
-    return Store.open(Path(path) if path else None)
+    return Store.open(path)
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces runs --limit 5")
+# A group, because what changes the store is no way of listing it: `--tag` beside a run would mean
+# to give it, and alone to look for it.
+@click.group(
+    invoke_without_command=True,
+    epilog="\b\nExample:\n  pgpaces runs --limit 5\n  pgpaces runs tag before last",
+)
 @click.option("--limit", "-n", type=click.IntRange(1), default=20, help="At most. [default: 20]")
+@click.option("--experiment", metavar="NAME", help="Those of this experiment: name, id, last.")
+@click.option("--tag", metavar="NAME", help="Those with this tag.")
+@click.option("--experiments", "-E", is_flag=True, help="List experiments, not runs.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @options.options((options.STORE,))
-def runs(limit: int, as_json: bool, store_path: str | None) -> None:
-    """List the newest runs in the store."""
-    rows = _open(store_path).trials(limit)
+@click.pass_context
+def runs(context: click.Context, /, **given: Any) -> None:
+    """List the newest runs in the store; name, copy and delete them."""
+    if context.invoked_subcommand is not None:
+        _check_nothing_before(context)
+        return
+    limit, store_path, as_json = given["limit"], given["store_path"], given["as_json"]
+    experiment, tag = given["experiment"], given["tag"]
+    if given["experiments"]:
+        if experiment or tag:
+            raise click.UsageError("--experiment and --tag choose runs, --experiments lists others")
+        _list_experiments(_open(store_path), limit, as_json)
+        return
+    rows = _listed(store_path, limit, experiment, tag)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return
     if not rows:
-        click.echo("no runs yet; try: pgpaces run reporting", err=True)
+        chosen = experiment or tag
+        click.echo(
+            "no such runs" if chosen else "no runs yet; try: pgpaces run reporting", err=True
+        )
         return
+    names = ["run", "started", "due", "missed %", "p99 ms", "state"]
+    narrow = ["run", "missed %", "p99 ms", "state"]
+    _print_table("workload", names, narrow, [(_title(row), _cells(row)) for row in rows])
+
+
+for _command in (kept.copy, kept.tag, kept.baseline, kept.delete):
+    runs.add_command(_command)
+
+
+def _check_nothing_before(context: click.Context) -> None:
+    """Options of the list do not reach further: least of all --store a `delete`."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{parameter.opts[0]} is for the list; write options behind"
+                f" {context.invoked_subcommand}"
+            )
+
+
+def _listed(
+    store_path: str | None, limit: int, experiment: str | None, tag: str | None
+) -> list[TrialRow]:
+    """The runs; where that can be, without opening the store as what writes needs it."""
+    from pgpaces.store import listing
+
+    if experiment is None:
+        rows = listing.at_once(store_path, listing.Wanted(limit, tag=tag))
+        if rows is not None:
+            return rows
+    store = _open(store_path)
+    chosen = None if experiment is None else store.find_experiment(experiment)
+    return store.trials(limit, experiment=chosen, tag=tag)
+
+
+def _print_table(
+    title: str,
+    wide: Sequence[str],
+    narrow: Sequence[str],
+    rows: Sequence[tuple[str, dict[str, str]]],
+) -> None:
     from rich.console import Console
 
     from pgpaces.report.text import cell, table
 
     console = Console(highlight=False)
-    names = ["run", "started", "due", "missed %", "p99 ms", "state"]
-    if console.width < _WIDE_FROM:
-        names = ["run", "missed %", "p99 ms", "state"]
-    listed = table("workload", names)
-    for row in rows:
-        cells = _cells(row)
-        listed.add_row(cell(f"{row.workload}, {row.load}"), *(cells[name] for name in names))
+    names = narrow if console.width < _WIDE_FROM else wide
+    listed = table(title, names)
+    for first, cells in rows:
+        listed.add_row(cell(first), *(cells[name] for name in names))
     with console.capture() as text:
         console.print(listed)
     put(text.get())
 
 
+def _title(row: TrialRow) -> str:
+    if row.damage:
+        return row.damage
+    names = f" [{', '.join(row.names)}]" if row.names else ""
+    return f"{row.workload}, {row.load}{names}"
+
+
 def _plain(row: TrialRow) -> dict[str, Any]:
     return {
         "run": row.id,
-        "state": row.state,
-        "started_at": row.started_at.isoformat(),
+        "state": "damaged" if row.damage else row.state,
+        "damage": row.damage,
+        "started_at": row.started_at and row.started_at.isoformat(),
         "workload": row.workload,
         "load": row.load,
         "server": row.server,
+        "experiment": row.experiment,
+        "names": row.names,
         **(row.summary or {}),
+    }
+
+
+def _list_experiments(store: Store, limit: int, as_json: bool) -> None:
+    rows = store.experiments(limit)
+    names = store.names([row.id for row in rows])
+    runs = {row.id: len(store.placed(row.id)) for row in rows}
+    if as_json:
+        document = [
+            {
+                "experiment": row.id,
+                "name": row.name,
+                "state": row.state,
+                "started_at": row.started_at.isoformat(),
+                "ended_at": row.ended_at and row.ended_at.isoformat(),
+                "runs": runs[row.id],
+                "names": names.get(row.id, ()),
+            }
+            for row in rows
+        ]
+        put(escape.json_text(document))
+        return
+    if not rows:
+        click.echo("no experiments yet", err=True)
+        return
+    columns = ["experiment", "started", "runs", "state"]
+    _print_table("name", columns, columns, [_experiment_cells(r, names, runs[r.id]) for r in rows])
+
+
+def _experiment_cells(row: ExperimentRow, names: dict[str, tuple[str, ...]], runs: int) -> _Line:
+    called = f" [{', '.join(names[row.id])}]" if row.id in names else ""
+    return row.name + called, {
+        "experiment": row.id[-8:],
+        "started": row.started_at.astimezone().strftime("%m-%d %H:%M"),
+        "runs": str(runs),
+        "state": row.state,
     }
 
 
@@ -74,7 +184,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
     summary = row.summary or {}
     share = summary.get("missed_share")
     missed = f"{percent(share[0])} ({percent(share[1])}-{percent(share[2])})" if share else "-"
-    started = row.started_at.astimezone().strftime("%m-%d %H:%M")
+    started = row.started_at.astimezone().strftime("%m-%d %H:%M") if row.started_at else "-"
     due = str(summary.get("due", "-"))
     p99, ends = milliseconds(summary.get("p99_ms"), "-"), []
     for name in ("p99_low_ms", "p99_high_ms"):
@@ -86,7 +196,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
         "due": due,
         "missed %": missed,
         "p99 ms": f"{p99} ({'-'.join(ends)})" if len(ends) == 2 else p99,
-        "state": "not valid" if marked else row.state,
+        "state": "damaged" if row.damage else "not valid" if marked else row.state,
     }
 
 

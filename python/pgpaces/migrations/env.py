@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that store.py hands over."""
+"""Runs migrations on the connection that the store hands over."""
 
 from alembic import context
 

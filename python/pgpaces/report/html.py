@@ -36,6 +36,12 @@ class Detail:
     figures: tuple[Figure, ...]
 
 
+def excerpt(page: Page) -> str:
+    """The words and the table of cells alone, for a notebook."""
+    template = _environment().get_template("excerpt.html")
+    return template.render(page=page, cells=tables.cells(page))
+
+
 def html(page: Page) -> str:
     """The page."""
     environment = _environment()

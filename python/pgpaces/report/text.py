@@ -77,7 +77,7 @@ def rate(per_s: float) -> str:
 
 def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True) -> str:
     """The answer in one sentence; complete: the trial ran to its end."""
-    within = f" within {duration(plan['limit_ns'])}" if plan["limit_ns"] else ""
+    within = _within(plan)
     if summary.missed is None:
         if complete:
             return "nothing was due: the trial was too short for its rate"
@@ -90,9 +90,23 @@ def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True)
     )
 
 
-def _above(plan: Mapping[str, Any]) -> str:
-    """How a quantile is shown that falls among what did not succeed."""
-    return f"> {plan['limit_ns'] / 1e6:g}" if plan["limit_ns"] else "none"
+def _within(plan: Mapping[str, Any]) -> str:
+    """The latency limits, that of all scripts first."""
+    general = [duration(plan["limit_ns"])] if plan["limit_ns"] else []
+    own = ", ".join(f"{line(name)} {duration(ns)}" for name, ns in plan.get("limits", ()))
+    if general and own:
+        own = f"({own})"
+    return f" within {' '.join(filter(None, (*general, own)))}" if general or own else ""
+
+
+def _above(plan: Mapping[str, Any], script: str | None = None) -> str:
+    """How a quantile is shown that falls among what did not succeed: of all scripts or of one."""
+    own = dict(plan.get("limits", ()))
+    if script is None and plan["limit_ns"]:
+        limit_ns = min(plan["limit_ns"], *own.values()) if own else plan["limit_ns"]
+    else:
+        limit_ns = own.get(script, plan["limit_ns"])
+    return f"> {limit_ns / 1e6:g}" if limit_ns else "none"
 
 
 def table(title: str, names: Sequence[str]) -> Table:
@@ -165,7 +179,7 @@ def scripts_table(summary: Summary, plan: Mapping[str, Any], width: int = 100) -
             if missed is None
             else _two_lines(percent(missed.value), f"{percent(missed.low)}-{percent(missed.high)}")
         )
-        times = _row(script.latency, columns, _above(plan))
+        times = _row(script.latency, columns, _above(plan, script.name))
         made.add_row(cell(script.name), str(script.counts.due), share, *times)
     return made
 

@@ -258,7 +258,7 @@ def _afterwards(
         if lost:
             yield "warning", lost
         return
-    from pgpaces.store import default_path
+    from pgpaces.store import default_shown
 
     more = f"; {lost}" if lost else ""
-    yield "info", f"stored as run {outcome.trial.id} in {default_path()}{more}"
+    yield "info", f"stored as run {outcome.trial.id} in {default_shown()}{more}"

@@ -1,0 +1,88 @@
+"""`pgpaces runs copy`, `tag`, `baseline` and `delete`: what is done with what the store holds."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from pgpaces.cli import options
+from pgpaces.errors import PlanError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgpaces.store import Store
+
+
+def _open(path: str | None) -> Store:
+    from pgpaces.store import Store
+
+    return Store.open(path)
+
+
+@click.command(
+    epilog="\b\nExample:\n  pgpaces runs copy postgresql://lab/results\n"
+    "  pgpaces runs copy results.db last --store postgresql://lab/results"
+)
+@click.argument("other", metavar="STORE")
+@click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
+@options.options((options.STORE,))
+def copy(other: str, names: Sequence[str], store_path: str | None) -> None:
+    """Copy runs and experiments with everything to another STORE: by default all that it lacks."""
+    store, there = _open(store_path), _open(other)
+    ids = [store.find_any(name) for name in names] if names else None
+    missing = store.uncopied(there, ids)
+    damaged: list[str] = []
+    with click.progressbar(missing, label="copying", file=sys.stderr) as progress:
+        for id_ in progress:
+            damage = store.copy(there, id_)
+            damaged += [damage] if damage else []
+    store.copy_names(there, ids)
+    copied = len(missing) - len(damaged)
+    click.echo(f"copied {copied} to {there.address}", err=True)
+    if damaged:
+        more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        raise StoreError(f"not copied: {damaged[0]}{more}", "all others are copied")
+
+
+@click.command(epilog="\b\nExample:\n  pgpaces runs tag before-index last")
+@click.argument("tag", metavar="NAME")
+@click.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
+@options.options((options.STORE,))
+def tag(tag: str, names: Sequence[str], store_path: str | None) -> None:
+    """Give runs and experiments a tag; `NAME` then means the newest of them."""
+    store = _open(store_path)
+    for id_ in [store.find_any(name) for name in names]:
+        store.tag(tag, id_)
+
+
+@click.command(epilog="\b\nExample:\n  pgpaces runs baseline pi4 last")
+@click.argument("baseline", metavar="NAME")
+@click.argument("name", metavar="RUN|EXPERIMENT")
+@options.options((options.STORE,))
+def baseline(baseline: str, name: str, store_path: str | None) -> None:
+    """Make a run or experiment the baseline NAME; whatever had that name has it no more."""
+    store = _open(store_path)
+    store.baseline(baseline, store.find_any(name))
+
+
+@click.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
+@click.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.options((options.STORE,))
+def delete(names: Sequence[str], yes: bool, store_path: str | None) -> None:
+    """Delete runs, and experiments with their runs, for good. Asks before."""
+    store = _open(store_path)
+    ids = list(dict.fromkeys(store.find_any(name) for name in names))
+    runs = {id_: len(store.placed(id_)) for id_ in ids}
+    lines = [f"{id_}, an experiment with {n} runs" if n else id_ for id_, n in runs.items()]
+    if not yes:
+        if not sys.stdin.isatty():
+            raise PlanError("deleting asks, and nobody is here to answer", "add --yes")
+        click.echo("\n".join(lines), err=True)
+        click.confirm(f"delete {'it' if len(ids) == 1 else 'them'} for good?", abort=True, err=True)
+    for id_ in ids:
+        store.delete(id_)
+    click.echo(f"deleted {len(ids)}", err=True)

@@ -1,0 +1,62 @@
+"""Digests as texts: JSON without the trial, which stands beside it. Knows no connection.
+
+pydantic reads a thousand of them in a second or two, and checks every value of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from pgpaces.answers import digest as rules
+from pgpaces.answers.account import Account
+from pgpaces.answers.digest import Bucket, Digest, Track
+from pgpaces.answers.summary import Summary, summarize
+from pgpaces.result import Trial
+
+VERSION = rules.VERSION
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """A digest without its trial."""
+
+    summary: Summary
+    series: tuple[Bucket, ...]
+    tracks: tuple[Track, ...]
+    latency: tuple[tuple[float, float | None], ...]
+    lag: tuple[tuple[float, float | None], ...]
+
+
+@cache
+def _kept() -> TypeAdapter[_Kept]:
+    return TypeAdapter(_Kept)
+
+
+_NAMES = [field.name for field in dataclasses.fields(_Kept)]
+
+
+def text(digest: Digest) -> str:
+    """A digest without its trial as JSON, in ASCII; infinity stands in it as JavaScript has it."""
+    kept = {name: getattr(digest, name) for name in _NAMES}
+    return json.dumps(kept, default=_fields, separators=(",", ":"))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def read(trial: Trial, text: str) -> Digest:
+    """The digest of a trial from its text. Raises ValueError where it is none."""
+    kept = _kept().validate_json(text)
+    return Digest(trial, *(getattr(kept, name) for name in _NAMES))
+
+
+def made(trial: Trial) -> Digest:
+    """The digest of a whole trial, by the rules of today. Raises StoreError as `summarize`."""
+    account = Account.of(trial.intervals)
+    return rules.digest(trial, summarize(trial, account), account)

@@ -1,0 +1,131 @@
+"""Experiments, the trials in them, and those that never began. Works on an open connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import sqlalchemy as sa
+
+from pgpaces.result import State
+from pgpaces.soundness import check_place, check_summary
+from pgpaces.store import form, rows
+from pgpaces.store.rows import ExperimentState, Row
+from pgpaces.store.schema import experiment, failure, trial
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRow:
+    """An experiment: what it is called, how far it is, and what was asked for, as plain values."""
+
+    id: str
+    name: str
+    started_at: datetime
+    ended_at: datetime | None
+    state: ExperimentState
+    version: str
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTrial:
+    """A trial of an experiment, and what lists show of it."""
+
+    id: str
+    cell: str
+    block: int
+    attempt: int
+    state: State
+    brief: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trial that never began, and why."""
+
+    cell: str
+    block: int
+    attempt: int
+    at: datetime
+    error: str
+
+
+def begin(connection: sa.Connection, row: ExperimentRow) -> None:
+    """Stores an experiment that starts."""
+    values = {name: getattr(row, name) for name in ExperimentRow.__dataclass_fields__}
+    values |= {"document": dict(row.document), "heartbeat": datetime.now(UTC)}
+    connection.execute(sa.insert(experiment), values)
+
+
+def change(connection: sa.Connection, id_: str, **values: Any) -> None:
+    """Changes what is known of an experiment; that is a sign of life."""
+    found = sa.update(experiment).where(experiment.c.id == id_)
+    connection.execute(found.values(heartbeat=datetime.now(UTC), **values))
+
+
+def listed(
+    connection: sa.Connection, limit: int | None = None, id_: str | None = None
+) -> list[ExperimentRow]:
+    """Experiments, newest first; or the one."""
+    beats = sa.select(sa.func.max(trial.c.heartbeat, type_=trial.c.heartbeat.type)).where(
+        trial.c.experiment == experiment.c.id, trial.c.state == "running"
+    )
+    query = sa.select(experiment, beats.scalar_subquery().label("beat"))
+    query = query.order_by(experiment.c.started_at.desc(), experiment.c.id.desc()).limit(limit)
+    if id_ is not None:
+        query = query.where(experiment.c.id == id_)
+    return [_row(row) for row in connection.execute(query).mappings()]
+
+
+def _row(row: Row) -> ExperimentRow:
+    state = row["state"]
+    if state not in get_args(ExperimentState):
+        raise ValueError(f"the state of experiment {row['id']} is {state!r}")
+    if not isinstance(row["document"], dict):
+        raise TypeError(f"the document of experiment {row['id']} is no object")
+    if state == "running" and form.silent(row["heartbeat"]):
+        # A trial that runs is a sign of life of its experiment.
+        alive = row["beat"] is not None and not form.silent(row["beat"])
+        state = "running" if alive else "interrupted"
+    return ExperimentRow(
+        row["id"], row["name"], row["started_at"], row["ended_at"], state, row["version"],
+        row["document"],
+    )  # fmt: skip
+
+
+def placed(connection: sa.Connection, id_: str) -> list[PlacedTrial]:
+    """The trials of an experiment in the order in which they started."""
+    t = trial.c
+    query = sa.select(t.id, t.cell, t.block, t.attempt, t.state, t.heartbeat, t.summary)
+    query = query.where(t.experiment == id_).order_by(t.started_at, t.id)
+    found = []
+    for row in connection.execute(query).mappings():
+        check_summary(row["summary"])
+        check_place(row["cell"], row["block"], row["attempt"])
+        found.append(
+            PlacedTrial(
+                row["id"], row["cell"], row["block"], row["attempt"], rows.state(row),
+                row["summary"],
+            )
+        )  # fmt: skip
+    return found
+
+
+def note_failure(connection: sa.Connection, id_: str, what: Failure) -> None:
+    """Stores a trial that never began; of the same attempt the last one is kept."""
+    f = failure.c
+    same = (f.experiment == id_) & (f.cell == what.cell)
+    same &= (f.block == what.block) & (f.attempt == what.attempt)
+    connection.execute(sa.delete(failure).where(same))
+    values = {name: getattr(what, name) for name in Failure.__dataclass_fields__}
+    connection.execute(sa.insert(failure), {"experiment": id_, **values})
+
+
+def failures(connection: sa.Connection, id_: str) -> list[Failure]:
+    """The trials of an experiment that never began, in the order of time."""
+    f = failure.c
+    query = sa.select(f.cell, f.block, f.attempt, f.at, f.error).where(f.experiment == id_)
+    ordered = query.order_by(f.at, f.cell, f.block, f.attempt)
+    return [Failure(*row) for row in connection.execute(ordered)]

@@ -1,0 +1,139 @@
+"""Trials as a list of runs shows them, in plain SQL that both databases understand.
+
+Without SQLAlchemy, because importing it takes longer than everything else that `pgpaces runs` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, get_args
+
+from pgpaces.result import State
+from pgpaces.soundness import check_summary
+from pgpaces.store import address, form
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """A trial without its intervals, as a list of runs shows it.
+
+    experiment: the id of the one that it is part of. names: baselines and tags. damage: why the
+    rest of it cannot be known; started_at is None then.
+    """
+
+    id: str
+    state: State
+    started_at: datetime | None
+    workload: str
+    load: str
+    server: str
+    summary: Mapping[str, Any] | None
+    experiment: str | None = None
+    names: tuple[str, ...] = ()
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which trials: at most so many, of an experiment (its id), with a tag."""
+
+    limit: int | None = None
+    experiment: str | None = None
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A cursor of a driver, and how that marks the place of a value."""
+
+    driver: Any
+    mark: str
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """What a query gives; `?` stands for a value."""
+        self.driver.execute(sql.replace("?", self.mark), tuple(values))
+        return list(self.driver.fetchall())
+
+
+def as_far_as_it_is_text(value: bytes) -> str:
+    """For sqlite3, which else refuses all rows for one with bytes that are no text."""
+    return value.decode(errors="surrogateescape")
+
+
+_TRIALS = """SELECT id, state, started_at, heartbeat, CAST(plan AS text), CAST(workload AS text),
+ CAST(server AS text), CAST(summary AS text), experiment FROM trial"""
+_NEWEST = " ORDER BY started_at DESC, id DESC"
+_NAMES = "SELECT 0, id, name FROM baseline UNION ALL SELECT 1, id, name FROM tag ORDER BY 1, 3"
+
+
+def trials(cursor: Cursor, wanted: Wanted) -> list[TrialRow]:
+    """The trials that are wanted, newest first; those that cannot be read as damaged."""
+    conditions: dict[str, object] = {}
+    if wanted.experiment is not None:
+        conditions["experiment = ?"] = wanted.experiment
+    if wanted.tag is not None:
+        conditions["id IN (SELECT id FROM tag WHERE name = ?)"] = form.text(wanted.tag)
+    where = " WHERE " + " AND ".join(conditions) if conditions else ""
+    limit = {} if wanted.limit is None else {" LIMIT ?": wanted.limit}
+    query = _TRIALS + where + _NEWEST + "".join(limit)
+    names: dict[str, tuple[str, ...]] = {}
+    for _, id_, name in cursor.rows(_NAMES):
+        names[id_] = (*names.get(id_, ()), form.read_text(name))
+    found = cursor.rows(query, (*conditions.values(), *limit.values()))
+    return [_row(values, names.get(values[0], ())) for values in found]
+
+
+def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
+    try:
+        return _whole(values, names)
+    except form.UNREADABLE as error:
+        damage = " ".join(str(error).split()[:20])
+        return TrialRow(str(values[0]), "failed", None, "?", "?", "?", None, None, names, damage)
+
+
+def _whole(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
+    id_, state, started, heartbeat, *texts, experiment = values
+    plan, workload, server, summary = (json.loads(text or "null") for text in texts)
+    check_summary(summary)
+    shown = (workload["name"], plan["load_text"], server["version"])
+    for text in (id_, *shown):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+    if state not in get_args(State):
+        raise ValueError(f"its state is {state!r}")
+    if state == "running" and form.silent(_moment(heartbeat)):
+        state = "interrupted"
+    return TrialRow(id_, state, _moment(started), *shown, summary, experiment, names)
+
+
+def _moment(value: Any) -> datetime:
+    return form.utc(value if isinstance(value, datetime) else datetime.fromisoformat(value))
+
+
+def at_once(place: Path | str | None, wanted: Wanted) -> list[TrialRow] | None:
+    """The trials of a file that is there and up to date; None of any other store."""
+    path = address.default() if place is None else address.located(place)
+    if not isinstance(path, Path):
+        return None
+    with contextlib.suppress(sqlite3.Error), _open(path) as connection:
+        cursor = Cursor(connection.cursor(), "?")
+        if cursor.rows("SELECT version_num FROM alembic_version") == [(form.HEAD,)]:
+            return trials(cursor, wanted)
+    return None
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
+    try:
+        connection.text_factory = as_far_as_it_is_text
+        connection.execute("BEGIN")
+        yield connection
+    finally:
+        connection.close()

@@ -1,0 +1,83 @@
+"""What people call trials and experiments: the ends of ids, tags, baselines, an experiment's name.
+
+Works on a connection that somebody else opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from pgpaces.errors import PlanError
+from pgpaces.store.schema import baseline, experiment, tag, trial
+
+_NEWEST = {"last", "latest"}
+_LENGTH_MAX = 100
+
+
+def find(connection: sa.Connection, table: sa.Table, name: str) -> list[str]:
+    """The ids that a name may mean, the newest first; one where it is clear which, 3 at most."""
+    newest = sa.select(table.c.id).order_by(table.c.started_at.desc(), table.c.id.desc())
+
+    def ids(query: sa.Select[tuple[str]], limit: int) -> list[str]:
+        return [str(found) for found in connection.execute(query.limit(limit)).scalars()]
+
+    if name in _NEWEST:
+        return ids(newest, 1)
+    given = [newest.where(table.c.id.in_(sa.select(b.c.id).where(b.c.name == name)))
+             for b in (baseline, tag)]  # fmt: skip
+    if table is experiment:
+        given.append(newest.where(experiment.c.name == name))
+    for query in given:
+        if found := ids(query, 1):
+            return found
+    if not (name.isascii() and name.isalnum()):
+        return []
+    text = name.upper()
+    if found := ids(newest.where(table.c.id == text), 1):
+        return found
+    return ids(newest.where(table.c.id.startswith(text) | table.c.id.endswith(text)), 3)
+
+
+def checked(name: str) -> str:
+    """A name for a tag or baseline. Raises PlanError for one that would not be found by."""
+    if not name.strip() or name in _NEWEST or name.startswith("-"):
+        raise PlanError(f"'{name}' cannot be a name", "not empty, not 'last', and no dash in front")
+    if len(name) > _LENGTH_MAX:
+        raise PlanError(f"a name of {len(name)} characters is too long", f"up to {_LENGTH_MAX}")
+    return name
+
+
+def give(connection: sa.Connection, table: sa.Table, name: str, id_: str) -> None:
+    """Gives a name. A baseline's is one's alone: whoever had it has it no more."""
+    taken = table.c.name == name
+    if table is tag:
+        taken &= table.c.id == id_
+    connection.execute(sa.delete(table).where(taken))
+    connection.execute(sa.insert(table), {"name": name, "id": id_})
+
+
+def take(connection: sa.Connection, ids: sa.Select[tuple[str]]) -> None:
+    """Takes all names of these away."""
+    for table in (tag, baseline):
+        connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
+
+
+def of(connection: sa.Connection, ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The names of trials or experiments, baselines first."""
+    wanted, found = list(ids), dict[str, tuple[str, ...]]()
+    for table in (baseline, tag):
+        query = sa.select(table.c.id, table.c.name).where(table.c.id.in_(wanted))
+        for id_, name in connection.execute(query.order_by(table.c.name)):
+            found[id_] = (*found.get(id_, ()), name)
+    return found
+
+
+def missing(table: sa.Table, name: str, ids: list[str], shown: str) -> PlanError:
+    """Why a name means nothing, or too much."""
+    what, command = ("run", "pgpaces runs") if table is trial else ("experiment", "pgpaces runs -E")
+    if ids:
+        fits = f"'{name}' fits several {what}s: {', '.join(ids)}"
+        return PlanError(fits, "write more of the id")
+    return PlanError(f"there is no {what} '{name}' in {shown}", f"`{command}` lists them")

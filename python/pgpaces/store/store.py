@@ -1,0 +1,386 @@
+"""The store: everything that was measured, kept and read again.
+
+Every interval is durable before the next is looked at. A trial whose process died stays in state
+"running" with an old heartbeat and is read as interrupted: what was pending then counts as
+unfinished. Knows not which database it has: see `backend.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from pgpaces.errors import PlanError, StoreError
+from pgpaces.result import Interval, Sample, Trial
+from pgpaces.soundness import check
+from pgpaces.store import backend, copying, experiments, form, listing, names, rows, schema
+from pgpaces.store.backend import Backend
+from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
+from pgpaces.store.listing import TrialRow
+from pgpaces.store.rows import ExperimentState, Row
+
+if TYPE_CHECKING:
+    from pgpaces.answers.digest import Digest
+
+_DAMAGED = "other runs may be whole: `pgpaces show` another one"
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_BATCH = 100
+
+
+def new_id() -> str:
+    """A ULID: 26 characters that sort by time."""
+    value = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10))
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+class _Part(dict[str, Any]):
+    """A part of a stored trial: what it should have and has not is a StoreError."""
+
+    def __init__(self, what: str, name: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._place = f"{what} is damaged: its {name}"
+
+    def __missing__(self, key: str) -> Any:
+        raise StoreError(f"{self._place} has no {key}", _DAMAGED)
+
+
+class Store:
+    """A store that is open. Use `Store.open`.
+
+    address: where it is, for messages, without secrets. path: its file; None on a server.
+    """
+
+    def __init__(self, found: Backend) -> None:
+        """`open` makes these."""
+        self._backend = found
+        self.address = found.address
+        self.path = found.path
+
+    @classmethod
+    def open(cls, place: Path | str | None = None) -> Store:
+        """Opens the store and brings it up to date, or creates it.
+
+        place: a file, or the connection string of a PostgreSQL server; by default $PGPACES_STORE.
+        Raises StoreError where that cannot be, StoreVersionError for one of a newer pgpaces.
+        """
+        return cls(backend.opened(place))
+
+    def close(self) -> None:
+        """Lets go of its connections; what is used again is connected again."""
+        self._backend.engine.dispose()
+
+    def size_bytes(self) -> int:
+        """What the store takes on its disk, with what SQLite has not moved into the file yet.
+
+        0 of one on a server.
+        """
+        return self._backend.size_bytes()
+
+    # --- trials -------------------------------------------------------------------------------
+
+    def begin(self, trial: Trial) -> None:
+        """Stores a trial that starts now."""
+        with self._backend.writing() as connection:
+            connection.execute(sa.insert(schema.trial), rows.new_trial(trial))
+
+    def add(self, trial_id: str, interval: Interval) -> None:
+        """Stores one interval; it is durable when this returns.
+
+        Once: an interval that is stored already changes nothing. So it may be tried again when the
+        connection was lost and nobody knows whether it came through.
+        """
+        second = interval.second
+        with self._backend.writing() as connection:
+            known = schema.interval.c
+            stored = sa.select(known.second).where(known.trial == trial_id, known.second == second)
+            if connection.execute(stored).first() is not None:
+                return
+            connection.execute(sa.insert(schema.interval), rows.interval_row(trial_id, interval))
+            if interval.tallies:
+                tallies = [rows.tally_row(trial_id, second, t) for t in interval.tallies]
+                connection.execute(sa.insert(schema.tally), tallies)
+            if interval.statements:
+                statements = [rows.statement_row(trial_id, second, s) for s in interval.statements]
+                connection.execute(sa.insert(schema.statement), statements)
+            beat = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
+            connection.execute(beat.values(heartbeat=datetime.now(UTC)))
+
+    def add_samples(self, trial_id: str, samples: Iterable[Sample]) -> None:
+        """Stores what sensors read; what is stored already of the same seconds is replaced."""
+        found = [rows.sample_row(trial_id, sample) for sample in samples]
+        if not found:
+            return
+        s = schema.sample.c
+        same = (s.trial == trial_id) & (s.second == sa.bindparam("at"))
+        same &= (s.source == sa.bindparam("of")) & (s.name == sa.bindparam("called"))
+        keys = [{"at": r["second"], "of": r["source"], "called": r["name"]} for r in found]
+        with self._backend.writing() as connection:
+            connection.execute(sa.delete(schema.sample).where(same), keys)
+            connection.execute(sa.insert(schema.sample), found)
+
+    def finish(self, trial: Trial, brief: Mapping[str, Any], digest: Digest | None = None) -> None:
+        """Stores how a trial ended, its summary for lists, and its digest."""
+        values = {
+            "state": trial.state,
+            "ended_at": trial.ended_at,
+            "measured_ns": trial.measured_ns,
+            "error": trial.error,
+            **rows.found_of(trial),
+            "summary": dict(brief),
+            **({} if digest is None else _digest_row(digest)),
+        }
+        with self._backend.writing() as connection:
+            ended = sa.update(schema.trial).where(schema.trial.c.id == trial.id)
+            connection.execute(ended.values(values))
+
+    def trials(
+        self, limit: int | None = None, *, experiment: str | None = None, tag: str | None = None
+    ) -> list[TrialRow]:
+        """The trials, newest first; those of an experiment (its id), or with a tag, alone.
+
+        One that cannot be read is listed as damaged.
+        """
+        wanted = listing.Wanted(limit, experiment, tag)
+        with self._reading("a run") as connection, backend.cursor(connection) as cursor:
+            return listing.trials(cursor, wanted)
+
+    def find(self, name: str) -> str:
+        """The id of the trial that `name` means.
+
+        `last`, a baseline, a tag (its newest), an id, or the end or start of one. Raises PlanError
+        where none or several fit.
+        """
+        return self._find(schema.trial, name)
+
+    def load(self, trial_id: str) -> Trial:
+        """A whole trial. One that was interrupted says so.
+
+        Raises StoreError where what is stored cannot be a trial.
+        """
+        with self._reading(f"run {trial_id}") as connection:
+            row = connection.execute(
+                sa.select(schema.trial).where(schema.trial.c.id == trial_id)
+            ).mappings()
+            found = replace(
+                rows.trial(row.one()),
+                intervals=_intervals(connection, trial_id),
+                samples=rows.samples(_ordered(connection, schema.sample, trial_id)),
+            )
+            check(found)
+        return _guarded(found)
+
+    def samples(self, trial_id: str) -> tuple[Sample, ...]:
+        """What sensors read in a trial, by second."""
+        with self._reading(f"run {trial_id}") as connection:
+            return rows.samples(_ordered(connection, schema.sample, trial_id))
+
+    def digests(self, trial_ids: Sequence[str]) -> list[Digest]:
+        """The digests of trials, in this order.
+
+        From what was stored, where it is of the rules of today and whole; else from the seconds of
+        the trial. Raises StoreError where one of them is not there or cannot be read.
+        """
+        parts = (trial_ids[n : n + _BATCH] for n in range(0, len(trial_ids), _BATCH))
+        return [digest for part in parts for digest in self._digests(part)]
+
+    def _digests(self, trial_ids: Sequence[str]) -> list[Digest]:
+        t = schema.trial.c
+        with self._reading("a run") as connection:
+            query = sa.select(schema.trial).where(t.id.in_(trial_ids))
+            found = {row["id"]: row for row in connection.execute(query).mappings()}
+        return [self._digest(id_, found.get(id_)) for id_ in trial_ids]
+
+    def _digest(self, id_: str, row: Row | None) -> Digest:
+        from pgpaces.store import digests
+
+        if row is None:
+            raise StoreError(f"run {id_} is not in {self.address}", "`pgpaces runs` lists them")
+        if row["digest"] is not None and row["digest_version"] == digests.VERSION:
+            with contextlib.suppress(*form.UNREADABLE):
+                trial = rows.trial(row)
+                check(trial)
+                return digests.read(_guarded(trial), row["digest"])
+        made = digests.made(self.load(id_))
+        if row["state"] != "running":
+            # So that the next one finds it; a store that takes nothing gives it all the same.
+            with contextlib.suppress(StoreError), self._backend.writing() as connection:
+                known = sa.update(schema.trial).where(schema.trial.c.id == id_)
+                connection.execute(known.values(_digest_row(made)))
+        return made
+
+    # --- experiments --------------------------------------------------------------------------
+
+    def begin_experiment(self, row: ExperimentRow) -> None:
+        """Stores an experiment that starts now."""
+        with self._backend.writing() as connection:
+            experiments.begin(connection, row)
+
+    def beat_experiment(self, experiment_id: str) -> None:
+        """Says that it goes on; to be said every few seconds while none of its trials runs."""
+        with self._backend.writing() as connection:
+            experiments.change(connection, experiment_id, state="running", ended_at=None)
+
+    def finish_experiment(self, experiment_id: str, state: ExperimentState) -> None:
+        """Stores how an experiment ended."""
+        with self._backend.writing() as connection:
+            experiments.change(connection, experiment_id, state=state, ended_at=datetime.now(UTC))
+
+    def experiments(self, limit: int | None = None) -> list[ExperimentRow]:
+        """The experiments, newest first. One whose process died is interrupted."""
+        with self._reading("an experiment") as connection:
+            return experiments.listed(connection, limit)
+
+    def experiment(self, experiment_id: str) -> ExperimentRow:
+        """The experiment with this id. Raises PlanError where there is none."""
+        with self._reading(f"experiment {experiment_id}") as connection:
+            for row in experiments.listed(connection, id_=experiment_id):
+                return row
+        raise names.missing(schema.experiment, experiment_id, [], self.address)
+
+    def find_experiment(self, name: str) -> str:
+        """The id of the experiment that `name` means.
+
+        `last`, a baseline, a tag or a name (its newest), an id, or the end or start of one. Raises
+        PlanError where none or several fit.
+        """
+        return self._find(schema.experiment, name)
+
+    def placed(self, experiment_id: str) -> list[PlacedTrial]:
+        """The trials of an experiment in the order in which they started."""
+        with self._reading(f"a run of experiment {experiment_id}") as connection:
+            return experiments.placed(connection, experiment_id)
+
+    def note_failure(
+        self, experiment_id: str, cell: str, block: int, attempt: int, error: str
+    ) -> None:
+        """Stores that a trial of an experiment never began, and why."""
+        failed = Failure(cell, block, attempt, datetime.now(UTC), error)
+        with self._backend.writing() as connection:
+            experiments.note_failure(connection, experiment_id, failed)
+
+    def failures(self, experiment_id: str) -> list[Failure]:
+        """The trials of an experiment that never began, in the order of time."""
+        with self._reading(f"experiment {experiment_id}") as connection:
+            return experiments.failures(connection, experiment_id)
+
+    # --- names --------------------------------------------------------------------------------
+
+    def tag(self, name: str, id_: str) -> None:
+        """Tags a trial or experiment (its id). Raises PlanError for a name that cannot be."""
+        with self._backend.writing() as connection:
+            names.give(connection, schema.tag, names.checked(name), id_)
+
+    def baseline(self, name: str, id_: str) -> None:
+        """Makes a trial or experiment (its id) the baseline of this name. Raises PlanError."""
+        with self._backend.writing() as connection:
+            names.give(connection, schema.baseline, names.checked(name), id_)
+
+    def names(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The baselines and tags of those trials and experiments that have any."""
+        with self._reading("a name") as connection:
+            return names.of(connection, ids)
+
+    # --- copies and deletion ------------------------------------------------------------------
+
+    def uncopied(self, other: Store, ids: Sequence[str] | None = None) -> list[str]:
+        """The ids of runs and experiments that the other store has not as they are here.
+
+        ids: of those alone, and of what belongs to them: the runs of an experiment, the experiment
+        of a run. Experiments come first, then runs by age.
+        """
+        with self._reading("a run") as here, other._reading("a run") as there:
+            tables = (schema.experiment, schema.trial)
+            missing = [copying.uncopied(here, there, table) for table in tables]
+            if ids is not None:
+                wanted = copying.belonging(here, set(ids))
+                missing = [found & wanted for found in missing]
+        return [id_ for found in missing for id_ in sorted(found)]
+
+    def copy(self, other: Store, id_: str) -> str | None:
+        """Copies a run, or an experiment without its runs; why it cannot be read, if it cannot.
+
+        Raises StoreError where the other store takes nothing.
+        """
+        try:
+            with self._backend.reading() as here, other._backend.writing() as there:
+                copying.copy(here, there, id_)
+        except form.UNREADABLE as error:
+            return f"{id_} is damaged: {error}"
+        return None
+
+    def copy_names(self, other: Store, ids: Sequence[str] | None = None) -> None:
+        """Gives what was copied its tags and baselines; a baseline that is taken stays."""
+        with self._reading("a name") as here, other._backend.writing() as there:
+            copying.copy_names(here, there, None if ids is None else set(ids))
+
+    def delete(self, id_: str) -> None:
+        """Deletes a run, or an experiment with its runs, for good.
+
+        Raises PlanError for one that goes on.
+        """
+        with self._reading(id_) as connection:
+            running = copying.running(connection, id_)
+        if running:
+            raise PlanError(f"{running[0]} still runs", "stop it first")
+        with self._backend.writing() as connection:
+            copying.delete(connection, id_)
+
+    def find_any(self, name: str) -> str:
+        """The id of the trial that `name` means, else of the experiment. Raises PlanError."""
+        try:
+            return self.find(name)
+        except PlanError as error:
+            with contextlib.suppress(PlanError):
+                return self.find_experiment(name)
+            raise error from None
+
+    def _find(self, table: sa.Table, name: str) -> str:
+        with self._reading("a name") as connection:
+            ids = names.find(connection, table, name)
+        if len(ids) == 1:
+            return str(ids[0])
+        raise names.missing(table, name, ids, self.address)
+
+    @contextlib.contextmanager
+    def _reading(self, what: str) -> Iterator[sa.Connection]:
+        """A connection; whatever cannot be read from what it gives is a StoreError."""
+        try:
+            with self._backend.reading() as connection:
+                yield connection
+        except form.UNREADABLE as error:
+            raise StoreError(f"{what} in {self.address} is damaged: {error}", _DAMAGED) from None
+
+
+def _digest_row(digest: Digest) -> dict[str, Any]:
+    from pgpaces.store import digests
+
+    return {"digest": digests.text(digest), "digest_version": digests.VERSION}
+
+
+def _guarded(trial: Trial) -> Trial:
+    """A trial whose parts say it in a sentence where something is not in them."""
+    what = f"run {trial.id}"
+    return replace(
+        trial,
+        plan=_Part(what, "plan", trial.plan),
+        workload=_Part(what, "workload", trial.workload),
+        server=_Part(what, "server", trial.server),
+    )
+
+
+def _ordered(connection: sa.Connection, table: sa.Table, trial_id: str) -> Sequence[Row]:
+    query = sa.select(table).where(table.c.trial == trial_id).order_by(*table.primary_key)
+    return connection.execute(query).mappings().all()
+
+
+def _intervals(connection: sa.Connection, trial_id: str) -> tuple[Interval, ...]:
+    tables = (schema.interval, schema.tally, schema.statement)
+    return rows.intervals({t.name: _ordered(connection, t, trial_id) for t in tables})

@@ -1,0 +1,212 @@
+"""A store on a PostgreSQL server: reached as libpq reaches it, shared, durable, and silent about
+passwords."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
+from tests.conftest import PASSWORD, Postgres
+from tests.integration.test_stores import whole
+
+from pgpaces.errors import StoreError, StoreVersionError
+from pgpaces.result import Interval, Tally
+from pgpaces.store import Store, new_id
+
+pytestmark = pytest.mark.postgres
+NAME = "shared"
+
+
+@pytest.fixture
+def database(pg15: Postgres, clean_client: Path) -> Iterator[Postgres]:
+    """A server with an empty database for a store, which belongs to everybody."""
+    pg15.execute(f"CREATE DATABASE {NAME}")
+    with psycopg.connect(pg15.dsn("postgres", dbname=NAME)) as connection:
+        connection.execute("GRANT ALL ON SCHEMA public TO public")
+    yield pg15
+    pg15.execute(f"DROP DATABASE {NAME} WITH (FORCE)")
+
+
+def cut(server: Postgres) -> None:
+    server.execute(
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{NAME}'"
+    )
+
+
+def test_many_may_make_one_store_at_the_same_time(database: Postgres) -> None:
+    code = "import sys, pgpaces.store as s; s.Store.open(sys.argv[1])"
+    words = [sys.executable, "-c", code, database.dsn(dbname=NAME)]
+    started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [process.communicate()[1] for process in started] == [""] * 4
+    assert Store.open(database.dsn(dbname=NAME)).trials() == []
+
+
+def test_several_boards_write_into_one_store(database: Postgres) -> None:
+    boards = [replace(whole(30), id=new_id()) for _ in range(4)]
+
+    def write(trial: Any) -> None:
+        store = Store.open(database.dsn(dbname=NAME))
+        store.begin(trial)
+        for interval in trial.intervals:
+            store.add(trial.id, interval)
+        store.finish(trial, {})
+
+    threads = [threading.Thread(target=write, args=(trial,)) for trial in boards]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store = Store.open(database.dsn(dbname=NAME))
+    assert {row.id for row in store.trials()} == {trial.id for trial in boards}
+    assert [store.load(trial.id) for trial in boards] == boards
+
+
+def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database: Postgres) -> None:
+    store = Store.open(database.dsn(dbname=NAME))
+    trial = replace(whole(1), id=new_id())
+    store.begin(trial)
+    database.execute(f"ALTER DATABASE {NAME} ALLOW_CONNECTIONS false")
+    cut(database)
+    with pytest.raises(StoreError) as found:
+        store.add(trial.id, trial.intervals[0])
+    assert found.value.hint
+    database.execute(f"ALTER DATABASE {NAME} ALLOW_CONNECTIONS true")
+    store.add(trial.id, trial.intervals[0])
+    assert store.load(trial.id).intervals == trial.intervals
+
+
+def test_a_commit_that_nobody_heard_of_is_not_made_twice(database: Postgres) -> None:
+    store = Store.open(database.dsn(dbname=NAME))
+    trial = replace(whole(1), id=new_id())
+    store.begin(trial)
+
+    @sa.event.listens_for(store._backend.engine, "commit", once=True)
+    def lose(connection: sa.Connection) -> None:
+        connection.connection.driver_connection.commit()  # type: ignore[union-attr]
+        cut(database)
+        raise OperationalError("COMMIT", {}, psycopg.OperationalError("lost"))
+
+    with pytest.raises(StoreError):
+        store.add(trial.id, trial.intervals[0])
+    store.add(trial.id, trial.intervals[0])
+    assert store.load(trial.id).intervals == trial.intervals
+
+
+def test_it_is_durable_whatever_the_role_says(database: Postgres) -> None:
+    database.execute("ALTER ROLE u_trust SET synchronous_commit = off")
+    try:
+        store = Store.open(database.dsn(dbname=NAME))
+        with store._backend.reading() as connection:
+            assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+    finally:
+        database.execute("ALTER ROLE u_trust RESET synchronous_commit")
+
+
+def test_it_is_reached_by_a_service_and_a_file_of_passwords_and_later_without_the_variables(
+    database: Postgres, clean_client: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, passwords = clean_client / "services", clean_client / "passwords"
+    service.write_text(
+        f"[board]\nhost=127.0.0.1\nport={database.port}\ndbname={NAME}\nuser=u_scram\n"
+    )
+    escaped = PASSWORD.replace("\\", "\\\\").replace(":", "\\:")
+    passwords.write_text(f"*:*:*:*:{escaped}\n")
+    passwords.chmod(0o600)
+    monkeypatch.setenv("PGSERVICEFILE", str(service))
+    monkeypatch.setenv("PGPASSFILE", str(passwords))
+    store = Store.open("service=board")
+    assert store.address == f"postgresql://u_scram@127.0.0.1:{database.port}/{NAME}"
+    assert (store.size_bytes(), store.path) == (0, None)
+    for name in ("PGSERVICEFILE", "PGPASSFILE"):
+        monkeypatch.delenv(name)
+    cut(database)
+    trial = replace(whole(1), id=new_id())
+    store.begin(trial)
+    assert store.find("last") == trial.id
+
+
+@pytest.mark.parametrize("source", ["url", "variable", "PGPASSWORD"])
+def test_no_password_is_in_an_error_or_a_text_of_it(
+    database: Postgres, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    canary = "canary%40secret"
+    url = f"postgresql://u_scram@127.0.0.1:{database.port}/{NAME}"
+    if source == "PGPASSWORD":
+        monkeypatch.setenv("PGPASSWORD", "canary@secret")
+    else:
+        url = url.replace("u_scram", f"u_scram:{canary}")
+    if source == "variable":
+        monkeypatch.setenv("PGPACES_STORE", url)
+    with pytest.raises(StoreError) as found:
+        Store.open(None if source == "variable" else url)
+    assert "password authentication failed" in found.value.message
+    assert "canary" not in found.value.message + str(found.value.hint) + repr(found.value)
+    assert found.value.__suppress_context__
+
+
+def test_no_password_is_in_a_store_that_is_open(database: Postgres) -> None:
+    words = database.tcp("u_scram", password=PASSWORD, dbname=NAME)
+    store = Store.open(words)
+    shown = f"{store!r} {store.address} {store._backend!r} {store._backend.engine!r}"
+    assert "s3:" not in shown
+    assert "s3" not in str(vars(store))
+
+
+@pytest.mark.parametrize("text", ["postgresql://u:can ary@h/d", "host=h pass=canary", "host='can"])
+def test_what_libpq_cannot_read_is_not_quoted(text: str) -> None:
+    with pytest.raises(StoreError) as found:
+        Store.open(text)
+    assert "can" not in found.value.message.replace("cannot", "")
+
+
+def test_a_database_of_something_else_is_refused(database: Postgres) -> None:
+    with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
+        connection.exec_driver_sql("DROP TABLE alembic_version")
+    with pytest.raises(StoreError, match="something else"):
+        Store.open(database.dsn(dbname=NAME))
+
+
+def test_a_store_of_a_newer_version_is_refused(database: Postgres) -> None:
+    with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreVersionError, match="newer"):
+        Store.open(database.dsn(dbname=NAME))
+
+
+def test_a_database_in_another_encoding_is_refused(pg15: Postgres, clean_client: Path) -> None:
+    pg15.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    try:
+        with pytest.raises(StoreError, match="LATIN1, expected UTF8"):
+            Store.open(pg15.dsn(dbname="latin"))
+    finally:
+        pg15.execute("DROP DATABASE latin WITH (FORCE)")
+
+
+def test_what_keeps_it_from_being_a_store_is_named(database: Postgres) -> None:
+    with psycopg.connect(database.dsn("postgres", dbname=NAME)) as connection:
+        connection.execute("REVOKE ALL ON SCHEMA public FROM public")
+    for dsn, hint in (
+        (database.dsn(dbname="nowhere"), "createdb"),
+        (database.dsn(dbname=NAME), "may CREATE"),
+        (database.dsn(dbname=NAME, port=1), "does the server run"),
+    ):
+        with pytest.raises(StoreError) as found:
+            Store.open(dsn)
+        assert hint in (found.value.hint or "")
+
+
+def test_a_number_that_no_column_holds_is_an_error_in_words(database: Postgres) -> None:
+    store = Store.open(database.dsn(dbname=NAME))
+    trial = replace(whole(1), id=new_id())
+    store.begin(trial)
+    with pytest.raises(StoreError, match="out of range"):
+        store.add(trial.id, Interval(0, (Tally(0, 0, due=2**63),)))

@@ -1,0 +1,276 @@
+"""`pgpaces runs` lists, names, copies and deletes what the store holds."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from pgpaces.cli.main import cli
+from pgpaces.errors import PlanError, StoreError
+from pgpaces.result import Place, Sample, Trial
+from pgpaces.store import ExperimentRow, Store, new_id
+from tests.unit import trials
+
+Pgpaces = Callable[..., Result]
+
+
+def whole(**changes: Any) -> Trial:
+    found = trials.series([[1.0, 2.0], [3.0]])
+    return replace(
+        found,
+        id=new_id(),
+        plan={**found.plan, "load_text": "open, 2/s"},
+        workload={**found.workload, "name": "w"},
+        server={"version": "18"},
+        samples=(Sample(0, "host", "cpu", 0.5, "share"),),
+        **changes,
+    )
+
+
+def keep(store: Store, trial: Trial) -> Trial:
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.add_samples(trial.id, trial.samples)
+    store.finish(trial, {"due": 3})
+    return trial
+
+
+def experiment(store: Store, name: str = "pi") -> tuple[ExperimentRow, list[Trial]]:
+    row = ExperimentRow(new_id(), name, datetime.now(UTC), None, "running", "0", {"a": 1})
+    store.begin_experiment(row)
+    kept = [keep(store, whole(place=Place(row.id, "cell", {"clients": "1"}, n))) for n in (1, 2)]
+    store.note_failure(row.id, "cell", 3, 1, "no route")
+    store.finish_experiment(row.id, "finished")
+    return store.experiment(row.id), kept
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "results.db")
+
+
+@pytest.fixture
+def pgpaces(store: Store) -> Pgpaces:
+    """Runs a command on the store."""
+
+    def run(*words: str, **more: Any) -> Result:
+        more.setdefault("catch_exceptions", True)
+        return CliRunner().invoke(cli, [*words, "--store", str(store.path)], **more)
+
+    return run
+
+
+def listed(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return [row["run"] for row in json.loads(result.stdout)]
+
+
+# --- lists ------------------------------------------------------------------------------------
+
+
+def test_runs_alone_lists_the_newest(store: Store, pgpaces: Pgpaces) -> None:
+    start = datetime.now(UTC)
+    kept = [keep(store, whole(started_at=start + timedelta(seconds=n))) for n in range(3)]
+    assert listed(pgpaces("runs", "--json")) == [t.id for t in reversed(kept)]
+    assert listed(pgpaces("runs", "-n", "1", "--json")) == [kept[-1].id]
+    assert kept[0].id[-8:] in pgpaces("runs").stdout
+
+
+def test_lists_are_of_a_tag_or_of_an_experiment(store: Store, pgpaces: Pgpaces) -> None:
+    alone = keep(store, whole())
+    _, placed = experiment(store, "pi")
+    assert pgpaces("runs", "tag", "mine", alone.id[-8:]).exit_code == 0
+    assert listed(pgpaces("runs", "--tag", "mine", "--json")) == [alone.id]
+    assert set(listed(pgpaces("runs", "--experiment", "pi", "--json"))) == {t.id for t in placed}
+    assert "no such runs" in pgpaces("runs", "--tag", "other").stderr
+    assert "[mine]" in pgpaces("runs").stdout
+    wrong = pgpaces("runs", "--experiment", "other")
+    assert isinstance(wrong.exception, PlanError)
+
+
+def test_experiments_are_listed_with_how_many_runs_they_have(
+    store: Store, pgpaces: Pgpaces
+) -> None:
+    row, _ = experiment(store, "pi \x1b[31m")
+    pgpaces("runs", "baseline", "base", row.id)
+    [found] = json.loads(pgpaces("runs", "--experiments", "--json").stdout)
+    assert (found["experiment"], found["runs"], found["names"]) == (row.id, 2, ["base"])
+    text = pgpaces("runs", "-E").stdout
+    assert row.id[-8:] in text
+    assert "\x1b" not in text
+
+
+def test_a_damaged_run_is_listed_among_the_others(store: Store, pgpaces: Pgpaces) -> None:
+    kept = [keep(store, whole()) for _ in range(3)]
+    assert store.path
+    with sqlite3.connect(store.path) as other:
+        other.execute("UPDATE trial SET plan = ? WHERE id = ?", (b"\xff", kept[1].id))
+    found = json.loads(pgpaces("runs", "--json").stdout)
+    assert {row["run"]: row["state"] for row in found} == {
+        kept[0].id: "finished", kept[1].id: "damaged", kept[2].id: "finished",
+    }  # fmt: skip
+    assert "damaged" in pgpaces("runs").stdout
+
+
+def test_a_store_that_is_not_there_yet_has_no_runs(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["runs", "--store", str(tmp_path / "new" / "x.db")])
+    assert "no runs yet" in done.stderr
+
+
+def test_options_of_the_list_before_a_command_are_refused(store: Store, pgpaces: Pgpaces) -> None:
+    words = ["runs", "--store", "elsewhere.db", "delete", "last"]
+    done = pgpaces(*words)
+    assert done.exit_code == click.UsageError.exit_code
+    assert "behind delete" in done.stderr
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "other.db")
+
+
+def everything(store: Store) -> Any:
+    ids = [row.id for row in store.trials()]
+    experiments = store.experiments()
+    return (
+        [store.load(id_) for id_ in ids],
+        experiments,
+        [store.failures(row.id) for row in experiments],
+        [store.placed(row.id) for row in experiments],
+        store.names([*ids, *(row.id for row in experiments)]),
+    )
+
+
+def test_a_copy_has_everything_and_copying_again_changes_nothing(
+    store: Store, other: Store, pgpaces: Pgpaces
+) -> None:
+    alone = keep(store, whole())
+    row, _ = experiment(store)
+    store.tag("mine", alone.id)
+    store.baseline("base", row.id)
+    assert "copied 4" in pgpaces("runs", "copy", str(other.path)).stderr
+    assert everything(other) == everything(store)
+    assert "copied 0" in pgpaces("runs", "copy", str(other.path)).stderr
+    assert everything(other) == everything(store)
+
+
+def test_what_is_named_is_copied_with_what_belongs_to_it(
+    store: Store, other: Store, pgpaces: Pgpaces
+) -> None:
+    keep(store, whole())
+    row, placed = experiment(store)
+    experiment(store, "another")
+    pgpaces("runs", "copy", str(other.path), placed[0].id)
+    assert [t.id for t in other.trials()] == [placed[0].id]
+    assert other.experiments() == [row]
+    pgpaces("runs", "copy", str(other.path), "pi")
+    assert {t.id for t in other.trials()} == {t.id for t in placed}
+
+
+def test_a_run_that_went_on_is_copied_anew_and_never_backwards(
+    store: Store, other: Store, pgpaces: Pgpaces
+) -> None:
+    trial = whole()
+    store.begin(trial)
+    store.add(trial.id, trial.intervals[0])
+    pgpaces("runs", "copy", str(other.path))
+    store.add(trial.id, trial.intervals[1])
+    store.finish(trial, {})
+    assert other.uncopied(store) == []
+    assert "copied 1" in pgpaces("runs", "copy", str(other.path)).stderr
+    assert other.load(trial.id).intervals == trial.intervals
+
+
+def test_a_baseline_that_is_taken_in_the_other_store_stays(
+    store: Store, other: Store, pgpaces: Pgpaces
+) -> None:
+    mine, theirs = keep(store, whole()), keep(other, whole())
+    store.baseline("base", mine.id)
+    other.baseline("base", theirs.id)
+    pgpaces("runs", "copy", str(other.path))
+    assert other.find("base") == theirs.id
+
+
+def test_a_damaged_run_does_not_keep_the_others_from_being_copied(
+    store: Store, other: Store, pgpaces: Pgpaces
+) -> None:
+    damaged, fine = keep(store, whole()), keep(store, whole())
+    assert store.path
+    with sqlite3.connect(store.path) as raw:
+        raw.execute("UPDATE interval SET messages = '{' WHERE trial = ?", (damaged.id,))
+    done = pgpaces("runs", "copy", str(other.path))
+    assert isinstance(done.exception, StoreError)
+    assert damaged.id in str(done.exception)
+    assert [row.id for row in other.trials()] == [fine.id]
+
+
+# --- deletion ---------------------------------------------------------------------------------
+
+
+def test_deletion_asks_and_without_a_terminal_needs_yes(store: Store, pgpaces: Pgpaces) -> None:
+    trial = keep(store, whole())
+    done = pgpaces("runs", "delete", "last")
+    assert isinstance(done.exception, PlanError)
+    assert store.find("last") == trial.id
+    assert pgpaces("runs", "delete", "last", "--yes").exit_code == 0
+    assert store.trials() == []
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n\n", 1), ("y\n", 0)])
+def test_on_a_terminal_the_answer_decides(
+    store: Store, pgpaces: Pgpaces, monkeypatch: pytest.MonkeyPatch, answer: str, left: int
+) -> None:
+    keep(store, whole())
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
+    pgpaces("runs", "delete", "last", input=answer)
+    assert len(store.trials()) == left
+
+
+def test_what_is_deleted_leaves_nothing(store: Store, pgpaces: Pgpaces) -> None:
+    row, placed = experiment(store)
+    alone = keep(store, whole())
+    for id_ in (row.id, placed[0].id, alone.id):
+        store.tag("x", id_)
+    assert pgpaces("runs", "delete", "pi", alone.id, "--yes").exit_code == 0
+    assert store.path
+    with sqlite3.connect(store.path) as raw:
+        tables = [name for (name,) in raw.execute("SELECT name FROM sqlite_schema "
+                  "WHERE type = 'table' AND name <> 'alembic_version'")]  # fmt: skip
+        assert len(tables) == 9
+        for table in tables:
+            assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+def test_what_goes_on_is_not_deleted(store: Store, pgpaces: Pgpaces) -> None:
+    trial = whole()
+    store.begin(trial)
+    done = pgpaces("runs", "delete", "last", "--yes")
+    assert isinstance(done.exception, PlanError)
+    assert "still runs" in str(done.exception)
+
+
+def test_a_list_needs_no_sqlalchemy(store: Store, pgpaces: Pgpaces) -> None:
+    import subprocess
+    import sys
+
+    keep(store, whole())
+    code = (
+        "import sys\nfrom pgpaces.cli.main import cli\n"
+        f"cli.main(['runs', '--store', {str(store.path)!r}], standalone_mode=False)\n"
+        "print([m for m in ('sqlalchemy', 'numpy', 'pydantic', 'psycopg') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,106 @@
+"""Values of every kind that a store keeps, for property tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pgpaces.result import (
+    Explained,
+    Finding,
+    Interval,
+    Place,
+    Sample,
+    StatementTally,
+    Tally,
+    Times,
+    Trial,
+)
+from tests.unit.trials import times
+
+NAME = st.text(max_size=12)  # NUL too
+ANY_TEXT = st.text(st.characters(), max_size=12)  # and halves of surrogate pairs
+BIG = st.integers(0, 2**63 - 1)
+COUNT = st.integers(0, 2**31 - 1)
+MOMENT = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)).map(
+    lambda moment: moment.replace(tzinfo=UTC) + timedelta(0)
+)
+NUMBER = st.floats(allow_nan=False)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | NUMBER | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+TIMES = st.lists(st.floats(0, 1e5), max_size=3).map(times)
+BIG_TIMES = st.builds(
+    lambda found, total, squares: Times(
+        found.count, total, squares, found.max_ns, found.histogram
+    ),
+    TIMES, BIG, st.floats(0, 1e300),
+)  # fmt: skip
+TALLY = st.builds(
+    Tally, due_second=st.integers(-20, 20), script=st.just(0), due=BIG, on_time=BIG, late=BIG,
+    skipped=BIG, failed=st.dictionaries(ANY_TEXT, COUNT, max_size=2), unfinished=BIG,
+    latency=BIG_TIMES, lag=TIMES, service=TIMES, retried=BIG, retries=BIG,
+)  # fmt: skip
+STATEMENT = st.builds(
+    StatementTally, script=st.just(0), command=st.integers(0, 2), failed=BIG, times=TIMES,
+    retries=BIG,
+)  # fmt: skip
+INTERVAL = st.builds(
+    Interval, second=st.integers(-30, 30),
+    tallies=st.lists(TALLY, max_size=2, unique_by=lambda t: t.due_second).map(
+        lambda found: tuple(sorted(found, key=lambda t: t.due_second))
+    ),
+    statements=st.lists(STATEMENT, max_size=2, unique_by=lambda s: s.command).map(
+        lambda found: tuple(sorted(found, key=lambda s: s.command))
+    ),
+    messages=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=2).map(tuple),
+    cpu_ns=st.lists(BIG, max_size=2).map(tuple), dispatch=BIG_TIMES, in_flight_ns=BIG,
+    pending_ns=BIG, waited_ns=BIG, ended_ns=BIG, connects=COUNT, disconnects=COUNT,
+    connect_ns=BIG, aborted=st.lists(COUNT, max_size=2).map(tuple), outages=COUNT,
+    outage_ns_max=BIG, down=COUNT, some_down_ns=BIG, all_down_ns=BIG,
+)  # fmt: skip
+EXPLAINED = st.builds(
+    Explained, COUNT, COUNT, ANY_TEXT, ANY_TEXT, COUNT, COUNT, BIG, ANY_TEXT, st.booleans()
+)
+FINDING = st.builds(
+    Finding, ANY_TEXT, st.sampled_from(["info", "warning", "invalid"]), ANY_TEXT,
+    st.none() | NUMBER, ANY_TEXT,
+)  # fmt: skip
+SAMPLE = st.builds(
+    Sample, st.integers(-30, 30), ANY_TEXT, ANY_TEXT, st.floats(allow_nan=False), ANY_TEXT
+)
+CELL = st.text("0123456789abcdef", min_size=12, max_size=12)
+EXPERIMENT_ID = st.text("0123456789ABCDEFGHJKMNPQRSTVWXYZ", min_size=26, max_size=26)
+PLACE = st.builds(
+    Place, EXPERIMENT_ID, CELL, st.dictionaries(ANY_TEXT, ANY_TEXT, max_size=2),
+    st.integers(1, 1000), st.integers(1, 2),
+)  # fmt: skip
+
+
+def _part(**known: Any) -> st.SearchStrategy[dict[str, Any]]:
+    fixed = st.fixed_dictionaries({name: st.just(value) for name, value in known.items()})
+    return st.dictionaries(ANY_TEXT.map("_".__add__), JSON, max_size=2).flatmap(
+        lambda more: fixed.map(lambda found: {**more, **found})
+    )
+
+
+SCRIPT = {"name": "one", "weight": 1, "commands": [[n, "SELECT 1", True] for n in range(3)]}
+TRIAL = st.builds(
+    Trial, id=st.just(""), state=st.sampled_from(["finished", "interrupted", "failed"]),
+    started_at=MOMENT, ended_at=st.none() | MOMENT, plan=_part(load_text="open", model="open"),
+    workload=_part(name="w", scripts=[SCRIPT]), server=_part(version="18"), host=_part(),
+    version=st.text("0123456789.", max_size=40), measured_ns=st.none() | BIG,
+    error=st.none() | ANY_TEXT, notes=st.lists(ANY_TEXT, max_size=2).map(tuple),
+    findings=st.lists(FINDING, max_size=2).map(tuple), place=st.none() | PLACE,
+    explained=st.lists(EXPLAINED, max_size=2).map(tuple),
+    intervals=st.lists(INTERVAL, max_size=3, unique_by=lambda i: i.second).map(
+        lambda found: tuple(sorted(found, key=lambda i: i.second))
+    ),
+    samples=st.lists(SAMPLE, max_size=3, unique_by=lambda s: (s.second, s.source, s.name)).map(
+        tuple
+    ),
+)  # fmt: skip
