@@ -187,10 +187,11 @@ def _time_marks(digest: Digest, look: Look) -> dict[str, Any]:
     parts = [_latency_part(digest, x, look)]
     if any(bucket.counts.missed for bucket in series):
         parts.append(_missed_part(series, x, look))
-    lag = [(bucket.start_s, bucket.lag_p99_ms) for bucket in series]
+    middles = [bucket.start_s + bucket.seconds / 2 for bucket in series]
+    lag = list(zip(middles, (bucket.lag_p99_ms for bucket in series), strict=True))
     parts.append(_strip("p99 schedule lag, ms", lag, x, look.lines[6]))
     for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
-        pairs = list(zip((b.start_s for b in series), track.values, strict=True))
+        pairs = list(zip(middles, track.values, strict=True))
         parts.append(_strip(_track_name(track), pairs, x, look.lines[2 + number % 4]))
     last = parts[-1]
     for layer in last.get("layer", [last]):
@@ -210,14 +211,15 @@ def _latency_part(digest: Digest, x: dict[str, Any], look: Look) -> dict[str, An
     log = bool(reach) and max(reach) / min(reach) > 5
     scale: dict[str, Any] = {"type": "log" if log else "linear", "nice": False}
     if reach:
-        scale["domain"] = [min(reach) * 0.85 if log else 0, max(reach) * (1.4 if log else 1.15)]
+        scale["domain"] = [min(reach) * 0.85 if log else 0, max(reach) * (1.6 if log else 1.18)]
     axis = {"title": None, "format": "~s" if max(reach, default=0) >= 1e4 else NUMBER}
     y = {"type": "quantitative", "scale": scale, "axis": {**axis, "tickCount": 4}}
     bands = [
-        {"s": b.start_s, "p50": b.p50_ms, "p95": b.p95_ms, "p99": b.p99_ms} for b in digest.series
+        {"s": b.start_s + b.seconds / 2, "p50": b.p50_ms, "p95": b.p95_ms, "p99": b.p99_ms}
+        for b in digest.series
     ]
     lines = [
-        {"s": b.start_s, "y": getattr(b, field), "band": name}
+        {"s": b.start_s + b.seconds / 2, "y": getattr(b, field), "band": name}
         for field, name in zip(names, _BANDS, strict=True)
         for b in digest.series
     ]
@@ -296,7 +298,7 @@ def _missed_part(series: Sequence[Bucket], x: dict[str, Any], look: Look) -> dic
 
 
 def _strip(
-    title: str, pairs: Sequence[tuple[int, float | None]], x: dict[str, Any], colour: str
+    title: str, pairs: Sequence[tuple[float, float | None]], x: dict[str, Any], colour: str
 ) -> dict[str, Any]:
     values = [{"s": second, "y": value} for second, value in pairs]
     axis = {"title": None, "tickCount": 2, "format": "~s"}
@@ -385,7 +387,7 @@ def _distribution_marks(digests: Sequence[Digest], look: Look) -> dict[str, Any]
             "strokeDash": {
                 "field": "kind",
                 "scale": kinds,
-                "legend": {"title": None, "symbolSize": 420},
+                "legend": {"title": None, "symbolSize": 420, "orient": "top", "offset": 2},
             },
         },
     }
