@@ -15,6 +15,7 @@ from tests.integration.conftest import access_to
 
 from pgpaces import database, psql, workload
 from pgpaces.database import Access, Wish, copies
+from pgpaces.database.marks import Mark, set_mark
 from pgpaces.errors import (
     ConsentError,
     DatabaseAbsentError,
@@ -249,6 +250,22 @@ def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> No
             copies.copy(admin, "pgpaces_never", made.dbname)
     finally:
         left.close()
+
+
+def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_from_it(
+    pg15: Postgres,
+) -> None:
+    access = access_to(pg15)
+    with database.prepare(access, wish("tpcb-like"), silent) as made:
+        pass
+    pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
+    with database.connect(access) as admin:
+        set_mark(admin, made.dbname, Mark("tpcb-like", made.fingerprint, "copy"))
+    left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
+    with database.prepare(access, wish("tpcb-like"), silent) as again:
+        assert again.dbname == made.dbname
+    with pytest.raises(psycopg.OperationalError):
+        left.execute("SELECT 1")
 
 
 def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:

@@ -43,7 +43,7 @@ def clone(
             marks.check_left_behind(access, admin, dbname, origin.dbname)
         say(f"copying {origin.dbname}")
         if exists:
-            admin.execute(marks.drop(dbname))
+            marks.drop_ours(admin, dbname)
         copying = time.monotonic()
         copy(admin, dbname, origin.dbname)
         marks.set_mark(admin, dbname, Mark(workload, origin.fingerprint, "copy"))
