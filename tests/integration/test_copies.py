@@ -95,6 +95,26 @@ def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, original: s
     assert rows(access, f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'") == [0]
 
 
+def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Access) -> None:
+    role = replace(pg18, keywords={**pg18.keywords, "user": "copies_owner"})
+    with database.connect(pg18) as admin:
+        admin.execute("CREATE ROLE copies_owner LOGIN CREATEDB")
+        admin.execute("CREATE DATABASE owned OWNER copies_owner")
+        admin.execute("ALTER DATABASE owned SET log_statement_stats = on")
+        admin.execute("ALTER DATABASE owned SET work_mem = '5MB'")
+    told: list[str] = []
+    try:
+        with database.prepare(role, wish(from_database="owned"), told.append) as made:
+            assert rows(role, "SHOW work_mem", made.dbname) == ["5MB"]
+        [warning] = [text for text in told if text.startswith("warning")]
+        assert "log_statement_stats (permission denied" in warning
+    finally:
+        database.clean(role)
+        with database.connect(pg18) as admin:
+            admin.execute("DROP DATABASE owned")
+            admin.execute("DROP ROLE copies_owner")
+
+
 def test_the_database_of_the_target_itself_can_be_copied(access: Access, original: str) -> None:
     there = replace(access, keywords={**access.keywords, "dbname": original})
     with database.prepare(there, wish("tpcb-like", from_database=original), silent) as made:
