@@ -59,13 +59,22 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2)."""
+    """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2).
+
+    Without a histogram, although something was counted, its shape is not known: what was imported
+    as sums. A maximum of 0 is then not known either.
+    """
 
     count: int = 0
     sum_ns: int = 0
     square_sum: float = 0.0
     max_ns: int = 0
     histogram: bytes = b""
+
+    @property
+    def shaped(self) -> bool:
+        """Whether its quantiles are known."""
+        return bool(self.histogram) or self.count == 0
 
     @property
     def mean_ns(self) -> float | None:
@@ -82,18 +91,31 @@ class Times:
 
 
 def merge(parts: Iterable[Times]) -> Times:
-    """One distribution of several, of one trial."""
-    histogram = Histogram()
+    """One distribution of several, of one trial; of no known shape, if one of them is."""
+    histogram, shaped = Histogram(), True
     count = sum_ns = max_ns = 0
     square_sum = 0.0
     for part in parts:
         if part.count:
             histogram.add(part.histogram)
+            shaped = shaped and part.shaped
             count += part.count
             sum_ns += part.sum_ns
             square_sum += part.square_sum
             max_ns = max(max_ns, part.max_ns)
-    return Times(count, sum_ns, square_sum, max_ns, histogram.encode() if count else b"")
+    return Times(count, sum_ns, square_sum, max_ns, histogram.encode() if count and shaped else b"")
+
+
+def times_of(values_ns: Iterable[int]) -> Times:
+    """The distribution of these times."""
+    histogram = Histogram()
+    count = sum_ns = max_ns = square_sum = 0
+    for ns in values_ns:
+        histogram.record(ns)
+        count, sum_ns, square_sum = count + 1, sum_ns + ns, square_sum + ns * ns
+        max_ns = max(max_ns, ns)
+    encoded = histogram.encode() if count else b""
+    return Times(count, sum_ns, float(square_sum), max_ns, encoded)
 
 
 def counted(times: Times) -> int:
@@ -110,7 +132,9 @@ def value_at_rank(times: Times, rank: int) -> int | None:
 
 
 def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
-    """The times at several ranks; as value_at_rank."""
+    """The times at several ranks; as value_at_rank. None where the shape is not known."""
+    if not times.shaped:
+        return [None] * len(ranks)
     histogram = Histogram()
     histogram.add(times.histogram)
 

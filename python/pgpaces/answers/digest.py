@@ -85,6 +85,8 @@ def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
 
 
 def _series(trial: Trial, account: Account) -> Iterable[Bucket]:
+    if not trial.plan.get("by_second", True):
+        return
     every = together(account.ledgers(trial).values())
     length = account.block_s
     for block in range(-(-max(0, every.end) // length)):
@@ -113,7 +115,7 @@ def _quantiles(times: Times, shares: Iterable[float]) -> list[float | None]:
 
 
 def _curve(times: Times, due: int) -> tuple[tuple[float, float | None], ...]:
-    if due == 0:
+    if due == 0 or not times.shaped:
         return ()
     ranks = [quantile_rank(share, due) for share in SHARES]
     found = values_at_ranks(times, ranks) if times.count else [None] * len(ranks)

@@ -23,7 +23,8 @@ class Spread:
 
     Quantiles rank over all that was due; one that falls among what was skipped, failed or
     unfinished is infinite, and so may be the end of its interval. They are None if nothing was due,
-    the mean if nothing succeeded. max: the largest that was seen, None where some did not succeed.
+    or if sums alone are known; the mean if nothing succeeded. max: the largest that was seen, None
+    where some did not succeed, or where it is not known.
     """
 
     count: int
@@ -46,13 +47,14 @@ def spread(times: Times, due: int, mean: Estimate | None = None, deff: float = 1
     ranked = {
         name.replace(".", ""): _quantile(times, q, due, deff) for name, q in QUANTILES.items()
     }
+    known = times.shaped or times.max_ns > 0
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
     return Spread(
         count=times.count,
         mean=mean,
         stddev=None if times.stddev_ns is None else times.stddev_ns / 1e6,
-        max=times.max_ns / 1e6 if times.count and times.count >= due else None,
+        max=times.max_ns / 1e6 if times.count and times.count >= due and known else None,
         **ranked,
     )
 
@@ -65,7 +67,7 @@ def spread_of(times: Times, due: int, counts: Numbers, sums_ns: Numbers) -> Spre
 
 
 def _quantile(times: Times, q: float, due: int, deff: float) -> Estimate | None:
-    if due == 0:
+    if due == 0 or not times.shaped:
         return None
     ends = stats.quantile_ranks(q, due, deff)
     low, high = ends or (0, due)

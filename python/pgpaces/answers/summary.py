@@ -197,7 +197,8 @@ def _rate(part: _Part, total: Counts) -> Estimate:
     count, has no such period: there it is all that succeeded over the time that it took.
     """
     succeeded, seconds = total.on_time + total.late, part.end - part.start
-    found = stats.rate(part.account.succeeded(part.start, int(part.end)))
+    by_second = part.trial.plan.get("by_second", True)  # not so where a report was imported
+    found = stats.rate(part.account.succeeded(part.start, int(part.end))) if by_second else None
     if found is not None and part.trial.plan.get("transactions") is None:
         return found
     value = succeeded / seconds if seconds > 0 else 0.0

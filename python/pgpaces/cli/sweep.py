@@ -262,10 +262,11 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> None:
     """The answer so far, on stdout and where the user wants it."""
     from pgpaces.cli import report
     from pgpaces.cli.main import put
+    from pgpaces.experiment.reporting import page_of
     from pgpaces.report import render
     from pgpaces.store import Store
 
-    page = report.gather(Store.open(given["store_path"]), (swept.id,))
+    page = page_of(Store.open(given["store_path"]), (swept.id,))
     put(render.render(page, "json").decode() if given["as_json"] else report.text(page))
     if given["output"]:
         written = report.write(page, render.form_of(given["output"]), Path(given["output"]))

@@ -15,6 +15,7 @@ document.py  an experiment as it is stored
 Knows no terminal.
 """
 
+from pgpaces.experiment.keeper import keep
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.machine import Progress, SweepListener
 from pgpaces.experiment.request import OnStoreError, Request, choose
@@ -30,6 +31,7 @@ __all__ = [
     "Site",
     "SweepListener",
     "choose",
+    "keep",
     "run",
     "site",
 ]

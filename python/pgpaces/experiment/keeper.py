@@ -12,7 +12,7 @@ from typing import Any
 
 from pgpaces.answers.account import Account
 from pgpaces.answers.digest import digest
-from pgpaces.answers.summary import Summary
+from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import StoreError
 from pgpaces.experiment.site import Say
 from pgpaces.result import Estimate, Interval, Trial
@@ -78,6 +78,17 @@ class Keeper:
         except StoreError as error:
             return error
         return None
+
+
+def keep(store: Store, trial: Trial) -> Summary:
+    """Stores a whole trial that was measured elsewhere; its answer. Raises StoreError."""
+    account = Account.of(trial.intervals)
+    summary = summarize(trial, account)
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.finish(trial, brief(summary), digest(trial, summary, account))
+    return summary
 
 
 def brief(summary: Summary) -> dict[str, Any]:

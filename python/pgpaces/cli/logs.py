@@ -1,0 +1,69 @@
+"""`pgpaces import`: runs of real pgbench, beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pgpaces.cli import options
+from pgpaces.errors import PlanError
+
+if TYPE_CHECKING:
+    from pgpaces import imported
+
+
+@click.command(
+    "import",
+    epilog="\b\nExample:\n  pgbench -c 8 -j 2 -T 60 -R 300 -L 20 -l bench > report.txt\n"
+    "  pgpaces import pgbench_log.* report.txt",
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option(
+    "-L", "--latency-limit", metavar="TIME", help="pgbench's -L, where no report says it."
+)
+@click.option(
+    "--seventh",
+    type=click.Choice(["lag", "retries"]),
+    help="What the 7th of 7 columns of a log is, where no report says it.",
+)
+@click.option("--command", metavar="TEXT", help="pgbench's command line, to be kept with the run.")
+@click.option("--tag", metavar="NAME", help="Give the run this tag.")
+@options.options((options.STORE,))
+def import_(files: Sequence[str], store_path: str | None, **given: str | None) -> None:
+    """Import a run of pgbench: logs of all its threads, aggregated ones, its printed report."""
+    from importlib.metadata import version
+
+    from pgpaces import experiment, imported
+    from pgpaces.store import Store, new_id
+    from pgpaces.units import duration_ns
+
+    limit = given["latency_limit"]
+    told = imported.Told(
+        None if limit is None else duration_ns(limit, "--latency-limit"),
+        given["seventh"],  # type: ignore[arg-type]
+        given["command"],
+    )
+    read = [_read(Path(name)) for name in files]
+    trial = imported.trial(read, told, new_id(), version("pgpaces"))
+    store = Store.open(store_path)
+    experiment.keep(store, trial)
+    if given["tag"] is not None:
+        store.tag(given["tag"], trial.id)
+    for finding in trial.findings:
+        click.echo(f"{finding.severity}: {finding.text}", err=True)
+    click.echo(f"imported as run {trial.id} into {store.address}", err=True)
+
+
+def _read(path: Path) -> imported.File:
+    from pgpaces import imported
+
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        ended_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
+    return imported.File(path.name, ended_at, text)
