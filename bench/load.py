@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from pgpaces.generators import engine
-from pgpaces.plan import SECOND_NS, Load, Protocol, TargetPlan, TrialPlan
+from pgpaces.plan import Load, Protocol, TargetPlan, TrialPlan
 from pgpaces.result import Interval, Times, merge, value_at_rank
+from pgpaces.units import SECOND_NS
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _spread(every: Sequence[Times]) -> dict[str, float | None]:
 def _engine(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     """The engine alone: what connecting took in ns, memory while everybody is connected."""
     text = (order.script, 1, Path(order.script).read_bytes())
-    plan = engine.EnginePlan.of(order.plan(), order.clients, 1)
+    plan = engine.EnginePlan.of(order.plan(), order.clients, 1, ())
     run = engine.Engine(plan, [text], engine.resolve(""))
     memory: dict[str, int] = {}
     for interval in run:

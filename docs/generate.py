@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from pgpaces import api, errors, plan, result, workload
+from pgpaces import api, errors, experiment_file, levels, plan, result, workload
 from pgpaces.answers import generator, spread, steady, summary, validity
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
@@ -65,6 +65,8 @@ KEYS = {
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
+    "variants": "Others of its kind, by name: `pgpaces run NAME/VARIANT`. A key that one has"
+    " replaces the workload's.",
 }
 
 RUN_ARGUMENTS = {
@@ -76,6 +78,7 @@ RUN_ARGUMENTS = {
     "pace": "Paced load: transactions a second of each user.",
     "think_time": "Closed load: mean pause of a client before each transaction; 0: none.",
     "arrivals": '`"poisson"` or `"even"`.',
+    "shape": 'How the rate changes over the trial, such as `"steps:0.5:1:2"`.',
     "latency_limit": "Later than this is late. Default: the workload's, or none.",
     "duration": "How long, warm-up apart.",
     "warmup": "Default: a tenth of the duration, 30 s at most.",
@@ -95,6 +98,7 @@ RUN_ARGUMENTS = {
 TRIAL_FIELDS = {
     "threads": "Threads of the load generator. Default: chosen by the number of clients.",
     "poll": 'How the engine waits for its connections: `"auto"`, `"epoll"` or `"io_uring"`.',
+    "limits": "Latency limits of scripts that have their own: pairs of name and nanoseconds.",
     "policy": '`"run"` or `"skip"`.',
     "protocol": '`"simple"`, `"extended"` or `"prepared"`.',
     "describe": "Ask for result descriptions, as pgbench does.",
@@ -296,6 +300,20 @@ def workload_keys() -> str:
     )
 
 
+def experiment_keys() -> str:
+    """The keys of an experiment file that are no levels."""
+    keys = experiment_file.KEYS
+    return table(("key", "meaning"), ((f"`{key}`", text) for key, text in keys.items()))
+
+
+def level_names() -> str:
+    """What levels may be of."""
+    kinds = {**levels.TRIAL, **levels.OTHERS}
+    rows = [(f"`{name}`", kind.about) for name, kind in kinds.items()]
+    rows += [(f"`{family}.NAME`", text) for family, text in levels.FAMILIES.items()]
+    return table(("name", "meaning"), rows)
+
+
 # Python
 
 
@@ -375,6 +393,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "pgbench-help": pgbench_help,
     "exit-codes": exit_codes,
     "workload-keys": workload_keys,
+    "experiment-keys": experiment_keys,
+    "level-names": level_names,
     "run-arguments": run_arguments,
     "trial-fields": trial_fields,
     "result-fields": result_fields,

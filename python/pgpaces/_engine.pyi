@@ -15,6 +15,7 @@ __all__ = [
     "find_route",
     "histogram_count",
     "parse_script",
+    "rehearse",
     "resolve",
 ]
 
@@ -211,6 +212,16 @@ def parse_script(name: str, text: bytes) -> list[tuple[int, str, bool]]:
     """The commands of a script: line, first line of text, whether it is SQL.
 
     Raises ScriptError with file, line, column and a caret.
+    """
+
+def rehearse(
+    name: str, text: bytes, variables: Sequence[tuple[str, bytes]], seed: int
+) -> list[tuple[int, bytes]]:
+    """The SQL of one execution of a script: the place of each command in `parse_script`'s list, and
+    its text as the simple protocol would send it. Needs no server.
+
+    What depends on variables that a server or a shell would set is left out. Raises ScriptError,
+    also where a client would give up, and PlanError for names that cannot be variables.
     """
 
 def histogram_count(encoded: bytes) -> int:

@@ -12,9 +12,10 @@ from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import ScriptSummary, StatementSummary, Summary, summarize
 from pgpaces.answers.validity import Validity
-from pgpaces.plan import Load, TargetPlan, TrialPlan, choose_load, duration_ns
+from pgpaces.plan import Load, TargetPlan, TrialPlan, choose_load
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store import Store
+from pgpaces.units import duration_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     pace: str | float | None = None,
     think_time: str | float | None = None,
     arrivals: str = "poisson",
+    shape: str | None = None,
     latency_limit: str | float | None = None,
     duration: str | float = 60,
     warmup: str | float | None = None,
@@ -127,7 +129,8 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
     name: a shipped workload or a folder. Durations are texts with a unit ("500ms") or seconds;
-    rates are texts ("1/s") or numbers a second. options: the other fields of TrialPlan, such as
+    rates are texts ("1/s") or numbers a second; shape: how the rate changes over the trial, such as
+    "steps:0.5:1:2". options: the other fields of TrialPlan, such as
     policy, protocol, seed, threads. Raises PgpacesError.
     """
     found = workload.find(name)
@@ -137,11 +140,10 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
         "clients": clients,
         "users": users,
         "pace": pace,
-        "think_time": think_time
-        if think_time is None or isinstance(think_time, str)
-        else f"{think_time}s",
+        "think_time": f"{think_time}s" if isinstance(think_time, int | float) else think_time,
         "think": "exponential",
         "arrivals": arrivals,
+        "shape": shape,
     }
     kind, count = _load(given, found.load)
     limit = latency_limit if latency_limit is not None else found.load.get("latency_limit")

@@ -85,6 +85,7 @@ TRIAL: Mapping[str, Kind] = {
     "think_time": Kind(str, "Closed load: mean pause before each transaction."),
     "think": Kind(_one_of("exponential", "fixed"), "How think times are spread."),
     "arrivals": Kind(_one_of("poisson", "even"), "How arrivals are spaced."),
+    "shape": Kind(str, "How the rate changes over the trial: `steps:0.5:1:2`."),
     "latency_limit": Kind(str, "Later than this is late."),
     "policy": Kind(_one_of("run", "skip"), "What happens to work that is too late to start."),
     "duration": Kind(str, "How long a trial is, warm-up apart."),
@@ -189,6 +190,9 @@ def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Asked:
             given[name] = _read(name, text)
         elif name in OTHERS:
             others[name] = _read(name, text)
+    own = (f"{name}={limit}" for name, limit in _family(levels, "latency_limit"))
+    general = given["latency_limit"]
+    given["latency_limit"] = (*(() if general is None else (general,)), *own)
     trial = trial_plan(given, defaults)
     trial = replace(trial, variables=_family(levels, "define"))
     return Asked(trial, **others, settings=_family(levels, "set"))

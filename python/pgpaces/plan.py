@@ -1,4 +1,4 @@
-"""What was asked: durations, rates and loads as people write them, as frozen values.
+"""What was asked: loads and trials as people write them, as frozen values.
 
 Knows no files, servers or engine. Everything here is valid once made.
 """
@@ -6,26 +6,15 @@ Knows no files, servers or engine. Everything here is valid once made.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pgpaces import shape
 from pgpaces.errors import PlanError
+from pgpaces.shape import Shape
+from pgpaces.units import RATE_MAX, SECOND_NS, duration_ns, rate_per_s
 
-SECOND_NS = 1_000_000_000
-_UNITS_NS = {
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": SECOND_NS,
-    "min": 60 * SECOND_NS,
-    "h": 3600 * SECOND_NS,
-    "d": 86_400 * SECOND_NS,
-}
-_RATE_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION_MAX_NS = 366 * 86_400 * SECOND_NS
-_RATE_MAX = 1e7
-_RATE_MIN = 1e-6
 # Words of libpq whose value nobody but the server may see.
 _SECRETS = frozenset(
     ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
@@ -36,7 +25,6 @@ ON_ERROR = {
     "stop-client": (False, False, False),
     "stop": (False, True, False),
 }
-_NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
 
 Model = Literal["open", "closed", "paced"]
 Policy = Literal["run", "skip"]
@@ -46,50 +34,13 @@ Polling = Literal["auto", "epoll", "io_uring"]
 Backlog = Literal["serve", "drop"]
 
 
-def duration_ns(text: str, what: str = "duration", *, zero: bool = False) -> int:
-    """Nanoseconds of `500ms`, `1.5s`, `10min`, `2h`; more than nothing unless `zero`.
-
-    Raises PlanError for anything else, also for durations over a year.
-    """
-    found = re.fullmatch(rf"\s*{_NUMBER}\s*(us|ms|s|min|h|d)\s*", text)
-    if zero and text.strip() == "0":
-        return 0
-    if not found:
-        raise PlanError(
-            f"{what} '{text}' is not a duration",
-            "write a number with a unit: us, ms, s, min, h or d, such as 500ms or 10min",
-        )
-    value = float(found[1]) * _UNITS_NS[found[2]]
-    if not value <= _DURATION_MAX_NS:
-        raise PlanError(f"{what} '{text}' is longer than a year", "give a shorter one")
-    if round(value) < (0 if zero else 1):
-        raise PlanError(f"{what} '{text}' must be longer than nothing")
-    return round(value)
-
-
-def rate_per_s(text: str, what: str = "rate") -> float:
-    """Transactions a second of `1/s`, `30/min`, `1000/h`, or a bare number a second.
-
-    Raises PlanError for anything else, and outside 1e-6 to 1e7 a second.
-    """
-    found = re.fullmatch(rf"\s*{_NUMBER}\s*(?:/\s*(s|min|h|d))?\s*", text)
-    if not found:
-        raise PlanError(
-            f"{what} '{text}' is not a rate",
-            "write a number of transactions, with its time if it is not a second: 1/s, 30/min",
-        )
-    value = float(found[1]) / _RATE_UNITS_S[found[2] or "s"]
-    if not _RATE_MIN <= value <= _RATE_MAX:
-        raise PlanError(f"{what} '{text}' is out of range", "from 0.000001/s to 10000000/s")
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Load:
     """Where transactions come from (open, closed or paced).
 
     rate: transactions a second, in all (open) or for each user (paced); None when closed.
     think: mean pause of a closed client before each transaction, ns.
+    shape: how the rate changes over the trial.
     """
 
     model: Model
@@ -97,13 +48,30 @@ class Load:
     arrivals: Arrivals = "poisson"
     think_ns: int = 0
     think: Literal["none", "fixed", "exponential"] = "none"
+    shape: Shape = shape.CONSTANT
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for what cannot be."""
+        if self.shape == shape.CONSTANT:
+            return
+        if self.rate is None:
+            raise PlanError(
+                f"shape {self.shape} needs a rate or a pace: a closed load has none to change",
+                "add --rate, or --users with their --pace",
+            )
+        if self.rate * self.shape.peak > RATE_MAX:
+            raise PlanError(
+                f"shape {self.shape} takes the rate to {self.rate * self.shape.peak:g}/s",
+                f"{RATE_MAX:.0f}/s is the highest there is",
+            )
 
     def __str__(self) -> str:
         """What the load is, for a sentence."""
         if self.rate is not None:
             each = " per user" if self.model == "paced" else ""
             spacing = "" if self.arrivals == "poisson" else ", evenly spaced"
-            return f"{self.model}, {self.rate:g}/s{each}{spacing}"
+            changes = "" if self.shape == shape.CONSTANT else f", shape {self.shape}"
+            return f"{self.model}, {self.rate:g}/s{each}{spacing}{changes}"
         if self.think == "none":
             return "closed, without think time"
         return f"closed, {self.think} think time of {self.think_ns / 1e6:g} ms"
@@ -118,10 +86,18 @@ def _one_of(given: Mapping[str, Any], names: tuple[str, ...]) -> None:
 def choose_load(given: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
     """The load and the number of clients that options (texts, by name) ask for.
 
-    given: rate, rate_per_client, clients, users, pace, think_time, think, arrivals; None where
-    not asked for. defaults: the workload's own, used where no kind of load is named.
+    given: rate, rate_per_client, clients, users, pace, think_time, think, arrivals, shape; None
+    where not asked for. defaults: the workload's own, used where no kind of load is named.
     Raises PlanError for options that exclude each other or miss one.
     """
+    found, clients = _steady_load(given, defaults)
+    if given["shape"] is None:
+        return found, clients
+    return replace(found, shape=shape.parse(given["shape"])), clients
+
+
+def _steady_load(given: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
+    """The load before its rate changes."""
     _one_of(given, ("rate", "rate_per_client", "users", "think_time"))
     _one_of(given, ("clients", "users"))
     if given["users"] is not None or given["pace"] is not None:
@@ -183,6 +159,8 @@ class TrialPlan:
     """One trial: all that decides what is sent when. Times in nanoseconds.
 
     clients: None lets the pipeline choose (see `clients_for`).
+    limit_ns: a transaction that takes longer is late. limits: those of scripts that have one of
+    their own, by name.
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
     backlog: what was due and not started at the end is still served, or dropped.
     max_tries: of a transaction that fails by serialization or deadlock; 0: until it succeeds.
@@ -200,6 +178,7 @@ class TrialPlan:
     clients: int | None = None
     threads: int | None = None
     limit_ns: int | None = None
+    limits: tuple[tuple[str, int], ...] = ()
     policy: Policy = "run"
     protocol: Protocol = "simple"
     describe: bool = False
@@ -231,20 +210,10 @@ class TrialPlan:
             raise PlanError(f"{self.threads} threads cannot be", "from 1 to 1024")
         if not 0 <= self.seed < 2**64:
             raise PlanError(f"seed {self.seed} is out of range", "from 0 to 2^64 - 1")
-        if self.policy == "skip" and self.limit_ns is None:
-            raise PlanError(
-                "policy skip needs a latency limit: without one nothing is too late",
-                "add --latency-limit, or use --policy run",
-            )
         if self.policy == "skip" and self.load.model == "closed":
             raise PlanError(
                 "policy skip needs a rate: a closed load has no schedule to fall behind",
                 "add --rate, or use --policy run",
-            )
-        if self.max_tries == 0 and self.limit_ns is None and self.transactions is not None:
-            raise PlanError(
-                "unlimited tries need something that ends them",
-                "add --latency-limit or --duration, or set --max-tries",
             )
         if self.max_tries < 0:
             raise PlanError(f"{self.max_tries} tries cannot be", "0 or more; 0: without a limit")
@@ -254,6 +223,59 @@ class TrialPlan:
             )
         if self.transactions is not None and self.transactions < 1:
             raise PlanError("a trial needs at least one transaction of each client")
+        if not self.limits:
+            self._check_limits(everywhere=self.limit_ns is not None)
+        self.segments()
+
+    def _check_limits(self, *, everywhere: bool) -> None:
+        """Raises PlanError; everywhere: every script has a limit."""
+        if everywhere:
+            return
+        if self.policy == "skip":
+            raise PlanError(
+                "policy skip needs a latency limit for every script: without one nothing is too"
+                " late",
+                "add --latency-limit, or use --policy run",
+            )
+        if self.max_tries == 0 and self.transactions is not None:
+            raise PlanError(
+                "unlimited tries need something that ends them",
+                "add --latency-limit or --duration, or set --max-tries",
+            )
+
+    def limits_of(self, scripts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+        """The limits of scripts that have one of their own, by number in `scripts` (names).
+
+        Raises PlanError for one of an unknown script, and where a script needs a limit and has
+        none.
+        """
+        own = dict(self.limits)
+        for name in own:
+            if name not in scripts:
+                raise PlanError(
+                    f"there is a latency limit for script '{name}', which does not run",
+                    f"scripts that run are {', '.join(dict.fromkeys(scripts))}",
+                )
+        everywhere = self.limit_ns is not None or all(name in own for name in scripts)
+        self._check_limits(everywhere=everywhere)
+        return tuple((at, own[name]) for at, name in enumerate(scripts) if name in own)
+
+    def segments(self) -> tuple[shape.Segment, ...]:
+        """The shape of the load over this trial. Raises PlanError where it does not fit."""
+        if self.load.shape == shape.CONSTANT:
+            return ()
+        if self.transactions is not None or self.duration_ns is None:
+            raise PlanError(
+                f"shape {self.load.shape} needs the time that it is drawn over",
+                "give --duration instead of --transactions",
+            )
+        return self.load.shape.segments(self.duration_ns)
+
+    @property
+    def limit_max_ns(self) -> int | None:
+        """The largest latency limit of any script; None where there is none."""
+        found = [ns for _, ns in self.limits]
+        return max(found if self.limit_ns is None else [self.limit_ns, *found], default=None)
 
     @property
     def warmup(self) -> int:
@@ -264,21 +286,22 @@ class TrialPlan:
 
     @property
     def grace(self) -> int:
-        """How long a backlog may still take: the larger of the limit and 5 s by default."""
-        floor = self.limit_ns or 0
+        """How long a backlog may still take: the larger of the limits and 5 s by default."""
+        floor = self.limit_max_ns or 0
         return max(floor, 5 * SECOND_NS if self.grace_ns is None else self.grace_ns)
 
     def clients_for(self, free_connections: int | None) -> int:
         """The number of clients: as asked, else max(4, ceil(4 x rate x limit)), capped.
 
+        The rate is the highest of the shape, the limit the largest of the scripts.
         free_connections: what the server has left; None where it cannot be asked.
         """
         if self.clients is not None:
             return self.clients
         if self.load.model != "open" or self.load.rate is None:
             return 1
-        limit_s = (self.limit_ns or SECOND_NS) / SECOND_NS
-        wanted = max(4, math.ceil(4 * self.load.rate * limit_s))
+        limit_s = (self.limit_max_ns or SECOND_NS) / SECOND_NS
+        wanted = max(4, math.ceil(4 * self.load.rate * self.load.shape.peak * limit_s))
         return wanted if free_connections is None else max(1, min(wanted, free_connections))
 
 
@@ -293,16 +316,33 @@ def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def _limits(
+    texts: Sequence[str], defaults: Mapping[str, str]
+) -> tuple[int | None, tuple[tuple[str, int], ...]]:
+    """The limit of all scripts, and of those with one of their own. Raises PlanError."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, limit = text.rpartition("=")
+        if name in found:
+            whose = f"script '{name}' has" if name else "there are"
+            raise PlanError(f"{whose} two latency limits", "give one")
+        found[name] = duration_ns(limit, "--latency-limit")
+    general = found.pop("", None)
+    if general is None and "latency_limit" in defaults:
+        general = duration_ns(defaults["latency_limit"], "the workload's latency limit")
+    return general, tuple(found.items())
+
+
 def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
     """The trial that options ask for, over the workload's defaults.
 
     given: the values of the command line's options by name, None where not asked for; durations
-    and rates as texts. Raises PlanError.
+    and rates as texts; latency limits as texts LIMIT or SCRIPT=LIMIT. Raises PlanError.
     """
     if given["duration"] is not None and given["transactions"] is not None:
         raise PlanError("--duration and --transactions exclude each other", "choose one")
     kind, clients = choose_load(given, defaults)
-    limit = given["latency_limit"] or defaults.get("latency_limit")
+    limit_ns, limits = _limits(given["latency_limit"] or (), defaults)
 
     def optional(name: str) -> int | None:
         text = given[name]
@@ -314,7 +354,8 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
         load=kind,
         clients=clients,
         threads=given["threads"],
-        limit_ns=None if limit is None else duration_ns(limit, "--latency-limit"),
+        limit_ns=limit_ns,
+        limits=limits,
         policy=given["policy"],
         protocol=given["protocol"],
         describe=given["describe"],
@@ -350,7 +391,8 @@ class TargetPlan:
     before what dsn says. as_is: the load goes to the database that dsn names, as it stands: nothing
     is made, marked or copied.
     server: version or folder of the installation to start; None for the embedded one.
-    own: a database that the user hands over.
+    own: a database that the user hands over. alter_system: settings of the whole server may be
+    changed; they are put back. restart: a shell command that restarts it.
     """
 
     # Not in the repr: both may hold a password.
@@ -362,3 +404,5 @@ class TargetPlan:
     server_settings: tuple[tuple[str, str], ...] = field(default=())
     overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     as_is: bool = False
+    alter_system: bool = False
+    restart: str | None = None

@@ -1,12 +1,14 @@
 """Runs a workload's SQL files through psql, so that they may use everything that psql has.
 
-Knows what to call it with and how to end it; nothing of marks, load and results.
+And pg_dump into pg_restore. Knows what to call them with and how to end them; nothing of marks,
+load and results.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from pgpaces.errors import PrepareError, ServerError
 from pgpaces.workload import InitStep
@@ -38,14 +41,14 @@ class Way:
 
 def run(way: Way, steps: Sequence[InitStep], variables: Mapping[str, int], say: Say) -> None:
     """Runs the files one after the other. Raises PrepareError with psql's last lines."""
-    with _environment(way) as environment:
+    with environment(way) as given:
         for number, step in enumerate(steps, 1):
             words = [str(way.program), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
             for name, value in variables.items():
                 words += ["-v", f"{name}={value}"]
             what = f"{step.name} ({number} of {len(steps)})"
             say(what)
-            code, errors = _run([*words, "-f", str(step.path)], environment, what, say)
+            code, errors = _run([*words, "-f", str(step.path)], given, what, say)
             if code != 0:
                 tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
                 raise PrepareError(
@@ -54,13 +57,13 @@ def run(way: Way, steps: Sequence[InitStep], variables: Mapping[str, int], say: 
                 )
 
 
-def _run(words: list[str], environment: _Environment, what: str, say: Say) -> tuple[int, str]:
+def _run(words: list[str], given: Environment, what: str, say: Say) -> tuple[int, str]:
     """psql's exit code and what it said; tells every few seconds that it still runs."""
     started = time.monotonic()
     with subprocess.Popen(
         words,
-        env=environment.variables,
-        pass_fds=environment.files,
+        env=given.variables,
+        pass_fds=given.files,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -76,11 +79,7 @@ def _run(words: list[str], environment: _Environment, what: str, say: Say) -> tu
                     say(f"{what}, {time.monotonic() - started:.0f} s")
         except BaseException:
             # So that psql cancels what the server is doing for it.
-            psql.send_signal(signal.SIGINT)
-            try:
-                psql.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                psql.kill()
+            _interrupt(psql)
             raise
     return psql.returncode, errors
 
@@ -105,13 +104,15 @@ _VARIABLES = {
     "channel_binding": "PGCHANNELBINDING",
     "connect_timeout": "PGCONNECT_TIMEOUT",
     "passfile": "PGPASSFILE",
+    "service": "PGSERVICE",
+    "servicefile": "PGSERVICEFILE",
     "target_session_attrs": "PGTARGETSESSIONATTRS",
     "load_balance_hosts": "PGLOADBALANCEHOSTS",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Environment:
+class Environment:
     """What psql is given: variables, and the descriptors of open files."""
 
     variables: dict[str, str]
@@ -119,21 +120,21 @@ class _Environment:
 
 
 @contextlib.contextmanager
-def _environment(way: Way) -> Iterator[_Environment]:
-    """The variables for psql; a password goes through a private file, never through them.
+def environment(way: Way) -> Iterator[Environment]:
+    """The variables for a program; a password goes through a private file, never through them.
 
     Where the system can do that the file has no name, so that not even kill -9 leaves it behind.
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    environment |= {_VARIABLES[k]: v for k, v in way.keywords.items() if k in _VARIABLES}
-    environment |= {
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    variables |= {_VARIABLES[k]: v for k, v in way.keywords.items() if k in _VARIABLES}
+    variables |= {
         "PGDATABASE": way.dbname,
         "PGAPPNAME": "pgpaces init",
         "PGCLIENTENCODING": "UTF8",
     }
     password = way.keywords.get("password")
     if password is None:
-        yield _Environment(environment)
+        yield Environment(variables)
         return
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
     line = f"*:*:*:*:{escaped}\n".encode()
@@ -146,7 +147,7 @@ def _environment(way: Way) -> Iterator[_Environment]:
         os.fchmod(file.fileno(), 0o600)
         name = f"/proc/self/fd/{file.fileno()}" if nameless else file.name
         files = (file.fileno(),) if nameless else ()
-        yield _Environment(environment | {"PGPASSFILE": str(name)}, files)
+        yield Environment(variables | {"PGPASSFILE": str(name)}, files)
 
 
 def find(preferred: Path | None, candidates: list[Path]) -> Path:
@@ -163,3 +164,104 @@ def find(preferred: Path | None, candidates: list[Path]) -> Path:
         if candidate.is_file():
             return candidate
     raise ServerError("psql is not on this machine", "install it (Debian: postgresql-client)")
+
+
+def dump_programs(program: Path, folders: Sequence[Path], major: int) -> tuple[Path, Path]:
+    """pg_dump and pg_restore of one version, the oldest that knows a server of this major.
+
+    The oldest, because newer ones write what older servers do not understand. program: psql, beside
+    which they may be. Raises ServerError where there are none.
+    """
+    on_path = shutil.which("pg_dump")
+    places = [program.parent, *folders, *([Path(on_path).parent] if on_path else [])]
+    found: dict[Path, int] = {}
+    for folder in dict.fromkeys(places):
+        if (folder / "pg_restore").is_file() and (known := _major(folder / "pg_dump")) is not None:
+            found[folder] = known
+    new_enough = [folder for folder in found if found[folder] >= major]
+    if not new_enough:
+        versions = ", ".join(sorted({str(known) for known in found.values()})) or "none"
+        raise ServerError(
+            f"copying from PostgreSQL {major} takes a pg_dump that is not older; found: {versions}",
+            f"install it (Debian: postgresql-client-{major})",
+        )
+    folder = min(new_enough, key=lambda folder: found[folder])
+    return folder / "pg_dump", folder / "pg_restore"
+
+
+def _major(program: Path) -> int | None:
+    """The major version that a program says it is of; None where it does not run."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"\(PostgreSQL\) (\d+)", done.stdout)
+    return int(found[1]) if found else None
+
+
+def pipe(source: Way, target: Way, progress: Callable[[float], None]) -> None:
+    """pg_dump of one database into pg_restore of another; owners and grants are not taken along.
+
+    progress: is called every few seconds with how long it has taken. Raises PrepareError.
+    """
+    started = time.monotonic()
+    shared = ["--no-owner", "--no-privileges", "--no-tablespaces", "--no-publications"]
+    dump = [str(source.program), "--format=custom", "--compress=0", "--no-subscriptions", *shared]
+    restore = [str(target.program), "--exit-on-error", *shared, "--dbname", _quoted(target.dbname)]
+    with (
+        environment(source) as from_there,
+        environment(target) as to_here,
+        tempfile.TemporaryFile() as dump_said,
+        tempfile.TemporaryFile() as restore_said,
+        _ended(dump, from_there, stdout=subprocess.PIPE, stderr=dump_said) as first,
+        _ended(restore, to_here, stdin=first.stdout, stderr=restore_said) as second,
+    ):
+        # So that pg_dump hears of it when pg_restore ends.
+        if first.stdout is not None:
+            first.stdout.close()
+        while first.poll() is None or second.poll() is None:
+            try:
+                (first if first.poll() is None else second).wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                progress(time.monotonic() - started)
+        if first.returncode or second.returncode:
+            # Where one fails the other does too, for want of it; the first cause says more.
+            tails = [_tail(dump_said), _tail(restore_said)]
+            raise PrepareError(
+                f"copying {source.dbname} failed:\n" + "\n".join(filter(None, tails)),
+                "what was copied so far is thrown away",
+            )
+
+
+@contextlib.contextmanager
+def _ended(words: list[str], given: Environment, **more: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program that does not outlive this; interrupted, so that it cancels what it asked for."""
+    more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | more
+    with subprocess.Popen(words, env=given.variables, pass_fds=given.files, **more) as program:
+        try:
+            yield program
+        except BaseException:
+            _interrupt(program)
+            raise
+
+
+def _interrupt(program: subprocess.Popen[Any]) -> None:
+    program.send_signal(signal.SIGINT)
+    try:
+        program.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        program.kill()
+
+
+def _tail(file: IO[bytes]) -> str:
+    """The last lines that a program said."""
+    file.seek(0)
+    lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return "\n".join(lines[-_TAIL_LINES:])
+
+
+def _quoted(dbname: str) -> str:
+    """A name as a connection string, which a name with a `=` would be taken for."""
+    return "dbname='" + dbname.replace("\\", "\\\\").replace("'", "\\'") + "'"

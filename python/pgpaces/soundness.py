@@ -34,6 +34,8 @@ _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
         "seed": (int,),
         "warmup_ns": (int,),
         "limit_ns": (int, type(None)),
+        "limits": (list,),
+        "shape": (str,),
         "transactions": (int, type(None)),
     },
     "workload": {"name": (str,), "scripts": (list,)},
@@ -52,6 +54,7 @@ def check(trial: Trial) -> None:
         for key, kind in kinds.items():
             if key in part:
                 _expect(part[key], kind, f"its {name}'s {key}")
+    _limits(trial)
     if trial.state not in get_args(State):
         raise ValueError(f"its state is {trial.state!r}")
     _expect(trial.started_at, (datetime,), "its start")
@@ -70,6 +73,13 @@ def check(trial: Trial) -> None:
     for interval in trial.intervals:
         _interval(interval, commands, shaped)
     _seconds(trial.intervals)
+
+
+def _limits(trial: Trial) -> None:
+    for limit in trial.plan.get("limits", []):
+        name, ns = _expect(limit, (list,), "a latency limit")
+        _expect(name, (str,), "the script of a latency limit")
+        _count(ns, "a latency limit")
 
 
 def _seconds(intervals: tuple[Interval, ...]) -> None:

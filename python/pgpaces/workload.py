@@ -54,6 +54,7 @@ class Workload:
 
     load: the defaults of `[load]` as written, for example {"rate": "1/s"}.
     writes: its scripts change data, so each trial starts from a fresh copy.
+    variants: names of others of its kind; this is `NAME/VARIANT` if it is one.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Workload:
     scripts: tuple[WorkloadScript, ...]
     load: dict[str, str]
     variables: dict[str, str]
+    variants: tuple[str, ...] = ()
 
     @property
     def data_hash(self) -> str:
@@ -126,6 +128,16 @@ def _schema() -> type[BaseModel]:
         clients: Annotated[int, Field(ge=1)] | None = None
         latency_limit: str | None = None
 
+    class Variant(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        description: str | None = None
+        scale: Annotated[int, Field(ge=1, le=_SCALE_MAX)] | None = None
+        writes: bool | None = None
+        init: list[str] | None = None
+        scripts: Annotated[list[Script], Field(min_length=1, max_length=1000)] | None = None
+        load: LoadDefaults | None = None
+        variables: dict[str, str | int | float] | None = None
+
     class File(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         description: str
@@ -135,6 +147,7 @@ def _schema() -> type[BaseModel]:
         scripts: Annotated[list[Script], Field(min_length=1, max_length=1000)]
         load: LoadDefaults = LoadDefaults()
         variables: dict[str, str | int | float] = {}
+        variants: dict[str, Variant] = {}
 
     return File
 
@@ -145,16 +158,21 @@ def shipped() -> list[str]:
 
 
 def find(name: str) -> Workload:
-    """The workload called `name`: a shipped one, or a folder.
+    """The workload called `name`: a shipped one, or a folder; NAME/VARIANT: a variant of it.
 
     Raises WorkloadError where there is none or its folder is not as it should be.
     """
+    base, _, variant = name.rpartition("/")
     looks_like_path = "/" in name or name in {".", ".."}
     if not looks_like_path and (SHIPPED / name / FILE).is_file():
         return read(SHIPPED / name)
     folder = Path(name).expanduser()
     if (folder / FILE).is_file():
         return read(folder)
+    if base and "/" not in base and (SHIPPED / base / FILE).is_file():
+        return read(SHIPPED / base, variant)
+    if base and (folder.parent / FILE).is_file():
+        return read(folder.parent, variant)
     if folder.is_dir():
         raise WorkloadError(
             f"folder '{name}' is not a workload: it has no {FILE}",
@@ -168,11 +186,23 @@ def find(name: str) -> Workload:
     )
 
 
-def read(folder: Path) -> Workload:
-    """The workload in `folder`. Raises WorkloadError."""
+def variant(base: Workload, name: str) -> Workload:
+    """Another variant of a workload. Raises WorkloadError where it has none of this name."""
+    return read(base.folder, name)
+
+
+def read(folder: Path, variant: str | None = None) -> Workload:
+    """The workload in `folder`, or a variant of it. Raises WorkloadError."""
     document = _document(folder / FILE)
+    name = folder.resolve().name
+    if variant is not None:
+        if variant not in document["variants"]:
+            near = ", ".join(document["variants"]) or "none"
+            raise WorkloadError(f"workload {name} has no variant '{variant}'", f"it has {near}")
+        own = {k: v for k, v in document["variants"][variant].items() if v is not None}
+        document, name = {**document, **own}, f"{name}/{variant}"
     return Workload(
-        name=folder.resolve().name,
+        name=name,
         folder=folder,
         description=document["description"],
         scale=document["scale"],
@@ -186,6 +216,7 @@ def read(folder: Path) -> Workload:
         ),
         load={k: str(v) for k, v in document["load"].items() if v is not None},
         variables={name: str(value) for name, value in document["variables"].items()},
+        variants=tuple(document["variants"]),
     )
 
 

@@ -440,14 +440,14 @@ def test_the_second_pgpaces_on_a_database_is_refused(pgpaces: Command, pg15: Pos
 
 KILLED_WHILE_MARKING = """
 import os, signal, sys
-from pgpaces import database
+from pgpaces.database import marks
 from pgpaces.cli.main import main
-mark = database._set_mark
+mark = marks.set_mark
 def die(admin, dbname, new):
     if new.state == {state!r} and dbname.endswith({end!r}):
         os.kill(os.getpid(), signal.SIGKILL)
     mark(admin, dbname, new)
-database._set_mark = die
+marks.set_mark = die
 sys.argv = ["pgpaces", *{words!r}]
 main()
 """

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import PG15_BIN
+
+from pgpaces.database import Access
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +37,30 @@ def make(server: Any) -> Any:
             connection.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA work TO u_trust")
 
     return make
+
+
+@pytest.fixture(scope="session")
+def pg18(pgpaces_home: Path) -> Iterator[Access]:
+    """The embedded PostgreSQL, as its superuser."""
+    from pgpaces.generators import engine
+    from pgpaces.servers import binaries, embedded
+
+    spec = embedded.ServerSpec(binaries.find(), name="for-tests", settings={"fsync": "off"})
+    with embedded.start(spec) as server:
+        keywords = dict(engine.resolve(server.dsn()).keywords)
+        yield Access(keywords, server.bin / "psql")
+
+
+@pytest.fixture(params=["15", "18"])
+def access(request: pytest.FixtureRequest) -> Access:
+    """The way to each of the servers, as superuser."""
+    if request.param == "18":
+        found: Access = request.getfixturevalue("pg18")
+        return found
+    return access_to(request.getfixturevalue("pg15"))
+
+
+def access_to(server: Any, user: str = "postgres", **more: str) -> Access:
+    """The way to a server of the tests."""
+    words = {"host": str(server.folder), "port": str(server.port), "user": user}
+    return Access({**words, "dbname": "postgres", **more}, PG15_BIN / "psql")

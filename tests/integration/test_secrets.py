@@ -45,12 +45,13 @@ def hook(event, given):
             file.write(text + "\\n")
 sys.addaudithook(hook)
 if os.environ.get("CANARY_BREAK"):
-    import pgpaces.experiment.trial, pgpaces.database
+    import pgpaces.experiment.trial, pgpaces.database.copies
     def broken(*words, **more):
         raise RuntimeError("broken on purpose")
-    setattr({"trial": pgpaces.experiment.trial, "database": pgpaces.database}
-            [os.environ["CANARY_BREAK"].split(".")[0]], os.environ["CANARY_BREAK"].split(".")[1],
-            broken)
+    places = {"trial": pgpaces.experiment.trial, "cell": pgpaces.experiment.trial,
+              "copies": pgpaces.database.copies}
+    where, name = os.environ["CANARY_BREAK"].split(".")
+    setattr(places[where], name, broken)
 """
 
 
@@ -193,10 +194,10 @@ def test_runs_that_fail_leave_no_password_anywhere(cage: Cage, pg15: Postgres, n
     ("name", "where"),
     [
         ("PGPASSWORD", "trial.summarize"),
-        ("words", "trial._trial"),
-        ("URI", "database._clone"),
+        ("words", "cell.record"),
+        ("URI", "copies.clone"),
         ("service", "trial.summarize"),
-        ("passfile", "database._clone"),
+        ("passfile", "copies.clone"),
     ],
 )
 def test_a_traceback_of_an_error_of_ours_shows_no_password(
@@ -260,7 +261,7 @@ def test_the_face_called_pgbench_keeps_a_password_to_itself(
     for words in (("-i", "-I", "dtG", "-s", "1"), ("-n", "-S", "-t", "5", "-l")):
         ended = cage("pgbench", *words, dsn, **variables)
         assert ended.code == 0, ended.err
-    ended = cage("pgbench", "-n", "-S", "-t", "5", dsn, CANARY_BREAK="trial._trial",
+    ended = cage("pgbench", "-n", "-S", "-t", "5", dsn, CANARY_BREAK="cell.record",
                  **variables)  # fmt: skip
     assert b"broken on purpose" in ended.err
 

@@ -96,6 +96,28 @@ def test_the_verdict_is_the_contracts_sentence() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("limit_ns", "limits", "words"),
+    [
+        (500_000_000, [["by_fk1", 200_000_000]], "600 due within 500ms (by_fk1 200ms), policy"),
+        (
+            500_000_000,
+            [["a", 1_000_000], ["b", 60_000_000_000]],
+            "due within 500ms (a 1ms, b 1min), policy",
+        ),
+        (None, [["by_fk1", 200_000_000]], "due within by_fk1 200ms, policy"),
+        (None, [["\x1b[2J", 200_000_000]], "due within \\x1b[2J 200ms, policy"),
+        (None, [], "600 due, policy"),
+    ],
+)
+def test_the_verdict_names_the_limits_of_scripts(
+    limit_ns: int | None, limits: list[list[object]], words: str
+) -> None:
+    found = summarize(trial([Tally(0, 0, due=600, on_time=600, latency=times([1.0] * 600))]))
+    plan = {"limit_ns": limit_ns, "limits": limits, "policy": "run"}
+    assert words in verdict(found, plan)
+
+
 def test_every_class_but_on_time_is_missed() -> None:
     tally = Tally(
         0, 0, due=10, on_time=4, late=1, skipped=2, failed={"40001": 1, "08006": 1}, unfinished=1

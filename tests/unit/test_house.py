@@ -20,7 +20,10 @@ def named(paths: list[Path]) -> list[object]:
     return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
 
 
-PURE_FILES = ("pace.rs", "record.rs", "interval.rs", "times.rs", "backlog.rs", "plan.rs")
+PURE_FILES = (
+    *("pace.rs", "shape.rs", "rehearsal.rs", "record.rs", "interval.rs", "times.rs"),
+    *("backlog.rs", "plan.rs"),
+)
 PURE = [
     *(ENGINE / "src").glob("script/*.rs"),
     *(ENGINE / "src").glob("wire/*.rs"),

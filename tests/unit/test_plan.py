@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgpaces.cli import run as cli_run
 from pgpaces.errors import PlanError
-from pgpaces.plan import SECOND_NS, Load, TrialPlan, choose_load, duration_ns, rate_per_s
+from pgpaces.levels import asked
+from pgpaces.plan import Load, TrialPlan, choose_load, trial_plan
+from pgpaces.shape import parse
+from pgpaces.units import SECOND_NS, duration_ns, rate_per_s
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,7 @@ def test_no_text_breaks_the_readers(text: str) -> None:
 
 
 def options(**given: Any) -> dict[str, Any]:
-    names = ("rate", "rate_per_client", "clients", "users", "pace", "think_time")
+    names = ("rate", "rate_per_client", "clients", "users", "pace", "think_time", "shape")
     return dict.fromkeys(names) | {"arrivals": "poisson", "think": "exponential"} | given
 
 
@@ -117,6 +121,63 @@ def test_the_options_choose_the_load(
 def test_options_that_do_not_go_together_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(PlanError):
         choose_load(options(**given), {})
+
+
+def test_a_load_may_change_its_rate_and_says_so() -> None:
+    load, _ = choose_load(options(rate="10", shape="steps:0.5:1:2"), {})
+    assert str(load) == "open, 10/s, shape steps:0.5:1:2"
+    assert str(choose_load(options(rate="10", shape="constant"), {})[0]) == "open, 10/s"
+    paced, _ = choose_load(options(users=2, pace="1/s", shape="day"), {})
+    assert str(paced) == "paced, 1/s per user, shape day"
+
+
+def test_a_shape_that_a_load_or_a_trial_cannot_have_is_refused() -> None:
+    with pytest.raises(PlanError, match="closed"):
+        choose_load(options(clients=2, shape="day"), {})
+    with pytest.raises(PlanError, match="takes the rate to"):
+        choose_load(options(rate="9e6", shape="ramp:1:2"), {})
+    load = Load("open", 1.0, shape=parse("burst:4:10s:1min"))
+    with pytest.raises(PlanError, match="drawn over"):
+        TrialPlan(load, transactions=5)
+    with pytest.raises(PlanError, match="behind the end"):
+        TrialPlan(load, duration_ns=SECOND_NS)
+
+
+def test_scripts_may_have_limits_of_their_own() -> None:
+    plan = TrialPlan(Load("open", 1.0), limit_ns=5, limits=(("b", 7), ("c", 9)))
+    assert plan.limits_of(["a", "b", "c", "b"]) == ((1, 7), (2, 9), (3, 7))
+    assert (plan.limit_max_ns, TrialPlan(Load("closed")).limit_max_ns) == (9, None)
+    with pytest.raises(PlanError, match="'c', which does not run"):
+        plan.limits_of(["a", "b"])
+    assert TrialPlan(Load("closed"), limits=(("a", 8 * SECOND_NS),)).grace == 8 * SECOND_NS
+
+
+def test_policy_skip_needs_a_limit_for_every_script() -> None:
+    plan = TrialPlan(Load("open", 1.0), policy="skip", limits=(("a", 5),))
+    assert plan.limits_of(["a"]) == ((0, 5),)
+    with pytest.raises(PlanError, match="every script"):
+        plan.limits_of(["a", "b"])
+    tries = TrialPlan(Load("closed"), max_tries=0, transactions=5, limits=(("a", 5),))
+    with pytest.raises(PlanError, match="unlimited tries"):
+        tries.limits_of(["a", "b"])
+
+
+def test_levels_name_the_limits_of_scripts_and_the_shape() -> None:
+    levels = {"rate": "5", "latency_limit": "500ms", "latency_limit.by=fk1": "200ms"}
+    trial = asked(levels | {"shape": "ramp:1:2"}, {"latency_limit": "1s"}).trial
+    assert (trial.limit_ns, trial.limits) == (500_000_000, (("by=fk1", 200_000_000),))
+    assert trial.load.shape == parse("ramp:1:2")
+    own = asked({"rate": "5", "latency_limit.a": "200ms"}, {"latency_limit": "1s"}).trial
+    assert (own.limit_ns, own.limits) == (SECOND_NS, (("a", 200_000_000),))
+
+
+@pytest.mark.parametrize(
+    "limits", [("1s", "2s"), ("a=1s", "a=2s"), ("a=",), ("a",), ("a=0",), ("=",)]
+)
+def test_limits_that_cannot_be_are_refused(limits: tuple[str, ...]) -> None:
+    context = cli_run.run.make_context("run", [f"--latency-limit={limit}" for limit in limits])
+    with pytest.raises(PlanError, match="limit"):
+        trial_plan(context.params, {})
 
 
 def test_policy_skip_needs_a_limit_and_a_schedule() -> None:

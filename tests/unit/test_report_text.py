@@ -69,6 +69,16 @@ def printed(shown: Trial, width: int) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
+def test_a_quantile_among_what_was_skipped_is_above_the_limit_of_its_script() -> None:
+    skipped = tuple(Tally(0, n, due=5, on_time=1, skipped=4, latency=times([1])) for n in (0, 1))
+    about = {"intervals": (Interval(0, tallies=skipped),), "measured_ns": SECOND_NS}
+    lines = printed(run(plan=PLAN | {"limits": [["one_order", 20_000_000]]}, **about), 120)
+    rows = {line.split()[0]: line for line in lines if line.startswith(("latency ", "o"))}
+    assert "> 50" in rows["orders_of_a_customer"]
+    assert "> 20" in rows["one_order"]
+    assert "> 20" in rows["latency"]
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_an_answer_fits_its_terminal_with_every_interval_whole(width: int) -> None:
     lines = printed(run(), width)

@@ -175,6 +175,14 @@ def test_a_trial_that_ends_by_count_is_not_cut() -> None:
     assert (found.cut_s, found.counts.due) == (0, 360)
 
 
+def test_a_load_that_changes_is_neither_cut_nor_called_unsteady() -> None:
+    plan = {"limit_ns": None, "policy": "run", "model": "open"}
+    assert summarize(series([*SETTLING, *STEADY], plan=plan)).cut_s > 0
+    found = summarize(series([*SETTLING, *STEADY], plan=plan | {"shape": "steps:1:2"}))
+    assert (found.cut_s, found.flatness, found.validity.warnings) == (0, None, ())
+    assert any("the rate changes" in finding.text for finding in found.validity.findings)
+
+
 def test_fewer_than_50_seconds_with_answers_are_not_cut() -> None:
     found = summarize(series([*SETTLING, *STEADY[:29]]))
     assert found.cut_s == 0

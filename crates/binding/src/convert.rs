@@ -4,6 +4,7 @@ use crate::errors::exception;
 use pgpaces_engine::error::{Error, Kind};
 use pgpaces_engine::pace::{Arrivals, Think};
 use pgpaces_engine::plan::{Backlog, Load, Log, Plan, Policy, Polling, Protocol, Stop};
+use pgpaces_engine::shape::Segment;
 use pgpaces_engine::{interval, record, times};
 use pyo3::prelude::*;
 
@@ -17,10 +18,12 @@ pub struct PlanIn {
     load: String,
     rate: f64,
     arrivals: String,
+    shape: Vec<(i64, f64, f64)>,
     think: String,
     think_ns: i64,
     policy: String,
     limit_ns: Option<i64>,
+    limits: Vec<(u16, i64)>,
     duration_ns: Option<i64>,
     transactions: Option<u64>,
     warmup_ns: i64,
@@ -96,6 +99,8 @@ impl PlanIn {
             let LogIn { prefix, sampling, aggregate_s, detailed } = log;
             Log { prefix, sampling, aggregate_s, detailed }
         });
+        let shape = self.shape.into_iter().map(|(start, from, to)| Segment { start, from, to });
+        let shape = shape.collect();
         let stop = match (self.duration_ns, self.transactions) {
             (_, Some(count)) => Stop::Count(count),
             (duration, None) => Stop::Time(duration.unwrap_or(0)),
@@ -106,8 +111,10 @@ impl PlanIn {
             protocol,
             describe: self.describe,
             load,
+            shape,
             policy,
             limit: self.limit_ns,
+            limits: self.limits,
             stop,
             warmup: self.warmup_ns,
             grace: self.grace_ns,

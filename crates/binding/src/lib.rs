@@ -8,8 +8,9 @@ mod histogram;
 use errors::exception;
 use pgpaces_engine::conninfo::{self, ProcessEnvironment};
 use pgpaces_engine::script::{Action, Scripts};
-use pgpaces_engine::{route, run};
+use pgpaces_engine::{rehearsal, route, run};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -76,6 +77,20 @@ fn parse_script(name: &str, text: &[u8]) -> PyResult<Vec<(u32, String, bool)>> {
     scripts.add(name, 1, text).map_err(|e| exception(&e))?;
     let commands = scripts.list.remove(0).commands.into_iter();
     Ok(commands.map(|c| (c.line, c.text, matches!(c.action, Action::Sql(_)))).collect())
+}
+
+/// The SQL of one execution of a script: the place of each command, and its text.
+#[pyfunction]
+fn rehearse(
+    py: Python<'_>,
+    name: &str,
+    text: &[u8],
+    variables: Vec<(String, Vec<u8>)>,
+    seed: u64,
+) -> PyResult<Vec<(usize, Py<PyBytes>)>> {
+    let found = rehearsal::rehearse(name, text, &variables, seed).map_err(|e| exception(&e))?;
+    let bytes = |text: Vec<u8>| PyBytes::new(py, &text).unbind();
+    Ok(found.into_iter().map(|(place, text)| (place, bytes(text))).collect())
 }
 
 /// A trial that is going on.
@@ -155,5 +170,6 @@ fn engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resolve, module)?)?;
     module.add_function(wrap_pyfunction!(find_route, module)?)?;
     module.add_function(wrap_pyfunction!(parse_script, module)?)?;
+    module.add_function(wrap_pyfunction!(rehearse, module)?)?;
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::plan::{Load, Plan, Stop};
 use crate::script::Scripts;
 use crate::script::eval::{Value, Variable, Variables, value_of_text};
 use crate::script::random::Random;
+use crate::shape::Curve;
 use std::sync::Arc;
 
 /// What sets our own streams apart from pgbench's.
@@ -47,18 +48,22 @@ pub(crate) fn variables(
     scripts: &mut Scripts,
     seeds: &mut Seeds,
 ) -> Result<ClientVariables> {
-    let seed = plan.seed.cast_signed();
-    let automatic = [
-        ("scale", 1),
-        ("client_id", 0),
-        ("random_seed", seed),
-        ("default_seed", seeds.default_seed),
-    ];
+    let automatic = automatic(plan.seed, seeds.default_seed);
     let common = first_variables(scripts, &plan.variables, &automatic)?;
     let given = plan.variables.iter().any(|(name, _)| name == "client_id");
     let client_id = (!given).then(|| scripts.names.slot(b"client_id"));
     scripts.settle(&common, client_id);
     Ok(ClientVariables { common, client_id })
+}
+
+/// The variables that a script has where the plan does not set them.
+pub(crate) fn automatic(seed: u64, default_seed: i64) -> [(&'static str, i64); 4] {
+    [
+        ("scale", 1),
+        ("client_id", 0),
+        ("random_seed", seed.cast_signed()),
+        ("default_seed", default_seed),
+    ]
 }
 
 #[derive(Clone)]
@@ -92,17 +97,22 @@ impl Streams {
             Stop::Count(count) => count,
         };
         let choose = seeds.choose[0].clone();
+        let curve = match plan.stop {
+            Stop::Time(end) => Curve::new(&plan.shape, start, end),
+            Stop::Count(_) => None,
+        };
         match plan.load {
             Load::Open { rate, arrivals } => {
                 let schedule = Schedule::new(rate, arrivals, start, seeds.throttle[0].clone());
+                let schedule = schedule.shaped(curve);
                 let all = each.saturating_mul(u64::from(plan.clients));
                 Self::Open(Stream::new(schedule, Choice::new(weights, choose), all))
             }
             Load::Paced { rate, arrivals } => Self::Paced(
                 (0..plan.clients)
                     .map(|_| {
-                        let schedule =
-                            Schedule::new(rate, arrivals, start, seeds.extra.split()).shifted();
+                        let schedule = Schedule::new(rate, arrivals, start, seeds.extra.split());
+                        let schedule = schedule.shaped(curve.clone()).shifted();
                         let choice = Choice::new(Arc::clone(&weights), seeds.extra.split());
                         Stream::new(schedule, choice, each)
                     })

@@ -2,7 +2,7 @@
 //!
 //! It knows no Python, no terminal, no configuration file and no result store. Values go in
 //! (`plan`), one `Interval` a second comes out (`run`). The middle is pure: `script`, `wire`,
-//! `pace`, `record`, `interval`, `times` and `client` never read a clock and never touch a socket; `worker` and
+//! `pace`, `shape`, `record`, `interval`, `times` and `client` never read a clock and never touch a socket; `worker` and
 //! `poll` are the thin shell that does.
 
 pub mod backlog;
@@ -17,10 +17,12 @@ pub mod pace;
 pub mod plan;
 pub mod poll;
 pub mod record;
+pub mod rehearsal;
 mod request;
 pub mod route;
 pub mod run;
 pub mod script;
+pub mod shape;
 pub mod stored;
 pub mod times;
 pub mod wire;

@@ -87,7 +87,7 @@ impl Log {
             plan: log.clone(),
             epoch: 0,
             lag: matches!(plan.load, Load::Open { .. } | Load::Paced { .. }),
-            skips: plan.limit.is_some(),
+            skips: plan.limit.is_some() || !plan.limits.is_empty(),
             retries: plan.max_tries != 1,
         };
         let files = samples.iter().enumerate();

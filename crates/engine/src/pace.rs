@@ -3,8 +3,22 @@
 //!
 //! A schedule is a value that can be copied. Every worker holds a copy and only the number of
 //! the next transaction is shared, so who serves a transaction cannot change when it was due.
+//!
+//! ```text
+//! n  number of a transaction, from 0          r  rate, 1/ns             s  start of the load, ns
+//! e  unit exponentials, of mean 1             v  time at a constant rate, ns since s
+//! m  multiplier of the rate at a time         M  integral of m from s, ns
+//!
+//!   Poisson:  v(n) = (e(0) + ... + e(n)) / r      Even:  v(n) = n / r
+//!   due(n) = s + v(n)                     where the rate does not change
+//!   due(n) = t with M(t) = v(n)           where it has a shape
+//! ```
+//!
+//! Over any time from a to b so many transactions fall due as r (M(b) - M(a)) says: in the mean of
+//! Poisson arrivals, to less than one of even ones. `shape.rs` has M and its inverse.
 
 use crate::script::random::Random;
+use crate::shape::Curve;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,15 +38,33 @@ pub enum Arrivals {
     Even,
 }
 
-/// The due times of one stream of transactions at a constant rate.
+/// The due times of one stream of transactions.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     random: Random,
-    arrivals: Arrivals,
+    spacing: Spacing,
     gap_ns: f64,
     start: Ns,
     passed: u64,
     elapsed: f64,
+}
+
+/// How the arrivals of a schedule are spaced. One with a shape is a case of its own, so that the
+/// others do not ask whether there is one.
+#[derive(Debug, Clone)]
+enum Spacing {
+    Poisson,
+    Even,
+    Shaped(Box<Shaped>),
+}
+
+/// What a schedule with a shape has besides.
+#[derive(Debug, Clone)]
+struct Shaped {
+    arrivals: Arrivals,
+    curve: Curve,
+    /// How much later the first one is, in time at a constant rate, nanoseconds.
+    lead: f64,
 }
 
 impl Schedule {
@@ -41,15 +73,39 @@ impl Schedule {
     pub fn new(rate: f64, arrivals: Arrivals, start: Ns, random: Random) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "10^9 is exact")]
         let gap_ns = SECOND as f64 / rate;
-        Self { random, arrivals, gap_ns, start, passed: 0, elapsed: 0.0 }
+        let spacing = match arrivals {
+            Arrivals::Poisson => Spacing::Poisson,
+            Arrivals::Even => Spacing::Even,
+        };
+        Self { random, spacing, gap_ns, start, passed: 0, elapsed: 0.0 }
+    }
+
+    /// The same with a rate that changes by a curve that begins where it does, if there is one.
+    #[must_use]
+    pub fn shaped(mut self, curve: Option<Curve>) -> Self {
+        let arrivals = match &self.spacing {
+            Spacing::Poisson => Arrivals::Poisson,
+            Spacing::Even => Arrivals::Even,
+            Spacing::Shaped(shaped) => shaped.arrivals,
+        };
+        if let Some(curve) = curve {
+            self.spacing = Spacing::Shaped(Box::new(Shaped { arrivals, curve, lead: 0.0 }));
+        }
+        self
     }
 
     /// The same with its beginning shifted by a random part of one gap, so that many evenly
     /// paced users do not act in step.
     #[must_use]
     pub fn shifted(mut self) -> Self {
-        if self.arrivals == Arrivals::Even {
-            self.start = self.start.saturating_add(whole(self.random.unit() * self.gap_ns));
+        match &mut self.spacing {
+            Spacing::Even => {
+                self.start = self.start.saturating_add(whole(self.random.unit() * self.gap_ns));
+            }
+            Spacing::Shaped(shaped) if shaped.arrivals == Arrivals::Even => {
+                shaped.lead = self.random.unit() * self.gap_ns;
+            }
+            Spacing::Poisson | Spacing::Shaped(_) => {}
         }
         self
     }
@@ -57,16 +113,32 @@ impl Schedule {
     /// When transaction `n` (from 0) is due. `n` must not fall from call to call.
     #[expect(clippy::cast_precision_loss, reason = "n below 2^53")]
     pub fn due(&mut self, n: u64) -> Ns {
-        match self.arrivals {
-            Arrivals::Even => self.elapsed = n as f64 * self.gap_ns,
-            Arrivals::Poisson => {
-                while self.passed <= n {
-                    self.elapsed += self.random.exponential_unit() * self.gap_ns;
-                    self.passed += 1;
-                }
-            }
+        match self.spacing {
+            Spacing::Even => self.elapsed = n as f64 * self.gap_ns,
+            Spacing::Poisson => self.draw_to(n),
+            Spacing::Shaped(_) => return self.due_by_shape(n),
         }
         self.start.saturating_add(whole(self.elapsed))
+    }
+
+    #[inline]
+    fn draw_to(&mut self, n: u64) {
+        while self.passed <= n {
+            self.elapsed += self.random.exponential_unit() * self.gap_ns;
+            self.passed += 1;
+        }
+    }
+
+    #[inline(never)]
+    #[expect(clippy::cast_precision_loss, reason = "n below 2^53")]
+    fn due_by_shape(&mut self, n: u64) -> Ns {
+        let Spacing::Shaped(shaped) = &self.spacing else { unreachable!("asked for by `due`") };
+        match shaped.arrivals {
+            Arrivals::Even => self.elapsed = n as f64 * self.gap_ns,
+            Arrivals::Poisson => self.draw_to(n),
+        }
+        let Spacing::Shaped(shaped) = &mut self.spacing else { unreachable!("asked for by `due`") };
+        self.start.saturating_add(whole(shaped.curve.when(shaped.lead + self.elapsed)))
     }
 }
 
@@ -336,6 +408,18 @@ mod tests {
             let expected: Vec<_> =
                 (0..).map_while(|n| all.at(n).filter(|d| d.at < *ends.last().unwrap())).collect();
             prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_constant_rate_is_the_running_sum_of_exponentials_to_the_bit() {
+        let mut random = Random::from_seed(11);
+        let gap_ns = SECOND as f64 / 333.0;
+        let mut sum = 0.0;
+        let mut schedule = Schedule::new(333.0, Arrivals::Poisson, -7, Random::from_seed(11));
+        for n in 0..10_000 {
+            sum += random.exponential_unit() * gap_ns;
+            assert_eq!(schedule.due(n), -7 + sum.round() as Ns);
         }
     }
 

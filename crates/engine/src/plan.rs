@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Arrivals, Ns, Think};
+use crate::shape::Segment;
 
 /// How SQL is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,10 +104,14 @@ pub struct Plan {
     pub describe: bool,
     /// Where transactions come from.
     pub load: Load,
+    /// How the rate changes over the measured part; empty where it does not.
+    pub shape: Vec<Segment>,
     /// What happens to those that are too late to start.
     pub policy: Policy,
-    /// The latency above which a transaction is late.
+    /// The latency above which a transaction is late, unless its script has a limit of its own.
     pub limit: Option<Ns>,
+    /// The limits of scripts that have one of their own, by the number of the script.
+    pub limits: Vec<(u16, Ns)>,
     /// When the trial ends.
     pub stop: Stop,
     /// How long the load runs before it counts.
@@ -143,6 +148,9 @@ pub struct Plan {
     pub log: Option<Log>,
 }
 
+/// The limit of a script without one: nothing takes longer.
+pub const NO_LIMIT: Ns = Ns::MAX;
+
 /// The longest time that may be asked for: a year.
 const LONGEST: Ns = 366 * 86_400 * 1_000_000_000;
 
@@ -172,7 +180,8 @@ impl Plan {
         if duration <= 0 || duration > LONGEST {
             return wrong("a trial must last longer than nothing and at most a year".into());
         }
-        if self.limit.is_some_and(|limit| limit <= 0) {
+        let own = self.limits.iter().map(|(_, limit)| *limit);
+        if own.chain(self.limit).any(|limit| limit <= 0) {
             return wrong("a latency limit must be longer than nothing".into());
         }
         if !(0..=LONGEST).contains(&self.warmup) || !(0..=LONGEST).contains(&self.grace) {
@@ -181,29 +190,82 @@ impl Plan {
         if self.on_connect.iter().any(|sql| sql.contains('\0')) {
             return wrong("SQL to run on connecting cannot hold a NUL byte".into());
         }
-        if self.max_tries == 0 && self.limit.is_none() && matches!(self.stop, Stop::Count(_)) {
-            return wrong("unlimited tries need a latency limit or a duration to end them".into());
-        }
         if let Some(log) = &self.log
             && !(log.sampling > 0.0 && log.sampling <= 1.0 && log.aggregate_s != Some(0))
         {
             return wrong("a log samples more than nothing, and sums up at least a second".into());
         }
-        self.check_policy()
+        if self.policy == Policy::Skip && matches!(self.load, Load::Closed { .. }) {
+            return wrong(
+                "policy skip needs a rate or a pace: a closed load has no schedule to fall behind"
+                    .into(),
+            );
+        }
+        self.check_shape(rate)
     }
 
-    fn check_policy(&self) -> Result<()> {
+    fn check_shape(&self, rate: f64) -> Result<()> {
         let wrong = |message: &str| Err(Error::new(Kind::Plan, message));
-        if self.policy == Policy::Skip {
-            if self.limit.is_none() {
-                return wrong("policy skip needs a latency limit: without one nothing is too late");
-            }
-            if matches!(self.load, Load::Closed { .. }) {
-                return wrong(
-                    "policy skip needs a rate or a pace: a closed load has no schedule to fall behind",
-                );
-            }
+        if self.shape.is_empty() {
+            return Ok(());
+        }
+        if matches!(self.load, Load::Closed { .. }) {
+            return wrong(
+                "a shape needs a rate or a pace: a closed load has none that could change",
+            );
+        }
+        let Stop::Time(duration) = self.stop else {
+            return wrong("a shape needs a duration that it is drawn over");
+        };
+        let starts = || self.shape.iter().map(|segment| segment.start);
+        let in_order = starts().is_sorted() && starts().next() == Some(0);
+        if !in_order || starts().any(|start| start > duration) {
+            return wrong("the segments of a shape go from 0 to the end of the trial, in order");
+        }
+        let multipliers = || self.shape.iter().flat_map(|segment| [segment.from, segment.to]);
+        if !multipliers().all(|m| m.is_finite() && m >= 0.0 && m * rate <= 1e7) {
+            return wrong(
+                "the multipliers of a shape are not negative, and no rate is over 10000000",
+            );
+        }
+        if multipliers().all(|m| m == 0.0) {
+            return wrong("a shape that is nothing but 0 has no load");
         }
         Ok(())
+    }
+
+    /// What cannot be together with so many scripts, as a sentence.
+    ///
+    /// # Errors
+    /// `Kind::Plan` where a script lacks the latency limit that something needs.
+    pub fn check_limits(&self, scripts: usize) -> Result<()> {
+        let wrong = |message: &str| Err(Error::new(Kind::Plan, message));
+        if self.limits.iter().any(|(script, _)| usize::from(*script) >= scripts) {
+            return wrong("a latency limit is that of a script that does not run");
+        }
+        if !self.limits(scripts).contains(&NO_LIMIT) {
+            return Ok(());
+        }
+        if self.policy == Policy::Skip {
+            return wrong(
+                "policy skip needs a latency limit for every script: without one nothing is too late",
+            );
+        }
+        if self.max_tries == 0 && matches!(self.stop, Stop::Count(_)) {
+            return wrong("unlimited tries need a latency limit or a duration to end them");
+        }
+        Ok(())
+    }
+
+    /// The latency limit of each of so many scripts; `NO_LIMIT` where it has none.
+    #[must_use]
+    pub fn limits(&self, scripts: usize) -> Box<[Ns]> {
+        let mut limits = vec![self.limit.unwrap_or(NO_LIMIT); scripts];
+        for (script, limit) in &self.limits {
+            if let Some(own) = limits.get_mut(usize::from(*script)) {
+                *own = *limit;
+            }
+        }
+        limits.into()
     }
 }

@@ -113,6 +113,7 @@ impl Run {
     /// What cannot be: a plan, a script, a connection; with its hint.
     pub fn start(plan: &Plan, mut scripts: Scripts, route: Route) -> Result<Self> {
         plan.check()?;
+        plan.check_limits(scripts.list.len())?;
         if scripts.list.iter().all(|script| script.weight == 0) {
             return Err(Error::new(Kind::Plan, "total script weight must not be zero"));
         }
@@ -355,7 +356,7 @@ impl Starter<'_> {
             connect_each: self.plan.connect_each,
             recover: self.plan.recover,
             exit_on_abort: self.plan.exit_on_abort,
-            limit: self.plan.limit,
+            limits: self.shared.limits.clone(),
             grace: self.plan.grace,
             connect_timeout: Ns::try_from(self.route.connect_timeout.as_nanos()).unwrap_or(Ns::MAX),
             tcp: self.route.tcp,

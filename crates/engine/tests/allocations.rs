@@ -7,11 +7,12 @@ use allocation_counter::measure;
 use pgpaces_engine::client::{Client, Moment, Next, Shared};
 use pgpaces_engine::control::Control;
 use pgpaces_engine::feeds::first_variables;
-use pgpaces_engine::pace::Due;
+use pgpaces_engine::pace::{Arrivals, Choice, Due, Feed, SECOND, Schedule, Stream};
 use pgpaces_engine::plan::{Load, Plan, Protocol};
 use pgpaces_engine::record::Recorder;
 use pgpaces_engine::script::Scripts;
 use pgpaces_engine::script::random::Random;
+use pgpaces_engine::shape::{Curve, Segment};
 use std::sync::Arc;
 use support::backend::{columns, complete, ready, row, welcome};
 use support::trial::{plan, settings};
@@ -92,4 +93,16 @@ fn a_transaction_allocates_nothing_once_buffers_have_their_size() {
         let found = measure(|| alone.run());
         assert_eq!(found.count_total, 0, "{protocol:?}: {found:?}");
     }
+}
+
+#[test]
+fn a_schedule_with_a_shape_allocates_nothing() {
+    let ramp = |start, from| Segment { start, from, to: 2.0 };
+    let curve = Curve::new(&[ramp(0, 0.5), ramp(5 * SECOND, 1.0)], 0, 10 * SECOND);
+    let schedule = Schedule::new(1000.0, Arrivals::Poisson, 0, Random::from_seed(1)).shaped(curve);
+    let choice = Choice::new([1, 2].into(), Random::from_seed(2));
+    let stream = Stream::new(schedule, choice, u64::MAX);
+    let mut feed = Feed::Open { taken: Arc::default(), stream };
+    let found = measure(|| while feed.next(0, 0, 10 * SECOND).is_some() {});
+    assert_eq!(found.count_total, 0, "{found:?}");
 }

@@ -11,6 +11,7 @@ use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Backlog, Load, Plan, Policy, Protocol, Stop};
 use pgpaces_engine::record::Class;
 use pgpaces_engine::script::random::Random;
+use pgpaces_engine::shape::Segment;
 use pgpaces_engine::times::Times;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -69,12 +70,33 @@ fn load() -> impl Strategy<Value = Load> {
     ]
 }
 
+/// Multipliers of the rate, in any number of parts of a trial that lasts so long.
+fn shapes() -> impl Strategy<Value = Vec<(f64, f64, f64)>> {
+    let multiplier = || prop_oneof![1 => Just(0.0), 4 => 0.1..3.0f64];
+    let part = (0.0..1.0f64, multiplier(), multiplier());
+    prop_oneof![Just(Vec::new()), prop::collection::vec(part, 1..5)]
+}
+
+/// The shape with these parts in a trial that can have one.
+fn shape(parts: &[(f64, f64, f64)], load: Load, stop: Stop) -> Vec<Segment> {
+    let Stop::Time(duration) = stop else { return Vec::new() };
+    if matches!(load, Load::Closed { .. }) || parts.iter().all(|part| part.1 + part.2 == 0.0) {
+        return Vec::new();
+    }
+    let mut starts: Vec<_> = parts.iter().map(|part| (part.0 * duration as f64) as Ns).collect();
+    starts.sort_unstable();
+    starts[0] = 0;
+    let segments = starts.into_iter().zip(parts);
+    segments.map(|(start, (_, from, to))| Segment { start, from: *from, to: *to }).collect()
+}
+
 prop_compose! {
     fn plans()(
         load in load(),
         (clients, seed) in (1u32..9, any::<u64>()),
         skips: bool,
-        limit in prop::option::of(1..100 * MS),
+        (limit, own) in (prop::option::of(1..100 * MS), prop::option::of(1..100 * MS)),
+        parts in shapes(),
         stop in prop_oneof![
             (1..4 * SECOND).prop_map(Stop::Time), (1u64..40).prop_map(Stop::Count)
         ],
@@ -87,6 +109,8 @@ prop_compose! {
     ) -> Plan {
         let can_skip = limit.is_some() && !matches!(load, Load::Closed { .. });
         let policy = if skips && can_skip { Policy::Skip } else { Policy::Run };
+        let shape = shape(&parts, load, stop);
+        let limits = own.map(|limit| (0, limit)).into_iter().collect();
         let Rules { mut max_tries, drops, lenient, exit_on_abort, connect_each, time_commands } = rules;
         if limit.is_none() && matches!(stop, Stop::Count(_)) {
             max_tries = max_tries.max(1);
@@ -94,7 +118,7 @@ prop_compose! {
         let (continue_on_error, recover) = lenient;
         let backlog = if drops { Backlog::Drop } else { Backlog::Serve };
         Plan {
-            clients, limit, policy, stop, warmup, grace, protocol, seed: seed >> 1, backlog, max_tries,
+            clients, limit, limits, shape, policy, stop, warmup, grace, protocol, seed: seed >> 1, backlog, max_tries,
             continue_on_error, exit_on_abort, recover, connect_each, time_commands, verbose: drops,
             ..plan(load)
         }
@@ -252,7 +276,9 @@ fn each_outcome_fits_its_times(seen: &Seen, plan: &Plan) -> Result<(), TestCaseE
         if let Stop::Time(end) = plan.stop {
             prop_assert!(outcome.due < end, "{:?}", outcome);
         }
-        let is_late = plan.limit.is_some_and(|limit| outcome.done - outcome.due > limit);
+        let own = plan.limits.iter().find(|(script, _)| *script == outcome.script);
+        let limit = own.map(|(_, limit)| *limit).or(plan.limit);
+        let is_late = limit.is_some_and(|limit| outcome.done - outcome.due > limit);
         match outcome.class {
             Class::OnTime => prop_assert!(!is_late, "{:?}", outcome),
             Class::Late => prop_assert!(is_late, "{:?}", outcome),

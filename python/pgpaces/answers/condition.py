@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pgpaces.errors import PlanError
-from pgpaces.plan import duration_ns, rate_per_s
+from pgpaces.units import duration_ns, rate_per_s
 
 if TYPE_CHECKING:
     from pgpaces.answers.spread import Spread

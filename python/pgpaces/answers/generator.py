@@ -63,7 +63,8 @@ def examine(trial: Trial, account: Account, every: Ledger, seconds: float) -> Ge
 
 
 def _floor_ms(trial: Trial) -> float:
-    limit_ns: int = trial.plan.get("limit_ns") or 0
+    limits = [trial.plan.get("limit_ns"), *(ns for _, ns in trial.plan.get("limits", ()))]
+    limit_ns: int = min((ns for ns in limits if ns), default=0)
     return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
 
 

@@ -111,7 +111,7 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
     part = _Part(trial, account, scripts, cut.seconds, end)
     kept = part.seconds(every)
     total, windows = kept.counts, _windows(kept)
-    flatness = steady.flatness(*_latency_ms(kept))
+    flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
     generator = examine(trial, account, every, end)
     phi = stats.dispersion(windows)
     spreads = {kind: _spread(part, kept, kind, scripts) for kind in KINDS}
@@ -157,9 +157,10 @@ def _cut(trial: Trial, account: Account, every: Ledger) -> Cut:
     """The warm-up behind its minimum, which ran before second 0.
 
     MSER-5 sees the whole series from the start of the minimum on. It cuts only where that is a
-    trial of a given length: one that ends by count has so many transactions to tell of.
+    trial of a given length: one that ends by count has so many transactions to tell of. A load
+    whose rate changes has no latency to settle at.
     """
-    if trial.plan.get("transactions") is not None:
+    if trial.plan.get("transactions") is not None or validity.changes(trial):
         return Cut()
     at, latency_ms = _latency_ms(every)
     found = steady.mser5(latency_ms)

@@ -12,6 +12,12 @@ from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
 
 _CHANGES_SHOWN = 3
+_CHANGING = Finding(
+    "flatness",
+    "info",
+    "the rate changes over the trial, and the latency with it: whether that was steady, and warm at"
+    " the start, was not looked at",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +70,18 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
     found = [
         *generator.findings(trial, evidence.generator),
         *_warm_up(evidence.cut, evidence.flatness),
-        *_flatness(evidence.flatness),
+        *((_CHANGING,) if changes(trial) else _flatness(evidence.flatness)),
         *_run(trial, evidence.due),
         *trial.findings,
     ]
     found.sort(key=lambda finding: ("invalid", "warning", "info").index(finding.severity))
     invalid = any(finding.severity == "invalid" for finding in found)
     return Validity("invalid" if invalid else "valid", tuple(found))
+
+
+def changes(trial: Trial) -> bool:
+    """Whether the rate of its load changes, so that its latency is to change as well."""
+    return bool(trial.plan.get("shape", "constant") != "constant")
 
 
 def _run(trial: Trial, due: int) -> Iterable[Finding]:

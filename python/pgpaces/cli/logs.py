@@ -38,8 +38,8 @@ def import_(files: Sequence[str], store_path: str | None, **given: str | None) -
     from importlib.metadata import version
 
     from pgpaces import experiment, imported
-    from pgpaces.plan import duration_ns
     from pgpaces.store import Store, new_id
+    from pgpaces.units import duration_ns
 
     limit = given["latency_limit"]
     told = imported.Told(

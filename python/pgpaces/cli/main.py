@@ -16,10 +16,12 @@ from pgpaces.errors import PgpacesError
 # name: (module, one line for --help)
 COMMANDS = {
     "run": ("run", "Run a workload and say what share was on time"),
+    "sweep": ("sweep", "Run every combination of levels and say from where on it breaks"),
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),
     "show": ("runs", "Show the answer of a stored run"),
     "export": ("runs", "Write a stored run as CSV or JSON"),
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),
+    "report": ("report", "Say what an experiment found, as a page, text or data"),
     "server": ("server", "Start, list, stop and clean servers of ours"),
     "workload": ("workload", "List, show and make workloads"),
     "pgbench": ("pgbench", "pgbench's command line, logs and report, as they are"),
@@ -29,6 +31,7 @@ EXAMPLES = """\b
 Examples:
   pgpaces run reporting --rate 1 --latency-limit 500ms
   pgpaces run ./my-workload --target postgresql://pi4/bench --users 8 --pace 1/s
+  pgpaces sweep reporting --clients 1,2,4,8 --rate-per-client 1/s -L 500ms -o report.html
   pgpaces runs
 """
 

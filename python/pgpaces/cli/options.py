@@ -72,7 +72,16 @@ LOAD = (
         show_default=True,
         help="How arrivals are spaced.",
     ),
-    click.option("-L", "--latency-limit", metavar="TIME", help="Later than this is late."),
+    click.option(
+        "--shape", metavar="SHAPE", help="How the rate changes over the trial, e.g. steps:0.5:1:2."
+    ),
+    click.option(
+        "-L",
+        "--latency-limit",
+        multiple=True,
+        metavar="[SCRIPT=]TIME",
+        help="Later than this is late; of one script with its name.",
+    ),
     click.option(
         "--policy",
         type=click.Choice(["run", "skip"]),

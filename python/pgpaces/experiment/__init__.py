@@ -1,24 +1,35 @@
 """The pipeline: plan, prepare, generate, observe, store. The only place where the stages meet.
 
+request.py   what a trial is asked to be
 trial.py     one trial, from its plan to its answer in the store
+cell.py      one whose data and server stand ready
+beside.py    what looks at the server beside the load
 site.py      where the load goes: somebody's server, or one of ours
 keeper.py    what keeps a trial's seconds
+stops.py     how loads are ended from outside
 listener.py  who hears what happens
+sweep.py     an experiment: planned, run machine by machine, gone on with
+machine.py   the trials of one machine, one after the other
+document.py  an experiment as it is stored
 
 Knows no terminal.
 """
 
 from pgpaces.experiment.keeper import keep
 from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.machine import Progress, SweepListener
+from pgpaces.experiment.request import OnStoreError, Request, choose
 from pgpaces.experiment.site import Site, site
-from pgpaces.experiment.trial import OnStoreError, Outcome, Request, choose, run
+from pgpaces.experiment.trial import Outcome, run
 
 __all__ = [
     "Listener",
     "OnStoreError",
     "Outcome",
+    "Progress",
     "Request",
     "Site",
+    "SweepListener",
     "choose",
     "keep",
     "run",

@@ -28,7 +28,7 @@ class Keeper:
     """
 
     def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
-        self._store, self._trial, self._say = store, trial, say
+        self._store, self.trial, self._say = store, trial, say
         self.account = Account()
         self.notes: dict[str, None] = {}
         self.first_error = ""
@@ -40,7 +40,7 @@ class Keeper:
     def begin(self) -> None:
         """Stores that the trial starts. Raises StoreError: nothing is lost yet."""
         if self._store:
-            self._store.begin(self._trial)
+            self._store.begin(self.trial)
 
     def add(self, interval: Interval) -> None:
         """Takes a second; what was to be told at once is not kept."""
@@ -65,7 +65,7 @@ class Keeper:
 
     def _flush(self) -> None:
         while self._store and self._waiting:
-            self._store.add(self._trial.id, self._waiting[0])
+            self._store.add(self.trial.id, self._waiting[0])
             self._waiting.popleft()
 
     def finish(self, trial: Trial, summary: Summary) -> StoreError | None:
@@ -73,6 +73,7 @@ class Keeper:
         try:
             self._flush()
             if self._store:
+                self._store.add_samples(trial.id, trial.samples)
                 self._store.finish(trial, brief(summary), digest(trial, summary, self.account))
         except StoreError as error:
             return error

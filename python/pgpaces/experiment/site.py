@@ -4,45 +4,55 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pgpaces import database, psql
+from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.servers import binaries, embedded
 
 Say = Callable[[str], None]
+_BACK_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the load goes: the way to administer it, and whether the server is ours."""
+    """Where the load goes: the way to administer it, and whether the server is ours.
+
+    given: settings that it was started with.
+    """
 
     access: database.Access
     ours: bool
     server: dict[str, Any] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
 def site(target: TargetPlan, say: Say) -> Iterator[Site]:
     """A server that runs: somebody's, or ours for as long as this lasts. Raises ServerError."""
-    candidates = [i.program("psql") for i in binaries.installations()]
+    folders = tuple(i.bin for i in binaries.installations())
+    candidates = [folder / "psql" for folder in folders]
     if target.dsn is not None:
         connection = generator.resolve(target.dsn, **dict(target.overrides))
         for warning in connection.warnings:
             say(f"warning: {warning}")
         generator.probe(connection)
         program = psql.find(None, candidates)
-        yield Site(database.Access(for_driver(connection), program), ours=False)
+        yield Site(database.Access(for_driver(connection), program, folders), ours=False)
         return
-    with _without_pg_variables(), _our_server(target, say) as server:
+    with without_pg_variables(), _our_server(target, say) as server:
         keywords = for_driver(generator.resolve(server.dsn()))
         program = psql.find(_existing(server.bin / "psql"), candidates)
         about = {"name": server.name, "stays": server.stays}
-        yield Site(database.Access(keywords, program), ours=True, server=about)
+        access = database.Access(keywords, program, folders)
+        yield Site(access, True, about, dict(target.server_settings))
 
 
 @contextlib.contextmanager
@@ -50,6 +60,7 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
     """A server of ours: one that runs under the name given, else one that is started."""
     for running in embedded.running():
         if running.stays and running.name == target.server:
+            _check_settings(running, target)
             yield running
             return
     installation = binaries.find(target.server)
@@ -63,8 +74,18 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
         yield server
 
 
+def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
+    """Raises ServerError where a server that stays was not started with what is asked for."""
+    other = [n for n, v in target.server_settings if running.settings.get(n) != v]
+    if other:
+        raise ServerError(
+            f"the server {running.name} that runs was started without {', '.join(other)} as asked",
+            f"`pgpaces server stop {running.name}`, and start it with them",
+        )
+
+
 @contextlib.contextmanager
-def _without_pg_variables() -> Iterator[None]:
+def without_pg_variables() -> Iterator[None]:
     """Hides PG* from libpq and us: they are meant for somebody's server, not for ours."""
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
     kept = {name: value for name, value in hidden.items() if name.startswith("PGPACES_")}
@@ -93,3 +114,37 @@ def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
 
 def _existing(path: Path) -> Path | None:
     return path if path.is_file() else None
+
+
+def restarting(command: str, access: database.Access) -> Callable[[], None]:
+    """Restarts a server by a shell command of its owner's, and waits until it is back."""
+
+    def restart() -> None:
+        done = subprocess.run(
+            command,
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            why = said[-1] if said else "it said nothing"
+            raise ServerError(
+                f"the command that restarts the server ended with {done.returncode}: {why}",
+                f"it is: {command}",
+            )
+        deadline = time.monotonic() + _BACK_S
+        while True:
+            try:
+                with database.connect(access):
+                    return
+            except ServerError as error:
+                if time.monotonic() > deadline:
+                    raise ServerError(
+                        f"the server is not back {_BACK_S:.0f} s after its restart: {error.message}"
+                    ) from None
+            time.sleep(0.2)
+
+    return restart

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pgpaces import _engine
 from pgpaces.plan import LogPlan, TrialPlan, without_secrets
 from pgpaces.result import Interval, StatementTally, Tally, Times
+from pgpaces.shape import Segment
 
 # A script as the engine takes it: name, weight, text as bytes.
 ScriptText = tuple[str, int, bytes]
@@ -27,7 +28,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
-    """A trial with every choice made, as the binding reads it."""
+    """A trial with every choice made, as the binding reads it.
+
+    shape: segments, none where the rate does not change. limits: of scripts that have one of their
+    own, by the number of the script.
+    """
 
     clients: int
     threads: int
@@ -36,10 +41,12 @@ class EnginePlan:
     load: str
     rate: float
     arrivals: str
+    shape: list[Segment]
     think: str
     think_ns: int
     policy: str
     limit_ns: int | None
+    limits: list[tuple[int, int]]
     duration_ns: int | None
     transactions: int | None
     warmup_ns: int
@@ -59,8 +66,11 @@ class EnginePlan:
     log: LogPlan | None
 
     @classmethod
-    def of(cls, plan: TrialPlan, clients: int, threads: int) -> EnginePlan:
-        """The plan with its number of clients and threads."""
+    def of(cls, plan: TrialPlan, clients: int, threads: int, scripts: Sequence[str]) -> EnginePlan:
+        """The plan with its number of clients and threads, for scripts of these names.
+
+        Raises PlanError where its latency limits do not fit them.
+        """
         return cls(
             clients=clients,
             threads=threads,
@@ -69,10 +79,12 @@ class EnginePlan:
             load=plan.load.model,
             rate=plan.load.rate or 1.0,
             arrivals=plan.load.arrivals,
+            shape=list(plan.segments()),
             think=plan.load.think,
             think_ns=plan.load.think_ns,
             policy=plan.policy,
             limit_ns=plan.limit_ns,
+            limits=list(plan.limits_of(scripts)),
             duration_ns=plan.duration_ns,
             transactions=plan.transactions,
             warmup_ns=0 if plan.transactions is not None else plan.warmup,
@@ -132,6 +144,20 @@ def decoded(data: bytes) -> str:
 def commands(name: str, text: str) -> list[Command]:
     """The commands of a script. Raises ScriptError with line, column and caret."""
     return [Command(*found) for found in _engine.parse_script(name, encoded(text))]
+
+
+def rehearse(
+    name: str, text: str, variables: Sequence[tuple[str, str]] = (), seed: int = 1
+) -> list[tuple[int, str]]:
+    """The SQL of one execution of a script, without a server, as the simple protocol would send it.
+
+    Each with its place in `commands`. Left out is what depends on variables that only a server or
+    a shell could set (\\gset, \\aset, \\setshell). Raises ScriptError, also where a client would
+    give up; PlanError for names that cannot be variables.
+    """
+    given = [(variable, encoded(value)) for variable, value in variables]
+    found = _engine.rehearse(name, encoded(text), given, seed)
+    return [(place, decoded(sql)) for place, sql in found]
 
 
 class Engine:

@@ -46,6 +46,10 @@ def milliseconds(value: float | None, above: str) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
+def _ms(value: float) -> str:
+    return milliseconds(value, "-")
+
+
 def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") -> str:
     """The interval of an estimate in as few words as there are for it."""
     if not estimate.estimable:
@@ -77,7 +81,7 @@ def rate(per_s: float) -> str:
 
 def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True) -> str:
     """The answer in one sentence; complete: the trial ran to its end."""
-    within = f" within {duration(plan['limit_ns'])}" if plan["limit_ns"] else ""
+    within = _within(plan)
     if summary.missed is None:
         if complete:
             return "nothing was due: the trial was too short for its rate"
@@ -90,9 +94,23 @@ def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True)
     )
 
 
-def _above(plan: Mapping[str, Any]) -> str:
-    """How a quantile is shown that falls among what did not succeed."""
-    return f"> {plan['limit_ns'] / 1e6:g}" if plan["limit_ns"] else "none"
+def _within(plan: Mapping[str, Any]) -> str:
+    """The latency limits, that of all scripts first."""
+    general = [duration(plan["limit_ns"])] if plan["limit_ns"] else []
+    own = ", ".join(f"{line(name)} {duration(ns)}" for name, ns in plan.get("limits", ()))
+    if general and own:
+        own = f"({own})"
+    return f" within {' '.join(filter(None, (*general, own)))}" if general or own else ""
+
+
+def _above(plan: Mapping[str, Any], script: str | None = None) -> str:
+    """How a quantile is shown that falls among what did not succeed: of all scripts or of one."""
+    own = dict(plan.get("limits", ()))
+    if script is None and plan["limit_ns"]:
+        limit_ns = min(plan["limit_ns"], *own.values()) if own else plan["limit_ns"]
+    else:
+        limit_ns = own.get(script, plan["limit_ns"])
+    return f"> {limit_ns / 1e6:g}" if limit_ns else "none"
 
 
 def table(title: str, names: Sequence[str]) -> Table:
@@ -135,7 +153,8 @@ def _row(spread: Spread, columns: Sequence[str], above: str) -> list[Text]:
     for name in columns:
         estimate = None if name == "max" else spread.estimate(name)
         if estimate is None:
-            cells.append(_two_lines(milliseconds(spread.max, above) if name == "max" else "-", ""))
+            shown = milliseconds(spread.max, above if spread.p50 else "-")
+            cells.append(_two_lines(shown if name == "max" else "-", ""))
         else:
             value = milliseconds(estimate.value, above)
             cells.append(_two_lines(value, interval(estimate, lambda ms: milliseconds(ms, above))))
@@ -165,7 +184,7 @@ def scripts_table(summary: Summary, plan: Mapping[str, Any], width: int = 100) -
             if missed is None
             else _two_lines(percent(missed.value), f"{percent(missed.low)}-{percent(missed.high)}")
         )
-        times = _row(script.latency, columns, _above(plan))
+        times = _row(script.latency, columns, _above(plan, script.name))
         made.add_row(cell(script.name), str(script.counts.due), share, *times)
     return made
 
@@ -218,10 +237,14 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     )
     yield f"rate {_in_words(summary.rate, rate, '/s')} succeeded"
     lag = summary.generator.dispatch_p99
-    dispatch = _in_words(lag, lambda ms: milliseconds(ms, "-"), " ms") if lag else "-"
+    dispatch = _in_words(lag, _ms, " ms") if lag else "-"
     busy = f"{100 * summary.generator.cpu:.0f} % CPU"
     by = f" by {plan['poll']}" if "poll" in plan else ""
-    yield f"generator{by}: busiest thread {busy}, p99 dispatch lag {dispatch}"
+    if "imported" not in plan:
+        yield f"generator{by}: busiest thread {busy}, p99 dispatch lag {dispatch}"
+    if summary.latency.p50 is None and (mean := summary.latency.mean):
+        spread = milliseconds(summary.latency.stddev, "-")
+        yield f"latency {_in_words(mean, _ms, ' ms')} on average, standard deviation {spread} ms"
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
     if summary.retried:

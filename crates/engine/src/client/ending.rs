@@ -5,7 +5,7 @@ use super::commands::{Reason, words_of};
 use super::{Failure, Next, Runner, Shared, State, Transaction, Trouble, TroubleOr, Turn, words};
 use crate::error::Kind;
 use crate::pace::Ns;
-use crate::plan::Protocol;
+use crate::plan::{NO_LIMIT, Protocol};
 use crate::record::{Class, End, Level, Outcome, Recorder, SqlState};
 use crate::request::simple;
 use crate::script::{Action, Command};
@@ -99,7 +99,7 @@ impl Runner {
         let (shared, now) = (turn.shared, turn.at.now);
         let transaction = self.transaction.as_ref().expect("a failure belongs to one");
         (shared.max_tries == 0 || transaction.tries < shared.max_tries)
-            && shared.limit.is_none_or(|limit| now - transaction.due.at <= limit)
+            && now - transaction.due.at <= shared.limits[usize::from(transaction.due.script)]
             && now < shared.control.end()
     }
 
@@ -107,7 +107,8 @@ impl Runner {
     fn say_verdict(&self, again: bool, turn: &mut Turn<'_>) {
         let transaction = self.transaction.as_ref().expect("a failure belongs to one");
         let passed = turn.at.now - transaction.due.at;
-        let used = turn.shared.limit.map(|limit| 100.0 * passed as f64 / limit as f64);
+        let limit = turn.shared.limits[usize::from(transaction.due.script)];
+        let used = (limit != NO_LIMIT).then(|| 100.0 * passed as f64 / limit as f64);
         let text = words::verdict(self.id, again, transaction.tries, turn.shared.max_tries, used);
         turn.record.say(Level::Info, text);
     }
@@ -198,7 +199,7 @@ impl Runner {
     }
 
     fn outcome(&self, transaction: &Transaction, done: Ns, shared: &Shared) -> Outcome {
-        let late = shared.limit.is_some_and(|limit| done - transaction.due.at > limit);
+        let late = done - transaction.due.at > shared.limits[usize::from(transaction.due.script)];
         let class = match transaction.failure {
             Some(_) => Class::Failed,
             None if late => Class::Late,

@@ -45,8 +45,8 @@ pub struct Shared {
     executions: Vec<Execution>,
     /// SQL that every connection runs first.
     pub on_connect: Vec<String>,
-    /// The latency above which a transaction is late.
-    pub limit: Option<Ns>,
+    /// The latency above which a transaction is late, by script.
+    pub limits: Box<[Ns]>,
     /// How often a transaction is tried; 0: without end. See `plan`.
     pub max_tries: u32,
     /// Whether a failed statement fails its transaction only, or aborts its client.
@@ -77,13 +77,14 @@ impl Shared {
             Protocol::Simple => Vec::new(),
             protocol => executions(&scripts, protocol, plan.describe),
         };
+        let limits = plan.limits(scripts.list.len());
         Self {
             settings,
             executions,
             scripts,
             protocol: plan.protocol,
             on_connect: plan.on_connect.clone(),
-            limit: plan.limit,
+            limits,
             max_tries: plan.max_tries,
             continue_on_error: plan.continue_on_error,
             recover: plan.recover,

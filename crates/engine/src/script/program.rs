@@ -63,6 +63,14 @@ pub struct Program {
 }
 
 impl Program {
+    /// Every variable it may read.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = Slot> {
+        self.ops.iter().filter_map(|op| match op {
+            Op::Variable(slot) => Some(*slot),
+            _ => None,
+        })
+    }
+
     /// The same where some variables are known to stay what they are.
     pub(super) fn with(&self, known: &impl Fn(Slot) -> Option<Value>) -> Self {
         let jumps = |op: &Op| matches!(op, Op::And(_) | Op::Or(_) | Op::Branch(_) | Op::Jump(_));

@@ -45,8 +45,8 @@ pub struct Setup {
     pub recover: bool,
     /// Whether a client that is aborted ends the run.
     pub exit_on_abort: bool,
-    /// The latency limit.
-    pub limit: Option<Ns>,
+    /// The latency limit of each script.
+    pub limits: Box<[Ns]>,
     /// How long what was due before the end may still take.
     pub grace: Ns,
     /// How long all connections may take to come about.
@@ -305,7 +305,7 @@ impl<P: Poll> Worker<P> {
                 self.seats[token].done = true;
                 return Ok(());
             }
-            let too_late = self.setup.limit.is_some_and(|limit| now - due.at > limit);
+            let too_late = now - due.at > self.setup.limits[usize::from(due.script)];
             let skipped = too_late && self.setup.policy == Policy::Skip;
             if skipped || dropped {
                 let class = if skipped { Class::Skipped } else { Class::Unfinished };

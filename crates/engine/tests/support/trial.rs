@@ -16,6 +16,7 @@ use pgpaces_engine::record::{Batch, Class, DueCount, Outcome, count_due};
 use pgpaces_engine::script::eval::{Value, Variable, Variables};
 use pgpaces_engine::script::random::Random;
 use pgpaces_engine::script::{Scripts, Slot};
+use pgpaces_engine::shape::Curve;
 use pgpaces_engine::wire::{Credentials, Settings};
 use pgpaces_engine::worker::{Setup, Worker};
 use std::ops::Range;
@@ -30,8 +31,10 @@ pub fn plan(load: Load) -> Plan {
         protocol: Protocol::Simple,
         describe: false,
         load,
+        shape: Vec::new(),
         policy: Policy::Run,
         limit: None,
+        limits: Vec::new(),
         stop: Stop::Time(10 * SECOND),
         warmup: 0,
         grace: 5 * SECOND,
@@ -88,7 +91,7 @@ pub fn run_together(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen
 
 /// As `run_together`, for a trial that may end early.
 pub fn attempt(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen {
-    plan.check().expect("a plan that can be");
+    plan.check().and_then(|()| plan.check_limits(texts.len())).expect("a plan that can be");
     let start = -plan.warmup;
     let streams = Streams::new(plan, texts, start);
     let crew = Crew::new(plan, texts);
@@ -248,7 +251,7 @@ impl Crew {
             connect_each: plan.connect_each,
             recover: plan.recover,
             exit_on_abort: plan.exit_on_abort,
-            limit: plan.limit,
+            limits: self.shared.limits.clone(),
             grace: plan.grace,
             connect_timeout: 30 * SECOND,
             tcp: TcpSettings::default(),
@@ -307,17 +310,24 @@ impl Streams {
             Stop::Time(_) => u64::MAX,
             Stop::Count(count) => count,
         };
+        let curve = match plan.stop {
+            Stop::Time(end) => Curve::new(&plan.shape, start, end),
+            Stop::Count(_) => None,
+        };
         let ids = || 0..plan.clients as usize;
         let choice = |id| Choice::new(Arc::clone(&weights), random(plan, 3 << 40 | id));
         match plan.load {
             Load::Open { rate, arrivals } => {
                 let schedule = Schedule::new(rate, arrivals, start, random(plan, 4 << 40));
+                let schedule = schedule.shaped(curve);
                 let all = each.saturating_mul(u64::from(plan.clients));
                 Self::Open(Stream::new(schedule, choice(0), all))
             }
             Load::Paced { rate, arrivals } => {
-                let schedule =
-                    |id| Schedule::new(rate, arrivals, start, random(plan, 4 << 40 | id));
+                let schedule = |id| {
+                    Schedule::new(rate, arrivals, start, random(plan, 4 << 40 | id))
+                        .shaped(curve.clone())
+                };
                 let stream = |id| Stream::new(schedule(id).shifted(), choice(id), each);
                 Self::Paced(ids().map(stream).collect())
             }

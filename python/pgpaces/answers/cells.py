@@ -1,0 +1,199 @@
+"""The cells of an experiment as rows of a table: what the trials of each say together.
+
+Pure: digests in, rows out. Which way the numbers point is said in breaks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pgpaces.answers import across
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.stats import dispersion
+from pgpaces.design import HERE, Cell
+from pgpaces.result import Counts, Estimate
+
+SHARES = ("late", "skipped", "failed", "unfinished", "missed")
+TIMES = ("mean", "p50", "p95", "p99", "p99.9")
+_WINDOW_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A cell and what its trials say together. Shares from 0 to 1 of what was due, times in ms.
+
+    trials: those that the numbers are of. left_out: finished ones that are not valid, where valid
+    ones exist, and those without an end, where others have one; superseded: earlier attempts.
+    sound: the numbers are of finished, valid trials. They are None where there is nothing.
+    """
+
+    cell: Cell
+    trials: tuple[Digest, ...] = ()
+    left_out: tuple[Digest, ...] = ()
+    superseded: tuple[Digest, ...] = ()
+    sound: bool = False
+    counts: Counts = field(default_factory=Counts)
+    late: Estimate | None = None
+    skipped: Estimate | None = None
+    failed: Estimate | None = None
+    unfinished: Estimate | None = None
+    missed: Estimate | None = None
+    rate: Estimate | None = None
+    mean: Estimate | None = None
+    stddev: Estimate | None = None
+    p50: Estimate | None = None
+    p95: Estimate | None = None
+    p99: Estimate | None = None
+    p999: Estimate | None = None
+    lag_p99: Estimate | None = None
+
+    def estimate(self, name: str) -> Estimate | None:
+        """One of its numbers, by name."""
+        found: Estimate | None = getattr(self, name.replace("p99.9", "p999"))
+        return found
+
+    @property
+    def every(self) -> tuple[Digest, ...]:
+        """Its trials as they were run, also those that do not count."""
+        found = (*self.trials, *self.left_out, *self.superseded)
+        return tuple(sorted(found, key=lambda digest: digest.trial.started_at))
+
+
+def board(digest: Digest) -> str:
+    """The machine of a trial: its target, by name."""
+    place = digest.trial.place
+    return place.levels.get("target", HERE) if place else HERE
+
+
+def sound(digest: Digest) -> bool:
+    """Whether it came to its end and is valid."""
+    return digest.trial.state == "finished" and digest.summary.validity.state == "valid"
+
+
+def of_kind(cell: Cell, kinds: Mapping[str, str]) -> Cell:
+    """The cell with its target replaced by the kind of machine; kinds: of each target."""
+    return Cell(
+        tuple(
+            (name, kinds.get(level, level) if name == "target" else level)
+            for name, level in cell.levels
+        )
+    )
+
+
+def rows(
+    cells: Iterable[Cell], digests: Iterable[Digest], kinds: Mapping[str, str] | None = None
+) -> tuple[Row, ...]:
+    """A row for each cell, in their order, also where nothing was run yet.
+
+    kinds: the kind of each target that has one: targets of a kind are replicates of one cell.
+    """
+    known = kinds or {}
+    made: dict[str, tuple[Cell, list[Digest]]] = {}
+    shown = {}
+    for cell in cells:
+        merged = of_kind(cell, known)
+        made.setdefault(merged.key, (merged, []))
+        shown[cell.key] = merged.key
+    for digest in digests:
+        if digest.trial.place and digest.trial.place.cell in shown:
+            made[shown[digest.trial.place.cell]][1].append(digest)
+    return tuple(row(cell, found) for cell, found in made.values())
+
+
+def row(cell: Cell, digests: Sequence[Digest]) -> Row:
+    """What the trials of a cell say. Of a block's attempts the newest finished one counts."""
+    newest, superseded = _newest(digests)
+    good = tuple(digest for digest in newest if sound(digest))
+    ended = good or tuple(digest for digest in newest if digest.trial.state == "finished")
+    used = ended or tuple(newest)
+    left_out = tuple(digest for digest in newest if digest not in used)
+    if not used:
+        return Row(cell)
+    machines: dict[str, list[Digest]] = {}
+    for digest in used:
+        machines.setdefault(board(digest), []).append(digest)
+    return _row(Row(cell, used, left_out, superseded, bool(good)), list(machines.values()))
+
+
+def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]]:
+    """The attempt of each block that counts, and the others."""
+    blocks: dict[object, list[Digest]] = {}
+    for digest in digests:
+        place = digest.trial.place
+        block = (board(digest), place.cell, place.block) if place else digest.trial.id
+        blocks.setdefault(block, []).append(digest)
+
+    def rank(digest: Digest) -> tuple[bool, int, object]:
+        place = digest.trial.place
+        attempt = place.attempt if place else 1
+        return digest.trial.state == "finished", attempt, digest.trial.started_at
+
+    newest = [max(found, key=rank) for found in blocks.values()]
+    chosen = {id(digest) for digest in newest}
+    newest.sort(key=lambda digest: digest.trial.started_at)
+    return newest, tuple(digest for digest in digests if id(digest) not in chosen)
+
+
+def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
+    def combined(read: Callable[[Digest], Estimate | None]) -> Estimate | None:
+        parts = [[read(digest) for digest in trials] for trials in machines]
+        return across.together([[e for e in part if e is not None] for part in parts])
+
+    def stddev(digest: Digest) -> Estimate | None:
+        latency = digest.summary.latency
+        return None if latency.stddev is None else Estimate.alone(latency.stddev, latency.count)
+
+    times = {name: combined(lambda d, n=name: d.summary.latency.estimate(n)) for name in TIMES}  # type: ignore[misc]
+    return Row(
+        base.cell,
+        base.trials,
+        base.left_out,
+        base.superseded,
+        base.sound,
+        counts=_sum(digest.summary.counts for digest in base.trials),
+        **{name: _share(name, machines) for name in SHARES},
+        rate=combined(lambda digest: digest.summary.rate),
+        stddev=combined(stddev),
+        lag_p99=combined(lambda digest: digest.summary.lag.p99),
+        **{name.replace(".", ""): found for name, found in times.items()},
+    )
+
+
+def _sum(every: Iterable[Counts]) -> Counts:
+    names = ("due", "on_time", "late", "skipped", "failed", "unfinished")
+    found = list(every)
+    return Counts(*(sum(getattr(counts, name) for counts in found) for name in names))
+
+
+def trial_share(digest: Digest, name: str) -> Estimate | None:
+    """A share of one trial, with its own interval."""
+    counts = digest.summary.counts
+    return across.share([[(getattr(counts, name), counts.due)]], _within(digest, name))
+
+
+def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
+    hits = [
+        [(getattr(d.summary.counts, name), d.summary.counts.due) for d in found]
+        for found in machines
+    ]
+    every = [digest for found in machines for digest in found]
+    due = sum(digest.summary.counts.due for digest in every)
+    weighted = sum(_within(digest, name) * digest.summary.counts.due for digest in every)
+    return across.share(hits, weighted / due if due else 1.0)
+
+
+def _within(digest: Digest, name: str) -> float:
+    """The dispersion of a share over windows of 10 s or more of its trial."""
+    if name == "missed" or not digest.series:
+        return digest.summary.phi
+    cut = digest.summary.cut_s
+    size = max(1, -(-_WINDOW_S // digest.series[0].seconds))
+    used = [bucket.counts for bucket in digest.series if bucket.start_s >= cut]
+    return dispersion(
+        [
+            (sum(getattr(c, name) for c in used[at : at + size]), sum(c.due for c in part))
+            for at in range(0, len(used), size)
+            if (part := used[at : at + size])
+        ]
+    )

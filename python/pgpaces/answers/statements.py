@@ -1,0 +1,66 @@
+"""The statements of scripts, cell by cell: their times, as the trials of a cell say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pgpaces.answers import across
+from pgpaces.answers.cells import Row, board
+from pgpaces.answers.summary import StatementSummary
+from pgpaces.result import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRow:
+    """One SQL command of a script in one cell; times in ms."""
+
+    row: Row
+    script: str
+    line: int
+    text: str
+    done: int
+    failed: int
+    retries: int
+    mean: Estimate | None
+    p95: Estimate | None
+
+    @property
+    def name(self) -> str:
+        """Script and line."""
+        return f"{self.script}:{self.line}"
+
+
+def statements_of(rows: Iterable[Row]) -> tuple[StatementRow, ...]:
+    """Every statement in every cell, statement by statement in the order of the scripts."""
+    found: dict[tuple[str, int, str], list[StatementRow]] = {}
+    for row in rows:
+        parts: dict[tuple[str, int, str], dict[str, list[StatementSummary]]] = {}
+        for digest in row.trials:
+            for each in digest.summary.statements:
+                machines = parts.setdefault((each.script, each.line, each.text), {})
+                machines.setdefault(board(digest), []).append(each)
+        for key, machines in parts.items():
+            found.setdefault(key, []).append(_together(row, list(machines.values())))
+    return tuple(each for part in found.values() for each in part)
+
+
+def _together(row: Row, machines: Sequence[Sequence[StatementSummary]]) -> StatementRow:
+    every = [each for part in machines for each in part]
+
+    def combined(name: str) -> Estimate | None:
+        return across.together(
+            [[e for each in part if (e := each.times.estimate(name))] for part in machines]
+        )
+
+    return StatementRow(
+        row,
+        every[0].script,
+        every[0].line,
+        every[0].text,
+        sum(each.times.count for each in every),
+        sum(each.failed for each in every),
+        sum(each.retries for each in every),
+        combined("mean"),
+        combined("p95"),
+    )

@@ -1,0 +1,194 @@
+"""Progress on stderr: a line that is rewritten on a terminal, else lines now and then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from pgpaces.experiment import Listener, SweepListener
+from pgpaces.report import escape
+
+if TYPE_CHECKING:
+    from pgpaces.design import Slot
+    from pgpaces.errors import PgpacesError
+    from pgpaces.experiment import Outcome, Progress
+    from pgpaces.generators.engine import EnginePlan
+    from pgpaces.result import Interval, Trial
+
+
+class Teller:
+    """Lines on stderr; on a terminal one that is rewritten. Machines may tell from threads."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self._open = False
+        # A signal may come while this very thread is telling something.
+        self._lock = threading.RLock()
+
+    def tell(self, text: str, *, rewrite: bool = False, whole: bool = False) -> None:
+        """Writes a line, over the last one if that was to be rewritten. whole: never cut."""
+        # Whoever closes stderr wants to hear no more; the run goes on.
+        with contextlib.suppress(OSError), self._lock:
+            self._put(text, rewrite=rewrite, whole=whole)
+
+    def _put(self, text: str, *, rewrite: bool, whole: bool) -> None:
+        text = escape.lines(text) if whole else escape.line(text)
+        if not self.terminal:
+            click.echo(text, err=True)
+            return
+        width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+        shown = text if whole else text[:width]
+        click.echo(f"\r\x1b[K{shown}" + ("" if rewrite else "\n"), err=True, nl=False)
+        self._open = rewrite
+
+    def done(self) -> None:
+        """Leaves the line that was being rewritten."""
+        if self._open:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+class TrialProgress(Listener):
+    """Tells on stderr what happens: a line that is rewritten on a terminal, else now and then."""
+
+    def __init__(self, every_s: int | None, teller: Teller | None = None, prefix: str = "") -> None:
+        self._teller = teller or Teller()
+        self._prefix = prefix
+        self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
+        self._due = self._missed = self._ended = self._latency_ns = self._succeeded = 0
+        self._since = 0
+        self._last_say = 0.0
+        self._last_text = ""
+
+    def say(self, text: str) -> None:
+        """A stage; repeated ones only every 5 s where there is no terminal."""
+        if not self._every_s:
+            return
+        now, stage = time.monotonic(), text.split(",", maxsplit=1)[0]
+        if (
+            self._teller.terminal
+            or now - self._last_say >= 5
+            or text.split(",", maxsplit=1)[0] != self._last_text
+        ):
+            self._teller.tell(f"{self._prefix}{text}", rewrite=True)
+            self._last_say, self._last_text = now, stage
+
+    def started(self, trial: Trial, plan: EnginePlan, connect_ns: int) -> None:
+        """Says what runs."""
+        if self._every_s and not self._prefix:
+            end = f"{(plan.warmup_ns + (plan.duration_ns or 0)) / 1e9:g} s"
+            count = f"{plan.transactions} transactions each"
+            self._teller.tell(
+                f"running {trial.workload['name']}: {trial.plan['load_text']},"
+                f" {plan.clients} clients, {end if plan.duration_ns else count}",
+            )
+
+    def interval(self, interval: Interval) -> None:
+        """Counts, and says so every few seconds; what clients say comes at once."""
+        for level, text in interval.lines:
+            prefix = {"plain": "", "info": "pgpaces: "}.get(level, f"pgpaces: {level}: ")
+            self._teller.tell(f"{prefix}{text}", whole=True)
+        for tally in interval.tallies:
+            failed = sum(tally.failed.values())
+            self._due += tally.due
+            self._missed += tally.late + tally.skipped + failed + tally.unfinished
+            self._latency_ns += tally.latency.sum_ns
+            self._succeeded += tally.latency.count
+        self._since += 1
+        if self._every_s and self._since >= self._every_s:
+            from pgpaces.report.text import milliseconds, rate
+
+            mean_ms = self._latency_ns / self._succeeded / 1e6 if self._succeeded else None
+            stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
+            self._teller.tell(
+                f"{self._prefix}{stage}: {rate(self._succeeded / self._since)}/s,"
+                f" mean latency {milliseconds(mean_ms, '-')} ms, missed {self._missed}",
+                rewrite=True,
+            )
+            self._missed = self._latency_ns = self._succeeded = self._since = 0
+
+    def stopping(self, count: int) -> None:
+        """Says what Ctrl-C does."""
+        if count == 1:
+            self._teller.tell("stopping: waiting for what was due (again to end at once)")
+
+    def done(self) -> None:
+        """Leaves the line that was being rewritten."""
+        self._teller.done()
+
+
+class SweepProgress(SweepListener):
+    """Tells how an experiment goes: a line for each trial that has ended, with what it found."""
+
+    def __init__(self, every_s: int | None) -> None:
+        self.teller = Teller()
+        self._every_s = (1 if self.teller.terminal else 0) if every_s is None else every_s
+        self._quiet = every_s == 0
+        self._progress: Progress | None = None
+
+    def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
+        """What the trial says goes into the line that is rewritten, with where it stands."""
+        self._progress = progress
+        at = f"{machine}: " if machine else ""
+        again = ", again" if attempt > 1 else ""
+        place = f"{progress.done + progress.failed + 1}/{progress.total}"
+        return TrialProgress(self._every_s, self.teller, f"{at}{place}{again} {slot.cell}: ")
+
+    def done(self, machine: str, slot: Slot, found: Outcome | PgpacesError) -> None:
+        """A line that stays."""
+        if self._quiet or self._progress is None:
+            return
+        from pgpaces.report.preview import clock
+
+        progress = self._progress
+        at = f"{machine}: " if machine else ""
+        seconds = progress.seconds_left()
+        left = f"; {clock(seconds)} left, until {_at(seconds)}" if seconds else ""
+        place = f"{progress.done + progress.failed + 1}/{progress.total}"
+        self.teller.tell(f"{at}{place} {slot.cell}: {_found(found)}{left}", whole=True)
+
+    def away(self, machine: str, error: PgpacesError, trials: int) -> None:
+        """Why a part is left out."""
+        where = machine or "this machine"
+        self.teller.tell(
+            f"{where}: no trial could reach the server, the rest of its trials is left out"
+            f" ({trials}): {error.message}",
+            whole=True,
+        )
+
+    def stopping(self, count: int) -> None:
+        """Says what Ctrl-C does."""
+        if count == 1:
+            self.teller.tell("stopping: ending the trials that run (again to end at once)")
+
+
+def _at(seconds: float) -> str:
+    """The time of day in so many seconds, with the day where it is another one."""
+    now = datetime.now().astimezone()
+    then = now + timedelta(seconds=seconds)
+    return then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
+
+
+def _found(found: Outcome | PgpacesError) -> str:
+    """What came out of a trial, in a few words."""
+    from pgpaces.errors import PgpacesError
+    from pgpaces.report.text import milliseconds, percent
+
+    if isinstance(found, PgpacesError):
+        return f"failed: {found.message}"
+    if found.error is not None:
+        return f"failed: {found.error.message}"
+    summary, missed = found.summary, found.summary.missed
+    if missed is None:
+        return "nothing was due"
+    share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
+    p99 = summary.latency.p99
+    shown = milliseconds(p99.value, "above the limit") if p99 else "-"
+    valid = "" if summary.validity.state == "valid" else ", not valid"
+    return f"{share}, p99 {shown} ms{valid}"

@@ -1,0 +1,317 @@
+"""`pgpaces sweep`: an experiment from a file or from the command line, to its page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgpaces import draft as drafts
+from pgpaces import experiment_file, levels
+from pgpaces.cli import options
+from pgpaces.design import Target
+from pgpaces.errors import PlanError, RunError
+
+if TYPE_CHECKING:
+    from pgpaces.design import Experiment
+    from pgpaces.experiment.sweep import Planned
+
+INTERRUPTED_EXIT = 130
+TRIALS_MAX = 10_000
+_SHORT = {
+    "clients": "-c",
+    "latency_limit": "-L",
+    "duration": "-T",
+    "transactions": "-t",
+    "protocol": "-M",
+    "threads": "-j",
+    "scale": "-s",
+}
+# A conninfo string begins with one of these, so that none can be the name of a target.
+_KEYWORDS = re.compile(
+    r"(host|hostaddr|port|dbname|user|password|passfile|service|servicefile|ssl\w*|gss\w*|krb\w*"
+    r"|options|application_name|target_session_attrs|connect_timeout|channel_binding"
+    r"|require_auth|client_encoding|load_balance_hosts|keepalives\w*|tcp_user_timeout)\s*="
+)
+
+EXAMPLES = """\b
+Examples:
+  pgpaces sweep reporting --clients 1,2,4,8 --rate-per-client 1/s -L 500ms --policy skip \\
+      --set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
+  pgpaces sweep experiment.toml --dry-run
+  pgpaces sweep experiment.toml --quick
+  pgpaces sweep --resume
+  pgpaces sweep --new experiment.toml
+  pgpaces sweep experiment.toml --server 15,18
+"""
+
+
+def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An option for everything that levels may be of."""
+    several = ("target", "latency_limit")
+    for name, kind in reversed([*levels.TRIAL.items(), *levels.OTHERS.items()]):
+        words = [f"--{name.replace('_', '-')}", f"level_{name}"]
+        words += [_SHORT[name]] if name in _SHORT else []
+        text = kind.about.replace("`", "")
+        metavar = "[NAME=]DSN" if name == "target" else "LEVELS"
+        made = click.option(*words, metavar=metavar, help=text, multiple=name in several)
+        function = made(function)
+    return function
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE[@WEIGHT]", help="A script.")
+@_level_options
+@click.option("--set", "settings", multiple=True, metavar="NAME=LEVELS", help="Server settings.")
+@click.option("-D", "--define", multiple=True, metavar="NAME=LEVELS", help="Script variables.")
+@click.option("--trials", type=click.IntRange(1), metavar="N", help="Of each cell. [default: 1]")
+@click.option("--seed", type=click.IntRange(0), help="Of order, arrivals, parameters. [default: 1]")
+@click.option("--missed", metavar="SHARE", help="Up to this share, a cell holds. [default: 5%]")
+@click.option("--name", help="What the experiment is called.")
+@click.option(
+    "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
+)
+@click.option("--allow-alter-system", is_flag=True, help="On --target; settings are put back.")
+@click.option("--restart-command", metavar="COMMAND", help="Restarts the server of --target.")
+@click.option("--price-per-hour", type=float, metavar="PRICE", help="Of the machine of --target.")
+@click.option("--data-dir", metavar="DIR", help="The disk for the data of servers of ours.")
+@click.option("--quick", is_flag=True, help="Seconds instead of minutes: does all of it work?")
+@click.option("--dry-run", is_flag=True, help="Say what it would take, and stop.")
+@click.option("--yes", is_flag=True, help=f"Also with more than {TRIALS_MAX} trials.")
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="last",
+    metavar="[EXPERIMENT]",
+    help="Go on with what is missing of one that was interrupted.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write the report: .html, .md, .json, ...")
+@click.option("--json", "as_json", is_flag=True, help="The answer, or the preview, as JSON.")
+@click.option(
+    "-P", "--progress", type=click.IntRange(0), metavar="SECONDS", help="How often; 0: never."
+)
+@click.option("--new", metavar="FILE", help="Write a commented experiment file, and stop.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of experiment files, and stop.")
+@click.option(
+    "--on-store-error",
+    type=click.Choice(["continue", "stop"]),
+    default="continue",
+    show_default=True,
+    help="While the store takes nothing: go on in memory, or end the trial.",
+)
+@options.options((options.STORE,))
+def sweep(**given: Any) -> int:
+    """Run every combination of levels, in random blocks, and say from where on it breaks.
+
+    An option with several LEVELS, separated by commas, is a factor (a comma within a level is
+    written \\,). A FILE describes the same; options on the command line go before it.
+    """
+    from pgpaces.cli.main import put
+
+    if given["new"]:
+        experiment_file.create(Path(given["new"]))
+        click.echo(f"wrote {given['new']}; next: pgpaces sweep {given['new']} --dry-run", err=True)
+        return 0
+    if given["schema"]:
+        from pgpaces.report import escape
+
+        put(escape.json_text(experiment_file.schema()))
+        return 0
+    planned = _planned(given)
+    _preview(planned, given)
+    if given["dry_run"]:
+        return 0
+    return _run(planned, given)
+
+
+def _planned(given: Mapping[str, Any]) -> Planned:
+    """The experiment, checked; also the form of its report, before hours are spent."""
+    if given["output"]:
+        from pgpaces.report import render
+
+        render.form_of(given["output"])
+    from pgpaces.experiment import sweep as pipeline
+
+    resume, experiment = None, None
+    draft = _draft(given)
+    if given["resume"] is not None:
+        by_file = draft is not None and given["resume"] == "last"
+        name = draft.name if draft is not None and by_file else given["resume"]
+        resume, _, experiment = pipeline.find(name, given["store_path"])
+    if draft is not None:
+        experiment = draft.experiment()
+    if experiment is None:
+        raise PlanError(
+            "nothing to sweep was named",
+            "name an experiment file or a workload; `pgpaces sweep --new FILE` writes a file",
+        )
+    _check_size(experiment, given)
+    order = pipeline.Order(
+        experiment=experiment,
+        store=given["store_path"],
+        resume=resume,
+        on_store_error=given["on_store_error"],
+        command=_command(given),
+        data_dir=given["data_dir"],
+    )
+    return pipeline.plan(order)
+
+
+def _check_size(experiment: Experiment, given: Mapping[str, Any]) -> None:
+    trials = len(experiment.design.cells()) * experiment.design.trials
+    if trials > TRIALS_MAX and not given["yes"]:
+        raise PlanError(
+            f"the grid has {trials} trials", f"more than {TRIALS_MAX} need --yes, or fewer levels"
+        )
+
+
+def _draft(given: Mapping[str, Any]) -> drafts.Draft | None:
+    """The experiment that file and options describe; None where neither names one."""
+    what = given["what"]
+    if what is None and not given["files"]:
+        if _levels(given, targets=()):
+            raise PlanError("levels are given, but no workload", "name an experiment file or one")
+        return None
+    if what is not None and (what.endswith(".toml") or Path(what).is_file()):
+        draft = experiment_file.read(Path(what))
+    else:
+        draft = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
+    if given["quick"]:
+        draft = draft.quickly()
+    targets = tuple(_target(text, given) for text in given["level_target"])
+    draft = draft.with_levels(_levels(given, targets))
+    known = {target.name: target for target in (*draft.targets, *targets)}
+    missed = given["missed"]
+    return replace(
+        draft,
+        name=given["name"] or draft.name,
+        trials=given["trials"] or draft.trials,
+        seed=draft.seed if given["seed"] is None else given["seed"],
+        missed_max=drafts.share(missed, "--missed") if missed else draft.missed_max,
+        targets=tuple(known.values()),
+        files=tuple(given["files"]) or draft.files,
+        from_database=given["from_database"] or draft.from_database,
+    )
+
+
+def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
+    """The levels that options give, by name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in (*levels.TRIAL, *levels.OTHERS):
+        text = given[f"level_{name}"]
+        if name == "latency_limit":
+            found |= _limits(text)
+        elif name != "target" and text is not None:
+            found[name] = levels.split(text)
+    if targets:
+        found["target"] = tuple(target.name for target in targets)
+    for family, option in (("set", "settings"), ("define", "define")):
+        for text in given[option]:
+            name, equals, values = text.partition("=")
+            if not equals or not name.strip():
+                raise PlanError(f"--{family} '{text}' is not NAME=LEVELS")
+            found[f"{family}.{name.strip()}"] = levels.split(values)
+    return found
+
+
+def _limits(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """`500ms,250ms` for all scripts, `NAME=100ms` for one."""
+    found = {}
+    for text in texts:
+        script, equals, values = text.rpartition("=")
+        found[f"latency_limit.{script}" if equals else "latency_limit"] = levels.split(values)
+    return found
+
+
+def _target(text: str, given: Mapping[str, Any]) -> Target:
+    """A target of `NAME=DSN`, or of a DSN that is called after its server."""
+    from pgpaces.experiment import sweep as pipeline
+
+    name, equals, dsn = text.partition("=")
+    named = equals and re.fullmatch(r"[A-Za-z0-9_.-]+", name) and not _KEYWORDS.match(text)
+    if not named:
+        name, dsn = pipeline.label(text), text
+    return Target(
+        name=name,
+        dsn=dsn,
+        price_per_h=given["price_per_hour"],
+        alter_system=given["allow_alter_system"],
+        restart=given["restart_command"],
+    )
+
+
+def _command(given: Mapping[str, Any]) -> str:
+    """What was typed, without a password."""
+    secret = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
+    dsns = [text for text in (*given["level_target"], given["from_database"] or "") if text]
+    words = ["pgpaces", *sys.argv[1:]]
+    for dsn in dsns:
+        if secret.search(dsn):
+            words = [word.replace(dsn, "DSN") for word in words]
+    return shlex.join(words)
+
+
+def _report(swept: Swept, given: Mapping[str, Any]) -> None:
+    """The answer so far, on stdout and where the user wants it."""
+    from pgpaces.cli import report
+    from pgpaces.cli.main import put
+    from pgpaces.report import render
+    from pgpaces.store import Store
+
+    page = report.gather(Store.open(given["store_path"]), (swept.id,))
+    put(render.render(page, "json").decode() if given["as_json"] else report.text(page))
+    if given["output"]:
+        written = report.write(page, render.form_of(given["output"]), Path(given["output"]))
+        click.echo(f"written: {written}", err=True)
+
+
+def _preview(planned: Planned, given: Mapping[str, Any]) -> None:
+    from pgpaces.cli.main import put
+    from pgpaces.report import escape
+    from pgpaces.report.preview import as_json, lines
+
+    if given["dry_run"] and given["as_json"]:
+        put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
+        return
+    text = "".join(
+        f"{escape.line(line)}\n" for line in lines(planned.order.experiment, planned.preview)
+    )
+    if given["dry_run"]:
+        put(text)
+    elif given["progress"] != 0:
+        click.echo(text, err=True, nl=False)
+
+
+def _run(planned: Planned, given: Mapping[str, Any]) -> int:
+    from pgpaces.cli.main import fail
+    from pgpaces.cli.progress import SweepProgress
+    from pgpaces.experiment import sweep as pipeline
+
+    progress = SweepProgress(given["progress"])
+    try:
+        swept = pipeline.run(planned, progress)
+    finally:
+        progress.teller.done()
+    _report(swept, given)
+    if swept.interrupted:
+        click.echo(
+            f"{swept.missing} trials are missing; go on with: pgpaces sweep --resume {swept.id}",
+            err=True,
+        )
+        return INTERRUPTED_EXIT
+    if swept.missing:
+        fail(
+            RunError(
+                f"{swept.missing} trials could not be run",
+                f"once the reason is gone: pgpaces sweep --resume {swept.id}",
+            )
+        )
+        return RunError.exit_code
+    return 0

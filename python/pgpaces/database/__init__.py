@@ -1,0 +1,41 @@
+"""Prepares the target: our own databases with a mark, their data, copies of them, and facts.
+
+access.py    the way to a server: how it is administered, and how errors there are told
+marks.py     the mark on databases of ours; nothing without one is ever changed
+wishes.py    what data is wanted, and what was made of it
+data.py      a workload's data in a database of ours, or in one that was handed over
+originals.py copies of databases of somebody's, from here or from another server
+copies.py    copies for trials that write, and a server at rest before them
+settings.py  settings applied as mildly as it can be, verified
+changes.py   settings that outlive a session: noted before they are changed, put back after
+identity.py  facts of a server, and whether it is still the same one
+
+We never drop, truncate or overwrite what has no mark. Knows nothing of load and results.
+"""
+
+from pgpaces.database.access import Access, connect
+from pgpaces.database.data import as_is, prepare
+from pgpaces.database.identity import facts, free_connections, same_server
+from pgpaces.database.marks import Mark, clean, ours
+from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
+from pgpaces.database.wishes import Prepared, Wish
+
+__all__ = [
+    "Access",
+    "Applied",
+    "Mark",
+    "Prepared",
+    "Terms",
+    "Wish",
+    "applied",
+    "as_is",
+    "as_options",
+    "clean",
+    "connect",
+    "facts",
+    "free_connections",
+    "of_server",
+    "ours",
+    "prepare",
+    "same_server",
+]

@@ -1,0 +1,342 @@
+"""Settings that outlive a session: changed with a note of what was before, put back from the note.
+
+The note is a file in pgpaces' home, one for each server, written before anything is changed. So a
+kill leaves it behind, and whoever comes next puts everything back first. What somebody else changed
+in the meantime is theirs and stays. Knows nothing of why a setting is wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.database.access import LOCK_CLASS, Access, Say, common, connect
+from pgpaces.errors import ServerError
+from pgpaces.home import home
+
+if TYPE_CHECKING:
+    from psycopg import sql
+
+    from pgpaces.database.access import Session
+
+# Settings that are lists of names: the server quotes each, so each must be a literal of its own.
+_LISTS = frozenset(
+    (
+        "local_preload_libraries",
+        "search_path",
+        "session_preload_libraries",
+        "shared_preload_libraries",
+        "temp_tablespaces",
+        "unix_socket_directories",
+    )
+)
+_LOADED_S = 10.0
+SYSTEM = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting of the whole server (dbname is SYSTEM) or of one database.
+
+    before: what postgresql.auto.conf or the database's own settings held, None: nothing. after:
+    what they hold since, None as long as that is not known. restart: it needs one to take effect.
+    """
+
+    name: str
+    dbname: str
+    before: str | None
+    after: str | None = None
+    restart: bool = False
+
+
+class Note:
+    """What is to be put back on one server, as a file that survives us."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def of(cls, admin: Session, access: Access) -> Note:
+        """The note of a server, by its system identifier, or by its address where it hides that."""
+        import psycopg
+
+        try:
+            row = admin.execute(
+                "SELECT system_identifier::text FROM pg_control_system()"
+            ).fetchone()
+            name = str(row[0]) if row else ""
+        except psycopg.Error:
+            place = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
+            name = hashlib.sha256("\0".join(place).encode()).hexdigest()[:16]
+        return cls(_folder() / f"{name}.json")
+
+    def read(self) -> list[Change]:
+        """Every change, in the order in which they were made. Raises ServerError."""
+        try:
+            return [Change(**values) for values in json.loads(self._path.read_text("utf-8"))]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError) as error:
+            raise ServerError(
+                f"{self._path} says which settings of the server to put back, and cannot be read:"
+                f" {error}",
+                "look into it, put back by hand what it names, and remove it",
+            ) from None
+
+    def write(self, changes: list[Change]) -> None:
+        """Durable when this returns; no file where nothing is to be put back."""
+        try:
+            if not changes:
+                self._path.unlink(missing_ok=True)
+                return
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            new = self._path.with_suffix(".new")
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump([asdict(change) for change in changes], file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+        except OSError as error:
+            raise ServerError(
+                f"what is to be put back on the server cannot be noted in {self._path}: {error}",
+                "set PGPACES_HOME to a folder of yours on a disk with room",
+            ) from None
+
+
+def _folder() -> Path:
+    return home() / "settings"
+
+
+class Ledger:
+    """The changes that are in effect on one server, made under a lock that others see.
+
+    A restart of the server ends its session: `again` makes a new one.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._stack = contextlib.ExitStack()
+        self.admin: Session
+        self._note: Note
+
+    def open(self) -> bool:
+        """Connects and takes the lock; false where another pgpaces has it. Raises ServerError."""
+        self.close()
+        self.admin = self._stack.enter_context(connect(self._access))
+        # Locks are a database's own: this one is taken where every pgpaces can find it.
+        locks = self._stack.enter_context(common(self._access))
+        self._note = Note.of(self.admin, self._access)
+        query = "SELECT pg_try_advisory_lock(%s, hashtext('settings'))"
+        row = locks.execute(query, (LOCK_CLASS,)).fetchone()
+        return bool(row and row[0])
+
+    def again(self) -> None:
+        """After a restart. Raises ServerError."""
+        if not self.open():
+            raise ServerError("another pgpaces changes settings of this server", "wait for it")
+
+    def close(self) -> None:
+        """Gives the lock back; sessions that are dead already are no matter."""
+        with contextlib.suppress(Exception):
+            self._stack.close()
+        self._stack = contextlib.ExitStack()
+
+    def changes(self) -> list[Change]:
+        """What is to be put back."""
+        return self._note.read()
+
+    def forget(self, done: list[Change]) -> None:
+        """These are put back."""
+        self._note.write([change for change in self._note.read() if change not in done])
+
+    def change(self, change: Change, value: str) -> None:
+        """Sets it, after a note of what was before. Raises ServerError, psycopg.Error."""
+        change = replace(change, before=self.current(change))
+        others = self._note.read()
+        self._note.write([*others, change])
+        try:
+            self.set(change, value)
+        except BaseException:
+            if self.current(change) == change.before:
+                self._note.write(others)
+            raise
+        self._note.write([*others, replace(change, after=self.current(change))])
+
+    def current(self, change: Change) -> str | None:
+        """What postgresql.auto.conf or the database's own settings hold of it; None: nothing."""
+        if change.dbname == SYSTEM:
+            query = (
+                "SELECT setting FROM pg_catalog.pg_file_settings"
+                " WHERE sourcefile LIKE '%%/postgresql.auto.conf' AND lower(name) = lower(%s)"
+                " ORDER BY seqno DESC LIMIT 1"
+            )
+            row = self.admin.execute(query, (change.name,)).fetchone()
+        else:
+            query = (
+                "SELECT substr(entry, strpos(entry, '=') + 1)"
+                " FROM pg_catalog.pg_db_role_setting s"
+                " JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase, unnest(setconfig) entry"
+                " WHERE setrole = 0 AND datname = %s"
+                " AND lower(split_part(entry, '=', 1)) = lower(%s)"
+            )
+            row = self.admin.execute(query, (change.dbname, change.name)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set(self, change: Change, value: str | None) -> None:
+        """Sets or, for None, resets it."""
+        self.admin.execute(statement(change, value))
+
+    def reload(self) -> None:
+        """Makes the server read its files, and waits until it has. Raises ServerError."""
+        before = self._asked("SELECT pg_conf_load_time()::text FROM (SELECT pg_reload_conf()) r")
+        deadline = time.monotonic() + _LOADED_S
+        # Whoever answers has read them itself, and the postmaster did so before it told us to.
+        while (loaded := self._asked("SELECT pg_conf_load_time()::text") != before) is False:
+            if time.monotonic() > deadline:
+                break
+            self._asked("SELECT pg_sleep(0.01)")
+        if not loaded:
+            raise ServerError(
+                f"the server did not read its configuration within {_LOADED_S:.0f} s",
+                "its log says why",
+            )
+
+    def _asked(self, query: str) -> Any:
+        row = self.admin.execute(query.encode()).fetchone()
+        return row and row[0]
+
+
+def statement(change: Change, value: str | None) -> sql.Composed:
+    """What sets it, or for None resets it; `before` and `after` do not matter."""
+    from psycopg import sql
+
+    what = (
+        sql.SQL("ALTER SYSTEM")
+        if change.dbname == SYSTEM
+        else sql.SQL("ALTER DATABASE {}").format(sql.Identifier(change.dbname))
+    )
+    name = sql.SQL(".").join(map(sql.Identifier, change.name.split(".")))
+    if change.name.lower() in _LISTS and value is not None:
+        literals = sql.SQL(", ").join(map(sql.Literal, names_in(value)))
+    else:
+        literals = sql.Composed([sql.Literal(value)])
+    if value is None or not literals._obj:
+        return sql.SQL("{} RESET {}").format(what, name)
+    return sql.SQL("{} SET {} = {}").format(what, name, literals)
+
+
+def names_in(text: str) -> list[str]:
+    """The names of a list as the server writes it: apart by commas, quoted where they must be."""
+    found, word, quoted = [], "", False
+    for sign in text + ",":
+        if sign == '"':
+            quoted = not quoted
+            # A second one, directly behind the first, is one that the name has.
+            word += sign
+        elif sign == "," and not quoted:
+            found.append(word.strip())
+            word = ""
+        else:
+            word += sign
+    return [_unquoted(word) for word in found if word]
+
+
+def _unquoted(word: str) -> str:
+    if len(word) >= 2 and word[0] == word[-1] == '"':
+        return word[1:-1].replace('""', '"')
+    return word
+
+
+@contextlib.contextmanager
+def opened(access: Access) -> Iterator[Ledger]:
+    """The changes of a server, for one who makes some. Raises ServerError where another does."""
+    import psycopg
+
+    made = Ledger(access)
+    try:
+        if not made.open():
+            raise ServerError(
+                "another pgpaces has changed settings of this server",
+                "wait until it is done: each would measure what the other set",
+            )
+        yield made
+    except psycopg.Error as error:
+        raise ServerError(f"settings cannot be changed: {str(error).strip()}") from None
+    finally:
+        made.close()
+
+
+Restart = Callable[[], None]
+
+
+def put_back(made: Ledger, restart: Restart | None, say: Say) -> None:
+    """Undoes every change, the last first, and verifies that. Raises ServerError, psycopg.Error."""
+    changes = made.changes()
+    done = []
+    for change in reversed(changes):
+        current = made.current(change)
+        if current == change.before:
+            done.append(change)
+        elif change.after is not None and current != change.after:
+            say(f"{change.name} was changed by somebody else in the meantime, and stays so")
+            done.append(change)
+        else:
+            made.set(change, change.before)
+    undone = [change for change in changes if change not in done]
+    if any(change.dbname == SYSTEM for change in undone):
+        _take_effect(made, any(change.restart for change in undone), restart, say)
+    wrong = [change for change in undone if made.current(change) != change.before]
+    made.forget([change for change in changes if change not in wrong])
+    if wrong:
+        names = ", ".join(change.name for change in wrong)
+        raise ServerError(
+            f"the server did not take back {names}", "look at postgresql.auto.conf and its log"
+        )
+
+
+def _take_effect(made: Ledger, needs_restart: bool, restart: Restart | None, say: Say) -> None:
+    if needs_restart and restart is not None:
+        restart()
+        made.again()
+        return
+    made.reload()
+    if needs_restart:
+        say("settings of the server are put back; some take effect when it is restarted")
+
+
+def put_back_left_behind(access: Access, restart: Restart | None, say: Say) -> None:
+    """Undoes what a pgpaces that was killed left changed on this server. Raises ServerError."""
+    import psycopg
+
+    if not any(_folder().glob("*.json")):
+        return
+    made = Ledger(access)
+    try:
+        if made.open() and (left := made.changes()):
+            names = ", ".join(change.name for change in left)
+            say(f"putting back what a run that was killed left changed: {names}")
+            put_back(made, restart, say)
+    except psycopg.Error as error:
+        raise ServerError(
+            f"settings that a killed run left changed cannot be put back: {str(error).strip()}",
+            "the role must be able to change them",
+        ) from None
+    finally:
+        made.close()
+
+
+def server_file(admin: Session) -> tuple[Path, bytes] | None:
+    """postgresql.auto.conf and what is in it, where that is a file which we may write."""
+    row: Any = admin.execute("SELECT current_setting('data_directory')").fetchone()
+    path = Path(row[0]) / "postgresql.auto.conf"
+    try:
+        return (path, path.read_bytes()) if os.access(path, os.W_OK) else None
+    except OSError:
+        return None

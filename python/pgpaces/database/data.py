@@ -1,0 +1,184 @@
+"""Makes sure that a database holds the data of a workload, in a database of ours or handed over.
+
+Knows nothing of load and results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pgpaces import psql
+from pgpaces.database import changes, copies, marks, originals
+from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
+from pgpaces.database.marks import Mark
+from pgpaces.database.wishes import Prepared, Wish
+from pgpaces.errors import ConsentError
+
+if TYPE_CHECKING:
+    from pgpaces.database.access import Session
+
+
+@contextlib.contextmanager
+def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
+    """The database that `wish` asks for, ready and held against other pgpaces until the end.
+
+    Raises ConsentError for a database that is not ours, PrepareError where making it fails.
+    """
+    changes.put_back_left_behind(access, None, say)
+    with originals.elsewhere(access, wish.from_database) as admin, common(access) as held:
+        major = admin.info.server_version // 10_000
+        fingerprint = _fingerprint(wish, major)
+        dbname = wish.own or _dbname(wish, fingerprint)
+        hold(held, dbname)
+        started = time.monotonic()
+        created = _ensure(access, admin, Target(dbname, fingerprint, wish), say)
+        seconds = time.monotonic() - started
+        prepared = Prepared(dbname, fingerprint, created, seconds, size(admin, dbname))
+        if wish.workload.writes and wish.own is None:
+            with copies.clone(access, admin, prepared, wish.workload.name, say) as copy:
+                yield copies.settle(admin, copy, checkpoint=True)
+        else:
+            if wish.workload.writes:
+                # No copy is made of a database handed over: the next trial must make it anew.
+                marks.set_mark(admin, dbname, Target(dbname, fingerprint, wish).mark("used"))
+            yield copies.settle(admin, prepared, checkpoint=created)
+
+
+def as_is(access: Access) -> Prepared:
+    """The database that the connection leads to, untouched. Raises ServerError."""
+    with connect(access) as session:
+        row = session.execute(
+            "SELECT current_database(), pg_database_size(current_database())"
+        ).fetchone()
+    dbname, size = row or (access.dbname, 0)
+    return Prepared(dbname, "", created=False, seconds=0.0, size_bytes=size)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database to make sure of."""
+
+    dbname: str
+    fingerprint: str
+    wish: Wish
+
+    @property
+    def template(self) -> str:
+        """What it is made from, when it is made."""
+        original = self.wish.from_database
+        return "template1" if original is None or originals.is_dsn(original) else original
+
+    def mark(self, state: str) -> Mark:
+        """Its mark in a state."""
+        return Mark(self.wish.workload.name, self.fingerprint, state, self.wish.own is not None)
+
+
+def _fingerprint(wish: Wish, major: int) -> str:
+    if wish.from_database is not None:
+        text = f"{originals.identity(wish.from_database)} {wish.occasion} {major}"
+    else:
+        text = f"{wish.workload.data_hash} {wish.scale} {wish.seed} {major}"
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _dbname(wish: Wish, fingerprint: str) -> str:
+    """A name after the folder that makes the data: workloads with the same data share it."""
+    if wish.from_database is not None:
+        original = _plain(originals.name_of(wish.from_database), 35)
+        return f"pgpaces_from_{original}_{fingerprint}"
+    workload = wish.workload
+    first = workload.init[0].path.resolve().parent.name if workload.init else workload.name
+    return f"pgpaces_{_plain(first, 40)}_{fingerprint}"
+
+
+def _plain(text: str, length: int) -> str:
+    """A name as part of one of ours, which must not be longer than a name may be."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:length]
+
+
+def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
+    """Makes sure that the database holds the data; true if it was made now."""
+    exists, comment = marks.comment_on(admin, target.dbname)
+    mark = Mark.read(comment)
+    ready = mark is not None and (mark.fingerprint, mark.state) == (target.fingerprint, "ready")
+    if exists and mark is not None:
+        marks.check_owner(admin, target.dbname)
+    if ready and not target.wish.fresh:
+        return False
+    with explained(target.dbname):
+        if target.wish.own is not None:
+            _empty_own(access, target, exists, mark)
+        else:
+            if exists and mark is None:
+                marks.check_left_behind(access, admin, target.dbname, target.template)
+            if exists:
+                admin.execute(marks.drop(target.dbname))
+            _create(access, admin, target, say)
+        marks.set_mark(admin, target.dbname, target.mark("preparing"))
+    try:
+        with explained(target.dbname):
+            _fill(access, admin, target, say)
+    except BaseException:
+        if target.wish.own is None:
+            with contextlib.suppress(Exception):
+                admin.execute(marks.drop(target.dbname))
+        raise
+    marks.set_mark(admin, target.dbname, target.mark("ready"))
+    return True
+
+
+def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
+    from psycopg import sql
+
+    original = target.wish.from_database
+    if original is not None:
+        originals.create(access, admin, original, target.dbname, say)
+    else:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(target.dbname)))
+
+
+def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
+    wish = target.wish
+    if wish.from_database is not None:
+        originals.fill(access, admin, wish.from_database, target.dbname, say)
+        return
+    what = f"{wish.workload.name} at scale {wish.scale}"
+    variables = {"scale": wish.scale, "seed": wish.seed}
+    way = psql.Way(access.psql, access.keywords, target.dbname)
+    psql.run(way, wish.workload.init, variables, lambda text: say(f"preparing {what}: {text}"))
+
+
+def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) -> None:
+    """A database that the user handed over: used if empty, emptied if that was said too."""
+    from psycopg import sql
+
+    if not exists:
+        raise ConsentError(
+            f"database {target.dbname} does not exist",
+            f"create it (createdb {shlex.quote(target.dbname)}), or leave --own out:"
+            " pgpaces makes its own",
+        )
+    with connect(access, target.dbname) as session:
+        schemas = session.execute(
+            "SELECT nspname, (SELECT count(*) FROM pg_catalog.pg_class WHERE relnamespace = n.oid)"
+            " + (SELECT count(*) FROM pg_catalog.pg_proc WHERE pronamespace = n.oid)"
+            " + (SELECT count(*) FROM pg_catalog.pg_type WHERE typnamespace = n.oid)"
+            " FROM pg_catalog.pg_namespace n"
+            " WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+        ).fetchall()
+        used = [name for name, count in schemas if count or name != "public"]
+        if used and mark is None and not target.wish.fresh:
+            raise ConsentError(
+                f"database {target.dbname} is not empty: schema {', '.join(used)}",
+                "--own takes an empty database; add --fresh to drop everything that is in it",
+            )
+        for name in used:
+            session.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+        session.execute("CREATE SCHEMA IF NOT EXISTS public")

@@ -1,0 +1,105 @@
+"""What must be known of a server to repeat a trial, and whether it is still the same one.
+
+Changes nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pgpaces.database.access import Access, connect
+
+
+def facts(access: Access, dbname: str) -> dict[str, Any]:
+    """What must be known of a server to repeat a trial: version, identity, settings.
+
+    settings: those that are not at their default, in the session that the load gets.
+    """
+    import psycopg
+
+    with connect(access, dbname) as session:
+        version = session.execute("SELECT version()").fetchone()
+        settings = session.execute(
+            "SELECT name, current_setting(name) FROM pg_catalog.pg_settings"
+            " WHERE source NOT IN ('default', 'override', 'client')"
+            " OR (source = 'client' AND name NOT IN ('application_name', 'client_encoding'))"
+            " ORDER BY 1"
+        ).fetchall()
+        found: dict[str, Any] = {
+            "version": session.info.parameter_status("server_version") or "unknown",
+            "version_text": version[0] if version else "",
+            "version_number": session.info.server_version,
+            "settings": {name: value for name, value in settings if not _may_hold_secrets(name)},
+        }
+        optional = {
+            "system_identifier": "SELECT system_identifier::text FROM pg_control_system()",
+            "data_directory": "SELECT current_setting('data_directory')",
+            "postmaster_started": (
+                "SELECT to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC',"
+                ' \'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\')'
+            ),
+            "configure": "SELECT setting FROM pg_config() WHERE name = 'CONFIGURE'",
+        }
+        for key, query in optional.items():
+            try:
+                row = session.execute(query).fetchone()
+                found[key] = row[0] if row else None
+            except psycopg.Error:
+                found[key] = None
+    return found
+
+
+_SAME = {
+    "system_identifier": "it is another server: its system identifier was {}, and is {}",
+    "version": "its version was {}, and is {}",
+    "configure": "its programs were built with {}, and are with {}",
+    "data_directory": "its data was in {}, and is in {}",
+    "postmaster_started": "it was restarted: before, it ran since {}, now since {}",
+}
+
+
+def same_server(
+    before: Mapping[str, Any], after: Mapping[str, Any], ignoring: Collection[str] = ()
+) -> list[str]:
+    """What changed of a server between two of its `facts`, in words; empty: nothing.
+
+    What one of them does not know is no change. ignoring: settings that were meant to change.
+    """
+    found = []
+    for key, words in _SAME.items():
+        old, new = before.get(key), after.get(key)
+        if old is not None and new is not None and old != new:
+            found.append(words.format(old, new))
+    spared = {name.lower() for name in ignoring}
+    old, new = before.get("settings", {}), after.get("settings", {})
+    for name in sorted(old.keys() | new.keys()):
+        if name.lower() not in spared and old.get(name) != new.get(name):
+            was, now = old.get(name, "its default"), new.get(name, "its default")
+            found.append(f"its setting {name} was {was}, and is {now}")
+    return found
+
+
+def _may_hold_secrets(setting: str) -> bool:
+    """Connection strings, commands, and settings of extensions, which may hold anything."""
+    words = ("password", "conninfo", "command", "secret", ".")
+    return any(word in setting for word in words)
+
+
+def free_connections(access: Access) -> int | None:
+    """How many more sessions the server lets in; None where it does not say."""
+    import psycopg
+
+    query = (
+        "SELECT current_setting('max_connections')::int"
+        " - current_setting('superuser_reserved_connections')::int"
+        " - coalesce(current_setting('reserved_connections', true)::int, 0)"
+        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity"
+        "    WHERE backend_type = 'client backend')"
+    )
+    with connect(access) as admin:
+        try:
+            row = admin.execute(query).fetchone()
+        except psycopg.Error:
+            return None
+    return None if row is None else int(row[0])

@@ -1,0 +1,147 @@
+"""The mark on databases of ours, and what may be done without one: nothing.
+
+The mark is the database's comment: it says what the data is, and whether it is complete. Knows
+nothing of how data is made.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from pgpaces.database.access import Access, common, connect, explained, hold
+from pgpaces.errors import ConsentError
+
+if TYPE_CHECKING:
+    from psycopg import sql
+
+    from pgpaces.database.access import Session
+
+_MARK = "pgpaces "
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a database of ours says of itself; own: it was handed over, not made by us."""
+
+    workload: str
+    fingerprint: str
+    state: str
+    own: bool = False
+
+    def text(self) -> str:
+        """The comment on the database."""
+        return _MARK + json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, comment: str | None) -> Mark | None:
+        """The mark in a comment; None where it is not ours."""
+        if comment is None or not comment.startswith(_MARK):
+            return None
+        try:
+            values = json.loads(comment.removeprefix(_MARK))
+            return cls(
+                values["workload"],
+                values["fingerprint"],
+                values["state"],
+                bool(values.get("own")),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:
+    """Whether the database exists, and its comment."""
+    query = (
+        "SELECT shobj_description(oid, 'pg_database') FROM pg_catalog.pg_database"
+        " WHERE datname = %s"
+    )
+    row = admin.execute(query, (dbname,)).fetchone()
+    return (False, None) if row is None else (True, row[0])
+
+
+def set_mark(admin: Session, dbname: str, mark: Mark) -> None:
+    """Marks a database; a comment that it had is lost."""
+    from psycopg import sql
+
+    statement = sql.SQL("COMMENT ON DATABASE {} IS {}")
+    admin.execute(statement.format(sql.Identifier(dbname), sql.Literal(mark.text())))
+
+
+def check_owner(admin: Session, dbname: str) -> None:
+    """Raises ConsentError for a database that another role made."""
+    query = (
+        "SELECT pg_has_role(datdba, 'USAGE'), pg_get_userbyid(datdba), current_user"
+        " FROM pg_catalog.pg_database WHERE datname = %s"
+    )
+    row = admin.execute(query, (dbname,)).fetchone()
+    if row is not None and not row[0]:
+        raise ConsentError(
+            f"database {dbname} was made by pgpaces as role {row[1]}, and {row[2]} is not in it",
+            f"log in as {row[1]}, or use another --data-seed to get a database apart",
+        )
+
+
+def check_left_behind(access: Access, admin: Session, dbname: str, template: str) -> None:
+    """Raises ConsentError for a database without a mark, unless a kill kept us from marking it.
+
+    Such a one bears the name that we give and no comment, is our own role's, and holds what its
+    template holds, by the OIDs of all that was ever made there. So nothing of anybody's is in it.
+    """
+    query = (
+        "SELECT shobj_description(oid, 'pg_database') IS NULL"
+        " AND pg_get_userbyid(datdba) = current_user"
+        " FROM pg_catalog.pg_database WHERE datname = %s"
+    )
+    row = admin.execute(query, (dbname,)).fetchone()
+    if row is None or not row[0] or _made(access, dbname) != _made(access, template):
+        raise ConsentError(
+            f"database {dbname} exists and has no mark of pgpaces",
+            "rename or drop it; pgpaces never changes a database that is not its own",
+        )
+
+
+def _made(access: Access, dbname: str) -> list[int]:
+    """The OIDs of what was made in a database since initdb, which a copy shares."""
+    catalogs = ("pg_class", "pg_proc", "pg_type", "pg_namespace", "pg_largeobject_metadata")
+    parts = (f"SELECT oid::bigint FROM pg_catalog.{name} WHERE oid >= 16384" for name in catalogs)
+    with connect(access, dbname) as session:
+        rows = session.execute(f"{' UNION ALL '.join(parts)} ORDER BY 1".encode()).fetchall()
+    return [int(oid) for (oid,) in rows]
+
+
+def drop(dbname: str) -> sql.Composed:
+    """The statement that drops a database."""
+    from psycopg import sql
+
+    return sql.SQL("DROP DATABASE {}").format(sql.Identifier(dbname))
+
+
+def ours(access: Access) -> dict[str, tuple[Mark, int]]:
+    """The databases on a server that bear our mark, with their size in bytes."""
+    query = (
+        "SELECT datname, shobj_description(oid, 'pg_database'), pg_database_size(oid)"
+        " FROM pg_catalog.pg_database WHERE NOT datistemplate ORDER BY 1"
+    )
+    with connect(access) as admin:
+        rows = admin.execute(query).fetchall()
+    marks = ((name, Mark.read(comment), size) for name, comment, size in rows)
+    return {name: (mark, size) for name, mark, size in marks if mark is not None}
+
+
+def clean(access: Access) -> int:
+    """Drops every database that we made; the bytes that this frees. Raises PrepareError.
+
+    One that was handed over stays: it is for whoever made it to drop.
+    """
+    freed = 0
+    with connect(access) as admin, common(access) as held:
+        for dbname, (mark, size) in ours(access).items():
+            if mark.own:
+                continue
+            hold(held, dbname)
+            with explained(dbname):
+                admin.execute(drop(dbname))
+            freed += size
+    return freed

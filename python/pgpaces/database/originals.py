@@ -1,0 +1,193 @@
+"""Copies of databases of somebody's, which are read and never changed, as templates of ours.
+
+On the same server by CREATE DATABASE ... TEMPLATE, from another through pg_dump | pg_restore. Knows
+nothing of workloads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pgpaces import psql
+from pgpaces.database import copies
+from pgpaces.database.access import Access, Say, connect, size
+from pgpaces.database.changes import Change, statement
+from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError, ServerError
+
+if TYPE_CHECKING:
+    from pgpaces.database.access import Session
+
+_MIB = 2**20
+_HERE = ("", "localhost", "127.0.0.1", "::1")
+
+
+def is_dsn(text: str) -> bool:
+    """Whether it is a connection string, by libpq's own rule; else it is a database's name."""
+    return "=" in text or text.startswith(("postgresql://", "postgres://"))
+
+
+def keywords_of(dsn: str) -> dict[str, str]:
+    """What libpq makes of a connection string and the PG* variables. Raises ServerError."""
+    import psycopg
+
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.Error:
+        # Its message would quote what is wrong, which may be the password.
+        raise ServerError(
+            "the connection string of --from-database cannot be read",
+            "a URI, or keywords such as 'host=pi4 dbname=sensors'",
+        ) from None
+    words = psycopg.pq.Conninfo.get_defaults()
+    defaults = {w.keyword.decode(): w.val.decode() for w in words if w.val}
+    return defaults | {word: str(value) for word, value in given.items()}
+
+
+def name_of(text: str) -> str:
+    """What the original is called."""
+    if not is_dsn(text):
+        return text
+    keywords = keywords_of(text)
+    return keywords.get("dbname") or keywords.get("user", "")
+
+
+def identity(text: str) -> str:
+    """What tells an original from others; without its password."""
+    if not is_dsn(text):
+        return text
+    keywords = keywords_of(text)
+    return " ".join(keywords.get(w, "") for w in ("host", "hostaddr", "port", "service", "dbname"))
+
+
+@contextlib.contextmanager
+def elsewhere(access: Access, original: str | None) -> Iterator[Session]:
+    """An administrative session that is not in the original: nobody may be in it for a copy."""
+    if original is None or is_dsn(original) or original != access.dbname:
+        with connect(access) as admin:
+            yield admin
+        return
+    other = "postgres" if original != "postgres" else "template1"
+    with connect(access, other) as admin:
+        yield admin
+
+
+def create(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
+    """Makes `dbname` as a copy of the original; empty where that is on another server.
+
+    Raises ConsentError where sessions use it, DatabaseAbsentError, PrepareError, psycopg.Error.
+    """
+    if is_dsn(original):
+        _for_dump(access, admin, original, dbname, say)
+    else:
+        _by_template(access, admin, original, dbname, say)
+
+
+def fill(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
+    """Brings what `create` could not. Raises PrepareError, ServerError, psycopg.Error."""
+    if is_dsn(original):
+        _through_dump(access, admin, original, dbname, say)
+
+
+def _by_template(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
+    import psycopg
+
+    row = admin.execute(
+        "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s", (original,)
+    ).fetchone()
+    if row is None:
+        raise DatabaseAbsentError(
+            f"there is no database {original} on this server",
+            "name one that is there, or give the DSN of its server",
+        )
+    bytes_needed = int(row[0])
+    used = copies.users(admin, original)
+    if used:
+        raise ConsentError(
+            f"database {original} cannot be copied while sessions use it: {used}",
+            "end them for the time of the copy, or give its DSN (--from-database"
+            f" 'dbname={original} host=...'): then pg_dump copies it, which works while it is used",
+        )
+    _check_room(access, admin, original, bytes_needed)
+    say(f"copying {original} ({bytes_needed / _MIB:.0f} MiB)")
+    try:
+        copies.copy(admin, dbname, original)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConsentError(
+            f"the role may not copy database {original}: {error.diag.message_primary}",
+            "let its owner or a superuser run this, or give its DSN: then pg_dump copies it",
+        ) from None
+    except psycopg.errors.DiskFull as error:
+        raise _no_room(original, bytes_needed, str(error.diag.message_primary)) from None
+
+
+def _check_room(access: Access, admin: Session, original: str, bytes_needed: int) -> None:
+    """Raises PrepareError where the disk of the data is one that we see, and it is too full."""
+    import psycopg
+
+    host = access.keywords.get("host", "")
+    if not (host.startswith(("/", "@")) or host in _HERE):
+        return
+    try:
+        row: Any = admin.execute("SELECT current_setting('data_directory')").fetchone()
+        found = os.statvfs(row[0])
+    except (psycopg.Error, OSError):
+        return
+    free = found.f_bavail * found.f_frsize
+    if free < bytes_needed:
+        raise _no_room(original, bytes_needed, f"{free / _MIB:.0f} MiB are free")
+
+
+def _no_room(original: str, bytes_needed: int, why: str) -> PrepareError:
+    return PrepareError(
+        f"there is no room for a copy of {original}: it takes {bytes_needed / _MIB:.0f} MiB; {why}",
+        "make room, drop copies of earlier experiments (`pgpaces server clean`), or copy it to"
+        " another server by giving its DSN as --from-database",
+    )
+
+
+def _for_dump(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
+    import psycopg
+    from psycopg import sql
+
+    with _session_in(access, original) as session:
+        psql.dump_programs(access.psql, access.folders, session.info.server_version // 10_000)
+        row: Any = session.execute(
+            "SELECT pg_database_size(oid), pg_encoding_to_char(encoding), datcollate, datctype"
+            " FROM pg_catalog.pg_database WHERE datname = current_database()"
+        ).fetchone()
+        own = copies.settings_of(session, name_of(original))
+    _check_room(access, admin, name_of(original), row[0])
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
+    try:
+        admin.execute(create.format(sql.Identifier(dbname), *row[1:]))
+    except (psycopg.errors.WrongObjectType, psycopg.errors.InvalidParameterValue) as error:
+        say(f"warning: {error.diag.message_primary}; the copy sorts by the locale C")
+        admin.execute(create.format(sql.Identifier(dbname), row[1], "C", "C"))
+    for setting, value in own:
+        admin.execute(statement(Change(setting, dbname, None), value))
+
+
+def _session_in(access: Access, original: str) -> contextlib.AbstractContextManager[Session]:
+    return connect(Access(keywords_of(original), access.psql))
+
+
+def _through_dump(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
+    name = name_of(original)
+    with _session_in(access, original) as session:
+        version = session.info.server_version // 10_000
+        bytes_needed = size(session, name)
+    dump, restore = psql.dump_programs(access.psql, access.folders, version)
+
+    def progress(seconds: float) -> None:
+        share = f"{size(admin, dbname) / _MIB:.0f} of about {bytes_needed / _MIB:.0f} MiB"
+        say(f"copying {name} by pg_dump, {share}, {seconds:.0f} s")
+
+    source = psql.Way(dump, keywords_of(original), name)
+    psql.pipe(source, psql.Way(restore, access.keywords, dbname), progress)
+    # A dump brings neither statistics nor what vacuum knows; both decide about plans.
+    say(f"analyzing the copy of {name}")
+    with connect(access, dbname) as session:
+        session.execute("VACUUM ANALYZE")

@@ -1,0 +1,159 @@
+"""An experiment being put together: from a file, from the command line, or from both.
+
+A draft holds levels by name, whether one or many; what has several, or stands under `[factors]`,
+becomes a factor. Later words replace earlier ones. Knows no files and no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pgpaces import levels
+from pgpaces.design import Design, Experiment, Factor, Levels, Target
+from pgpaces.errors import PlanError
+
+# What --quick does where the file has no [quick].
+QUICK: Mapping[str, str] = {"duration": "5s", "warmup": "1s"}
+_LENGTHS = ("duration", "transactions")
+# Of these one is enough, so that naming another replaces it.
+_LOADS = ("rate", "rate_per_client", "think_time", "users")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is known of an experiment so far; see design.Experiment.
+
+    levels: by name, in the order of the tables to come. factors: names that vary even where they
+    have one level. quick: what `quick` changes, `trials` among it.
+    """
+
+    name: str = ""
+    workload: str | None = None
+    question: str = ""
+    missed_max: float = 0.05
+    trials: int = 1
+    seed: int = 1
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    factors: frozenset[str] = frozenset()
+    exclude: tuple[Levels, ...] = ()
+    extra: tuple[Levels, ...] = ()
+    targets: tuple[Target, ...] = ()
+    profiles: Mapping[str, Levels] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    from_database: str | None = None
+    quick: Levels = field(default_factory=dict)
+
+    def with_levels(self, given: Mapping[str, tuple[str, ...]]) -> Draft:
+        """With other levels of these names; what `exclude` says of levels that are gone is gone.
+
+        Raises PlanError for a name that cannot be.
+        """
+        for name in given:
+            levels.check_name(name)
+        gone = _replaced(given)
+        kept = {name: found for name, found in self.levels.items() if name not in gone}
+        merged = {**kept, **given}
+        varied = {name for name, found in merged.items() if len(found) > 1}
+        return replace(
+            self,
+            levels=merged,
+            factors=frozenset(name for name in self.factors - gone if name not in given) | varied,
+            exclude=tuple(_narrowed(self.exclude, given)),
+        )
+
+    def quickly(self) -> Draft:
+        """Short trials, to see that everything works."""
+        quick = dict(self.quick or QUICK)
+        trials = quick.pop("trials", None)
+        found = self.with_levels({name: (level,) for name, level in quick.items()})
+        if trials is None:
+            return found
+        if not trials.isdigit():
+            raise PlanError(f"quick.trials is '{trials}'", "a whole number")
+        return replace(found, trials=int(trials))
+
+    def experiment(self) -> Experiment:
+        """The experiment. Raises PlanError for what cannot be."""
+        several = [n for n, found in self.levels.items() if len(found) > 1 or n in self.factors]
+        self._check_names()
+        design = Design(
+            factors=tuple(Factor(name, self.levels[name]) for name in several),
+            fixed={n: found[0] for n, found in self.levels.items() if n not in several},
+            exclude=self.exclude,
+            extra=self.extra,
+            trials=self.trials,
+            seed=self.seed,
+        )
+        if self.workload is None and not self.files:
+            raise PlanError(
+                "the experiment names no workload", "add `workload`, or scripts: `files`"
+            )
+        return Experiment(
+            name=self.name or self.workload or "scripts",
+            workload=self.workload,
+            design=design,
+            question=self.question,
+            missed_max=self.missed_max,
+            targets=self.targets,
+            profiles=self.profiles,
+            files=self.files,
+            from_database=self.from_database,
+        )
+
+    def _check_names(self) -> None:
+        """Raises PlanError for targets and profiles that nothing defines."""
+        known = {
+            "target": {target.name for target in self.targets},
+            "profile": {"default", *self.profiles},
+        }
+        parts = [{name: level} for name, found in self.levels.items() for level in found]
+        for part in (*parts, *self.extra):
+            for name, defined in known.items():
+                if name in part and part[name] not in defined:
+                    raise PlanError(
+                        f"{name} '{part[name]}' is not defined",
+                        f"define it under [{name}s.{part[name]}]; there are"
+                        f" {', '.join(sorted(defined)) or 'none'}",
+                    )
+
+
+def _replaced(given: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """Names that these exclude: another kind of load, another end."""
+    gone: set[str] = set()
+    for group in (_LOADS, _LENGTHS):
+        if any(name in given for name in group):
+            gone |= {name for name in group if name not in given}
+    if "users" in given:
+        gone.add("clients")
+    if "clients" in given:
+        gone |= {"users", "pace"}
+    if any(name in given for name in ("rate", "rate_per_client", "think_time")):
+        gone.add("pace")
+    return frozenset(gone)
+
+
+def _narrowed(
+    exclude: tuple[Levels, ...], given: Mapping[str, tuple[str, ...]]
+) -> list[dict[str, str]]:
+    """What is left of the exclusions when these levels were replaced."""
+    kept = []
+    for part in exclude:
+        if any(level not in given.get(name, (level,)) for name, level in part.items()):
+            continue
+        rest = {n: level for n, level in part.items() if len(given.get(n, ("", ""))) > 1}
+        if rest:
+            kept.append(rest)
+    return kept
+
+
+def share(text: str, what: str) -> float:
+    """0.05 of `5%` or `0.05`. Raises PlanError outside 0 to 1."""
+    digits, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        value = float(digits) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise PlanError(f"{what} '{text}' is no share", "write a percentage such as 5%")
+    return value

@@ -1,0 +1,98 @@
+"""A trial whose data and server stand ready: its connection, its plan, the record of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+
+from pgpaces import database, host
+from pgpaces.experiment.request import Request
+from pgpaces.experiment.site import Site, for_driver
+from pgpaces.generators import engine as generator
+from pgpaces.result import Trial
+from pgpaces.store import new_id
+from pgpaces.workload import WorkloadScript
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A trial whose data and server stand ready."""
+
+    request: Request
+    scripts: tuple[WorkloadScript, ...]
+    commands: list[list[generator.Command]]
+    site: Site
+    prepared: database.Prepared
+    scale: int
+    applied: database.Applied
+
+    def connection(self) -> generator.Connection:
+        """The way of the load to its database, with the session settings asked for."""
+        present = self.site.access.keywords.get("options", "")
+        overrides = {k: v for k, v in self.site.access.keywords.items() if k != "options"}
+        overrides["dbname"] = self.prepared.dbname
+        overrides["options"] = database.as_options(present, self.applied.options)
+        overrides.setdefault("application_name", "pgpaces")
+        return generator.resolve("", **overrides)
+
+    def variables(self) -> dict[str, str]:
+        """Those of the scripts: the scale, the workload's own, and what was given."""
+        own = self.request.workload.variables
+        return {"scale": str(self.scale), **own, **dict(self.request.trial.variables)}
+
+    def engine_plan(self) -> generator.EnginePlan:
+        """The trial with the number of clients and threads decided."""
+        trial = self.request.trial
+        free = None if trial.clients else database.free_connections(self.site.access)
+        clients = trial.clients_for(free)
+        threads = trial.threads or max(1, min((os.cpu_count() or 2) // 2, clients // 64))
+        decided = replace(trial, variables=tuple(self.variables().items()))
+        names = [script.name for script in self.scripts]
+        return generator.EnginePlan.of(decided, clients, threads, names)
+
+
+def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connection) -> Trial:
+    """The record of a trial that is about to start, with all that a rerun needs."""
+    from importlib.metadata import version
+
+    request, workload = cell.request, cell.request.workload
+    access = replace(cell.site.access, keywords=for_driver(connection))
+    server = database.facts(access, cell.prepared.dbname)
+    shown = ("host", "hostaddr", "port", "user", "sslmode")
+    server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
+    how = {**dict.fromkeys(cell.site.given, "start"), **cell.applied.how}
+    server |= {"ours": cell.site.ours, **cell.site.server, "applied": how}
+    scripts = [
+        {**asdict(script), "commands": [[c.line, c.text, c.is_sql] for c in commands]}
+        for script, commands in zip(cell.scripts, cell.commands, strict=True)
+    ]
+    return Trial(
+        id=new_id(),
+        state="running",
+        started_at=datetime.now(UTC),
+        version=version("pgpaces"),
+        plan={
+            **asdict(plan),
+            "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
+            "shape": str(request.trial.load.shape),
+            "limits": [list(limit) for limit in request.trial.limits],
+            "load_text": str(request.trial.load),
+            "model": request.trial.load.model,
+            "settings": dict(request.trial.settings),
+            "kill_switch": request.trial.kill_switch,
+        },
+        workload={
+            "name": workload.name,
+            "description": workload.description,
+            "hash": workload.hash,
+            "scale": cell.scale,
+            "data_seed": request.data_seed,
+            "init": {step.name: step.text for step in workload.init},
+            "scripts": scripts,
+            "prepared": asdict(cell.prepared),
+        },
+        server=server,
+        host=host.facts(),
+        place=request.place,
+    )

@@ -1,0 +1,203 @@
+"""The trials of one machine, one after the other: servers opened and kept, failures tried again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pgpaces import database
+from pgpaces.design import Slot
+from pgpaces.errors import (
+    ConsentError,
+    PgpacesError,
+    PlanError,
+    ScriptError,
+    ServerError,
+    StoreError,
+    WorkloadError,
+)
+from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.request import Request
+from pgpaces.experiment.site import Say, Site, site
+from pgpaces.experiment.stops import Stops
+from pgpaces.experiment.trial import Keeping, Outcome, run_at
+from pgpaces.plan import TargetPlan
+from pgpaces.result import Place
+from pgpaces.store import Store
+
+ATTEMPTS = 2
+# What is asked for cannot be; asking again changes nothing.
+_HOPELESS = (PlanError, ConsentError, WorkloadError, ScriptError)
+# So many trials in a row that could not reach their server: it is away.
+AWAY_AFTER = 3
+
+
+class SweepListener(Listener):
+    """Hears how an experiment goes. Machines call it from threads of their own."""
+
+    def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
+        """A trial begins; who is to hear of it."""
+        return Listener()
+
+    def done(self, machine: str, slot: Slot, found: Outcome | PgpacesError) -> None:
+        """A trial has ended, or could not begin."""
+
+    def away(self, machine: str, error: PgpacesError, trials: int) -> None:
+        """A server was not there for several trials; so many of its trials are left out."""
+
+
+@dataclass
+class Progress:
+    """How far an experiment is. done: trials that were run, also before it was gone on with."""
+
+    total: int
+    done: int = 0
+    failed: int = 0
+    spent_s: dict[str, list[float]] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ended(self, machine: str, seconds: float, *, well: bool) -> None:
+        """Another trial of a machine is over."""
+        with self._lock:
+            self.done += well
+            self.failed += not well
+            self.left[machine] -= 1
+            self.spent_s.setdefault(machine, []).append(seconds)
+
+    def seconds_left(self) -> float | None:
+        """Until the last machine is done, if its trials go on as they went; None before any."""
+        means = {m: sum(spent) / len(spent) for m, spent in self.spent_s.items()}
+        if not means:
+            return None
+        usual = sum(means.values()) / len(means)
+        return max((means.get(m, usual) * n for m, n in self.left.items()), default=0.0)
+
+
+@dataclass
+class Machine:
+    """One machine and what is to be run on it. broken: what nobody foresaw."""
+
+    name: str
+    slots: Sequence[Slot]
+    requests: Mapping[tuple[int, str], Request] = field(repr=False)
+    progress: Progress
+    broken: BaseException | None = None
+    _away: dict[object, int] = field(default_factory=dict)
+    _first: dict[object, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.progress.left[self.name] = len(self.slots)
+
+    def run(self, store: Store, listener: SweepListener, stops: Stops) -> None:
+        """Every trial, until somebody asks for the end."""
+        try:
+            with contextlib.closing(_Sites()) as sites:
+                for slot in self.slots:
+                    if stops.asked:
+                        return
+                    self._slot(slot, sites, Keeping(listener, stops, store))
+        except BaseException as error:
+            self.broken = error
+            stops.ask()
+
+    def _slot(self, slot: Slot, sites: _Sites, keeping: Keeping) -> None:
+        """One trial, and once more if it fails."""
+        listener, stops = keeping.listener, keeping.stops
+        assert isinstance(listener, SweepListener)
+        request = self.requests[slot.block, slot.cell.key]
+        key = request.target
+        if self._away.get(key, 0) >= AWAY_AFTER:
+            self.progress.ended(self.name, 0.0, well=False)
+            return
+        started = time.monotonic()
+        well = False
+        for attempt in range(1, ATTEMPTS + 1):
+            ear = listener.trial(self.name, slot, attempt, self.progress)
+            found = self._attempt(request, attempt, sites, replace(keeping, listener=ear))
+            listener.done(self.name, slot, found)
+            well = isinstance(found, Outcome) and found.trial.state == "finished"
+            if well or stops.asked or isinstance(found, _HOPELESS):
+                break
+        if stops.asked and not well:
+            return
+        self.progress.ended(self.name, time.monotonic() - started, well=well)
+        self._count_away(key, found, listener)
+
+    def _attempt(
+        self, request: Request, attempt: int, sites: _Sites, keeping: Keeping
+    ) -> Outcome | PgpacesError:
+        place = request.place
+        assert place is not None
+        asked = replace(request, place=replace(place, attempt=attempt))
+        try:
+            where = sites.open(asked, keeping)
+            return run_at(where, asked, keeping)
+        except StoreError:
+            raise
+        except PgpacesError as error:
+            sites.close()
+            if not keeping.stops.asked:
+                self._note(keeping.store, place, attempt, error)
+            return error
+
+    def _note(self, store: Store | None, place: Place, attempt: int, error: PgpacesError) -> None:
+        if store is not None:
+            store.note_failure(place.experiment, place.cell, place.block, attempt, error.message)
+
+    def _count_away(
+        self, key: object, found: Outcome | PgpacesError, listener: SweepListener
+    ) -> None:
+        if not isinstance(found, ServerError):
+            self._away[key] = 0
+            return
+        self._away[key] = self._away.get(key, 0) + 1
+        if self._away[key] == AWAY_AFTER:
+            listener.away(self.name, found, self.progress.left[self.name])
+
+
+class _Sites:
+    """The server that runs now: the last trial's, kept for the next one if that wants the same.
+
+    One at a time on a machine, so that no other one takes memory or works beside it.
+    """
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._target: TargetPlan | None = None
+        self._site: Site | None = None
+        self._contexts: dict[TargetPlan, dict[str, str]] = {}
+
+    def open(self, request: Request, keeping: Keeping) -> Site:
+        """The server of a trial. One of ours is started with the settings that need a start.
+
+        Raises ServerError, and PlanError for settings that it does not know.
+        """
+        target, say = request.target, keeping.listener.say
+        if target.dsn is not None:
+            return self._open(target, say)
+        wanted = dict(request.trial.settings)
+        known = self._contexts.setdefault(target, {})
+        if unknown := {name: value for name, value in wanted.items() if name not in known}:
+            where = self._open(target, say)
+            of_server = database.of_server(where.access, unknown)
+            known |= {name: of_server.get(name, "") for name in unknown}
+        given = tuple((n, v) for n, v in wanted.items() if known[n] == "postmaster")
+        return self._open(replace(target, server_settings=given), say)
+
+    def _open(self, target: TargetPlan, say: Say) -> Site:
+        if self._site is not None and self._target == target:
+            return self._site
+        self.close()
+        self._site = self._stack.enter_context(site(target, say))
+        self._target = target
+        return self._site
+
+    def close(self) -> None:
+        """Ends the server if it is ours."""
+        self._site = self._target = None
+        self._stack.close()

@@ -1,0 +1,333 @@
+"""An experiment: its trials planned, run machine by machine, gone on with where it stopped.
+
+Every trial is stored as it runs, so what is missing can always be told from the store alone.
+Knows no terminal: what happens is told to a SweepListener.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pgpaces import levels, workload
+from pgpaces.answers.preview import Preview, Step, preview
+from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
+from pgpaces.errors import PlanError
+from pgpaces.experiment import document
+from pgpaces.experiment.machine import Machine, Progress, SweepListener
+from pgpaces.experiment.request import OnStoreError, Request, check, choose
+from pgpaces.experiment.site import for_driver, without_pg_variables
+from pgpaces.experiment.stops import Stops, signals
+from pgpaces.generators import engine as generator
+from pgpaces.plan import TargetPlan
+from pgpaces.result import Place
+from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
+
+_BEAT_S = 5.0
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An experiment that is to be run, or gone on with.
+
+    store: where results go; None for the default. resume: the id of the one to go on with.
+    command: what was typed, for whoever wants to run it again. data_dir: the disk of the data of
+    servers of ours.
+    """
+
+    experiment: Experiment
+    store: str | Path | None = None
+    resume: str | None = None
+    on_store_error: OnStoreError = "continue"
+    command: str = ""
+    data_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """An experiment of which every trial was checked, as far as that can be without a server.
+
+    slots: what is missing. total: with what was run before. machines: of the levels of target.
+    requests: for each cell and block.
+    """
+
+    order: Order
+    slots: tuple[Slot, ...]
+    total: int
+    preview: Preview
+    machines: Mapping[str, str]
+    requests: Mapping[tuple[int, str], Request] = field(repr=False)
+    id: str = ""
+    workload_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How an experiment went. failed: trials that were tried twice in vain."""
+
+    id: str
+    done: int
+    failed: int
+    missing: int
+    interrupted: bool
+
+
+def plan(order: Order) -> Planned:
+    """Checks everything that can be checked without a server, and counts what it will take.
+
+    Raises PlanError, WorkloadError, ScriptError; what an experiment is gone on with must be it.
+    """
+    experiment = order.experiment
+    base = _workload(experiment)
+    targets = {target.name: _resolved(target) for target in experiment.targets}
+    builder = _Builder(order, base, targets)
+    slots = experiment.design.slots()
+    found = order.resume or new_id()
+    requests = {(slot.block, slot.cell.key): builder.request(slot, found) for slot in slots}
+    for cell in {slot.cell.key: slot for slot in slots}.values():
+        check(requests[cell.block, cell.cell.key])
+    left = slots
+    if order.resume is not None:
+        left = _left(order, slots, base.hash)
+    machines = {name: target.machine for name, target in targets.items()}
+    return Planned(
+        order=order,
+        slots=left,
+        total=len(slots),
+        preview=_preview(order, left, requests, machines),
+        machines=machines,
+        requests=requests,
+        id=found,
+        workload_hash=base.hash,
+    )
+
+
+def _workload(experiment: Experiment) -> workload.Workload:
+    scripts = tuple(workload.read_script(*_weighted(file)) for file in experiment.files)
+    if experiment.workload is None:
+        return workload.of_scripts(experiment.name, scripts)
+    base = workload.find(experiment.workload)
+    return replace(base, scripts=scripts) if scripts else base
+
+
+def _weighted(file: str) -> tuple[str, int]:
+    path, at, weight = file.rpartition("@")
+    return (path, int(weight)) if at and weight.isdigit() else (file, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """A target with everything that the environment says of it; machine: HERE if it is this one."""
+
+    target: Target
+    keywords: Mapping[str, str] = field(repr=False)
+    machine: str
+
+
+def _resolved(target: Target) -> _Resolved:
+    keywords = for_driver(generator.resolve(target.dsn))
+    host = keywords.get("hostaddr") or keywords.get("host", "")
+    local = not host or host.startswith(("/", "@")) or host in _LOCAL
+    return _Resolved(target, keywords, HERE if local else host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    """Makes the requests of an experiment's trials."""
+
+    order: Order
+    base: workload.Workload
+    targets: Mapping[str, _Resolved]
+
+    def request(self, slot: Slot, experiment_id: str) -> Request:
+        """The trial of a slot. Raises PlanError, naming the cell, for levels that cannot be."""
+        experiment = self.order.experiment
+        design = experiment.design
+        every = {**design.fixed, **dict(slot.cell.levels)}
+        try:
+            variant = every.get("variant")
+            base = workload.variant(self.base, variant) if variant else self.base
+            asked = levels.asked(every, base.load, design.load_seed(slot.block))
+            target = self._target(asked)
+        except PlanError as error:
+            raise PlanError(f"{error.message} (in cell {slot.cell})", error.hint) from None
+        return Request(
+            workload=base,
+            trial=replace(asked.trial, settings=self._settings(asked)),
+            target=target,
+            scale=asked.scale,
+            data_seed=asked.data_seed,
+            scripts=asked.scripts,
+            on_store_error=self.order.on_store_error,
+            place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
+            from_database=experiment.from_database,
+            occasion=experiment_id,
+        )
+
+    def _settings(self, asked: levels.Asked) -> tuple[tuple[str, str], ...]:
+        profiles = self.order.experiment.profiles
+        profile = profiles.get(asked.profile or "", {})
+        return tuple({**profile, **dict(asked.settings)}.items())
+
+    def _target(self, asked: levels.Asked) -> TargetPlan:
+        if asked.target is None:
+            return TargetPlan(server=asked.server, data_dir=self.order.data_dir)
+        if asked.server is not None:
+            raise PlanError("server is for servers of ours, target for somebody's", "choose one")
+        found = self.targets[asked.target]
+        return TargetPlan(
+            dsn="",
+            overrides=tuple(found.keywords.items()),
+            alter_system=found.target.alter_system,
+            restart=found.target.restart,
+        )
+
+
+def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot, ...]:
+    """What is missing of an experiment that is gone on with. Raises PlanError if it is not it."""
+    store = Store.open(order.store)
+    row = store.experiment(order.resume or "")
+    before = document.read(row.document)
+    if row.state == "running":
+        raise PlanError(
+            f"experiment {row.name} is being run by another pgpaces", "wait until it is done"
+        )
+    now = order.experiment
+    changed = [
+        what
+        for what, old, new in (
+            ("its cells", before.design, now.design),
+            ("its workload", row.document.get("workload_hash"), workload_hash),
+            ("its settings", before.profiles, now.profiles),
+        )
+        if old != new
+    ]
+    if changed:
+        raise PlanError(
+            f"experiment {row.name} ({row.id}) cannot be gone on with: {' and '.join(changed)}"
+            " changed since",
+            "put them back as they were, or run it anew without --resume",
+        )
+    done = [(p.block, p.cell) for p in store.placed(row.id) if p.state == "finished"]
+    return missing(slots, done)
+
+
+def _preview(
+    order: Order,
+    slots: Sequence[Slot],
+    requests: Mapping[tuple[int, str], Request],
+    machines: Mapping[str, str],
+) -> Preview:
+    steps: dict[str, list[Step]] = {}
+    for machine, found in by_machine(slots, machines).items():
+        asked = [requests[slot.block, slot.cell.key] for slot in found]
+        steps[machine] = [
+            Step(r.trial, len(choose(r.workload, r.scripts)), r.workload.writes) for r in asked
+        ]
+    prices = {
+        machines[target.name]: (target.price_per_h, target.currency)
+        for target in order.experiment.targets
+        if target.price_per_h is not None
+    }
+    cells = len({slot.cell.key for slot in slots})
+    return preview(cells, steps, prices)
+
+
+def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
+    """Runs what is missing, and stores every second of it.
+
+    Raises StoreError where it cannot begin. A trial that fails is tried once more and then left
+    out; a machine that is away does not keep the others from going on.
+    """
+    listener, stops = listener or SweepListener(), Stops()
+    store = Store.open(planned.order.store)
+    _begin(store, planned)
+    progress = Progress(planned.total, planned.total - len(planned.slots))
+    parts = by_machine(planned.slots, planned.machines)
+    machines = [Machine(name, slots, planned.requests, progress) for name, slots in parts.items()]
+    state: ExperimentState = "interrupted"
+    try:
+        with without_pg_variables(), signals(stops, listener):
+            _together(machines, (store, listener, stops), planned.id)
+        if progress.done == planned.total:
+            state = "finished"
+    finally:
+        store.finish_experiment(planned.id, state)
+    return Swept(
+        planned.id,
+        progress.done,
+        progress.failed,
+        planned.total - progress.done,
+        bool(stops.asked),
+    )
+
+
+def _begin(store: Store, planned: Planned) -> None:
+    from importlib.metadata import version
+
+    order = planned.order
+    found = document.write(order.experiment, order.command, planned.workload_hash)
+    if order.resume is not None:
+        store.beat_experiment(planned.id)
+        return
+    store.begin_experiment(
+        ExperimentRow(
+            id=planned.id,
+            name=order.experiment.name,
+            started_at=datetime.now(UTC),
+            ended_at=None,
+            state="running",
+            version=version("pgpaces"),
+            document=found,
+        )
+    )
+
+
+def _together(
+    machines: Sequence[Machine], shared: tuple[Store, SweepListener, Stops], experiment_id: str
+) -> None:
+    """Every machine in a thread of its own; this one waits, and hears signals."""
+    store, _, stops = shared
+    threads = [
+        threading.Thread(target=machine.run, args=shared, name=f"machine {machine.name or 'here'}")
+        for machine in machines
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(_BEAT_S / len(threads))
+            store.beat_experiment(experiment_id)
+    except BaseException:
+        stops.ask()
+        stops.ask()
+        for thread in threads:
+            thread.join()
+        raise
+    for machine in machines:
+        if machine.broken is not None:
+            raise machine.broken
+
+
+def find(name: str, store: str | Path | None) -> tuple[str, dict[str, Any], Experiment]:
+    """The id, document and experiment that `name` means. Raises PlanError, StoreError."""
+    opened = Store.open(store)
+    row = opened.experiment(opened.find_experiment(name))
+    return row.id, dict(row.document), document.read(row.document)
+
+
+def label(dsn: str) -> str:
+    """What a target is called that has no name: where its server is, without a password."""
+    keywords = generator.resolve(dsn).keywords
+    host = keywords.get("host") or keywords.get("hostaddr") or "local"
+    port = keywords.get("port", "5432")
+    return host if port == "5432" else f"{host}:{port}"
+
+
+__all__ = ["Cell", "Order", "Planned", "Swept", "find", "label", "plan", "run"]

@@ -1,0 +1,277 @@
+"""Plans: how the statements of a load are executed, by EXPLAIN, in a transaction that is undone.
+
+Knows nothing of scripts and loads: it is given the SQL of one execution of each, in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pgpaces.errors import ServerError
+from pgpaces.result import Explained
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import pq
+
+# A statement: its script, its command in that, and its SQL with every variable replaced.
+Statement = tuple[int, int, str]
+Kind = Literal["plan", "transaction", "other"]
+
+STATEMENT_TIMEOUT_S = 30
+_SHAPE_LENGTH = 12
+_SUMMARY_MAX = 400
+_PLANNED = frozenset(
+    ("select", "insert", "update", "delete", "merge", "values", "with", "table")
+)  # fmt: skip
+_TRANSACTION = frozenset(
+    ("begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release")
+)  # fmt: skip
+# What is in front of a statement: white space, comments, parentheses.
+_BEFORE = re.compile(r"(?:[\s(;]+|--[^\n]*(?:\n|$))+")
+# What two executions of one plan share, whatever their parameters, costs and times.
+_SHAPE = (
+    "Node Type",
+    "Strategy",
+    "Partial Mode",
+    "Parallel Aware",
+    "Operation",
+    "Join Type",
+    "Schema",
+    "Relation Name",
+    "Index Name",
+    "Scan Direction",
+    "Function Name",
+    "CTE Name",
+    "Parent Relationship",
+    "Command",
+)
+_AGGREGATES = {"Hashed": "Hash", "Sorted": "Group", "Mixed": "Mixed "}
+
+
+def explain(
+    keywords: Mapping[str, str],
+    dbname: str,
+    statements: Sequence[Statement],
+    analyze: bool,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Explained]:
+    """How the statements are executed, or with `analyze` were executed, once and undone.
+
+    keywords: libpq's, with the options of the load. What cannot be explained, or fails, is left out
+    and told. Sequences go on, and a table that was written to keeps dead rows: use a database that
+    is thrown away where that matters. Raises ServerError where the server cannot be asked.
+    """
+    import psycopg
+
+    given: dict[str, Any] = {**keywords, "dbname": dbname, "application_name": "pgpaces plans"}
+    try:
+        with psycopg.connect(prepare_threshold=None, **given) as session:
+            session.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'".encode())
+            row = session.execute("SELECT current_setting('block_size')::int").fetchone()
+            block = int(row[0]) if row else 8192
+            asked = _Asked(session, analyze, say)
+            found = [
+                read(text, (script, command), block, analyze)
+                for script, command, sql in statements
+                if (text := asked.plan(f"statement {command} of script {script}", sql)) is not None
+            ]
+            session.rollback()
+            return found
+    except psycopg.Error as error:
+        raise ServerError(f"plans cannot be had: {str(error).strip()}") from None
+
+
+class _Asked:
+    """A transaction in which statements are explained, each behind a savepoint."""
+
+    def __init__(
+        self,
+        session: psycopg.Connection[tuple[Any, ...]],
+        analyze: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self._session, self._analyze, self._say = session, analyze, say
+
+    def plan(self, name: str, sql: str) -> str | None:
+        """The plan as JSON; None of what has none, or fails. Raises psycopg.Error."""
+        kind = kind_of(sql)
+        if kind == "transaction" or (kind == "other" and not self._analyze):
+            return None
+        how = "ANALYZE, BUFFERS, FORMAT JSON" if self._analyze else "FORMAT JSON"
+        self._session.execute("SAVEPOINT statement")
+        try:
+            result = self._once(f"EXPLAIN ({how}) {sql}" if kind == "plan" else sql)
+        except _FailedError as error:
+            self._session.execute("ROLLBACK TO statement")
+            self._say(f"{name} has no plan: {error}")
+            return None
+        self._session.execute("RELEASE statement")
+        value = result.get_value(0, 0) if kind == "plan" and result.ntuples else None
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def _once(self, sql: str) -> pq.abc.PGresult:
+        """The result of one statement: of several at once the server takes none."""
+        from psycopg import pq
+
+        connection = self._session.pgconn
+        result = connection.exec_params(sql.encode("utf-8", "surrogateescape"), None)
+        if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            return result
+        if result.status in (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT):
+            _end_copy(connection, result.status)
+            raise _FailedError("COPY from or to a client")
+        raise _FailedError(result.get_error_message().strip().splitlines()[0])
+
+
+class _FailedError(Exception):
+    """A statement failed; the transaction can go on."""
+
+
+def _end_copy(connection: pq.abc.PGconn, status: int) -> None:
+    from psycopg import pq
+
+    if status == pq.ExecStatus.COPY_IN:
+        connection.put_copy_end(b"not explained")
+    else:
+        while connection.get_copy_data(0)[0] > 0:
+            pass
+    while connection.get_result() is not None:
+        pass
+
+
+def kind_of(sql: str) -> Kind:
+    """What a statement is: one that has a plan, one of a transaction's ends, or another."""
+    rest = sql
+    while rest:
+        if found := _BEFORE.match(rest):
+            rest = rest[found.end() :]
+        elif rest.startswith("/*"):
+            rest = _behind_comment(rest)
+        else:
+            break
+    words = re.findall(r"[a-z]+", rest[:80].lower())[:2]
+    first = words[0] if words else ""
+    if first in _PLANNED:
+        return "plan"
+    if first in _TRANSACTION or words in (["prepare", "transaction"], ["set", "transaction"]):
+        return "transaction"
+    return "other"
+
+
+def _behind_comment(text: str) -> str:
+    """What follows a comment, which may hold others."""
+    depth = 0
+    for mark in re.finditer(r"/\*|\*/", text):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return text[mark.end() :]
+    return ""
+
+
+def read(text: str, place: tuple[int, int], block_bytes: int, analyze: bool) -> Explained:
+    """What a plan says. text: as EXPLAIN (FORMAT JSON) gave it. place: script and command."""
+    root = json.loads(text)[0]["Plan"]
+    nodes = list(_nodes(root))
+    return Explained(
+        script=place[0],
+        command=place[1],
+        shape=shape(root),
+        summary=summary(root),
+        workers_planned=sum(node.get("Workers Planned", 0) for node in nodes),
+        workers_launched=sum(node.get("Workers Launched", 0) for node in nodes),
+        spilled_bytes=_spilled(root, nodes, block_bytes),
+        plan=text,
+        analyzed=analyze,
+    )
+
+
+def _nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def _spilled(root: Mapping[str, Any], nodes: list[Mapping[str, Any]], block_bytes: int) -> int:
+    """Bytes of temporary files. Blocks of a node count those below it, so the root's are all.
+
+    What sorts and hashes say themselves is in these blocks too, but for what a server that counts
+    none of them says: so the larger of both is taken.
+    """
+    blocks = root.get("Temp Written Blocks", 0) * block_bytes
+    sorts = sum(n.get("Sort Space Used", 0) for n in nodes if n.get("Sort Space Type") == "Disk")
+    hashes = sum(node.get("Disk Usage", 0) for node in nodes)
+    return int(max(blocks, (sorts + hashes) * 1024))
+
+
+def shape(root: Mapping[str, Any]) -> str:
+    """A hash of nodes, joins, relations and indexes, without costs, times and parameters."""
+
+    def outline(node: Mapping[str, Any]) -> list[Any]:
+        own = [node.get(key) for key in _SHAPE]
+        return [*own, [outline(child) for child in node.get("Plans", ())]]
+
+    return hashlib.sha256(json.dumps(outline(root)).encode()).hexdigest()[:_SHAPE_LENGTH]
+
+
+def summary(root: Mapping[str, Any]) -> str:
+    """The way of the rows in one line, from the table read first up to the result.
+
+    Of a join the outer side is followed; what its inner side reads stands in brackets.
+    """
+    words: list[str] = []
+    node: Mapping[str, Any] | None = root
+    while node is not None:
+        outer, inner = _sides(node)
+        beside = [_words(_leaf(child)) for child in inner]
+        words.append(_words(node) + (f" ({', '.join(beside)})" if beside else ""))
+        node = outer
+    text = " > ".join(reversed(words))
+    return text if len(text) <= _SUMMARY_MAX else f"{text[: _SUMMARY_MAX - 3]}..."
+
+
+def _sides(
+    node: Mapping[str, Any],
+) -> tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]:
+    """The child whose rows go on, and those that are read beside it."""
+    children = [
+        child
+        for child in node.get("Plans", ())
+        if child.get("Parent Relationship") not in ("InitPlan", "SubPlan")
+    ]
+    return (children[0], children[1:]) if children else (None, [])
+
+
+def _leaf(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The node that reads first."""
+    outer, _ = _sides(node)
+    # Below the scan of a bitmap are only the indexes that made the bitmap.
+    return node if outer is None or "Relation Name" in node else _leaf(outer)
+
+
+def _words(node: Mapping[str, Any]) -> str:
+    """A node as EXPLAIN's text calls it."""
+    kind = node["Node Type"]
+    name = kind
+    if kind == "Aggregate":
+        name = f"{_AGGREGATES.get(node.get('Strategy', ''), '')}Aggregate"
+    elif kind == "ModifyTable":
+        name = node.get("Operation", kind)
+    elif kind in ("Hash Join", "Merge Join", "Nested Loop"):
+        name = _join(kind, node.get("Join Type", "Inner"))
+    mode = node.get("Partial Mode", "Simple")
+    name = name if mode == "Simple" else f"{mode} {name}"
+    name = f"Parallel {name}" if node.get("Parallel Aware") else name
+    index = f" using {node['Index Name']}" if "Index Name" in node else ""
+    relation = f" on {node['Relation Name']}" if "Relation Name" in node else ""
+    return f"{name}{index}{relation}"
+
+
+def _join(kind: str, how: str) -> str:
+    if how == "Inner":
+        return kind
+    return f"{kind} {how} Join" if kind == "Nested Loop" else kind.replace("Join", f"{how} Join")

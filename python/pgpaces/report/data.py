@@ -1,0 +1,296 @@
+"""The report for programs: JSON of all of it; CSV and Parquet with a row for each cell and trial.
+
+In CSV and Parquet the column `row` says what a row is of, so that nobody counts twice.
+"""
+
+from __future__ import annotations
+
+import csv as tables_of_text
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.answers import breaks
+from pgpaces.answers.cells import SHARES, Row, sound, trial_share
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.summary import as_json
+from pgpaces.errors import RunError
+from pgpaces.report import escape
+from pgpaces.report.page import Page
+from pgpaces.result import Counts, Estimate
+
+if TYPE_CHECKING:
+    from arro3.core import Table
+
+_COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
+_TIMES = ("mean", "p50", "p95", "p99", "p99.9")
+_TEXTS = ("row", "experiment", "cell", "run", "state", "verdict", "started_at")
+_WHOLE = ("trials", "block", "attempt", *_COUNTS)
+
+
+def rows(page: Page) -> list[dict[str, Any]]:
+    """A row for each cell and for each of its trials; columns are the same for both.
+
+    Shares from 0 to 1, times in ms, rates a second, each with `_low` and `_high` (None where they
+    cannot be estimated). Infinity is above every time.
+    """
+    return [each for row in page.rows for each in _rows(page, row)]
+
+
+def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
+    verdict = breaks.verdict(row, page.missed_max) if page.limits else None
+    levels = {f"factor_{name}": level for name, level in row.cell.levels}
+    base = {
+        "experiment": page.about.id,
+        "cell": row.cell.key,
+        **{f"factor_{factor.name}": None for factor in page.factors},
+        **levels,
+    }
+    yield {
+        "row": "cell",
+        **base,
+        "run": None,
+        "block": None,
+        "attempt": None,
+        "started_at": None,
+        "state": None,
+        "valid": row.sound,
+        "counted": True,
+        "trials": len(row.trials),
+        "verdict": verdict,
+        **_counts(row.counts),
+        **_spread(row),
+    }
+    for digest in row.every:
+        yield _trial(base, row, digest)
+
+
+def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
+    trial, place = digest.trial, digest.trial.place
+    summary = digest.summary
+    return {
+        "row": "trial",
+        **base,
+        "run": trial.id,
+        "block": place.block if place else None,
+        "attempt": place.attempt if place else None,
+        "started_at": trial.started_at.isoformat(),
+        "state": trial.state,
+        "valid": sound(digest),
+        "counted": digest in row.trials,
+        "trials": 1,
+        "verdict": None,
+        **_counts(summary.counts),
+        **_ends_of({f"{name}_share": trial_share(digest, name) for name in SHARES}),
+        **_ends_of({"rate": summary.rate}),
+        **_ends_of({_ms(name): summary.latency.estimate(name) for name in _TIMES}),
+        "stddev_ms": summary.latency.stddev,
+        **_ends_of({"lag_p99_ms": summary.lag.p99}),
+    }
+
+
+def _ms(name: str) -> str:
+    return f"{name.replace('.', '')}_ms"
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in _COUNTS}
+
+
+def _spread(row: Row) -> dict[str, float | None]:
+    return {
+        **_ends_of({f"{name}_share": row.estimate(name) for name in SHARES}),
+        **_ends_of({"rate": row.rate}),
+        **_ends_of({_ms(name): row.estimate(name) for name in _TIMES}),
+        "stddev_ms": row.stddev.value if row.stddev else None,
+        **_ends_of({"lag_p99_ms": row.lag_p99}),
+    }
+
+
+def _ends_of(estimates: Mapping[str, Estimate | None]) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for name, estimate in estimates.items():
+        known = estimate is not None and estimate.estimable
+        found[name] = estimate.value if estimate else None
+        found[f"{name}_low"] = estimate.low if known and estimate else None
+        found[f"{name}_high"] = estimate.high if known and estimate else None
+    return found
+
+
+def csv(page: Page) -> str:
+    """The rows as CSV; an empty field is not known, `inf` above every time."""
+    found = rows(page)
+    out = io.StringIO()
+    if found:
+        names = [str(escape.csv_cell(name)) for name in found[0]]
+        writer = tables_of_text.writer(out, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([escape.csv_cell(value) for value in row.values()] for row in found)
+    return out.getvalue()
+
+
+def arrow(page: Page) -> Table:
+    """The rows as an Arrow table. Raises RunError where the library for it is not installed."""
+    try:
+        from arro3.core import Array, DataType, Table
+    except ImportError:
+        raise RunError(
+            "there is no Arrow here: the library arro3-core is not installed",
+            "install it where there is a wheel of it, or take csv or json",
+        ) from None
+    found = rows(page)
+    columns: dict[str, Any] = {}
+    for name in found[0] if found else ():
+        values = [row[name] for row in found]
+        if name in _WHOLE:
+            kind = DataType.int64()
+        elif name in ("valid", "counted"):
+            kind = DataType.bool()
+        elif name in _TEXTS or name.startswith("factor_"):
+            kind = DataType.utf8()
+            values = [
+                None if v is None else str(v).encode("utf-8", "replace").decode() for v in values
+            ]
+        else:
+            kind = DataType.float64()
+        columns[name.encode("utf-8", "replace").decode()] = Array(values, kind)
+    return Table.from_pydict(columns)
+
+
+def parquet(page: Page) -> bytes:
+    """The rows as a Parquet file. Raises RunError where the library for it is not installed."""
+    table = arrow(page)
+    from arro3.io import write_parquet
+
+    out = io.BytesIO()
+    write_parquet(table, out)
+    return out.getvalue()
+
+
+def json(page: Page) -> str:
+    """All of the report. An end of an estimate is null above every value, or where not known."""
+    return escape.json_text(_document(page))
+
+
+def _document(page: Page) -> dict[str, Any]:
+    about = page.about
+    return {
+        "title": page.title,
+        "question": page.question,
+        "experiment": about.id,
+        "made_at": about.made_at.isoformat(),
+        "pgpaces": about.version,
+        "rerun": about.rerun,
+        "answer": [{"text": each.text, "weight": each.weight} for each in page.answer],
+        "missed_max": page.missed_max,
+        "limits": page.limits,
+        "main": page.main.name if page.main else None,
+        "factors": {factor.name: factor.levels for factor in page.factors},
+        "asked": dict(page.asked),
+        "cells": [_cell(page, row) for row in page.rows],
+        "statements": [
+            {
+                "cell": each.row.cell.key,
+                "script": each.script,
+                "line": each.line,
+                "text": each.text,
+                "done": each.done,
+                "failed": each.failed,
+                "retries": each.retries,
+                "mean_ms": _estimate(each.mean),
+                "p95_ms": _estimate(each.p95),
+            }
+            for each in page.statements
+        ],
+        "plans": [_plan(page, each) for each in _seen(page)],
+        "differences": [
+            {
+                "what": each.name,
+                "within_cells": each.within,
+                "values": [
+                    {"value": value, "cells": [row.cell.key for row in cells]}
+                    for value, cells in each.values
+                ],
+            }
+            for each in page.differences
+        ],
+        "machines_apart": [
+            {
+                "name": each.name,
+                "kind": each.kind,
+                "apart": each.apart,
+                "ratio": _estimate(each.ratio),
+            }
+            for each in page.apart
+        ],
+        "places": [
+            {
+                "name": place.name,
+                "trials": place.trials,
+                "server": dict(place.server),
+                "settings": dict(place.settings),
+                "generator": dict(place.generator),
+            }
+            for place in page.places
+        ],
+    }
+
+
+def _seen(page: Page) -> Sequence[tuple[Any, Any]]:
+    return [(plan, seen) for plan in page.plans for seen in plan.seen]
+
+
+def _plan(page: Page, found: tuple[Any, Any]) -> dict[str, Any]:
+    plan, seen = found
+    return {
+        "cell": seen.row.cell.key,
+        "script": plan.script,
+        "line": plan.line,
+        "shape": seen.plan.shape,
+        "summary": seen.plan.summary,
+        "workers_planned": seen.plan.workers_planned,
+        "workers_launched": seen.plan.workers_launched,
+        "spilled_bytes": seen.plan.spilled_bytes,
+        "analyzed": seen.plan.analyzed,
+        "trials": seen.trials,
+        "plan": seen.plan.plan,
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    ends = {
+        name: value if math.isfinite(value) else None
+        for name, value in (
+            ("value", estimate.value),
+            ("low", estimate.low),
+            ("high", estimate.high),
+        )
+    }
+    return {**ends, "n": estimate.n, "estimable": estimate.estimable}
+
+
+def _cell(page: Page, row: Row) -> dict[str, Any]:
+    numbers = (*SHARES, "rate", *_TIMES, "stddev", "lag_p99")
+    return {
+        "cell": row.cell.key,
+        "levels": dict(row.cell.levels),
+        "valid": row.sound,
+        "verdict": breaks.verdict(row, page.missed_max) if page.limits else None,
+        "counts": _counts(row.counts),
+        **{name: _estimate(row.estimate(name)) for name in numbers},
+        "trials": [
+            {
+                "run": digest.trial.id,
+                "state": digest.trial.state,
+                "started_at": digest.trial.started_at.isoformat(),
+                "block": digest.trial.place.block if digest.trial.place else None,
+                "attempt": digest.trial.place.attempt if digest.trial.place else None,
+                "counted": digest in row.trials,
+                "summary": as_json(digest.summary),
+            }
+            for digest in row.every
+        ],
+    }

@@ -1,0 +1,84 @@
+"""Specifications drawn: SVG for the page, SVG and PNG for files. The only module that draws.
+
+The library that draws is not to be had everywhere; where it is missing the page says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from html import escape as quoted
+from typing import Any, Literal
+
+from pgpaces.errors import RunError
+from pgpaces.report.charts import Figure
+from pgpaces.report.look import LIGHT, PAGE, Look
+from pgpaces.report.page import Page
+
+_ATTRIBUTES = re.compile(r' (?:class|role|aria-[a-z]+|pointer-events|xmlns:xlink)="[^"]*"')
+_EMPTY = re.compile(r'<path d="M0,0h0v0h0Z"[^>]*/>|<g></g>|<g/>')
+_DECIMALS = re.compile(r"(\d+\.\d)\d+")
+_SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"[^>]*>')
+
+
+def available() -> bool:
+    """Whether charts can be drawn here."""
+    try:
+        import vl_convert  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def inline(figure: Figure) -> str:
+    """An SVG element for the page, whose colours are the page's and whose numbers are short."""
+    made = _ATTRIBUTES.sub("", _svg(figure, PAGE))
+    made = _DECIMALS.sub(r"\1", _EMPTY.sub("", made))
+    label = quoted(f"{figure.title}: {figure.about}", quote=True)
+
+    def head(found: re.Match[str]) -> str:
+        width, height = found[1], found[2]
+        return (
+            f'<svg role="img" aria-label="{label}" viewBox="0 0 {width} {height}"'
+            f' style="max-width:{width}px">'
+        )
+
+    return _SIZE.sub(head, made, count=1)
+
+
+def _svg(figure: Figure, look: Look) -> str:
+    import vl_convert
+
+    text: str = vl_convert.vegalite_to_svg(_json(figure, look))
+    return text
+
+
+def _json(figure: Figure, look: Look) -> Any:
+    return json.dumps(figure.specification(look), allow_nan=False)
+
+
+def pictures(page: Page, form: Literal["svg", "png"], look: Look = LIGHT) -> dict[str, bytes]:
+    """Every chart as a file by its name. Raises RunError where nothing can draw here."""
+    if not available():
+        raise RunError(
+            "charts cannot be drawn here: the library vl-convert-python is not installed",
+            "install it where there is a wheel of it, or export csv or json",
+        )
+    import vl_convert
+
+    from pgpaces.report.closeups import figures
+
+    found = {}
+    for figure in figures(page):
+        name = f"{figure.key}.{form}"
+        if form == "svg":
+            found[name] = _svg(figure, look).encode("utf-8", "replace")
+        else:
+            found[name] = vl_convert.vegalite_to_png(_json(figure, look), scale=2)
+    return found
+
+
+def drawn(figures: Iterable[Figure]) -> dict[str, str]:
+    """The SVG of each figure by its key; nothing where nothing can draw."""
+    return {figure.key: inline(figure) for figure in figures} if available() else {}

@@ -1,0 +1,210 @@
+"""What was asked, where it ran, and what differed between cells: plain names and values of trials.
+
+Knows no HTML and no terminal; texts are as others wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pgpaces.answers.cells import Row
+from pgpaces.answers.digest import Digest
+from pgpaces.design import Experiment, Factor
+from pgpaces.report.text import duration, percent
+from pgpaces.result import Trial
+
+Pairs = tuple[tuple[str, str], ...]
+
+_SERVER = ("version_text", "data_directory", "configure", "system_identifier")
+_TARGET = ("host", "hostaddr", "port", "sslmode")
+_HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
+_PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
+# What is another for every trial and says nothing.
+_OWN = frozenset(("seed", "variables", "log"))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that was not the same for all trials: each value with the cells that had it.
+
+    within: trials of one cell differ in it, so it is none of the design's doing.
+    """
+
+    name: str
+    values: tuple[tuple[str, tuple[Row, ...]], ...]
+    within: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A server with its machine: facts, and the settings that are not at their default.
+
+    generator: the machine that made the load. trials: how many ran there.
+    """
+
+    name: str
+    server: Pairs
+    settings: Pairs
+    generator: Pairs
+    trials: int
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-" if value is None else str(value)
+
+
+def _bytes(value: Any) -> str:
+    size = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"
+
+
+def _shown(name: str, value: Any) -> str:
+    if name.endswith("_bytes"):
+        return _bytes(value)
+    if name.endswith("_ns") and value is not None:
+        return duration(value)
+    return _text(value)
+
+
+def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Pairs:
+    return tuple(
+        (name.removesuffix("_bytes").replace("_", " "), _shown(name, values[name]))
+        for name in names
+        if values.get(name) not in (None, "")
+    )
+
+
+def limits_of(trial: Trial) -> tuple[str, ...]:
+    """The latency limits of a trial, that of all scripts first."""
+    whole = trial.plan.get("limit_ns")
+    own = [f"{name} {duration(ns)}" for name, ns in trial.plan.get("limits") or () if ns]
+    return (*([duration(whole)] if whole else []), *own)
+
+
+def limits(rows: Iterable[Row]) -> tuple[str, ...]:
+    """The latency limits of the trials, each once."""
+    found = (limit for row in rows for digest in row.every for limit in limits_of(digest.trial))
+    return tuple(dict.fromkeys(found))
+
+
+def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
+    """What all trials share of what was asked for."""
+    found: dict[str, list[str]] = {}
+    for digest in digests:
+        for name, value in _asked_of(digest.trial):
+            found.setdefault(name, []).append(value)
+    same = {
+        name: values[0]
+        for name, values in found.items()
+        if len(set(values)) == 1 and len(values) == len(digests)
+    }
+    if experiment is not None:
+        design = experiment.design
+        for name, level in design.fixed.items():
+            same.setdefault(name.replace("_", " "), level)
+        same["trials of each cell"] = str(design.trials)
+        same["a cell holds up to"] = f"{percent(experiment.missed_max)} % missed"
+        if experiment.from_database:
+            same["copy of the database"] = experiment.from_database
+    return tuple(same.items())
+
+
+def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
+    plan, workload = trial.plan, trial.workload
+    yield "workload", str(workload.get("name", ""))
+    yield "scale", str(workload.get("scale", ""))
+    names = {"load_text": "load"}
+    for name in _PLAN:
+        if plan.get(name) is not None:
+            yield names.get(name, name), _text(plan[name])
+    yield "latency limit", ", ".join(limits_of(trial)) or "none"
+    if plan.get("duration_ns"):
+        yield "duration", duration(plan["duration_ns"])
+    if plan.get("transactions"):
+        yield "transactions of each client", str(plan["transactions"])
+    if plan.get("warmup_ns"):
+        yield "warm-up", duration(plan["warmup_ns"])
+
+
+def places(digests: Sequence[Digest]) -> tuple[Place, ...]:
+    """The servers and machines that trials ran on, each once."""
+    found: dict[tuple[str, ...], list[Trial]] = {}
+    for digest in digests:
+        trial = digest.trial
+        target = trial.server.get("target", {})
+        key = (
+            str(trial.server.get("version", "")),
+            str(trial.server.get("system_identifier", "")),
+            f"{target.get('host', '')}:{target.get('port', '')}",
+            str(trial.host.get("hostname", "")),
+        )
+        found.setdefault(key, []).append(trial)
+    return tuple(_place(trials) for trials in found.values())
+
+
+def _place(trials: Sequence[Trial]) -> Place:
+    first = trials[0]
+    server, target = first.server, first.server.get("target", {})
+    common = [set(trial.server.get("settings", {}).items()) for trial in trials]
+    settings = sorted((str(k), str(v)) for k, v in set.intersection(*common))
+    ours = "a server of pgpaces" if server.get("ours") else ""
+    where = str(target.get("host", "") or ours)
+    name = f"PostgreSQL {server.get('version', '?')}"
+    if where and not where.startswith(("/", "@")):
+        name = f"{name} on {where}"
+    return Place(
+        name,
+        (*_pairs(server, _SERVER), *_pairs(target, _TARGET), *((("kind", ours),) if ours else ())),
+        tuple(settings),
+        _pairs(first.host, _HOST),
+        len(trials),
+    )
+
+
+def differences(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
+    """What was not the same in all trials and is no factor itself."""
+    known = {factor.name for factor in factors}
+    hidden = known | {name.removeprefix("set.") for name in known}
+    values: dict[str, dict[str, dict[str, Row]]] = {}
+    whole = [(row, digest) for row in rows for digest in row.every]
+    for row, digest in whole:
+        for name, value in _flat(digest.trial):
+            values.setdefault(name, {}).setdefault(value, {})[row.cell.key] = row
+    found = []
+    for name, per_value in values.items():
+        if len(per_value) < 2 or name.removeprefix("setting ") in hidden:
+            continue
+        had = [key for cells in per_value.values() for key in cells]
+        pairs = tuple((value, tuple(cells.values())) for value, cells in per_value.items())
+        found.append(Difference(name, pairs, len(had) > len(set(had))))
+    return tuple(sorted(found, key=lambda each: not each.within))
+
+
+def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
+    """What may differ, by name."""
+    for name, value in trial.plan.items():
+        if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
+            yield name.removesuffix("_ns").replace("_", " "), _shown(name, value)
+    yield "workload", str(trial.workload.get("name", ""))
+    yield "hash of the workload", str(trial.workload.get("hash", ""))[:12]
+    yield "scale", str(trial.workload.get("scale", ""))
+    prepared = trial.workload.get("prepared") or {}
+    if prepared.get("fingerprint"):
+        yield "fingerprint of the data", str(prepared["fingerprint"])
+    yield "PostgreSQL", str(trial.server.get("version_text", ""))
+    for name, value in trial.server.get("settings", {}).items():
+        yield f"setting {name}", str(value)
+    for name in _HOST:
+        if trial.host.get(name) is not None:
+            yield f"machine: {name.removesuffix('_bytes')}", _shown(name, trial.host[name])
+    yield "pgpaces", trial.version

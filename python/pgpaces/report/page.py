@@ -1,0 +1,167 @@
+"""What a report says, as values: gathered from trials once, then rendered in any form.
+
+Knows no HTML, no charts, no store. Texts are as others wrote them: whoever renders them escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pgpaces.answers import breaks, cells, placed, replicates
+from pgpaces.answers.breaks import Line
+from pgpaces.answers.cells import Row
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.plans import PlanOf, plans_of
+from pgpaces.answers.replicates import Apart
+from pgpaces.answers.statements import StatementRow, statements_of
+from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.report import facts, words
+from pgpaces.report.facts import Difference, Place
+from pgpaces.report.words import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the caller knows beside the trials. Times are of somebody's clock, so given.
+
+    rerun: one command that runs all of it again. id, started_at: the experiment's. failures: cell
+    key, block and error of each trial that never began.
+    """
+
+    made_at: datetime
+    version: str
+    rerun: str = ""
+    id: str = ""
+    started_at: datetime | None = None
+    failures: tuple[tuple[str, int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that a report says. factors: those with several levels; main: along the axis of charts.
+
+    lines: the rows in groups that share all levels but the main one's. places: servers with their
+    machines. missing: trials that were asked for and not run. failures: cell
+    and block of trials that never began, and why.
+    """
+
+    title: str
+    question: str
+    about: About
+    answer: tuple[Sentence, ...]
+    factors: tuple[Factor, ...]
+    main: Factor | None
+    rows: tuple[Row, ...]
+    lines: tuple[Line, ...]
+    missed_max: float
+    limits: tuple[str, ...]
+    asked: tuple[tuple[str, str], ...]
+    statements: tuple[StatementRow, ...] = ()
+    plans: tuple[PlanOf, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    places: tuple[Place, ...] = ()
+    apart: tuple[Apart, ...] = ()
+    missing: int = 0
+    failures: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def digests(self) -> tuple[Digest, ...]:
+        """Every trial, in the order of the rows."""
+        return tuple(digest for row in self.rows for digest in row.every)
+
+
+def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
+    """What a report of these trials says; without an experiment of runs that belong to none."""
+    if experiment is None:
+        factors, digests = placed.place(digests, about.id)
+        asked = placed.cells(digests, _by_levels(factors))
+        kinds: dict[str, str] = {}
+        title, missed_max, missing = _title(digests), Experiment("", None, Design()).missed_max, 0
+    else:
+        factors, asked = experiment.design.factors, list(experiment.design.cells())
+        kinds = {target.name: target.kind for target in experiment.targets if target.kind}
+        title, missed_max = experiment.name, experiment.missed_max
+        missing = _missing(experiment, digests)
+    made = cells.rows(asked, digests, kinds)
+    shown = _shown(factors, made)
+    main = breaks.main_factor(shown)
+    rows = tuple(_trimmed(row, shown) for row in made)
+    lines = breaks.lines(rows, main.name) if main else (Line((), rows),)
+    apart = replicates.compare(digests, kinds)
+    failures = _failures(about, {cell.key: cell for cell in asked})
+    said = words.Material(shown, main, rows, lines, missed_max, apart, missing, failures)
+    return Page(
+        title=title,
+        question=experiment.question if experiment else "",
+        about=about,
+        answer=words.answer(said),
+        factors=shown,
+        main=main,
+        rows=rows,
+        lines=lines,
+        missed_max=missed_max,
+        limits=facts.limits(rows),
+        asked=facts.asked(digests, experiment),
+        statements=statements_of(rows),
+        plans=plans_of(rows),
+        differences=facts.differences(rows, shown),
+        places=facts.places(digests),
+        apart=apart,
+        missing=missing,
+        failures=failures,
+    )
+
+
+def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{cells.get(key, key)}, trial {block}", error) for key, block, error in about.failures
+    )
+
+
+def _title(digests: Sequence[Digest]) -> str:
+    names = list(dict.fromkeys(str(d.trial.workload.get("name", "")) for d in digests))
+    return ", ".join(names) or "no runs"
+
+
+def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
+    done = {
+        (digest.trial.place.block, digest.trial.place.cell)
+        for digest in digests
+        if digest.trial.place and digest.trial.state == "finished"
+    }
+    slots = experiment.design.slots()
+    return sum((slot.block, slot.cell.key) not in done for slot in slots)
+
+
+def _by_levels(factors: Sequence[Factor]) -> Callable[[Cell], Any]:
+    order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
+
+    def key(cell: Cell) -> tuple[int, ...]:
+        return tuple(order[name][level] for name, level in cell.levels)
+
+    return key
+
+
+def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]:
+    """The factors that tell rows apart, with the levels that rows have: targets become kinds."""
+    found = []
+    names = list(
+        dict.fromkeys([*(f.name for f in factors), *(n for r in rows for n, _ in r.cell.levels)])
+    )
+    order = {factor.name: factor.levels for factor in factors}
+    for name in names:
+        had = dict.fromkeys(breaks.level_of(row, name) for row in rows)
+        levels = [level for level in order.get(name, ()) if level in had]
+        levels += [level for level in had if level not in levels]
+        if len(levels) > 1:
+            found.append(Factor(name, tuple(levels)))
+    return tuple(found)
+
+
+def _trimmed(row: Row, factors: Sequence[Factor]) -> Row:
+    """The row with those levels only that tell it from others."""
+    names = {factor.name for factor in factors}
+    return replace(row, cell=Cell(tuple(pair for pair in row.cell.levels if pair[0] in names)))

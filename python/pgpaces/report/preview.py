@@ -1,0 +1,80 @@
+"""What an experiment will take, in words and as plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from pgpaces.answers.preview import Preview, Span
+from pgpaces.design import Experiment
+
+
+def lines(experiment: Experiment, found: Preview) -> Iterator[str]:
+    """One line for each thing that it takes."""
+    design = experiment.design
+    each = "1 trial" if design.trials == 1 else f"{design.trials} trials"
+    trials = len(design.cells()) * design.trials
+    left = "" if trials == found.trials else f", {found.trials} of them still to be run"
+    yield f"{experiment.name}: {len(design.cells())} cells, {each} of each: {trials} in all{left}"
+    for factor in design.factors:
+        yield f"  {factor.name}: {', '.join(factor.levels)}"
+    excluded = math.prod(len(factor.levels) for factor in design.factors) - len(design.cells())
+    if design.exclude and excluded > 0:
+        yield f"  {excluded} cells of the grid are excluded"
+    yield f"  time: {_time(found)}"
+    yield f"  disk: about {_bytes(found.store_bytes)} in the store, beside the data"
+    for currency, cost in found.cost.items():
+        yield f"  price: about {cost:.2f} {currency} for the time of the machines"
+
+
+def _time(found: Preview) -> str:
+    if found.seconds is None:
+        return "not known: trials end by count"
+    span = found.seconds
+    made = ", and making the data where it is not there yet"
+    several = f" on {len(found.machines)} machines at a time" if len(found.machines) > 1 else ""
+    return f"about {clock(span.value)} ({clock(span.low)} to {clock(span.high)}){several}{made}"
+
+
+def clock(seconds: float) -> str:
+    """A duration as people say it: `45 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{max(1, round(count / 1e3))} kB"
+
+
+def as_json(experiment: Experiment, found: Preview) -> dict[str, Any]:
+    """The same as plain values; seconds."""
+
+    def span(value: Span | None) -> dict[str, float] | None:
+        return None if value is None else asdict(value)
+
+    design = experiment.design
+    return {
+        "experiment": experiment.name,
+        "factors": {factor.name: list(factor.levels) for factor in design.factors},
+        "fixed": dict(design.fixed),
+        "cells": [dict(cell.levels) for cell in design.cells()],
+        "trials_of_each": design.trials,
+        "trials_to_run": found.trials,
+        "trials_by_machine": {name or "here": n for name, n in found.machines.items()},
+        "seconds": span(found.seconds),
+        "store_bytes": round(found.store_bytes),
+        "cost": dict(found.cost),
+    }

@@ -1,0 +1,60 @@
+"""A page of values in the form that somebody wants: bytes of a file, or files of a folder."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Literal, get_args
+
+from pgpaces.errors import PlanError
+from pgpaces.report.page import Page
+
+Form = Literal["html", "md", "text", "csv", "json", "parquet", "svg", "png"]
+FORMS: tuple[Form, ...] = get_args(Form)
+Picture = Literal["svg", "png"]
+FOLDERS: tuple[Picture, ...] = get_args(Picture)
+_ENDINGS = {".htm": "html", ".markdown": "md", ".txt": "text", ".pq": "parquet"}
+
+
+def form_of(path: str) -> Form:
+    """The form that a file's ending names. Raises PlanError for others."""
+    ending = PurePath(path).suffix.lower()
+    name = _ENDINGS.get(ending, ending.removeprefix("."))
+    for form in FORMS:
+        if form == name:
+            return form
+    raise PlanError(
+        f"what form '{path}' shall have is not known by its ending",
+        f"add --format with one of {', '.join(FORMS)}, or end it with .html",
+    )
+
+
+def render(page: Page, form: Form, width: int = 100) -> bytes:
+    """The report as one file. width: of a terminal, in characters; for text."""
+    if form == "html":
+        from pgpaces.report.html import html
+
+        return html(page).encode("utf-8", "replace")
+    if form == "md":
+        from pgpaces.report.markdown import markdown
+
+        return markdown(page).encode("utf-8", "replace")
+    if form == "text":
+        from pgpaces.report.terminal import terminal
+
+        return terminal(page, width).encode("utf-8", "replace")
+    from pgpaces.report import data
+
+    if form == "parquet":
+        return data.parquet(page)
+    if form in ("csv", "json"):
+        return (data.csv(page) if form == "csv" else data.json(page)).encode("utf-8", "replace")
+    raise PlanError(f"{form} is one file for each chart", "name a folder with --output")
+
+
+def folder(page: Page, form: Form) -> dict[str, bytes]:
+    """Each chart as a file by its name; form: svg or png. Raises PlanError without charts."""
+    from pgpaces.report.draw import pictures
+
+    if form not in FOLDERS:
+        raise PlanError(f"{form} is one file", "name a file with --output")
+    return pictures(page, "svg" if form == "svg" else "png")

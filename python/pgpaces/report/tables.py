@@ -1,0 +1,255 @@
+"""The tables of a report as texts with their intervals, the same for every form of it.
+
+Texts are as others wrote them: whoever renders them escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pgpaces.answers import breaks
+from pgpaces.answers.cells import Row, sound, trial_share
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.plans import PlanOf, Seen
+from pgpaces.report import words
+from pgpaces.report.page import Page
+from pgpaces.report.text import interval, milliseconds, percent, rate
+from pgpaces.result import Estimate
+
+Mark = Literal["", "held", "did not hold", "not known", "not valid"]
+_CELLS_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text, its interval where it has one, and how it is marked."""
+
+    text: str
+    ends: str = ""
+    mark: Mark = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table. labels: so many columns at its left say what a row is about; numbers follow."""
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    labels: int
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+def above(page: Page) -> str:
+    """How a time is shown that lies above every one that was seen."""
+    return f"> {page.limits[0]}" if len(page.limits) == 1 else "none"
+
+
+def _share(estimate: Estimate | None) -> Cell:
+    if estimate is None:
+        return Cell("-")
+    return Cell(percent(estimate.value), f"{percent(estimate.low)}-{percent(estimate.high)}")
+
+
+def _number(estimate: Estimate | None, form: Callable[[float], str]) -> Cell:
+    if estimate is None:
+        return Cell("-")
+    ends = interval(estimate, form) if estimate.estimable else ""
+    return Cell(form(estimate.value), ends)
+
+
+def cells(page: Page) -> Table:
+    """The table that people know: a row for each cell."""
+    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    shares = ("late %", "skipped %") if page.limits else ()
+    others = tuple(name for name in ("failed", "unfinished") if _any(page, name))
+    columns = (
+        *(names or ("cell",)),
+        "trials",
+        "TPS",
+        "latency ms",
+        "stddev ms",
+        *shares,
+        *(f"{name} %" for name in others),
+        "missed %",
+        "p95 ms",
+        "p99 ms",
+        *(("verdict",) if page.limits else ()),
+    )
+    rows = tuple(tuple(_row(page, row, others)) for row in page.rows)
+    return Table("cells", "All cells", columns, max(1, len(names)), rows, _cells_note(page))
+
+
+def _any(page: Page, name: str) -> bool:
+    return any(getattr(row.counts, name) for row in page.rows)
+
+
+def _cells_note(page: Page) -> str:
+    one = any(len(row.trials) < 3 for row in page.rows if row.trials)
+    few = " (with fewer than three, the range of the trials' own intervals)" if one else ""
+    return f"Small figures are 95 % intervals across the trials of a cell{few}."
+
+
+def _row(page: Page, row: Row, others: Sequence[str]) -> Iterator[Cell]:
+    def time(estimate: Estimate | None) -> Cell:
+        return _number(estimate, lambda ms: milliseconds(ms, above(page)))
+
+    yield from [Cell(breaks.level_of(row, f.name)) for f in page.factors] or [Cell("the one cell")]
+    yield _trials(row)
+    yield _number(row.rate, rate)
+    yield time(row.mean)
+    yield time(row.stddev)
+    if page.limits:
+        yield _share(row.late)
+        yield _share(row.skipped)
+    for name in others:
+        yield _share(row.estimate(name))
+    yield _share(row.missed)
+    yield time(row.p95)
+    yield time(row.p99)
+    if page.limits:
+        yield verdict(page, row)
+
+
+def _trials(row: Row) -> Cell:
+    if not row.trials:
+        return Cell("0")
+    left = f"of {len(row.trials) + len(row.left_out)}" if row.left_out else ""
+    return Cell(str(len(row.trials)), left, "" if row.sound else "not valid")
+
+
+def verdict(page: Page, row: Row) -> Cell:
+    """Whether a cell held, in a word."""
+    if not row.trials:
+        return Cell("not run", "", "not known")
+    if not row.sound:
+        return Cell("not valid", "", "not valid")
+    said = breaks.verdict(row, page.missed_max)
+    return Cell(said, "", said)
+
+
+def trials(page: Page, rows: Iterable[Row]) -> Table:
+    """Every trial of some cells, also those that do not count."""
+    columns = ("run", "trial", "started", "due", "TPS", "latency ms", "missed %", "p99 ms", "state")
+    found = tuple(
+        _trial(page, digest, digest in row.trials) for row in rows for digest in row.every
+    )
+    return Table("trials", "Trials", columns, 2, found)
+
+
+def _trial(page: Page, digest: Digest, counts: bool) -> tuple[Cell, ...]:
+    trial, summary, place = digest.trial, digest.summary, digest.trial.place
+    block = "-" if place is None else str(place.block)
+    if place and place.attempt > 1:
+        block += f", attempt {place.attempt}"
+    if place and "target" in place.levels:
+        block += f" on {place.levels['target']}"
+    state = trial.state if trial.state != "finished" else summary.validity.state
+    said = state if counts else f"{state}, not counted"
+    return (
+        Cell(trial.id[-8:]),
+        Cell(block),
+        Cell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+        Cell(f"{summary.counts.due:,}"),
+        _number(summary.rate, rate),
+        _number(summary.latency.mean, lambda ms: milliseconds(ms, "-")),
+        _share(trial_share(digest, "missed")),
+        _number(summary.latency.p99, lambda ms: milliseconds(ms, above(page))),
+        Cell(said, "", "" if sound(digest) else "not valid"),
+    )
+
+
+def statements(page: Page) -> Table:
+    """What each statement took in each cell."""
+    shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
+    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    columns = ("statement", *names, "done", *shown, "mean ms", "p95 ms")
+    rows = tuple(
+        (
+            Cell(each.name),
+            *(Cell(breaks.level_of(each.row, factor.name)) for factor in page.factors),
+            Cell(f"{each.done:,}"),
+            *(Cell(f"{getattr(each, name):,}") for name in shown),
+            _number(each.mean, lambda ms: milliseconds(ms, "-")),
+            _number(each.p95, lambda ms: milliseconds(ms, "-")),
+        )
+        for each in page.statements
+    )
+    return Table("statements", "Statements", columns, 1 + len(names), rows)
+
+
+def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
+    """How one statement was executed: cells with the same in a row, then every cell."""
+    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    columns = ("plan", "workers planned", "launched", "spilled", "trials")
+    every = tuple(
+        (
+            *([Cell(breaks.level_of(seen.row, f.name)) for f in page.factors] or [Cell("all")]),
+            *_plan_cells(plan, [seen]),
+        )
+        for seen in plan.seen
+    )
+    groups: dict[tuple[object, ...], list[Seen]] = {}
+    for seen in plan.seen:
+        one = seen.plan
+        how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
+        groups.setdefault(how, []).append(seen)
+    grouped = tuple(
+        (Cell(_named(page, [seen.row for seen in group])), *_plan_cells(plan, group))
+        for group in groups.values()
+    )
+    title = f"Plans of {plan.script}:{plan.line}"
+    return (
+        Table("plans", title, ("cells", *columns), 1, grouped),
+        Table("plans-every", title, (*(names or ("cell",)), *columns), max(1, len(names)), every),
+    )
+
+
+def _plan_cells(plan: PlanOf, seen: Sequence[Seen]) -> Iterator[Cell]:
+    one = seen[0].plan
+    sizes = [each.plan.spilled_bytes for each in seen]
+    yield Cell(plan.letter(one.shape))
+    yield Cell(str(one.workers_planned))
+    yield Cell(str(one.workers_launched) if one.analyzed else "not executed")
+    least, most = spilled(min(sizes)), spilled(max(sizes))
+    yield Cell(most if least == most else f"{least} to {most}")
+    yield Cell(str(sum(each.trials for each in seen)))
+
+
+def spilled(size: int) -> str:
+    """Bytes that went to temporary files."""
+    if size == 0:
+        return "0"
+    return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 1024:.3g} KiB"
+
+
+def differences(page: Page) -> Table:
+    """What was not the same in all cells and is no factor."""
+    rows = tuple(
+        (
+            Cell(each.name),
+            Cell(value),
+            Cell(_named(page, cells)),
+            Cell("within cells" if each.within else "between cells"),
+        )
+        for each in page.differences
+        for value, cells in each.values
+    )
+    return Table("differences", "What differed", ("what", "value", "in", "differs"), 3, rows)
+
+
+def _named(page: Page, rows: Sequence[Row]) -> str:
+    """Some cells by name, in as few words as do."""
+    if len(rows) == len(page.rows):
+        return "all cells"
+    common = set.intersection(*(set(row.cell.levels) for row in rows))
+    fitting = sum(common <= set(row.cell.levels) for row in page.rows)
+    if common and fitting == len(rows):
+        pairs = [pair for pair in rows[0].cell.levels if pair in common]
+        return ", ".join(f"{words.factor_name(name)} = {level}" for name, level in pairs)
+    names = "; ".join(words.cell_name(row) for row in rows[:_CELLS_NAMED])
+    more = len(rows) - _CELLS_NAMED
+    return f"{names}; {more} more" if more > 0 else names

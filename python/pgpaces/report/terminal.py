@@ -1,0 +1,165 @@
+"""The report as text for a terminal: the words, small charts of blocks, the table of cells."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pgpaces.answers import breaks
+from pgpaces.answers.breaks import Line
+from pgpaces.answers.cells import Row
+from pgpaces.report import tables, words
+from pgpaces.report.charts import Measure, measures
+from pgpaces.report.escape import line
+from pgpaces.report.page import Page
+from pgpaces.report.text import interval, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# Columns that go first where a terminal is narrow.
+_SPARE = ("stddev ms", "skipped %", "late %", "trials", "TPS", "latency ms", "p95 ms", "p99 ms")
+_CHARTS = ("missed", "p95", "rate")
+_BAR_MIN, _BAR_MAX = 8, 50
+_LINES_MAX = 12
+_LABEL_MIN = 12
+_STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
+
+
+def terminal(page: Page, width: int = 100, *, colour: bool = False) -> str:
+    """The report in so many columns; colour: with escape sequences of ours for it."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
+    for part in _parts(page, width):
+        console.print(part)
+    return "\n".join(each.rstrip() for each in out.getvalue().splitlines()) + "\n"
+
+
+def _parts(page: Page, width: int) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text(line(page.title), style="bold")
+    if page.question:
+        yield Text(line(page.question), style="dim")
+    yield Text("")
+    for sentence in page.answer:
+        mind = "mind: " if sentence.weight == "warning" else ""
+        styles = {"main": "bold", "warning": "yellow", "plain": ""}
+        yield Text(f"{mind}{line(sentence.text)}", style=styles[sentence.weight])
+    yield Text("")
+    yield _cells(tables.cells(page), width)
+    if len(page.rows) > 1:
+        for measure in measures(page):
+            if measure.key in _CHARTS:
+                yield Text("")
+                yield from _chart(page, measure, width)
+    if page.about.rerun:
+        yield Text("")
+        yield Text(f"again: {line(page.about.rerun)}", style="dim")
+
+
+def _cells(cells: tables.Table, width: int) -> RenderableType:
+    """The table of cells, with as many columns as fit."""
+    from rich.text import Text
+
+    def needed(at: int) -> int:
+        found = [len(cells.columns[at]) if at >= cells.labels else _label(cells.columns[at])]
+        found += [max(len(row[at].text), len(row[at].ends)) for row in cells.rows]
+        return max(found) + 2
+
+    kept = list(range(len(cells.columns)))
+    for name in _SPARE:
+        if sum(needed(at) for at in kept) > width and name in cells.columns:
+            kept.remove(cells.columns.index(name))
+    made = table(line(cells.columns[0]), [line(cells.columns[at]) for at in kept[1:]])
+    for at, column in enumerate(made.columns):
+        column.overflow = "fold"
+        if kept[at] < cells.labels:
+            column.no_wrap, column.min_width = False, _label(cells.columns[kept[at]])
+    for row in cells.rows:
+        made.add_row(
+            *(
+                Text.assemble(
+                    (line(row[at].text), _STYLES.get(row[at].mark, "")),
+                    *([("\n" + row[at].ends, "dim")] if row[at].ends else []),
+                )
+                for at in kept
+            )
+        )
+    return made
+
+
+def _label(name: str) -> int:
+    """What the name of a factor takes at least: long ones are folded."""
+    return min(len(name), _LABEL_MIN)
+
+
+def _chart(page: Page, measure: Measure, width: int) -> Iterator[RenderableType]:
+    """Bars of a number, a group for each line."""
+    from rich.text import Text
+
+    values = [_value(row, measure) for each in page.lines for row in each.rows]
+    finite = [value for value in values if value is not None and value != float("inf")]
+    top = max(finite, default=0.0)
+    yield Text(line(measure.axis), style="bold")
+    for each in page.lines[:_LINES_MAX]:
+        if each.levels:
+            yield Text(f" {line(words.line_name(each))}", style="dim")
+        yield _bars(page, each, measure, (top, width))
+    if len(page.lines) > _LINES_MAX:
+        yield Text(f" {len(page.lines) - _LINES_MAX} more lines are in the table")
+
+
+def _value(row: Row, measure: Measure) -> float | None:
+    estimate = row.estimate(measure.key)
+    return None if estimate is None else estimate.value
+
+
+def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) -> RenderableType:
+    from rich.bar import Bar
+    from rich.table import Table
+    from rich.text import Text
+
+    top, width = room
+    names = [_name(page, row) for row in group.rows]
+    left = min(max(map(len, names)), width // 3)
+    size = max(_BAR_MIN, min(_BAR_MAX, width - left - 34))
+    made = Table.grid(padding=(0, 1))
+    made.add_column(width=left + 1, justify="right", no_wrap=True, overflow="ellipsis")
+    made.add_column(width=size)
+    made.add_column(no_wrap=True)
+    for name, row in zip(names, group.rows, strict=True):
+        value = _value(row, measure)
+        length = 0.0 if value is None or not top else min(value, top) / top
+        colour = _STYLES[breaks.verdict(row, page.missed_max)] if page.limits else "blue"
+        bar = Bar(1.0, 0, length, width=size, color=colour)
+        made.add_row(Text(name), bar, Text(_said(row, measure)))
+    return made
+
+
+def _name(page: Page, row: Row) -> str:
+    if page.main is None:
+        return line(words.cell_name(row))
+    return line(breaks.level_of(row, page.main.name))
+
+
+def _said(row: Row, measure: Measure) -> str:
+    estimate = row.estimate(measure.key)
+    if estimate is None:
+        return "not run"
+    ends = interval(estimate, measure.form) if estimate.estimable else ""
+    value = "above" if estimate.value == float("inf") else measure.form(estimate.value)
+    marked = "" if row.sound else ", not valid"
+    return f"{value}{f' ({ends})' if ends else ''}{marked}"

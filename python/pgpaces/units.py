@@ -1,0 +1,60 @@
+"""Durations and rates as people write them, as numbers. Knows nothing of loads and trials."""
+
+from __future__ import annotations
+
+import re
+
+from pgpaces.errors import PlanError
+
+SECOND_NS = 1_000_000_000
+RATE_MAX = 1e7
+RATE_MIN = 1e-6
+_UNITS_NS = {
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": SECOND_NS,
+    "min": 60 * SECOND_NS,
+    "h": 3600 * SECOND_NS,
+    "d": 86_400 * SECOND_NS,
+}
+_RATE_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION_MAX_NS = 366 * 86_400 * SECOND_NS
+NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
+
+
+def duration_ns(text: str, what: str = "duration", *, zero: bool = False) -> int:
+    """Nanoseconds of `500ms`, `1.5s`, `10min`, `2h`; more than nothing unless `zero`.
+
+    Raises PlanError for anything else, also for durations over a year.
+    """
+    found = re.fullmatch(rf"\s*{NUMBER}\s*(us|ms|s|min|h|d)\s*", text)
+    if zero and text.strip() == "0":
+        return 0
+    if not found:
+        raise PlanError(
+            f"{what} '{text}' is not a duration",
+            "write a number with a unit: us, ms, s, min, h or d, such as 500ms or 10min",
+        )
+    value = float(found[1]) * _UNITS_NS[found[2]]
+    if not value <= _DURATION_MAX_NS:
+        raise PlanError(f"{what} '{text}' is longer than a year", "give a shorter one")
+    if round(value) < (0 if zero else 1):
+        raise PlanError(f"{what} '{text}' must be longer than nothing")
+    return round(value)
+
+
+def rate_per_s(text: str, what: str = "rate") -> float:
+    """Transactions a second of `1/s`, `30/min`, `1000/h`, or a bare number a second.
+
+    Raises PlanError for anything else, and outside 1e-6 to 1e7 a second.
+    """
+    found = re.fullmatch(rf"\s*{NUMBER}\s*(?:/\s*(s|min|h|d))?\s*", text)
+    if not found:
+        raise PlanError(
+            f"{what} '{text}' is not a rate",
+            "write a number of transactions, with its time if it is not a second: 1/s, 30/min",
+        )
+    value = float(found[1]) / _RATE_UNITS_S[found[2] or "s"]
+    if not RATE_MIN <= value <= RATE_MAX:
+        raise PlanError(f"{what} '{text}' is out of range", "from 0.000001/s to 10000000/s")
+    return value

@@ -1,0 +1,291 @@
+"""Databases of somebody's are copied and never touched; a trial begins on a server at rest."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
+from tests.integration.conftest import access_to
+
+from pgpaces import database, psql, workload
+from pgpaces.database import Access, Wish, copies
+from pgpaces.errors import (
+    ConsentError,
+    DatabaseAbsentError,
+    PlanError,
+    PrepareError,
+    ServerError,
+)
+
+pytestmark = pytest.mark.postgres
+ORIGINAL = 'sensors "a"'
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def rows(access: Access, query: str, dbname: str = "postgres") -> list[Any]:
+    with database.connect(access, dbname) as session:
+        return [row[0] for row in session.execute(query.encode()).fetchall()]
+
+
+@pytest.fixture
+def original(access: Access) -> Iterator[str]:
+    """A database of somebody's, with data and a setting of its own."""
+    with database.connect(access) as admin:
+        admin.execute('CREATE DATABASE "sensors ""a"""')
+        admin.execute('ALTER DATABASE "sensors ""a""" SET search_path = "two words", public')
+    with database.connect(access, ORIGINAL) as session:
+        session.execute("CREATE TABLE reading AS SELECT i FROM generate_series(1, 1000) i")
+        session.execute("CREATE INDEX ON reading (i)")
+    yield ORIGINAL
+    with database.connect(access) as admin:
+        admin.execute('DROP DATABASE "sensors ""a""" WITH (FORCE)')
+    database.clean(access)
+
+
+def wish(name: str = "select-only", **more: Any) -> Wish:
+    return Wish(workload.find(name), 1, 1, **more)
+
+
+def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
+    access: Access, original: str
+) -> None:
+    before = rows(access, "SELECT count(*) FROM reading", original)
+    wanted = wish(from_database=original, occasion="first")
+    with database.prepare(access, wanted, silent) as made:
+        assert made.created
+        assert made.dbname.startswith("pgpaces_from_sensors_a_")
+        assert rows(access, "SELECT count(*) FROM reading", made.dbname) == before
+        assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
+        with database.connect(access, made.dbname) as session:
+            session.execute("DROP TABLE reading")
+    with database.prepare(access, wanted, silent) as again:
+        assert (again.dbname, again.created) == (made.dbname, False)
+    with database.prepare(access, replace(wanted, occasion="second"), silent) as other:
+        assert other.dbname != made.dbname
+        assert rows(access, "SELECT count(*) FROM reading", other.dbname) == before
+    assert rows(access, "SELECT count(*) FROM reading", original) == before
+    database.clean(access)
+    left = rows(access, "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces_from%'")
+    assert left == []
+    assert rows(access, "SELECT count(*) FROM reading", original) == before
+
+
+def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, original: str) -> None:
+    wanted = wish("tpcb-like", from_database=original)
+    with database.prepare(access, wanted, silent) as made:
+        assert made.cloned_from is not None
+        assert made.dbname == f"{made.cloned_from}_run"
+        assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
+        assert 0 < made.clone_seconds <= made.seconds
+        assert 0 < made.settle_seconds <= made.seconds
+        with database.connect(access, made.dbname) as session:
+            session.execute("DROP TABLE reading")
+    with database.prepare(access, wanted, silent) as again:
+        assert rows(access, "SELECT count(*) FROM reading", again.dbname) == [1000]
+    assert rows(access, f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'") == [0]
+
+
+def test_the_database_of_the_target_itself_can_be_copied(access: Access, original: str) -> None:
+    there = replace(access, keywords={**access.keywords, "dbname": original})
+    with database.prepare(there, wish("tpcb-like", from_database=original), silent) as made:
+        assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
+
+
+def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
+    access: Access, original: str
+) -> None:
+    used = replace(access, keywords={**access.keywords, "dbname": original})
+    with (
+        database.connect(used),
+        pytest.raises(ConsentError, match=r"1 of postgres \(pgpaces admin\)") as raised,
+        database.prepare(access, wish(from_database=original), silent),
+    ):
+        pass
+    assert "pg_dump copies it" in str(raised.value.hint)
+
+
+def test_an_original_that_is_not_there_is_named(access: Access) -> None:
+    with (
+        pytest.raises(DatabaseAbsentError, match="no database nosuch"),
+        database.prepare(access, wish(from_database="nosuch"), silent),
+    ):
+        pass
+
+
+def test_no_room_is_told_before_anything_is_copied(
+    access: Access, original: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        f_bavail, f_frsize = 3, 2**20
+
+    monkeypatch.setattr("os.statvfs", lambda _: Full)
+    with (
+        pytest.raises(PrepareError, match=r"no room for a copy .* 3 MiB are free"),
+        database.prepare(access, wish(from_database=original), silent),
+    ):
+        pass
+
+
+def test_what_is_handed_over_is_no_copy() -> None:
+    with pytest.raises(PlanError, match="handed over"):
+        wish(from_database="a", own="b")
+
+
+def dsn(access: Access, dbname: str, **more: str) -> str:
+    words = ("host", "port", "user")
+    return quoted({k: access.keywords[k] for k in words} | {"dbname": dbname} | more)
+
+
+def with_programs(access: Access) -> Access:
+    return replace(access, folders=(PG15_BIN,))
+
+
+def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
+    access: Access, original: str
+) -> None:
+    source = dsn(access, original)
+    used = replace(access, keywords={**access.keywords, "dbname": original})
+    wanted = wish(from_database=source)
+    with database.connect(used), database.prepare(with_programs(access), wanted, silent) as made:
+        assert made.dbname.startswith("pgpaces_from_sensors_a_")
+        assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
+        assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
+        query = "SELECT reltuples::int, relallvisible > 0 FROM pg_class WHERE relname = 'reading'"
+        assert rows(access, query, made.dbname) == [1000], "it is analyzed"
+
+
+def test_an_older_server_is_copied_to_a_newer_one(pg15: Postgres, pg18: Access) -> None:
+    pg15.execute("CREATE DATABASE elder")
+    try:
+        with database.connect(access_to(pg15), "elder") as session:
+            session.execute("CREATE TABLE reading AS SELECT 7 AS i")
+        source = dsn(access_to(pg15), "elder")
+        with database.prepare(with_programs(pg18), wish(from_database=source), silent) as made:
+            assert rows(pg18, "SELECT i FROM reading", made.dbname) == [7]
+    finally:
+        pg15.execute("DROP DATABASE elder")
+        database.clean(pg18)
+
+
+def test_a_newer_server_takes_a_newer_pg_dump(pg18: Access) -> None:
+    with pytest.raises(ServerError, match="pg_dump that is not older; found: 15"):
+        psql.dump_programs(PG15_BIN / "psql", (), 16)
+    assert psql.dump_programs(PG15_BIN / "psql", (pg18.psql.parent,), 16)[0].parent != PG15_BIN
+    assert psql.dump_programs(pg18.psql, (PG15_BIN,), 15)[0].parent == PG15_BIN
+
+
+def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
+    with database.connect(pg18) as admin:
+        admin.execute("CREATE DATABASE locked")
+        admin.execute("CREATE ROLE copies_weak LOGIN")
+    try:
+        with database.connect(pg18, "locked") as session:
+            session.execute("CREATE TABLE reading (i int)")
+        source = dsn(pg18, "locked", user="copies_weak")
+        with (
+            pytest.raises(PrepareError, match=r"pg_dump: error: .*permission denied for table"),
+            database.prepare(pg18, wish(from_database=source), silent),
+        ):
+            pass
+        query = "SELECT count(*) FROM pg_database WHERE datname LIKE 'pgpaces_from%'"
+        assert rows(pg18, query) == [0]
+    finally:
+        with database.connect(pg18) as admin:
+            admin.execute("DROP DATABASE locked")
+            admin.execute("DROP ROLE copies_weak")
+
+
+def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
+    pg15: Postgres, tmp_path: Path
+) -> None:
+    """A pg_dump that writes down what it was given."""
+    folder, seen = tmp_path / "bin", tmp_path / "seen"
+    folder.mkdir()
+    real = shlex.quote(str(PG15_BIN / "pg_dump"))
+    (folder / "pg_dump").write_text(
+        f'#!/bin/sh\nif [ "$1" = --version ]; then exec {real} --version; fi\n'
+        f'env > {seen}; echo "$@" >> {seen}; exec {real} "$@"\n'
+    )
+    (folder / "pg_dump").chmod(0o755)
+    (folder / "pg_restore").symlink_to(PG15_BIN / "pg_restore")
+    pg15.execute("CREATE DATABASE secret OWNER u_scram")
+    pg15.execute("ALTER ROLE u_scram CREATEDB")
+    try:
+        words = {"host": "127.0.0.1", "port": pg15.port, "user": "u_scram", "password": PASSWORD,
+                 "dbname": "secret", "sslmode": "disable"}  # fmt: skip
+        access = replace(access_to(pg15), psql=folder / "psql")
+        wanted = wish(from_database=quoted(words))
+        assert "s3" not in repr(wanted)
+        with database.prepare(access, wanted, silent) as made:
+            assert "s3" not in repr(made)
+        assert "s3" not in seen.read_text()
+    finally:
+        pg15.execute("DROP DATABASE secret")
+        database.clean(access_to(pg15))
+
+
+# --- at rest --------------------------------------------------------------------------------
+
+
+def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> None:
+    access = access_to(pg15)
+    with database.prepare(access, wish(), silent) as made:
+        pass
+    left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname, application_name="pgpaces"))
+    try:
+        with (
+            database.connect(access) as admin,
+            pytest.raises(PrepareError, match=r"sessions use it: 1 of postgres \(pgpaces\)"),
+        ):
+            copies.copy(admin, "pgpaces_never", made.dbname)
+    finally:
+        left.close()
+
+
+def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:
+    wanted = replace(wish("tpcb-like"), seed=77)
+    pg15.execute("ALTER ROLE u_trust CREATEDB")
+    try:
+        with database.prepare(access_to(pg15, "u_trust"), wanted, silent) as made:
+            [note] = made.notes
+            assert "no CHECKPOINT before the load" in note
+    finally:
+        database.clean(access_to(pg15))
+        pg15.execute("ALTER ROLE u_trust NOCREATEDB")
+    with database.prepare(access_to(pg15), wanted, silent) as made:
+        assert made.notes == ()
+
+
+def test_autovacuum_at_work_is_waited_for_and_then_noted(
+    pg15: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = database.Prepared("postgres", "f", created=False, seconds=1.0, size_bytes=0)
+    seen = iter([True, True, False])
+    monkeypatch.setattr(copies, "_is_vacuumed", lambda *_: next(seen))
+    with database.connect(access_to(pg15)) as admin:
+        settled = copies.settle(admin, made, checkpoint=False)
+        assert (settled.notes, next(seen, None)) == ((), None)
+        monkeypatch.setattr(copies, "_is_vacuumed", lambda *_: True)
+        monkeypatch.setattr(copies, "VACUUM_S", 0.0)
+        assert (
+            "autovacuum was still at work" in copies.settle(admin, made, checkpoint=False).notes[0]
+        )
+
+
+def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> None:
+    with database.prepare(access_to(pg15), wish("tpcb-like"), silent) as made:
+        pg15.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'pgpaces admin' AND pid <> pg_backend_pid()"
+        )
+    left = pg15.execute(f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'")
+    assert left == [(0,)]

@@ -1,0 +1,94 @@
+"""The sensor beside real servers, old and new."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.conftest import Postgres
+from tests.integration.conftest import access_to
+
+from pgpaces import database
+from pgpaces.database import Access
+from pgpaces.observe.server import PARTS, Reader, Sensor, sensing
+
+pytestmark = pytest.mark.postgres
+
+
+def until_names(sensor: Sensor, names: set[str]) -> None:
+    """Until a sample of each name is more than nothing."""
+    deadline = time.monotonic() + 30
+    while not names <= {s.name for s in sensor.samples() if s.value > 0}:
+        assert time.monotonic() < deadline, sensor.samples()
+        time.sleep(0.05)
+
+
+def test_what_a_load_does_is_seen(access: Access) -> None:
+    with sensing(access.keywords, "postgres") as sensor:
+        sensor.begin(time.monotonic())
+        with database.connect(access) as session:
+            session.execute("SET work_mem = '64kB'")
+            session.execute("CREATE TEMP TABLE s AS SELECT i FROM generate_series(1, 50000) i")
+            session.execute("CREATE TABLE sensed AS SELECT i FROM generate_series(1, 50000) i")
+            session.execute("SELECT * FROM s ORDER BY i DESC")
+            session.execute("DROP TABLE sensed")
+            session.execute("CHECKPOINT")
+            version = session.info.server_version
+        until_names(sensor, {"temp_written", "cache_hit_ratio", "checkpoints", "written"})
+        found = sensor.samples()
+        assert sensor.notes() == []
+        assert sensor.finding() is not None
+    sources = {"database", "wal", "checkpoints"} | ({"workers"} if version >= 180_000 else set())
+    assert {s.source for s in found} == sources
+    assert all(s.value >= 0 for s in found)
+
+
+def test_every_counter_of_the_version_is_read(access: Access) -> None:
+    reader = Reader(access.keywords, "postgres")
+    reading = reader.read()
+    assert reader.notes == {}
+    assert all(isinstance(value, int) for value in reading.values.values())
+    with database.connect(access) as session:
+        version = session.info.server_version
+    wanted = {c for part in PARTS if part.since <= version < part.until for c in part.counters}
+    assert set(reading.values) == wanted
+    reader.close()
+
+
+def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15: Postgres) -> None:
+    pg15.execute("REVOKE EXECUTE ON FUNCTION pg_current_wal_insert_lsn() FROM PUBLIC")
+    try:
+        reader = Reader(access_to(pg15, "u_trust").keywords, "postgres")
+        reading = reader.read()
+        assert {counter.source for counter in reading.values} == {"database", "checkpoints"}
+        [note] = reader.notes
+        assert note.startswith("sensor: no wal: permission denied")
+        reader.close()
+    finally:
+        pg15.execute("GRANT EXECUTE ON FUNCTION pg_current_wal_insert_lsn() TO PUBLIC")
+
+
+def test_a_server_that_is_not_there_is_a_note(pg15: Postgres) -> None:
+    with sensing(access_to(pg15).keywords, "no_such_database") as sensor:
+        sensor.begin(time.monotonic())
+        deadline = time.monotonic() + 30
+        while not sensor.notes():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert "no_such_database" in sensor.notes()[0]
+        assert sensor.samples() == ()
+
+
+def test_a_session_that_broke_is_made_anew(pg15: Postgres) -> None:
+    import psycopg
+
+    reader = Reader(access_to(pg15).keywords, "postgres")
+    reader.read()
+    pg15.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'pgpaces sensor'"
+    )
+    with pytest.raises(psycopg.OperationalError):
+        reader.read()
+    assert reader.read().values
+    reader.close()

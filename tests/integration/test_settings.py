@@ -1,0 +1,316 @@
+"""Settings on real servers: applied as mildly as they can be, verified, and put back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import ROOT, Postgres, _postgres
+from tests.integration.conftest import access_to
+
+from pgpaces import database
+from pgpaces.database import Access, Terms, applied, settings
+from pgpaces.database.marks import Mark, set_mark
+from pgpaces.errors import ConsentError, PlanError, ServerError
+
+pytestmark = pytest.mark.postgres
+ALLOWED = Terms(alter_system=True)
+
+
+@pytest.fixture(autouse=True)
+def _home(pgpaces_home: Path) -> Iterator[None]:
+    yield
+    assert not list((pgpaces_home / "settings").glob("*")), "everything was put back"
+
+
+@pytest.fixture(scope="module")
+def own(certificates: Any) -> Iterator[Postgres]:
+    """A server that tests may restart."""
+    yield from _postgres("pgpaces-settings-", certificates, {"maintenance_work_mem": "32MB"})
+
+
+def ask(access: Access, query: str, dbname: str = "postgres") -> Any:
+    with database.connect(access, dbname) as session:
+        row = session.execute(query.encode()).fetchone()
+        return row[0] if row else None
+
+
+def auto_conf(access: Access) -> Any:
+    query = (
+        "SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_file_settings"
+        " WHERE sourcefile LIKE '%postgresql.auto.conf'"
+    )
+    return ask(access, query)
+
+
+@pytest.fixture
+def ours(access: Access) -> Iterator[str]:
+    """A database with our mark."""
+    with database.connect(access) as admin:
+        admin.execute('CREATE DATABASE "pgpaces_ "" x"')
+        set_mark(admin, 'pgpaces_ " x', Mark("w", "f", "ready"))
+        yield 'pgpaces_ " x'
+        admin.execute('DROP DATABASE "pgpaces_ "" x" WITH (FORCE)')
+
+
+@pytest.fixture
+def drops_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a pooler that lets nobody set anything at the start of a session."""
+    connect = settings.connect
+
+    def pooled(access: Access, dbname: str | None = None) -> Any:
+        kept = {word: text for word, text in access.keywords.items() if word != "options"}
+        return connect(replace(access, keywords=kept), dbname)
+
+    monkeypatch.setattr(settings, "connect", pooled)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("work_mem", "65536", "64MB"),
+        ("WORK_MEM", "1024MB", "1GB"),
+        ("enable_seqscan", "no", "off"),
+        ("max_parallel_workers_per_gather", "0", "0"),
+        ("random_page_cost", "1.50", "1.5"),
+        ("statement_timeout", "60s", "1min"),
+        ("DateStyle", "iso, dmy", "ISO, DMY"),
+        ("search_path", 'a, "b c"', 'a, "b c"'),
+        ("log_min_duration_statement", "1h", "1h"),
+        ("log_disconnections", "true", "on"),
+        ("app.user", "a b\\c 'd'", "a b\\c 'd'"),
+    ],
+)
+def test_what_a_session_can_set_travels_with_the_connections(
+    access: Access, name: str, value: str, shown: str
+) -> None:
+    with applied(access, "postgres", {name: value}, Terms()) as effect:
+        [(spelt, carried)] = effect.options
+        assert (spelt.lower(), carried) == (name.lower(), value)
+        assert (effect.how, effect.verified) == ({spelt: "connection"}, {spelt: shown})
+        options = database.as_options("", effect.options)
+    loaded = Access({**access.keywords, "options": options}, access.psql)
+    assert ask(loaded, f"SELECT current_setting('{name}')") == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "other"),
+    [("work_mem", "64MB", "1MB"), ("search_path", '"two words", public', "mine")],
+)
+@pytest.mark.usefixtures("drops_options")
+def test_options_that_get_lost_become_settings_of_our_database(
+    access: Access, ours: str, name: str, value: str, other: str
+) -> None:
+    query = f"SELECT current_setting('{name}')"
+    before = ask(access, query, ours)
+    with applied(access, ours, {name: value}, Terms()) as effect:
+        assert (effect.options, effect.how) == ((), {name: "database"})
+        assert ask(access, query, ours) == value
+    assert ask(access, query, ours) == before
+    with database.connect(access) as admin:
+        admin.execute(f'ALTER DATABASE "pgpaces_ "" x" SET {name} = "{other}"'.encode())
+    with applied(access, ours, {name: value}, Terms()):
+        assert ask(access, query, ours) == value
+    assert ask(access, query, ours) == other
+
+
+def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_there(
+    access: Access, drops_options: None
+) -> None:
+    with (
+        pytest.raises(ConsentError, match=r"not ours.*work_mem"),
+        applied(access, "postgres", {"work_mem": "64MB"}, Terms()),
+    ):
+        pass
+    wanted = {"work_mem": "64MB", "log_disconnections": "on"}
+    with applied(access, "postgres", wanted, ALLOWED) as effect:
+        assert (effect.how, effect.verified) == (dict.fromkeys(wanted, "reload"), wanted)
+    assert auto_conf(access) is None
+
+
+def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Access) -> None:
+    with database.connect(access) as admin:
+        admin.execute("ALTER SYSTEM SET checkpoint_timeout = '11min'")
+    try:
+        before = auto_conf(access)
+        wanted = {"checkpoint_timeout": "720s", "bgwriter_delay": "100ms", "work_mem": "1MB"}
+        with applied(access, "postgres", wanted, ALLOWED) as effect:
+            assert effect.options == (("work_mem", "1MB"),)
+            assert effect.verified == {
+                "checkpoint_timeout": "12min", "bgwriter_delay": "100ms", "work_mem": "1MB",
+            }  # fmt: skip
+            assert set(effect.how.values()) == {"connection", "reload"}
+        assert auto_conf(access) == before == "checkpoint_timeout=11min"
+        assert ask(access, "SHOW checkpoint_timeout") == "11min"
+        assert ask(access, "SHOW bgwriter_delay") == "200ms"
+    finally:
+        with database.connect(access) as admin:
+            admin.execute("ALTER SYSTEM RESET checkpoint_timeout")
+            admin.execute("SELECT pg_reload_conf()")
+
+
+def test_they_are_put_back_when_the_load_fails(access: Access) -> None:
+    with (
+        pytest.raises(KeyError, match="the load"),
+        applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED),
+    ):
+        raise KeyError("the load")
+    assert auto_conf(access) is None
+    assert ask(access, "SHOW bgwriter_delay") == "200ms"
+
+
+def test_what_somebody_else_changed_in_the_meantime_stays(access: Access) -> None:
+    told: list[str] = []
+    terms = Terms(alter_system=True, say=told.append)
+    with (
+        applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms),
+        database.connect(access) as admin,
+    ):
+        admin.execute("ALTER SYSTEM SET bgwriter_delay = '150ms'")
+    assert auto_conf(access) == "bgwriter_delay=150ms"
+    assert "bgwriter_delay was changed by somebody else" in told[-1]
+    with database.connect(access) as admin:
+        admin.execute("ALTER SYSTEM RESET bgwriter_delay")
+        admin.execute("SELECT pg_reload_conf()")
+
+
+def test_two_of_us_do_not_change_one_server_at_once(access: Access) -> None:
+    with applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED):
+        with (
+            pytest.raises(ServerError, match="another pgpaces has changed"),
+            applied(access, "postgres", {"checkpoint_timeout": "6min"}, ALLOWED),
+        ):
+            pass
+        assert ask(access, "SHOW bgwriter_delay") == "100ms"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "terms", "kind", "said"),
+    [
+        ({"max_paralel_workers": "1"}, Terms(), PlanError, "no setting 'max_paralel_workers'"),
+        ({"work_mem": "many"}, Terms(), PlanError, "does not take work_mem = many"),
+        ({"work_mem": "1XB"}, Terms(), PlanError, "does not take work_mem = 1XB"),
+        ({"log_disconnections": "perhaps"}, Terms(), PlanError, "no session can be had"),
+        ({"block_size": "4096"}, Terms(), PlanError, "block_size cannot be changed"),
+        ({"checkpoint_timeout": "1h"}, Terms(), ConsentError, "nobody allowed"),
+        ({"checkpoint_timeout": "2d"}, ALLOWED, PlanError, "does not take checkpoint_timeout"),
+        ({"shared_buffers": "1GB"}, ALLOWED, ServerError, "a restart of the server is needed"),
+        ({"transaction_isolation": "serializable"}, Terms(), ServerError, "cannot be set"),
+        ({"no name": "1"}, Terms(), PlanError, "no setting 'no name'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_set_is_named_with_the_reason(
+    access: Access, wanted: dict[str, str], terms: Terms, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said), applied(access, "postgres", wanted, terms):
+        pass
+    assert auto_conf(access) is None
+
+
+def test_a_setting_that_is_unknown_comes_with_the_nearest_one(access: Access) -> None:
+    with (
+        pytest.raises(PlanError) as raised,
+        applied(access, "postgres", {"max_paralel_workers": "1"}, Terms()),
+    ):
+        pass
+    assert raised.value.hint == "did you mean max_parallel_workers?"
+
+
+def test_the_command_line_of_a_server_is_above_alter_system(pg18: Access) -> None:
+    with (
+        pytest.raises(ServerError, match="fsync stands on the command line"),
+        applied(pg18, "postgres", {"fsync": "on"}, Terms(ours=True)),
+    ):
+        pass
+
+
+def test_a_role_without_the_right_is_told_of_it(pg15: Postgres) -> None:
+    role = access_to(pg15, "u_trust")
+    for name in ("log_statement_stats", "bgwriter_delay"):
+        wanted = {name: "1"}
+        with pytest.raises(ServerError, match=name), applied(role, "postgres", wanted, ALLOWED):
+            pass
+    with applied(role, "postgres", {"work_mem": "2MB"}, Terms()) as effect:
+        assert effect.verified == {"work_mem": "2MB"}
+
+
+def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own: Postgres) -> None:
+    access = access_to(own)
+    terms = Terms(alter_system=True, restart=own.restart)
+    wanted = {
+        "max_connections": "50",
+        "shared_preload_libraries": "auto_explain, pg_stat_statements",
+    }
+    with applied(access, "postgres", wanted, terms) as effect:
+        assert set(effect.how.values()) == {"restart"}
+        assert effect.verified["max_connections"] == "50"
+        assert ask(access, "SHOW shared_preload_libraries") == "auto_explain, pg_stat_statements"
+    assert ask(access, "SHOW max_connections") == "40"
+    assert auto_conf(access) is None
+
+
+def test_a_server_that_does_not_start_with_a_setting_is_started_without(own: Postgres) -> None:
+    access = access_to(own)
+
+    def restart() -> None:
+        try:
+            own.restart()
+        except AssertionError:
+            raise ServerError("it does not start") from None
+
+    terms = Terms(ours=True, restart=restart)
+    with (
+        pytest.raises(ServerError, match=r"shared_preload_libraries = nosuch") as raised,
+        applied(access, "postgres", {"shared_preload_libraries": "nosuch"}, terms),
+    ):
+        pass
+    assert raised.value.hint == "it was started again without"
+    assert auto_conf(access) is None
+
+
+KILLED = """
+import os, signal
+from pathlib import Path
+from pgpaces.database import Access, Terms, applied, changes
+where = {where!r}
+if where != "inside":
+    def die(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+    setattr(changes.Ledger, where, die)
+access = Access({keywords!r}, Path("psql"))
+with applied(access, "postgres", {{"bgwriter_delay": "100ms"}}, Terms(alter_system=True)):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("where", ["set", "reload", "inside"])
+def test_what_a_kill_left_changed_is_put_back_by_the_next_run(access: Access, where: str) -> None:
+    code = KILLED.format(where=where, keywords=dict(access.keywords))
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
+    died = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert (auto_conf(access) is None) == (where == "set")
+    with applied(access, "postgres", {}, Terms()):
+        assert auto_conf(access) is None
+        assert ask(access, "SHOW bgwriter_delay") == "200ms"
+
+
+def test_a_server_that_died_gets_its_settings_back_in_the_next_run(own: Postgres) -> None:
+    access = access_to(own)
+    with (
+        pytest.raises(ServerError, match="not put back"),
+        applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED),
+    ):
+        own.program("pg_ctl", "-m", "immediate", "stop")
+    own.program("pg_ctl", "-l", own.folder / "log", "-w", "start")
+    assert auto_conf(access) == "bgwriter_delay=100ms"
+    with applied(access, "postgres", {}, Terms()):
+        assert auto_conf(access) is None

@@ -1,0 +1,235 @@
+"""Experiments on real servers: run, interrupted, killed, gone on with; what is away is left out."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sqlite3
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Postgres
+from tests.faults.conftest import until
+from tests.integration.test_run import Command
+
+from pgpaces.store import Store
+
+pytestmark = pytest.mark.postgres
+
+# One client, or two, at two settings; each trial takes about a second.
+GRID = (
+    "--clients", "1,2", "--set", "work_mem=1MB,8MB", "--rate-per-client", "20/s",
+    "--scale", "1", "--duration", "1s", "--warmup", "0", "--grace", "1s", "-L", "1s",
+)  # fmt: skip
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+def cells_of(store: Path) -> Counter[tuple[str, int]]:
+    """How often each cell finished in each block."""
+    opened = Store.open(store)
+    [row] = opened.experiments()
+    placed = opened.placed(row.id)
+    return Counter((trial.cell, trial.block) for trial in placed if trial.state == "finished")
+
+
+def expire(store: Path) -> None:
+    """As if every sign of life were long ago."""
+    with sqlite3.connect(store) as connection:
+        for table in ("trial", "experiment"):
+            connection.execute(f"UPDATE {table} SET heartbeat = '2020-01-01 00:00:00.000000'")
+
+
+def test_a_sweep_runs_every_cell_in_every_block(pgpaces: Command) -> None:
+    done = pgpaces("sweep", "reporting", *GRID, "--trials", "2")
+    assert done.code == 0, done.err
+    found = cells_of(pgpaces.store)
+    assert len(found) == 8
+    assert set(found.values()) == {1}
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    assert row.state == "finished"
+    for placed in store.placed(row.id):
+        trial = store.load(placed.id)
+        assert trial.place is not None
+        levels = trial.place.levels
+        assert trial.plan["clients"] == int(levels["clients"])
+        assert trial.plan["load_text"] == f"open, {20 * int(levels['clients'])}/s"
+        assert trial.server["settings"]["work_mem"] == levels["set.work_mem"]
+        assert trial.server["applied"] == {"work_mem": "connection"}
+        assert trial.explained
+        assert trial.samples
+    seeds = {p.block: store.load(p.id).plan["seed"] for p in store.placed(row.id)}
+    assert seeds == {1: 1, 2: 2}
+
+
+def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Command) -> None:
+    levels = ("--set", "shared_buffers=16MB,32MB", "--set", "bgwriter_delay=100ms,200ms")
+    done = pgpaces(
+        "sweep", "select-only", *levels, "--scale", "1", "--clients", "1", "--duration", "1s",
+        "--warmup", "0", "--server", "15",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    ways = set()
+    for placed in store.placed(row.id):
+        trial = store.load(placed.id)
+        assert trial.place is not None
+        levels_of = trial.place.levels
+        assert trial.server["settings"]["shared_buffers"] == levels_of["set.shared_buffers"]
+        shown = trial.server["settings"].get("bgwriter_delay", "200ms")
+        assert shown == levels_of["set.bgwriter_delay"]
+        ways.add(tuple(sorted(trial.server["applied"].items())))
+    assert ways == {(("bgwriter_delay", "reload"), ("shared_buffers", "start"))}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(
+    pgpaces: Command, number: signal.Signals
+) -> None:
+    process = pgpaces.start("sweep", "reporting", *GRID, "--trials", "2")
+    until(lambda: sum(cells_of_any(pgpaces.store).values()) >= 2, "two trials")
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "--resume" in stderr
+    before = cells_of(pgpaces.store)
+    assert 2 <= len(before) < 8
+    done = pgpaces("sweep", "--resume")
+    assert done.code == 0, done.err
+    found = cells_of(pgpaces.store)
+    assert len(found) == 8
+    assert set(found.values()) == {1}
+    again = pgpaces("sweep", "--resume")
+    assert again.code == 0
+    assert cells_of(pgpaces.store) == found
+
+
+def test_a_sweep_that_was_killed_goes_on_to_the_same_set_of_trials(pgpaces: Command) -> None:
+    """Killed three times, wherever it was; no trial is lost, and none is run twice."""
+    chance = random.Random(6)
+    words: tuple[str, ...] = ("reporting", *GRID, "--trials", "2")
+    for _ in range(3):
+        process = pgpaces.start("sweep", *words)
+        before = sum(cells_of_any(pgpaces.store).values())
+        until(lambda n=before: rows_of(pgpaces.store) > n, "a second of a trial")  # type: ignore[misc]
+        any_moment(chance.uniform(0, 2.5))
+        process.kill()
+        process.communicate()
+        expire(pgpaces.store)
+        words = ("--resume",)
+    done = pgpaces("sweep", "--resume")
+    assert done.code == 0, done.err
+    found = cells_of(pgpaces.store)
+    assert len(found) == 8
+    assert set(found.values()) == {1}
+
+
+def any_moment(seconds: float) -> None:
+    """A kill may come at any; nothing is bound to this one."""
+    threading.Event().wait(seconds)
+
+
+def cells_of_any(store: Path) -> Counter[tuple[str, int]]:
+    """As cells_of; none where there is no experiment yet."""
+    return cells_of(store) if store.exists() and count(store, "experiment") else Counter()
+
+
+def rows_of(store: Path) -> int:
+    return count(store, "interval") if store.exists() else 0
+
+
+def count(store: Path, table: str) -> int:
+    try:
+        with sqlite3.connect(store) as connection:
+            return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+
+
+def test_an_experiment_that_changed_is_not_gone_on_with(pgpaces: Command, tmp_path: Path) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(
+        "workload = 'reporting'\nscale = 1\nrate = '20/s'\nduration = '1s'\nwarmup = '0'\n"
+        "[factors]\nclients = [1]\n"
+    )
+    assert pgpaces("sweep", str(path)).code == 0
+    path.write_text(path.read_text().replace("[1]", "[1, 2]"))
+    done = pgpaces("sweep", str(path), "--resume")
+    assert done.code == 2
+    assert "its cells changed" in done.err
+
+
+def test_a_target_that_is_away_does_not_stop_the_others(pgpaces: Command, pg15: Postgres) -> None:
+    here = pg15.tcp("postgres")
+    done = pgpaces(
+        "sweep", "select-only", "--target", f"here={here}",
+        "--target", "away=host=127.0.0.2 port=9 user=nobody", "--scale", "1", "--clients", "1,2",
+        "--duration", "1s", "--warmup", "0", "--trials", "2",
+    )  # fmt: skip
+    assert done.code == 5, done.err
+    assert "is left out" in done.err
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    found = {(p.state, store.load(p.id).place.levels["target"]) for p in store.placed(row.id)}  # type: ignore[union-attr]
+    assert found == {("finished", "here")}
+    assert len(store.placed(row.id)) == 4
+    assert {failure.attempt for failure in store.failures(row.id)} == {1, 2}
+
+
+def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
+    pgpaces: Command,
+) -> None:
+    done = pgpaces(
+        "sweep", "select-only", "--server", "15,18", "--set", "io_combine_limit=16",
+        "--scale", "1", "--clients", "1", "--duration", "1s", "--warmup", "0",
+    )  # fmt: skip
+    assert done.code == 5
+    assert "no setting 'io_combine_limit'" in done.err
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    [placed] = store.placed(row.id)
+    assert store.load(placed.id).server["version"].startswith("18")
+    [failure] = store.failures(row.id)
+    assert failure.attempt == 1, "what cannot be is not tried again"
+
+
+def test_trials_that_write_start_from_a_copy_each(pgpaces: Command) -> None:
+    done = pgpaces(
+        "sweep", "simple-update", "--clients", "1,2", "--scale", "1", "--duration", "1s",
+        "--warmup", "0", "--trials", "2",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    origins = set()
+    for placed in store.placed(row.id):
+        prepared = store.load(placed.id).workload["prepared"]
+        assert prepared["cloned_from"]
+        origins.add(prepared["cloned_from"])
+    assert len(origins) == 1
+
+
+def test_what_it_would_take_is_said_without_starting_anything(pgpaces: Command) -> None:
+    done = pgpaces("sweep", "reporting", *GRID, "--trials", "9", "--dry-run", "--json")
+    assert done.code == 0
+    plain: dict[str, Any] = json.loads(done.out)
+    assert (len(plain["cells"]), plain["trials_to_run"]) == (4, 36)
+    assert plain["seconds"]["low"] < plain["seconds"]["value"] < plain["seconds"]["high"]
+    assert not pgpaces.store.exists()
+
+
+def test_a_grid_of_more_than_ten_thousand_trials_needs_a_yes(pgpaces: Command) -> None:
+    many = ("--define", "a=" + ",".join(map(str, range(101))), "--trials", "100")
+    done = pgpaces("sweep", "reporting", *many, "--dry-run")
+    assert done.code == 2
+    assert "10100 trials" in done.err
+    assert pgpaces("sweep", "reporting", *many, "--dry-run", "--yes").code == 0

@@ -1,0 +1,127 @@
+"""What of servers and databases needs no server: names, lists, notes, whether one is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces import database
+from pgpaces.database import originals
+from pgpaces.database.changes import Change, Note, names_in
+from pgpaces.errors import ServerError
+
+FACTS: dict[str, Any] = {
+    "version": "18.6",
+    "system_identifier": "7",
+    "postmaster_started": "2026-11-22T06:00:00.000000Z",
+    "settings": {"work_mem": "4MB", "fsync": "off"},
+}
+
+
+def changed(**more: Any) -> dict[str, Any]:
+    return {**FACTS, **more}
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (changed(), []),
+        (changed(version="18.7"), ["its version was 18.6, and is 18.7"]),
+        (changed(system_identifier="8"),
+         ["it is another server: its system identifier was 7, and is 8"]),
+        (changed(postmaster_started="2026-11-22T07:00:00.000000Z"),
+         ["it was restarted: before, it ran since 2026-11-22T06:00:00.000000Z, now since"
+          " 2026-11-22T07:00:00.000000Z"]),
+        (changed(settings={"work_mem": "8MB", "fsync": "off"}),
+         ["its setting work_mem was 4MB, and is 8MB"]),
+        (changed(settings={"work_mem": "4MB"}), ["its setting fsync was off, and is its default"]),
+        (changed(postmaster_started=None, system_identifier=None), []),
+    ],
+)  # fmt: skip
+def test_what_changed_of_a_server_is_said_in_words(after: dict[str, Any], said: list[str]) -> None:
+    assert database.same_server(FACTS, after) == said
+
+
+def test_settings_that_were_meant_to_change_are_no_change() -> None:
+    after = changed(settings={"work_mem": "8MB", "fsync": "off"})
+    assert database.same_server(FACTS, after, ["WORK_MEM"]) == []
+    assert database.same_server(FACTS, after, ["fsync"]) != []
+
+
+NAMES = st.lists(st.text(min_size=1, max_size=8), max_size=5)
+
+
+@given(NAMES)
+def test_a_list_of_names_is_read_as_the_server_writes_it(names: list[str]) -> None:
+    written = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    assert names_in(written) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        (" a,b , c", ["a", "b", "c"]),
+        ('"$user", public', ["$user", "public"]),
+        ('"a, b",c', ["a, b", "c"]),
+    ],
+)
+def test_names_without_quotes_are_read_too(text: str, names: list[str]) -> None:
+    assert names_in(text) == names
+
+
+def test_a_note_says_what_to_put_back_until_nothing_is(tmp_path: Path) -> None:
+    note = Note(tmp_path / "settings" / "1.json")
+    changes = [Change("work_mem", "", None), Change("fsync", "d", "on", "off", restart=True)]
+    assert note.read() == []
+    note.write(changes)
+    assert Note(tmp_path / "settings" / "1.json").read() == changes
+    [file] = (tmp_path / "settings").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600, "a value may be a secret"
+    note.write([])
+    assert list((tmp_path / "settings").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["{", '[{"nonsense": 1}]', "7"])
+def test_a_note_that_cannot_be_read_is_not_passed_over(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "1.json"
+    path.write_text(text)
+    with pytest.raises(ServerError, match="which settings of the server to put back"):
+        Note(path).read()
+
+
+@pytest.mark.parametrize(
+    ("text", "dsn", "name"),
+    [
+        ("sensors", False, "sensors"),
+        ("postgresql://u:p@h/sensors", True, "sensors"),
+        ("postgres://h/a%20b", True, "a b"),
+        ("host=h dbname=sensors", True, "sensors"),
+        ("/sensors", False, "/sensors"),
+    ],
+)
+def test_an_original_is_a_name_or_a_connection_string(text: str, dsn: bool, name: str) -> None:
+    assert (originals.is_dsn(text), originals.name_of(text)) == (dsn, name)
+
+
+def test_a_password_is_no_part_of_what_tells_originals_apart() -> None:
+    with_password = "host=h dbname=d user=u password='s3:cr'"
+    assert originals.identity(with_password) == originals.identity("host=h dbname=d user=u")
+    assert originals.identity("host=h dbname=e") != originals.identity("host=h dbname=d")
+
+
+def test_a_connection_string_that_cannot_be_read_is_not_quoted() -> None:
+    with pytest.raises(ServerError) as raised:
+        originals.keywords_of("host=h passwort='s3:cr")
+    assert "s3" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_settings_become_words_that_the_server_takes_apart_again() -> None:
+    assert database.as_options("", []) == ""
+    assert database.as_options("-c a=1", [("b", "x y\\z")]) == "-c a=1 -c b=x\\ y\\\\z"

@@ -1,0 +1,180 @@
+"""Experiment files and command lines: what is asked for, and what is wrong with it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces import experiment_file, levels
+from pgpaces.draft import Draft, share
+from pgpaces.errors import PlanError
+from pgpaces.plan import TrialPlan
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = [*ROOT.glob("examples/*.toml"), experiment_file.TEMPLATE]
+
+
+def draft(tmp_path: Path, text: str) -> Draft:
+    path = tmp_path / "some.toml"
+    path.write_text(text, encoding="utf-8")
+    return experiment_file.read(path)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_an_experiment_and_fits_the_schema(path: Path) -> None:
+    jsonschema.validate(tomllib.loads(path.read_text()), experiment_file.schema())
+    experiment = experiment_file.read(path).experiment()
+    levels.check(experiment.design, {})
+
+
+def test_the_first_articles_experiment_has_eighteen_cells_twice() -> None:
+    found = experiment_file.read(ROOT / "examples/pi-reporting.toml")
+    design = found.experiment().design
+    assert (len(design.cells()), len(design.slots())) == (18, 36)
+    assert [factor.name for factor in design.factors] == [
+        "clients",
+        "set.max_parallel_workers_per_gather",
+    ]
+    asked = levels.asked({**design.fixed, **dict(design.cells()[-1].levels)}, {})
+    assert (asked.trial.load.rate, asked.trial.clients) == (8.0, 8)
+    assert asked.settings == (("max_parallel_workers_per_gather", "4"),)
+    quick = found.quickly().experiment().design
+    assert quick.cells() == design.cells()
+    assert quick.fixed["duration"] == "4s"
+
+
+def test_what_every_option_is_called_is_a_key() -> None:
+    properties = experiment_file.schema()["properties"]
+    for name in (*levels.TRIAL, *levels.OTHERS):
+        assert name in properties
+        assert name in properties["factors"]["properties"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("factors = {clents = [1]}", "no factor 'clents'", "clients"),
+        ("ratee = '1/s'", "no key 'ratee'", "rate"),
+        ("factors = {clients = 3}", "key 'factors.clients'", "lists of levels"),
+        ("factors = {clients = []}", "key 'factors.clients'", "lists of levels"),
+        ("clients = [1, 2]", "clients cannot be", r"\[factors\]"),
+        ("clients = 1\nfactors = {clients = [2]}", "for all and under", "choose one"),
+        ("trials = '3'", "key 'trials'", ""),
+        ("trials = 0", "key 'trials'", ""),
+        ("missed = '120%'", "missed '120%' is no share", ""),
+        ("targets = {a = {dns = 'x'}}", "targets.a.ds?n", ""),
+        ("targets = {a = {dsn = 'x', kindd = 'y'}}", "no key 'targets.a.kindd'", "kind"),
+        ("x = ", "is not TOML", ""),
+    ],
+)
+def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, said: str, hint: str) -> None:
+    with pytest.raises(PlanError, match=said) as caught:
+        draft(tmp_path, text).experiment()
+    assert "some.toml" in caught.value.message
+    if hint:
+        assert __import__("re").search(hint, caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("workload = 'w'\nfactors = {target = ['pi4']}", "target 'pi4' is not defined"),
+        ("workload = 'w'\nprofile = 'big'", "profile 'big' is not defined"),
+        ("factors = {clients = [1]}", "no workload"),
+        ("workload = 'w'\nfactors = {clients = [1, 1]}", "level 1 twice"),
+    ],
+)
+def test_an_experiment_that_cannot_be_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        draft(tmp_path, text).experiment()
+
+
+@pytest.mark.parametrize(
+    ("given_levels", "said"),
+    [
+        ({"clients": "0"}, "clients cannot be '0'"),
+        ({"clients": "many"}, "clients cannot be 'many'"),
+        ({"policy": "skip"}, "needs a latency limit"),
+        ({"protocol": "fast"}, "none of simple, extended, prepared"),
+        ({"users": "4"}, "needs the pace"),
+        ({"rate": "1/s", "think_time": "1s"}, "exclude each other"),
+        ({"describe": "maybe"}, "neither true nor false"),
+        ({"scripts": "a@x"}, "weight 'x' is no number"),
+        ({"set": "1"}, "no factor 'set'"),
+        ({"set.": "1"}, "no factor 'set.'"),
+    ],
+)
+def test_a_level_that_a_factor_cannot_take_is_said(given_levels: dict[str, str], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        levels.asked(given_levels, {})
+
+
+def test_levels_without_a_word_are_those_of_run() -> None:
+    asked = levels.asked({}, {})
+    assert asked.trial == TrialPlan(load=asked.trial.load, clients=1)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\\"), min_size=1), min_size=1))
+def test_levels_are_split_at_commas_that_are_not_escaped(texts: list[str]) -> None:
+    stripped = tuple(text.strip() for text in texts)
+    written = ",".join(text.replace(",", r"\,") for text in texts)
+    assert levels.split(written) == stripped
+
+
+COMMAND_LINE: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({"clients": ("1", "2")}, {"clients": ("8",)}, []),
+    ({"clients": ("1", "2")}, {"clients": ("8", "9")}, ["clients"]),
+    ({"rate": ("1/s",), "scale": ("1", "2")}, {"server": ("15", "18")}, ["scale", "server"]),
+]
+
+
+@pytest.mark.parametrize(("before", "given_levels", "factors"), COMMAND_LINE)
+def test_the_command_line_goes_before_the_file(
+    before: dict[str, Any], given_levels: dict[str, Any], factors: list[str]
+) -> None:
+    merged = Draft(workload="w", levels=before).with_levels(given_levels)
+    assert [factor.name for factor in merged.experiment().design.factors] == factors
+
+
+def test_another_kind_of_load_replaces_the_files() -> None:
+    merged = Draft(workload="w", levels={"users": ("4",), "pace": ("1/s",)}).with_levels(
+        {"rate": ("9/s",), "clients": ("2",)}
+    )
+    assert merged.levels == {"rate": ("9/s",), "clients": ("2",)}
+
+
+def test_what_is_excluded_follows_levels_that_were_replaced() -> None:
+    found = Draft(
+        workload="w",
+        levels={"clients": ("1", "2"), "scale": ("1", "9")},
+        exclude=({"clients": "1", "scale": "9"}, {"clients": "2", "scale": "9"}),
+    )
+    one = found.with_levels({"clients": ("2",)})
+    assert one.exclude == ({"scale": "9"},)
+    others = found.with_levels({"clients": ("4", "8")})
+    assert others.exclude == ()
+    assert len(others.experiment().design.cells()) == 4
+
+
+@pytest.mark.parametrize(("text", "value"), [("5%", 0.05), ("0.05", 0.05), ("0", 0.0)])
+def test_a_share_is_a_percentage_or_a_fraction(text: str, value: float) -> None:
+    assert share(text, "missed") == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["", "5", "-1%", "100%", "nan", "inf%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="is no share"):
+        share(text, "missed")
+
+
+def test_a_new_file_is_written_once(tmp_path: Path) -> None:
+    experiment_file.create(tmp_path / "new.toml")
+    assert experiment_file.read(tmp_path / "new.toml").experiment().design.factors
+    with pytest.raises(PlanError, match="exists"):
+        experiment_file.create(tmp_path / "new.toml")

@@ -1,0 +1,86 @@
+"""What an experiment will take, said before it is run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.answers.preview import Step, machine_span, preview
+from pgpaces.design import Design, Experiment, Factor
+from pgpaces.plan import Load, TrialPlan
+from pgpaces.report.preview import as_json, clock, lines
+
+SECOND_NS = 1_000_000_000
+
+
+def step(seconds: int | None, *, writes: bool = False, scripts: int = 1) -> Step:
+    duration = None if seconds is None else seconds * SECOND_NS
+    count = 10 if seconds is None else None
+    plan = TrialPlan(
+        Load("open", 1.0), clients=1, duration_ns=duration, transactions=count, warmup_ns=0
+    )
+    return Step(plan, scripts, writes)
+
+
+@given(st.lists(st.integers(1, 3600), min_size=1, max_size=20), st.booleans())
+def test_trials_of_a_machine_take_at_least_their_loads(seconds: list[int], writes: bool) -> None:
+    span = machine_span([step(n, writes=writes) for n in seconds])
+    assert span is not None
+    assert sum(seconds) < span.low < span.value < span.high
+
+
+def test_machines_work_at_the_same_time() -> None:
+    found = preview(3, {"a": [step(600)] * 3, "b": [step(600)]}, {})
+    alone = preview(3, {"a": [step(600)] * 3}, {})
+    assert found.seconds == alone.seconds
+    assert (found.trials, dict(found.machines)) == (4, {"a": 3, "b": 1})
+
+
+def test_a_load_that_ends_by_count_has_no_known_length() -> None:
+    found = preview(1, {"": [step(None), step(60)]}, {})
+    assert found.seconds is None
+    assert any("not known" in line for line in lines(Experiment("e", "w", Design()), found))
+
+
+def test_the_price_is_that_of_the_machines_that_have_one() -> None:
+    found = preview(2, {"a": [step(3599)], "b": [step(3599)]}, {"a": (2.0, "EUR")})
+    assert found.cost == {"EUR": pytest.approx(2.0, rel=0.001)}
+
+
+def test_the_store_grows_with_seconds_and_scripts() -> None:
+    one = preview(1, {"": [step(100)]}, {}).store_bytes
+    assert preview(1, {"": [step(200)]}, {}).store_bytes == 2 * one
+    assert preview(1, {"": [step(100, scripts=3)]}, {}).store_bytes > one
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (45, "45 s"),
+        (99.4, "99 s"),
+        (120, "2 min"),
+        (5900, "98 min"),
+        (11_100, "3 h 5 min"),
+        (7200, "2 h"),
+        (187_200, "2 d 4 h"),
+        (172_800, "2 d"),
+    ],
+)
+def test_a_duration_is_said_as_people_say_it(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+def test_words_and_json_say_the_same() -> None:
+    design = Design((Factor("clients", ("1", "2")),), trials=3)
+    experiment = Experiment("pi", "reporting", design)
+    found = preview(2, {"": [step(60)] * 6}, {})
+    text = "\n".join(lines(experiment, found))
+    assert "2 cells, 3 trials of each: 6 in all" in text
+    assert "clients: 1, 2" in text
+    plain = as_json(experiment, found)
+    assert (plain["trials_to_run"], plain["factors"]) == (6, {"clients": ["1", "2"]})
+    assert plain["cells"] == [{"clients": "1"}, {"clients": "2"}]
+    half = "\n".join(lines(experiment, preview(2, {"": [step(60)] * 2}, {})))
+    assert "2 of them still to be run" in half

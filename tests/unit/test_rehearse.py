@@ -1,0 +1,46 @@
+"""A script's SQL without a server: what the binding gives to Python, for every shipped script."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgpaces import workload
+from pgpaces.errors import PlanError, ScriptError
+from pgpaces.generators import engine
+
+SHIPPED = [
+    pytest.param(name, script, id=f"{name}:{script.name}")
+    for name in workload.shipped()
+    for script in workload.find(name).scripts
+]
+
+
+@pytest.mark.parametrize(("name", "script"), SHIPPED)
+def test_every_statement_of_a_shipped_script_is_there_with_its_values(
+    name: str, script: workload.WorkloadScript
+) -> None:
+    variables = {"scale": "2", **workload.find(name).variables}
+    found = engine.rehearse(script.name, script.text, tuple(variables.items()), seed=7)
+    commands = engine.commands(script.name, script.text)
+    assert [place for place, _ in found] == [n for n, c in enumerate(commands) if c.is_sql]
+    assert not any(f":{variable}" in sql for _, sql in found for variable in ("aid", "scale"))
+
+
+def test_bytes_of_any_encoding_come_back_as_they_were_read() -> None:
+    text = b"\\set n 1\nSELECT '\xe4', :n, :v;".decode("utf-8", "surrogateescape")
+    value = b"\xfc".decode("utf-8", "surrogateescape")
+    [(place, sql)] = engine.rehearse("a.sql", text, [("v", value)])
+    assert (place, engine.encoded(sql)) == (1, b"SELECT '\xe4', 1, \xfc;")
+
+
+def test_the_seed_decides() -> None:
+    text = "\\set n random(1, 1000000000)\nSELECT :n;"
+    assert engine.rehearse("a", text, seed=1) == engine.rehearse("a", text, seed=1)
+    assert engine.rehearse("a", text, seed=1) != engine.rehearse("a", text, seed=2)
+
+
+def test_what_cannot_be_rehearsed_says_why() -> None:
+    with pytest.raises(ScriptError, match=r"a\.sql:1: division by zero"):
+        engine.rehearse("a.sql", "\\set n 1 / 0")
+    with pytest.raises(PlanError, match="1x"):
+        engine.rehearse("a.sql", "SELECT 1;", [("1x", "1")])
