@@ -57,10 +57,8 @@ def scripts(pg15: Any, tmp_path: Path) -> list[str]:
 
 def ran(program: Path, pg15: Any, folder: Path, *options: str) -> list[File]:
     """Everything that a run of pgbench left, its report last."""
-    done = subprocess.run(
-        [str(program), "-n", "-l", *options, pg15.dsn()], cwd=folder, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
+    words = [str(program), "-n", "-l", *options, pg15.dsn()]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
     logs = sorted(folder.glob("pgbench_log.*"))
     return [File(p.name, AT, p.read_text()) for p in logs] + [File("report", AT, done.stdout)]
 
