@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from pgpaces import api, errors, experiment_file, levels, plan, result, workload
+from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload
 from pgpaces.answers import generator, spread, steady, summary, validity
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
@@ -93,6 +93,23 @@ RUN_ARGUMENTS = {
     "on_store_error": 'If the store fails: `"continue"` in memory, or `"stop"` the load.',
     "listener": "An object that hears what happens: a subclass of `pgpaces.experiment.Listener`.",
     "options": "Other fields of the trial: see the next table.",
+}
+
+SWEEP_ARGUMENTS = {
+    "what": "An experiment file (`.toml`), a shipped workload, or a folder.",
+    "trials": "How often each cell is run. Default: the file's, or 1.",
+    "seed": "Everything random follows from it. Default: the file's, or 1.",
+    "name": "What the experiment is called. Default: after the file or the workload.",
+    "exclude": 'Cells that are left out: `[{"clients": 8, "protocol": "simple"}]`.',
+    "targets": "Somebody's servers: a DSN, or a `pgpaces.design.Target`, by the name that the"
+    " levels of `target` use.",
+    "quick": "Seconds instead of minutes.",
+    "resume": "The experiment to go on with: `last`, an id, or its name.",
+    "store": "Where results are. Default: as for the command line.",
+    "listener": "An object that hears what happens: a subclass of"
+    " `pgpaces.experiment.SweepListener`.",
+    "levels": "Everything that [levels](experiment-toml.md#levels) may be of: one or a list."
+    ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`, `limits={"by_fk1": "200ms"}`.',
 }
 
 TRIAL_FIELDS = {
@@ -334,6 +351,31 @@ def run_arguments() -> str:
     return table(("argument", "type", "default", "meaning"), rows)
 
 
+def sweep_arguments() -> str:
+    """The arguments of pgpaces.sweep."""
+    rows = []
+    for name, parameter in inspect.signature(sweeps.sweep).parameters.items():
+        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
+        rows.append(
+            (f"`{stars}{name}`", f"`{parameter.annotation}`", default, SWEEP_ARGUMENTS[name])
+        )
+    return table(("argument", "type", "default", "meaning"), rows)
+
+
+def sweep_members() -> str:
+    """What a Sweep has."""
+    rows = []
+    for name, member in vars(sweeps.Sweep).items():
+        if name.startswith("_") or not inspect.getdoc(member) or name == "page":
+            continue
+        call = "" if isinstance(member, property) else "()"
+        get = member.fget if isinstance(member, property) else member
+        kind = inspect.signature(get).return_annotation
+        rows.append((f"`{name}{call}`", f"`{kind}`", first_line(member)))
+    return table(("member", "type", "meaning"), rows)
+
+
 def trial_fields() -> str:
     """The fields of a trial that pgpaces.run passes on."""
     fields = {field.name: field for field in dataclasses.fields(plan.TrialPlan)}
@@ -396,6 +438,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "experiment-keys": experiment_keys,
     "level-names": level_names,
     "run-arguments": run_arguments,
+    "sweep-arguments": sweep_arguments,
+    "sweep-members": sweep_members,
     "trial-fields": trial_fields,
     "result-fields": result_fields,
     "value-fields": value_fields,

@@ -3,6 +3,8 @@
 import pgpaces
 run = pgpaces.run("reporting", rate=1, latency_limit="500ms")
 run.missed, run.latency.p99
+found = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, latency_limit="500ms")
+found.answer, found.frame(), found.plot("missed")
 """
 
 from __future__ import annotations
@@ -11,14 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
+    from pgpaces.sweeps import Sweep, load_sweep, sweep
 
-__all__ = ["Result", "load", "run"]
+_PLACES = {
+    "Result": "api",
+    "load": "api",
+    "run": "api",
+    "Sweep": "sweeps",
+    "load_sweep": "sweeps",
+    "sweep": "sweeps",
+}
+__all__ = ["Result", "Sweep", "load", "load_sweep", "run", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
     """Imports what is asked for, so that `import pgpaces` costs nothing."""
     if name in __all__:
-        from pgpaces import api
+        import importlib
 
-        return getattr(api, name)
+        return getattr(importlib.import_module(f"pgpaces.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'pgpaces' has no attribute '{name}'")

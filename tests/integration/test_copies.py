@@ -15,6 +15,7 @@ from tests.integration.conftest import access_to
 
 from pgpaces import database, psql, workload
 from pgpaces.database import Access, Wish, copies
+from pgpaces.database.marks import Mark, set_mark
 from pgpaces.errors import (
     ConsentError,
     DatabaseAbsentError,
@@ -92,6 +93,26 @@ def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, original: s
     with database.prepare(access, wanted, silent) as again:
         assert rows(access, "SELECT count(*) FROM reading", again.dbname) == [1000]
     assert rows(access, f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'") == [0]
+
+
+def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Access) -> None:
+    role = replace(pg18, keywords={**pg18.keywords, "user": "copies_owner"})
+    with database.connect(pg18) as admin:
+        admin.execute("CREATE ROLE copies_owner LOGIN CREATEDB")
+        admin.execute("CREATE DATABASE owned OWNER copies_owner")
+        admin.execute("ALTER DATABASE owned SET log_statement_stats = on")
+        admin.execute("ALTER DATABASE owned SET work_mem = '5MB'")
+    told: list[str] = []
+    try:
+        with database.prepare(role, wish(from_database="owned"), told.append) as made:
+            assert rows(role, "SHOW work_mem", made.dbname) == ["5MB"]
+        [warning] = [text for text in told if text.startswith("warning")]
+        assert "log_statement_stats (permission denied" in warning
+    finally:
+        database.clean(role)
+        with database.connect(pg18) as admin:
+            admin.execute("DROP DATABASE owned")
+            admin.execute("DROP ROLE copies_owner")
 
 
 def test_the_database_of_the_target_itself_can_be_copied(access: Access, original: str) -> None:
@@ -249,6 +270,22 @@ def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> No
             copies.copy(admin, "pgpaces_never", made.dbname)
     finally:
         left.close()
+
+
+def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_from_it(
+    pg15: Postgres,
+) -> None:
+    access = access_to(pg15)
+    with database.prepare(access, wish("tpcb-like"), silent) as made:
+        pass
+    pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
+    with database.connect(access) as admin:
+        set_mark(admin, made.dbname, Mark("tpcb-like", made.fingerprint, "copy"))
+    left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
+    with database.prepare(access, wish("tpcb-like"), silent) as again:
+        assert again.dbname == made.dbname
+    with pytest.raises(psycopg.OperationalError):
+        left.execute("SELECT 1")
 
 
 def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+import jsonschema
 import pytest
 
-from pgpaces import errors, plan, workload
+from pgpaces import errors, experiment_file, plan, workload
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
@@ -213,8 +214,12 @@ def test_every_printed_script_parses(page: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("toml"))
-def test_every_printed_workload_toml_is_valid(page: str, code: str) -> None:
-    workload._schema().model_validate(tomllib.loads(code))
+def test_every_printed_toml_is_a_workload_or_of_an_experiment(page: str, code: str) -> None:
+    found = tomllib.loads(code)
+    if "description" in found:
+        workload._schema().model_validate(found)
+    else:
+        jsonschema.validate(found, experiment_file.schema())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -112,8 +112,8 @@ impl Run {
     /// # Errors
     /// What cannot be: a plan, a script, a connection; with its hint.
     pub fn start(plan: &Plan, mut scripts: Scripts, route: Route) -> Result<Self> {
-        plan.check()?;
         plan.check_limits(scripts.list.len())?;
+        plan.check()?;
         if scripts.list.iter().all(|script| script.weight == 0) {
             return Err(Error::new(Kind::Plan, "total script weight must not be zero"));
         }

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median_high, stdev
 
-from pgpaces.answers.stats import dispersion, proportion
+from pgpaces.answers.stats import pearson, proportion
 from pgpaces.result import Estimate
 
 _TAIL = 0.025
@@ -64,8 +64,9 @@ def design_factor(machines: Hits, within: float) -> float:
     sums = [(sum(k for k, _ in found), sum(n for _, n in found)) for found in machines]
     phi = max(1.0, within)
     for parts in (trials, sums):
-        if len(parts) > 1:
-            phi = max(phi, dispersion(parts) * (1 + 2 / len(parts)))
+        hits, due = sum(k for k, _ in parts), sum(n for _, n in parts)
+        if len(parts) > 1 and 0 < hits < due:
+            phi = max(phi, pearson(parts) * (1 + 2 / len(parts)))
     return phi
 
 

@@ -23,8 +23,8 @@ _TAIL = 0.025
 _SECONDS_MIN = 10
 
 
-def dispersion(windows: Sequence[tuple[int, int]]) -> float:
-    """Pearson's dispersion of (hits, trials) per window, at least 1.
+def pearson(windows: Sequence[tuple[int, int]]) -> float:
+    """Pearson's dispersion of (hits, trials) per window.
 
     phi = sum((k_i - n_i p)^2 / (n_i p (1 - p))) / (windows - 1), p over all windows. 1 where it
     cannot be estimated: fewer than two windows, or no hits or only hits.
@@ -34,8 +34,12 @@ def dispersion(windows: Sequence[tuple[int, int]]) -> float:
     if len(used) < 2 or hits in (0, trials):
         return 1.0
     p = hits / trials
-    chi2 = sum((k - n * p) ** 2 / (n * p * (1 - p)) for k, n in used)
-    return max(1.0, chi2 / (len(used) - 1))
+    return sum((k - n * p) ** 2 / (n * p * (1 - p)) for k, n in used) / (len(used) - 1)
+
+
+def dispersion(windows: Sequence[tuple[int, int]]) -> float:
+    """The same, at least 1: that hits balance each other is not believed."""
+    return max(1.0, pearson(windows))
 
 
 def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +10,11 @@ import click
 
 from pgpaces.cli import options
 from pgpaces.cli.main import put
-from pgpaces.errors import PgpacesError, PlanError, RunError
+from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
     from pgpaces.report.page import Page
     from pgpaces.report.render import Form
-    from pgpaces.store import Store
 
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
@@ -44,12 +40,13 @@ def report(
     Of runs that belong to no experiment, what differs between them becomes the factors.
     """
     from pgpaces.cli.runs import _open
+    from pgpaces.experiment.reporting import page_of
     from pgpaces.report import render
 
     chosen = form or (render.form_of(output) if output else "text")
     if output is None and chosen in (*render.FOLDERS, "parquet"):
         raise PlanError(f"{chosen} does not go to a terminal", "name where with --output")
-    page = gather(_open(store_path), names)
+    page = page_of(_open(store_path), names)
     if output is None:
         put(text(page) if chosen == "text" else render.render(page, chosen).decode())
         return
@@ -59,10 +56,15 @@ def report(
 
 def text(page: Page) -> str:
     """The report for the terminal that there is."""
-    from pgpaces.report.terminal import terminal
+    from rich.console import Console
 
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return terminal(page, shutil.get_terminal_size((100, 24)).columns, colour=colour)
+    from pgpaces.report.terminal import parts
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as shown:
+        for part in parts(page, console.width):
+            console.print(part)
+    return shown.get()
 
 
 def write(page: Page, form: Form, path: Path) -> Path:
@@ -87,50 +89,3 @@ def write(page: Page, form: Form, path: Path) -> Path:
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
     return path
-
-
-def gather(store: Store, names: tuple[str, ...]) -> Page:
-    """The page of an experiment, of several, or of runs. Raises PlanError for unknown names."""
-    from importlib.metadata import version
-
-    from pgpaces.report.page import About
-    from pgpaces.report.page import gather as gathered
-
-    about = About(datetime.now(UTC), version("pgpaces"))
-    found = [_find(store, name) for name in names] or [_newest(store)]
-    if len(found) == 1 and found[0][1] == "experiment":
-        from pgpaces.experiment.document import read
-
-        row = store.experiment(found[0][0])
-        ids = [each.id for each in store.placed(row.id)]
-        failures = tuple((each.cell, each.block, each.error) for each in store.failures(row.id))
-        rerun = str(row.document.get("command", ""))
-        told = About(**about, rerun=rerun, id=row.id, started_at=row.started_at, failures=failures)
-        return gathered(store.digests(ids), told, read(row.document))
-    ids = [
-        id_
-        for what, kind in found
-        for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
-    ]
-    return gathered(store.digests(list(dict.fromkeys(ids))), about)
-
-
-def _newest(store: Store) -> tuple[str, str]:
-    newest = store.experiments(1)
-    if not newest:
-        raise PlanError(
-            "there is no experiment in the store", "name a RUN, or make one: pgpaces sweep"
-        )
-    return newest[0].id, "experiment"
-
-
-def _find(store: Store, name: str) -> tuple[str, str]:
-    """The id of what a name means, and what it is: an experiment, else a run."""
-    try:
-        return store.find_experiment(name), "experiment"
-    except PgpacesError as no_experiment:
-        try:
-            return store.find(name), "run"
-        except PlanError as no_run:
-            several = "several" in str(no_experiment)
-            raise no_experiment if several else no_run from None

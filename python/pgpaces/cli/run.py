@@ -51,6 +51,9 @@ Examples:
 @click.option(
     "--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Run only these scripts."
 )
+@click.option(
+    "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
+)
 @options.options(options.LOAD, options.TRIAL, options.TARGET, options.GUARD, (options.STORE,))
 @click.option(
     "--on-store-error",
@@ -78,16 +81,21 @@ def run(**given: Any) -> int:
     from pgpaces.answers import condition
 
     found = _workload(given["workload"], given["files"])
+    # A run wants that database as it is now; an experiment keeps its copy for all its trials.
+    given["fresh"] = given["fresh"] or given["from_database"] is not None
+    as_is = given["workload"] is None and given["from_database"] is None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
     request = experiment.Request(
         workload=found,
         trial=trial_plan(given, found.load),
-        target=options.target(given, as_is=given["workload"] is None),
+        target=options.target(given, as_is=as_is),
         scale=given["scale"],
         data_seed=given["data_seed"],
         scripts=options.scripts(given["scripts"]),
         store=given["store_path"],
         on_store_error=given["on_store_error"],
+        from_database=given["from_database"],
+        occasion="run",
     )
     progress = TrialProgress(given["progress"])
     try:

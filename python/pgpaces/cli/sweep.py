@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -20,7 +21,7 @@ from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
-    from pgpaces.experiment.sweep import Planned
+    from pgpaces.experiment.sweep import Planned, Swept
 
 INTERRUPTED_EXIT = 130
 TRIALS_MAX = 10_000
@@ -137,6 +138,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         from pgpaces.report import render
 
         render.form_of(given["output"])
+        _check_folder(Path(given["output"]).resolve().parent)
     from pgpaces.experiment import sweep as pipeline
 
     resume, experiment = None, None
@@ -162,6 +164,12 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         data_dir=given["data_dir"],
     )
     return pipeline.plan(order)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises PlanError where the report could not be written after all the work."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise PlanError(f"{folder} is no folder to write the report in", "name another with -o")
 
 
 def _check_size(experiment: Experiment, given: Mapping[str, Any]) -> None:
@@ -262,10 +270,11 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> None:
     """The answer so far, on stdout and where the user wants it."""
     from pgpaces.cli import report
     from pgpaces.cli.main import put
+    from pgpaces.experiment.reporting import page_of
     from pgpaces.report import render
     from pgpaces.store import Store
 
-    page = report.gather(Store.open(given["store_path"]), (swept.id,))
+    page = page_of(Store.open(given["store_path"]), (swept.id,))
     put(render.render(page, "json").decode() if given["as_json"] else report.text(page))
     if given["output"]:
         written = report.write(page, render.form_of(given["output"]), Path(given["output"]))
@@ -295,6 +304,8 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
     from pgpaces.experiment import sweep as pipeline
 
     progress = SweepProgress(given["progress"])
+    if not planned.slots:
+        click.echo("nothing is missing: every trial was run", err=True)
     try:
         swept = pipeline.run(planned, progress)
     finally:

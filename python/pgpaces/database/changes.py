@@ -11,13 +11,14 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.database.access import LOCK_CLASS, Access, Say, common, connect
+from pgpaces.database.access import Access, Say, common, connect, locked
 from pgpaces.errors import ServerError
 from pgpaces.home import home
 
@@ -60,7 +61,7 @@ class Note:
     """What is to be put back on one server, as a file that survives us."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     @classmethod
     def of(cls, admin: Session, access: Access) -> Note:
@@ -80,12 +81,12 @@ class Note:
     def read(self) -> list[Change]:
         """Every change, in the order in which they were made. Raises ServerError."""
         try:
-            return [Change(**values) for values in json.loads(self._path.read_text("utf-8"))]
+            return [Change(**values) for values in json.loads(self.path.read_text("utf-8"))]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:
             raise ServerError(
-                f"{self._path} says which settings of the server to put back, and cannot be read:"
+                f"{self.path} says which settings of the server to put back, and cannot be read:"
                 f" {error}",
                 "look into it, put back by hand what it names, and remove it",
             ) from None
@@ -94,18 +95,18 @@ class Note:
         """Durable when this returns; no file where nothing is to be put back."""
         try:
             if not changes:
-                self._path.unlink(missing_ok=True)
+                self.path.unlink(missing_ok=True)
                 return
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            new = self._path.with_suffix(".new")
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            new = self.path.with_suffix(".new")
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 json.dump([asdict(change) for change in changes], file)
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(self._path)
+            new.replace(self.path)
         except OSError as error:
             raise ServerError(
-                f"what is to be put back on the server cannot be noted in {self._path}: {error}",
+                f"what is to be put back on the server cannot be noted in {self.path}: {error}",
                 "set PGPACES_HOME to a folder of yours on a disk with room",
             ) from None
 
@@ -114,8 +115,12 @@ def _folder() -> Path:
     return home() / "settings"
 
 
+# The notes that a thread of ours has the lock of: within that it may change more.
+_HELD: set[tuple[Path, int]] = set()
+
+
 class Ledger:
-    """The changes that are in effect on one server, made under a lock that others see.
+    """The changes that somebody made on one server, under a lock that others see.
 
     A restart of the server ends its session: `again` makes a new one.
     """
@@ -125,17 +130,37 @@ class Ledger:
         self._stack = contextlib.ExitStack()
         self.admin: Session
         self._note: Note
+        self._around: list[Change] | None = None
 
     def open(self) -> bool:
         """Connects and takes the lock; false where another pgpaces has it. Raises ServerError."""
         self.close()
         self.admin = self._stack.enter_context(connect(self._access))
+        self._note = Note.of(self.admin, self._access)
+        key = (self._note.path, threading.get_ident())
+        if key not in _HELD:
+            if not self._lock():
+                return False
+            _HELD.add(key)
+            self._stack.callback(_HELD.discard, key)
+            self._around = self._around or []
+        elif self._around is None:
+            self._around = self._note.read()
+        return True
+
+    def _lock(self) -> bool:
         # Locks are a database's own: this one is taken where every pgpaces can find it.
         locks = self._stack.enter_context(common(self._access))
-        self._note = Note.of(self.admin, self._access)
-        query = "SELECT pg_try_advisory_lock(%s, hashtext('settings'))"
-        row = locks.execute(query, (LOCK_CLASS,)).fetchone()
-        return bool(row and row[0])
+        return locked(locks, "settings")
+
+    def alive(self) -> None:
+        """Connects anew where the session ended, as by a restart. Raises ServerError."""
+        import psycopg
+
+        try:
+            self.admin.execute("SELECT 1")
+        except psycopg.Error:
+            self.again()
 
     def again(self) -> None:
         """After a restart. Raises ServerError."""
@@ -149,8 +174,8 @@ class Ledger:
         self._stack = contextlib.ExitStack()
 
     def changes(self) -> list[Change]:
-        """What is to be put back."""
-        return self._note.read()
+        """What is to be put back: all of the note but what was in effect around this."""
+        return [change for change in self._note.read() if change not in (self._around or [])]
 
     def forget(self, done: list[Change]) -> None:
         """These are put back."""

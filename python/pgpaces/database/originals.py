@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pgpaces import psql
 from pgpaces.database import copies
 from pgpaces.database.access import Access, Say, connect, size
-from pgpaces.database.changes import Change, statement
 from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError, ServerError
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def _by_template(access: Access, admin: Session, original: str, dbname: str, say
     _check_room(access, admin, original, bytes_needed)
     say(f"copying {original} ({bytes_needed / _MIB:.0f} MiB)")
     try:
-        copies.copy(admin, dbname, original)
+        _tell(copies.copy(admin, dbname, original), say)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConsentError(
             f"the role may not copy database {original}: {error.diag.message_primary}",
@@ -121,6 +120,11 @@ def _by_template(access: Access, admin: Session, original: str, dbname: str, say
         ) from None
     except psycopg.errors.DiskFull as error:
         raise _no_room(original, bytes_needed, str(error.diag.message_primary)) from None
+
+
+def _tell(refused: list[str], say: Say) -> None:
+    if refused:
+        say(f"warning: the copy is without settings of the original: {', '.join(refused)}")
 
 
 def _check_room(access: Access, admin: Session, original: str, bytes_needed: int) -> None:
@@ -166,8 +170,7 @@ def _for_dump(access: Access, admin: Session, original: str, dbname: str, say: S
     except (psycopg.errors.WrongObjectType, psycopg.errors.InvalidParameterValue) as error:
         say(f"warning: {error.diag.message_primary}; the copy sorts by the locale C")
         admin.execute(create.format(sql.Identifier(dbname), row[1], "C", "C"))
-    for setting, value in own:
-        admin.execute(statement(Change(setting, dbname, None), value))
+    _tell(copies.give(admin, dbname, own), say)
 
 
 def _session_in(access: Access, original: str) -> contextlib.AbstractContextManager[Session]:

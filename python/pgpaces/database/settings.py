@@ -149,8 +149,7 @@ def _putting_back(ledger: Ledger, terms: Terms) -> Iterator[None]:
 
 
 def _put_back(ledger: Ledger, terms: Terms) -> None:
-    if ledger.admin.broken or ledger.admin.closed:
-        ledger.again()
+    ledger.alive()
     changes.put_back(ledger, terms.restart, terms.say)
 
 

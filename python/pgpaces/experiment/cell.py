@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pgpaces import database, host
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
-from pgpaces.result import Trial
+from pgpaces.result import Finding, Trial
 from pgpaces.store import new_id
 from pgpaces.workload import WorkloadScript
+
+_STARTED = "postmaster_started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +98,20 @@ def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connect
         },
         server=server,
         host=host.facts(),
+        notes=cell.prepared.notes,
+        findings=tuple(_changed(cell, server)),
         place=request.place,
     )
+
+
+def _changed(cell: Cell, now: Mapping[str, Any]) -> Iterator[Finding]:
+    """What became of the server since earlier trials that this one is to be compared with."""
+    request, before = cell.request, cell.request.expected
+    if before is None:
+        return
+    if cell.site.ours or request.target.restart:  # we start these ourselves
+        before = {name: value for name, value in before.items() if name != _STARTED}
+    meant = [name for name, _ in request.trial.settings]
+    for text in database.same_server(before, now, meant):
+        said = f"the server is not as it was for earlier trials of the experiment: {text}"
+        yield Finding("server", "warning", said)

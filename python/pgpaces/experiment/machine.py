@@ -80,15 +80,18 @@ class Progress:
 
 @dataclass
 class Machine:
-    """One machine and what is to be run on it. broken: what nobody foresaw."""
+    """One machine and what is to be run on it.
+
+    expected: facts of each server as it was for its first trial. broken: what nobody foresaw.
+    """
 
     name: str
     slots: Sequence[Slot]
     requests: Mapping[tuple[int, str], Request] = field(repr=False)
     progress: Progress
+    expected: dict[TargetPlan, dict[str, Any]] = field(default_factory=dict, repr=False)
     broken: BaseException | None = None
     _away: dict[object, int] = field(default_factory=dict)
-    _first: dict[object, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.progress.left[self.name] = len(self.slots)
@@ -133,10 +136,12 @@ class Machine:
     ) -> Outcome | PgpacesError:
         place = request.place
         assert place is not None
-        asked = replace(request, place=replace(place, attempt=attempt))
+        asked, key = replace(request, place=replace(place, attempt=attempt)), request.target
         try:
             where = sites.open(asked, keeping)
-            return run_at(where, asked, keeping)
+            found = run_at(where, replace(asked, expected=self.expected.get(key)), keeping)
+            self.expected.setdefault(key, dict(found.trial.server))
+            return found
         except StoreError:
             raise
         except PgpacesError as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pgpaces.errors import PlanError
 from pgpaces.generators import engine as generator
@@ -26,6 +26,7 @@ class Request:
     load goes on in memory while the store takes nothing, or nothing new falls due any more.
     place: where in an experiment it stands, if it is part of one. from_database: the database whose
     copy is measured instead of the workload's data; one copy for each `occasion`.
+    expected: facts of the server as it was for earlier trials that this one is to compare with.
     observe: sensors look at the server beside the load, and plans are looked at behind it.
     """
 
@@ -42,6 +43,7 @@ class Request:
     from_database: str | None = None
     occasion: str = ""
     observe: bool = True
+    expected: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 def check(request: Request) -> None:

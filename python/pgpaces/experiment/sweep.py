@@ -155,7 +155,7 @@ class _Builder:
             asked = levels.asked(every, base.load, design.load_seed(slot.block))
             target = self._target(asked)
         except PlanError as error:
-            raise PlanError(f"{error.message} (in cell {slot.cell})", error.hint) from None
+            raise levels.in_cell(error, slot.cell) from None
         return Request(
             workload=base,
             trial=replace(asked.trial, settings=self._settings(asked)),
@@ -249,7 +249,11 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     _begin(store, planned)
     progress = Progress(planned.total, planned.total - len(planned.slots))
     parts = by_machine(planned.slots, planned.machines)
-    machines = [Machine(name, slots, planned.requests, progress) for name, slots in parts.items()]
+    before = _servers(store, planned) if planned.order.resume else {}
+    machines = [
+        Machine(name, slots, planned.requests, progress, dict(before))
+        for name, slots in parts.items()
+    ]
     state: ExperimentState = "interrupted"
     try:
         with without_pg_variables(), signals(stops, listener):
@@ -265,6 +269,19 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
         planned.total - progress.done,
         bool(stops.asked),
     )
+
+
+def _servers(store: Store, planned: Planned) -> dict[TargetPlan, dict[str, Any]]:
+    """Each server as it was for its first trial, of an experiment that is gone on with."""
+    first: dict[TargetPlan, str] = {}
+    for placed in store.placed(planned.id):
+        request = planned.requests.get((placed.block, placed.cell))
+        if request is not None and placed.state == "finished":
+            first.setdefault(request.target, placed.id)
+    digests = store.digests(list(first.values()))
+    return {
+        target: dict(digest.trial.server) for target, digest in zip(first, digests, strict=True)
+    }
 
 
 def _begin(store: Store, planned: Planned) -> None:

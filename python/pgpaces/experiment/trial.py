@@ -179,7 +179,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         measured_ns=max(0, min(measured_ns if measured_ns < _MEASURED_MAX_NS else ended, ended)),
         error=str(why) if why else None,
         notes=(
-            *cell.prepared.notes,
+            *trial.notes,
             *keeper.notes,
             *looks.notes(),
             *_given_up(keeper, plan.clients),

@@ -15,7 +15,9 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Bucket, Digest, Track
 from pgpaces.answers.statements import StatementRow
 from pgpaces.report import words
-from pgpaces.report.charts import (
+from pgpaces.report.charts import overview
+from pgpaces.report.escape import line as shown
+from pgpaces.report.figure import (
     LINES_MAX,
     NUMBER,
     ONCE,
@@ -24,10 +26,8 @@ from pgpaces.report.charts import (
     axis_of,
     legend_columns,
     legend_height,
-    overview,
     panels,
 )
-from pgpaces.report.escape import line as shown
 from pgpaces.report.look import DASHES, SHAPES, WIDTH, Look
 from pgpaces.report.page import Page
 from pgpaces.report.text import interval, milliseconds, percent

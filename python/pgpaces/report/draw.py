@@ -12,7 +12,7 @@ from html import escape as quoted
 from typing import Any, Literal
 
 from pgpaces.errors import RunError
-from pgpaces.report.charts import Figure
+from pgpaces.report.figure import Figure
 from pgpaces.report.look import LIGHT, PAGE, Look
 from pgpaces.report.page import Page
 
@@ -60,6 +60,13 @@ def _json(figure: Figure, look: Look) -> Any:
 
 def pictures(page: Page, form: Literal["svg", "png"], look: Look = LIGHT) -> dict[str, bytes]:
     """Every chart as a file by its name. Raises RunError where nothing can draw here."""
+    from pgpaces.report.closeups import figures
+
+    return {f"{figure.key}.{form}": picture(figure, form, look) for figure in figures(page)}
+
+
+def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> bytes:
+    """A chart as a file. Raises RunError where nothing can draw here."""
     if not available():
         raise RunError(
             "charts cannot be drawn here: the library vl-convert-python is not installed",
@@ -67,16 +74,10 @@ def pictures(page: Page, form: Literal["svg", "png"], look: Look = LIGHT) -> dic
         )
     import vl_convert
 
-    from pgpaces.report.closeups import figures
-
-    found = {}
-    for figure in figures(page):
-        name = f"{figure.key}.{form}"
-        if form == "svg":
-            found[name] = _svg(figure, look).encode("utf-8", "replace")
-        else:
-            found[name] = vl_convert.vegalite_to_png(_json(figure, look), scale=2)
-    return found
+    if form == "svg":
+        return _svg(figure, look).encode("utf-8", "replace")
+    made: bytes = vl_convert.vegalite_to_png(_json(figure, look), scale=2)
+    return made
 
 
 def drawn(figures: Iterable[Figure]) -> dict[str, str]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf
-from pgpaces.report import charts, closeups, draw, escape, look, tables, words
-from pgpaces.report.charts import Figure
+from pgpaces.report import charts, closeups, draw, escape, figure, look, tables, words
+from pgpaces.report.figure import Figure
 from pgpaces.report.page import Page
 from pgpaces.report.text import judgement
 from pgpaces.result import Explained
@@ -36,14 +36,20 @@ class Detail:
     figures: tuple[Figure, ...]
 
 
+def excerpt(page: Page) -> str:
+    """The words and the table of cells alone, for a notebook."""
+    template = _environment().get_template("excerpt.html")
+    return template.render(page=page, cells=tables.cells(page))
+
+
 def html(page: Page) -> str:
     """The page."""
     environment = _environment()
     overview = list(charts.overview(page))
-    heat = [figure for figure in overview if figure.key == "heat-map"]
+    heat = [each for each in overview if each.key == "heat-map"]
     statements = list(closeups.statements(page))
     details = list(_details(page))
-    every = [*overview, *statements, *(figure for each in details for figure in each.figures)]
+    every = [*overview, *statements, *(one for each in details for one in each.figures)]
     ran = [row for row in page.rows if row.trials]
     return environment.get_template("page.html").render(
         page=page,
@@ -51,9 +57,9 @@ def html(page: Page) -> str:
         svg={key: _safe(text) for key, text in draw.drawn(every).items()},
         drawn=draw.available(),
         cells=tables.cells(page),
-        overview=[figure for figure in overview if figure not in heat],
+        overview=[each for each in overview if each not in heat],
         heat=heat,
-        panels_left=charts.panels(page)[1],
+        panels_left=figure.panels(page)[1],
         statements=tables.statements(page),
         statement_figures=statements,
         plans=[(plan, *tables.plans(page, plan), _one_of_each(plan)) for plan in page.plans],

@@ -1,0 +1,70 @@
+"""From the store to a report: which trials a name means, gathered into the values of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pgpaces.errors import PgpacesError, PlanError
+from pgpaces.experiment import document
+from pgpaces.report.page import About, Page, gather
+from pgpaces.store import Store
+
+
+def page_of(store: Store, names: Sequence[str] = ()) -> Page:
+    """The page of an experiment, of several, or of runs; without a name of the newest experiment.
+
+    Raises PlanError for unknown names, StoreError for what cannot be read.
+    """
+    from importlib.metadata import version
+
+    about = About(datetime.now(UTC), version("pgpaces"))
+    found = [_find(store, name) for name in names] or [_newest(store)]
+    if len(found) == 1 and found[0][1] == "experiment":
+        row = store.experiment(found[0][0])
+        ids = [each.id for each in store.placed(row.id)]
+        told = replace(
+            about,
+            rerun=str(row.document.get("command", "")),
+            id=row.id,
+            started_at=row.started_at,
+            failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
+        )
+        return gather(store.digests(ids), told, document.read(row.document))
+    ids = [
+        id_
+        for what, kind in found
+        for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
+    ]
+    return gather(store.digests(list(dict.fromkeys(ids))), about)
+
+
+def _newest(store: Store) -> tuple[str, str]:
+    newest = store.experiments(1)
+    if not newest:
+        raise PlanError(
+            "there is no experiment in the store", "name a RUN, or make one: pgpaces sweep"
+        )
+    return newest[0].id, "experiment"
+
+
+def _find(store: Store, name: str) -> tuple[str, str]:
+    """The id of what a name means, and what it is: an experiment, else a run."""
+    try:
+        return store.find_experiment(name), "experiment"
+    except PgpacesError as no_experiment:
+        try:
+            return store.find(name), "run"
+        except PlanError as no_run:
+            several = "several" in str(no_experiment)
+            if several:
+                raise no_experiment from None
+            raise (
+                PlanError(
+                    f"there is no experiment and no run '{name}' in {store.address}",
+                    "`pgpaces runs -E` lists experiments, `pgpaces runs` lists runs",
+                )
+                if "there is no run" in no_run.message
+                else no_run
+            ) from None

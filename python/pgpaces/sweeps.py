@@ -1,0 +1,252 @@
+"""The Python face of experiments: one call, the same values, tables and charts in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgpaces import experiment_file
+from pgpaces.design import Levels, Target
+from pgpaces.draft import Draft
+from pgpaces.errors import PlanError, RunError
+from pgpaces.experiment import SweepListener
+from pgpaces.experiment import sweep as pipeline
+from pgpaces.experiment.reporting import page_of
+from pgpaces.report.page import Page
+from pgpaces.store import Store
+
+if TYPE_CHECKING:
+    from pgpaces.answers.cells import Row
+    from pgpaces.answers.digest import Digest
+    from pgpaces.report.figure import Figure
+
+# Numbers are seconds, as for pgpaces.run.
+_SECONDS = ("duration", "warmup", "grace", "think_time", "latency_limit")
+_VEGA_LITE = "application/vnd.vegalite.v5+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A table as columns: a value for each row. Any data frame library reads it through Arrow.
+
+    `polars.DataFrame(frame)`, `pandas.DataFrame(frame.columns)`, `duckdb.from_arrow(frame)`.
+    """
+
+    columns: Mapping[str, tuple[Any, ...]]
+    _page: Page = field(repr=False)
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(next(iter(self.columns.values()), ()))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row, by column."""
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule interface. Raises RunError where there is no Arrow library."""
+        from pgpaces.report.data import arrow
+
+        return arrow(self._page).__arrow_c_stream__(requested_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A chart: shown by a notebook, or as `svg`, `png`, or the Vega-Lite specification `spec`."""
+
+    _figure: Figure
+
+    @property
+    def name(self) -> str:
+        """What `Sweep.plot` calls it."""
+        return self._figure.key
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return self._figure.title
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The Vega-Lite specification."""
+        from pgpaces.report.look import LIGHT
+
+        return self._figure.specification(LIGHT)
+
+    @property
+    def svg(self) -> str:
+        """As SVG. Raises RunError where nothing can draw here."""
+        from pgpaces.report.draw import picture
+
+        return picture(self._figure, "svg").decode()
+
+    @property
+    def png(self) -> bytes:
+        """As PNG. Raises RunError where nothing can draw here."""
+        from pgpaces.report.draw import picture
+
+        return picture(self._figure, "png")
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """For notebooks."""
+        from pgpaces.report.draw import available
+
+        drawn = {"image/svg+xml": self.svg} if available() else {}
+        return {_VEGA_LITE: self.spec, "text/plain": repr(self), **drawn}
+
+    def __repr__(self) -> str:
+        """What it shows."""
+        return f"<plot {self.name}: {self.title}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """An experiment that was run, as far as it was: its cells, trials, words, table and charts."""
+
+    page: Page
+
+    @property
+    def id(self) -> str:
+        """The experiment's id in the store."""
+        return self.page.about.id
+
+    @property
+    def answer(self) -> str:
+        """The answer in words."""
+        return "\n".join(sentence.text for sentence in self.page.answer)
+
+    @property
+    def cells(self) -> tuple[Row, ...]:
+        """What the trials of each cell say together, each number with its interval."""
+        return self.page.rows
+
+    @property
+    def trials(self) -> tuple[Digest, ...]:
+        """Every trial: its answer, its series and its place."""
+        return self.page.digests
+
+    @property
+    def missing(self) -> int:
+        """Trials that were asked for and not run."""
+        return self.page.missing
+
+    def frame(self) -> Frame:
+        """A row for each cell and for each trial; the column `row` says which."""
+        from pgpaces.report.data import rows
+
+        found = rows(self.page)
+        names = found[0] if found else ()
+        return Frame({name: tuple(row[name] for row in found) for name in names}, self.page)
+
+    def plot(self, name: str = "missed") -> Plot:
+        """A chart by its name. Raises PlanError, naming those there are, where there is none."""
+        from pgpaces.report.closeups import figures
+
+        found = {figure.key: figure for figure in figures(self.page)}
+        if name not in found:
+            raise PlanError(f"there is no chart '{name}'", f"there are {', '.join(found)}")
+        return Plot(found[name])
+
+    def report(self, path: str | Path) -> Path:
+        """Writes the report; its form is that of the file's ending: .html, .md, .json, ..."""
+        from pgpaces.report.render import form_of, render
+
+        where = Path(path)
+        try:
+            where.write_bytes(render(self.page, form_of(str(where))))
+        except OSError as error:
+            raise RunError(f"{where} cannot be written: {error.strerror or error}") from None
+        return where
+
+    def __repr__(self) -> str:
+        """The answer."""
+        first = self.page.answer[0].text if self.page.answer else "no answer yet"
+        return f"<sweep {self.page.title}: {first}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the words and the table."""
+        from pgpaces.report.html import excerpt
+
+        return excerpt(self.page)
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    """Levels as texts; one that is not in a list is the only one."""
+    several = value if isinstance(value, list | tuple | range | set) else (value,)
+    return tuple(_text(name, each) for each in several)
+
+
+def _text(name: str, level: Any) -> str:
+    if name in _SECONDS and isinstance(level, int | float) and level:
+        return f"{level:g}s"
+    if isinstance(level, bool):
+        return "true" if level else "false"
+    return f"{level:g}" if isinstance(level, float) else str(level)
+
+
+def _levels(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Levels by name; those of families come as mappings: set={"work_mem": ["4MB", "64MB"]}."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            family = {"limits": "latency_limit"}.get(name, name)
+            found |= {f"{family}.{inner}": _texts(family, each) for inner, each in value.items()}
+        elif value is not None:
+            found[name] = _texts(name, value)
+    return found
+
+
+def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
+    what: str | Path,
+    *,
+    trials: int | None = None,
+    seed: int | None = None,
+    name: str | None = None,
+    exclude: Sequence[Mapping[str, Any]] = (),
+    targets: Mapping[str, str | Target] | None = None,
+    quick: bool = False,
+    resume: str | None = None,
+    store: str | Path | None = None,
+    listener: SweepListener | None = None,
+    **levels: Any,
+) -> Sweep:
+    """Runs every combination of levels and returns what was found; the same as `pgpaces sweep`.
+
+    what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
+    option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
+    as `define=...`. targets: DSNs by the name that the levels of `target` use. resume: the
+    experiment to go on with. Raises PgpacesError for what keeps it from beginning; trials that fail
+    are `missing` in what is returned.
+    """
+    text = str(what)
+    draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
+    draft = draft.quickly() if quick else draft
+    draft = draft.with_levels(_levels(levels))
+    own = [
+        found if isinstance(found, Target) else Target(target, found)
+        for target, found in (targets or {}).items()
+    ]
+    excluded: tuple[Levels, ...] = tuple(
+        {key: found[0] for key, found in _levels(part).items()} for part in exclude
+    )
+    draft = replace(
+        draft,
+        name=name or draft.name,
+        trials=draft.trials if trials is None else trials,
+        seed=draft.seed if seed is None else seed,
+        targets=(*draft.targets, *own),
+        exclude=(*draft.exclude, *excluded),
+    )
+    known = pipeline.find(resume, store)[0] if resume is not None else None
+    order = pipeline.Order(draft.experiment(), store=store, resume=known)
+    swept = pipeline.run(pipeline.plan(order), listener)
+    return load_sweep(swept.id, store=store)
+
+
+def load_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:
+    """A stored experiment: `last`, an id, the end or start of one, or its name."""
+    opened = Store.open(store)
+    return Sweep(page_of(opened, (opened.find_experiment(name),)))
