@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
+from pgpaces.report.html import html
 from pgpaces.report.look import DARK, LIGHT
+from tests.unit.test_report_forms import HOSTILE
 
 pytestmark = pytest.mark.browser
 
@@ -61,6 +64,21 @@ def test_charts_are_drawn_in_the_colours_of_light_and_dark(
         assert rgb(other.lines[0]) not in colours
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == rgb(look.background)
+        assert wrong == []
+
+
+def test_what_others_wrote_is_shown_and_does_nothing(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.html"
+    path.write_text(html(HOSTILE), encoding="utf-8")
+    # Without the page's own policy: nothing may depend on it.
+    with opened(browser, path.as_uri(), viewport=PHONE, bypass_csp=True) as (page, wrong):
+        page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+        page.reload()
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert page.evaluate("document.scripts.length") == 0
+        assert page.evaluate("document.querySelectorAll('a, img, iframe, object').length") == 0
+        assert page.locator("h1").inner_text().startswith("</pre><script>alert(1)</script>")
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
         assert wrong == []
 
 

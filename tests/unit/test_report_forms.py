@@ -198,6 +198,13 @@ def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
     assert vl_convert.vegalite_to_png(specifications(figure)[0]).startswith(b"\x89PNG")
 
 
+def test_drawing_shortens_paths_and_no_text() -> None:
+    figure = next(each for each in figures(PAGE_OF) if each.key.startswith("distribution"))
+    drawn = draw.inline(figure)
+    assert {"50", "90", "99", "99.9", "99.99"} <= set(re.findall(r">([\d.]+)</text>", drawn))
+    assert not re.search(r'd="[^"]*\d\.\d\d', drawn)
+
+
 def test_texts_of_others_are_never_expressions() -> None:
     for figure in figures(HOSTILE):
         found = json.loads(json.dumps(figure.specification(PAGE)))

@@ -126,7 +126,7 @@ def find_break(line: Line, missed_max: float) -> Break:
 class Shift:
     """Whether a factor moves the break. better, worse: cells that differ in it alone, of which
 
-    one held and the other did not, as pairs. known: some lines were compared that broke or held.
+    one held and the other did not, as pairs. known: all lines broke, or held to their end.
     """
 
     factor: str
@@ -147,5 +147,6 @@ def shift(found: Sequence[Break], factor: str, main: str, missed_max: float) -> 
         broke = [row for row in part if verdict(row, missed_max) == "did not hold"]
         pairs += [(better, worse) for better in held for worse in broke]
     pairs.sort(key=lambda pair: quantity(level_of(pair[0], main)) or 0.0)
-    known = all(each.held is not None or each.broke is not None for each in found)
+    ends = [(each.broke, each.held is each.line.rows[-1]) for each in found]
+    known = all(broke for broke, _ in ends) or all(top for _, top in ends)
     return Shift(factor, tuple(pairs), known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from click.core import ParameterSource
 
 from pgpaces.cli import kept, options
 from pgpaces.cli.main import put
+from pgpaces.errors import PlanError
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
@@ -218,7 +220,11 @@ def show(name: str, as_json: bool, store_path: str | None) -> None:
 @click.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
 @click.argument("name", metavar="RUN")
 @click.option(
-    "--format", "form", type=click.Choice(["csv", "json"]), default="csv", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["csv", "json", "parquet"]),
+    default="csv",
+    show_default=True,
 )
 @options.options((options.STORE,))
 def export(name: str, form: str, store_path: str | None) -> None:
@@ -247,6 +253,9 @@ def export(name: str, form: str, store_path: str | None) -> None:
         for interval in trial.intervals
         for tally in interval.tallies
     ]
+    if form == "parquet":
+        _put_parquet(rows)
+        return
     if form == "csv":
         if rows:
             table = io.StringIO()
@@ -266,6 +275,15 @@ def export(name: str, form: str, store_path: str | None) -> None:
         "intervals": rows,
     }
     put(escape.json_text(document))
+
+
+def _put_parquet(rows: list[dict[str, Any]]) -> None:
+    from pgpaces.report.data import parquet_of
+
+    if sys.stdout.isatty():
+        raise PlanError("parquet does not go to a terminal", "write it to a file: > run.parquet")
+    sys.stdout.buffer.write(parquet_of(rows))
+    sys.stdout.buffer.flush()
 
 
 def _ms(ns: float | None) -> float | None:

@@ -272,16 +272,10 @@ def _marks(page: Page, axis: Axis, panel: Panel, measure: Measure, look: Look) -
         bar = {"type": "rule", "strokeWidth": 1.6, "opacity": 0.75}
         layers.append({"data": {"values": bars}, "mark": bar, "encoding": {**plain, **ends}})
     told = [point for point in points.cells if point["y"] is not None]
-    if axis.step:
-        dashes = {
-            "field": "line",
-            "scale": {"domain": names, "range": _dashes(names)},
-            "legend": None,
-        }
-        line = {"type": "line", "strokeWidth": 1.8}
-        layers.append(
-            {"data": {"values": told}, "mark": line, "encoding": {**plain, "strokeDash": dashes}}
-        )
+    for name, dash in zip(names if axis.step else (), DASHES, strict=False):
+        own = [point for point in told if point["line"] == name]
+        mark = {"type": "line", "strokeWidth": 1.8, "strokeDash": dash}
+        layers.append({"data": {"values": own}, "mark": mark, "encoding": plain})
     layers += [
         _dots(points.trials, base, {"size": 13, "opacity": 0.55, "strokeWidth": 1}),
         _dots(told, base, {"size": 62, "opacity": 1, "strokeWidth": 1.8}),
@@ -302,10 +296,6 @@ def _marks(page: Page, axis: Axis, panel: Panel, measure: Measure, look: Look) -
 def _label_place(x: float | str) -> float | str:
     """Where a label stands: one for all lines at a level."""
     return x if isinstance(x, str) else round(x)
-
-
-def _dashes(names: Sequence[str]) -> list[Sequence[int]]:
-    return list(DASHES[: len(names)])
 
 
 def _dots(points: Sequence[dict[str, Any]], base: dict[str, Any], style: dict[str, Any]) -> Any:

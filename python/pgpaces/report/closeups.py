@@ -124,7 +124,9 @@ def _over_time(row: Row, number: int) -> Figure | None:
     )
     if digest.summary.cut_s:
         about += f"; the first {digest.summary.cut_s} s are left out of the answer as warm-up"
-    tracks = digest.tracks[:_TRACKS_MAX]
+    tracks = _moving(digest)[:_TRACKS_MAX]
+    if still := [_track_name(track) for track in digest.tracks if track not in _moving(digest)]:
+        about += f"; the same all the time: {', '.join(still)}"
     columns = (
         "second",
         "due",
@@ -141,6 +143,11 @@ def _over_time(row: Row, number: int) -> Figure | None:
         tuple(_time_rows(digest, tracks)),
         lambda look: _time_marks(digest, look),
     )
+
+
+def _moving(digest: Digest) -> list[Track]:
+    """What sensors read, but for what stayed the same."""
+    return [track for track in digest.tracks if len({*track.values} - {None}) > 1]
 
 
 def _track_name(track: Track) -> str:
@@ -180,10 +187,11 @@ def _time_marks(digest: Digest, look: Look) -> dict[str, Any]:
     parts = [_latency_part(digest, x, look)]
     if any(bucket.counts.missed for bucket in series):
         parts.append(_missed_part(series, x, look))
-    lag = [(bucket.start_s, bucket.lag_p99_ms) for bucket in series]
+    middles = [bucket.start_s + bucket.seconds / 2 for bucket in series]
+    lag = list(zip(middles, (bucket.lag_p99_ms for bucket in series), strict=True))
     parts.append(_strip("p99 schedule lag, ms", lag, x, look.lines[6]))
-    for number, track in enumerate(digest.tracks[:_TRACKS_MAX]):
-        pairs = list(zip((b.start_s for b in series), track.values, strict=True))
+    for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
+        pairs = list(zip(middles, track.values, strict=True))
         parts.append(_strip(_track_name(track), pairs, x, look.lines[2 + number % 4]))
     last = parts[-1]
     for layer in last.get("layer", [last]):
@@ -203,14 +211,15 @@ def _latency_part(digest: Digest, x: dict[str, Any], look: Look) -> dict[str, An
     log = bool(reach) and max(reach) / min(reach) > 5
     scale: dict[str, Any] = {"type": "log" if log else "linear", "nice": False}
     if reach:
-        scale["domain"] = [min(reach) * 0.85 if log else 0, max(reach) * 1.12]
+        scale["domain"] = [min(reach) * 0.85 if log else 0, max(reach) * (1.6 if log else 1.18)]
     axis = {"title": None, "format": "~s" if max(reach, default=0) >= 1e4 else NUMBER}
     y = {"type": "quantitative", "scale": scale, "axis": {**axis, "tickCount": 4}}
     bands = [
-        {"s": b.start_s, "p50": b.p50_ms, "p95": b.p95_ms, "p99": b.p99_ms} for b in digest.series
+        {"s": b.start_s + b.seconds / 2, "p50": b.p50_ms, "p95": b.p95_ms, "p99": b.p99_ms}
+        for b in digest.series
     ]
     lines = [
-        {"s": b.start_s, "y": getattr(b, field), "band": name}
+        {"s": b.start_s + b.seconds / 2, "y": getattr(b, field), "band": name}
         for field, name in zip(names, _BANDS, strict=True)
         for b in digest.series
     ]
@@ -249,12 +258,15 @@ def _latency_part(digest: Digest, x: dict[str, Any], look: Look) -> dict[str, An
 
 def _missed_part(series: Sequence[Bucket], x: dict[str, Any], look: Look) -> dict[str, Any]:
     kinds = {"late": 1, "skipped": 4, "failed": 3, "unfinished": 6}
-    values = [
-        {"s": b.start_s, "e": b.start_s + b.seconds, "kind": kind, "y": 100 * count / b.counts.due}
-        for b in series
-        for kind in kinds
-        if b.counts.due and (count := getattr(b.counts, kind))
-    ]
+    values = []
+    for bucket in series:
+        height = 0.0
+        for kind in kinds if bucket.counts.due else ():
+            share = 100 * getattr(bucket.counts, kind) / bucket.counts.due
+            ends = {"s": bucket.start_s, "e": bucket.start_s + bucket.seconds}
+            if share:
+                values.append({**ends, "kind": kind, "y": height, "y2": height + share})
+            height += share
     top = max((100 * b.counts.missed / b.counts.due for b in series if b.counts.due), default=0.0)
     had = [kind for kind in kinds if any(value["kind"] == kind for value in values)] or ["late"]
     colours = [look.lines[kinds[kind]] for kind in had]
@@ -264,17 +276,17 @@ def _missed_part(series: Sequence[Bucket], x: dict[str, Any], look: Look) -> dic
         "width": _PLOT,
         "height": 46,
         "data": {"values": values},
-        "mark": {"type": "bar", "strokeWidth": 0},
+        "mark": {"type": "rect", "strokeWidth": 0},
         "encoding": {
             "x": x,
             "x2": {"field": "e"},
             "y": {
                 "field": "y",
                 "type": "quantitative",
-                "stack": "zero",
                 "scale": {"domain": [0, max(1.0, top)], "nice": False},
                 "axis": {"title": None, "tickCount": 2, "format": NUMBER},
             },
+            "y2": {"field": "y2"},
             "color": {
                 "field": "kind",
                 "type": "nominal",
@@ -286,7 +298,7 @@ def _missed_part(series: Sequence[Bucket], x: dict[str, Any], look: Look) -> dic
 
 
 def _strip(
-    title: str, pairs: Sequence[tuple[int, float | None]], x: dict[str, Any], colour: str
+    title: str, pairs: Sequence[tuple[float, float | None]], x: dict[str, Any], colour: str
 ) -> dict[str, Any]:
     values = [{"s": second, "y": value} for second, value in pairs]
     axis = {"title": None, "tickCount": 2, "format": "~s"}
@@ -355,6 +367,7 @@ def _distribution_marks(digests: Sequence[Digest], look: Look) -> dict[str, Any]
             "title": "% of what was due",
             "values": list(_TICKS),
             "labelExpr": _TICK_TEXT,
+            "labelOverlap": False,
             "grid": True,
         },
     }
@@ -374,7 +387,7 @@ def _distribution_marks(digests: Sequence[Digest], look: Look) -> dict[str, Any]
             "strokeDash": {
                 "field": "kind",
                 "scale": kinds,
-                "legend": {"title": None, "symbolSize": 420},
+                "legend": {"title": None, "symbolSize": 420, "orient": "top", "offset": 2},
             },
         },
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv as tables_of_text
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import breaks
@@ -132,6 +132,15 @@ def csv(page: Page) -> str:
 
 def arrow(page: Page) -> Table:
     """The rows as an Arrow table. Raises RunError where the library for it is not installed."""
+    found = rows(page)
+    texts = {*_TEXTS, *(f"factor_{factor.name}" for factor in page.factors)}
+    return _table(found, texts, _WHOLE)
+
+
+def _table(
+    found: Sequence[Mapping[str, Any]], texts: Container[str], whole: Container[str]
+) -> Table:
+    """Rows as a table: texts, whole numbers, truths where all are, and for the rest numbers."""
     try:
         from arro3.core import Array, DataType, Table
     except ImportError:
@@ -139,28 +148,41 @@ def arrow(page: Page) -> Table:
             "there is no Arrow here: the library arro3-core is not installed",
             "install it where there is a wheel of it, or take csv or json",
         ) from None
-    found = rows(page)
     columns: dict[str, Any] = {}
     for name in found[0] if found else ():
         values = [row[name] for row in found]
-        if name in _WHOLE:
-            kind = DataType.int64()
-        elif name in ("valid", "counted"):
-            kind = DataType.bool()
-        elif name in _TEXTS or name.startswith("factor_"):
+        if name in texts:
             kind = DataType.utf8()
-            values = [
-                None if v is None else str(v).encode("utf-8", "replace").decode() for v in values
-            ]
+            values = [None if value is None else _utf8(str(value)) for value in values]
+        elif name in whole:
+            kind = DataType.int64()
+        elif all(isinstance(value, bool) for value in values):
+            kind = DataType.bool()
         else:
             kind = DataType.float64()
-        columns[name.encode("utf-8", "replace").decode()] = Array(values, kind)
+        columns[_utf8(name)] = Array(values, kind)
     return Table.from_pydict(columns)
+
+
+def _utf8(text: str) -> str:
+    """A text without pieces of characters."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def parquet(page: Page) -> bytes:
     """The rows as a Parquet file. Raises RunError where the library for it is not installed."""
-    table = arrow(page)
+    return _written(arrow(page))
+
+
+def parquet_of(found: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows of texts, whole numbers and numbers as a Parquet file. Raises RunError as `parquet`."""
+    first = found[0] if found else {}
+    texts = {name for name, value in first.items() if isinstance(value, str)}
+    whole = {name for name, value in first.items() if isinstance(value, int)}
+    return _written(_table(found, texts, whole))
+
+
+def _written(table: Table) -> bytes:
     from arro3.io import write_parquet
 
     out = io.BytesIO()

@@ -18,6 +18,8 @@ from pgpaces.report.page import Page
 
 _ATTRIBUTES = re.compile(r' (?:class|role|aria-[a-z]+|pointer-events|xmlns:xlink)="[^"]*"')
 _EMPTY = re.compile(r'<path d="M0,0h0v0h0Z"[^>]*/>|<g></g>|<g/>')
+# What others wrote is never within a tag: there its angle brackets are escaped.
+_TAG = re.compile(r"<[^<>]*>")
 _DECIMALS = re.compile(r"(\d+\.\d)\d+")
 _SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"[^>]*>')
 
@@ -33,8 +35,7 @@ def available() -> bool:
 
 def inline(figure: Figure) -> str:
     """An SVG element for the page, whose colours are the page's and whose numbers are short."""
-    made = _ATTRIBUTES.sub("", _svg(figure, PAGE))
-    made = _DECIMALS.sub(r"\1", _EMPTY.sub("", made))
+    made = _EMPTY.sub("", _TAG.sub(_shortened, _svg(figure, PAGE)))
     label = quoted(f"{figure.title}: {figure.about}", quote=True)
 
     def head(found: re.Match[str]) -> str:
@@ -45,6 +46,11 @@ def inline(figure: Figure) -> str:
         )
 
     return _SIZE.sub(head, made, count=1)
+
+
+def _shortened(tag: re.Match[str]) -> str:
+    """A tag without what a picture does not need, its numbers to a tenth of a pixel."""
+    return _DECIMALS.sub(r"\1", _ATTRIBUTES.sub("", tag[0]))
 
 
 def _svg(figure: Figure, look: Look) -> str:

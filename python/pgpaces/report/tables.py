@@ -149,7 +149,8 @@ def _trial(page: Page, digest: Digest, counts: bool) -> tuple[Cell, ...]:
         block += f", attempt {place.attempt}"
     if place and "target" in place.levels:
         block += f" on {place.levels['target']}"
-    state = trial.state if trial.state != "finished" else summary.validity.state
+    valid = "valid" if summary.validity.state == "valid" else "not valid"
+    state = trial.state if trial.state != "finished" else valid
     said = state if counts else f"{state}, not counted"
     return (
         Cell(trial.id[-8:]),
