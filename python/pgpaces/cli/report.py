@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,10 +56,15 @@ def report(
 
 def text(page: Page) -> str:
     """The report for the terminal that there is."""
-    from pgpaces.report.terminal import terminal
+    from rich.console import Console
 
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return terminal(page, shutil.get_terminal_size((100, 24)).columns, colour=colour)
+    from pgpaces.report.terminal import parts
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as shown:
+        for part in parts(page, console.width):
+            console.print(part)
+    return shown.get()
 
 
 def write(page: Page, form: Form, path: Path) -> Path:

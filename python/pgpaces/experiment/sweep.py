@@ -155,7 +155,7 @@ class _Builder:
             asked = levels.asked(every, base.load, design.load_seed(slot.block))
             target = self._target(asked)
         except PlanError as error:
-            raise PlanError(f"{error.message} (in cell {slot.cell})", error.hint) from None
+            raise levels.in_cell(error, slot.cell) from None
         return Request(
             workload=base,
             trial=replace(asked.trial, settings=self._settings(asked)),

@@ -134,10 +134,12 @@ def verdict(page: Page, row: Row) -> Cell:
 def trials(page: Page, rows: Iterable[Row]) -> Table:
     """Every trial of some cells, also those that do not count."""
     columns = ("run", "trial", "started", "due", "TPS", "latency ms", "missed %", "p99 ms", "state")
+    shown = list(rows)
     found = tuple(
-        _trial(page, digest, digest in row.trials) for row in rows for digest in row.every
+        _trial(page, digest, digest in row.trials) for row in shown for digest in row.every
     )
-    return Table("trials", "Trials", columns, 2, found)
+    of = f" of {words.cell_name(shown[0])}" if len(shown) == 1 else ""
+    return Table("trials", f"Trials{of}", columns, 2, found)
 
 
 def _trial(page: Page, digest: Digest, counts: bool) -> tuple[Cell, ...]:
@@ -204,7 +206,13 @@ def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
     title = f"Plans of {plan.script}:{plan.line}"
     return (
         Table("plans", title, ("cells", *columns), 1, grouped),
-        Table("plans-every", title, (*(names or ("cell",)), *columns), max(1, len(names)), every),
+        Table(
+            "plans-every",
+            f"{title}, cell by cell",
+            (*(names or ("cell",)), *columns),
+            max(1, len(names)),
+            every,
+        ),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,24 +26,19 @@ _LABEL_MIN = 12
 _STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
 
 
-def terminal(page: Page, width: int = 100, *, colour: bool = False) -> str:
-    """The report in so many columns; colour: with escape sequences of ours for it."""
-    from rich.console import Console
+def terminal(page: Page, width: int = 100) -> str:
+    """The report in so many columns, without colours."""
+    from rich.console import Console, Group
 
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        legacy_windows=False,
-    )
-    for part in _parts(page, width):
-        console.print(part)
-    return "\n".join(each.rstrip() for each in out.getvalue().splitlines()) + "\n"
+    console = Console(width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    segments = console.render(Group(*parts(page, width)))
+    text = "".join(segment.text for segment in segments if not segment.control)
+    return "\n".join(each.rstrip() for each in text.splitlines()) + "\n"
+
+
+def parts(page: Page, width: int) -> list[RenderableType]:
+    """The report, to be printed one after the other by a console that knows no markup."""
+    return list(_parts(page, width))
 
 
 def _parts(page: Page, width: int) -> Iterator[RenderableType]:
@@ -75,7 +69,7 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
     from rich.text import Text
 
     def needed(at: int) -> int:
-        found = [len(cells.columns[at]) if at >= cells.labels else _label(cells.columns[at])]
+        found = [len(cells.columns[at]) if at >= cells.labels else _label(cells.columns[at], width)]
         found += [max(len(row[at].text), len(row[at].ends)) for row in cells.rows]
         return max(found) + 2
 
@@ -87,7 +81,7 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
     for at, column in enumerate(made.columns):
         column.overflow = "fold"
         if kept[at] < cells.labels:
-            column.no_wrap, column.min_width = False, _label(cells.columns[kept[at]])
+            column.no_wrap, column.min_width = False, _label(cells.columns[kept[at]], width)
     for row in cells.rows:
         made.add_row(
             *(
@@ -101,9 +95,9 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
     return made
 
 
-def _label(name: str) -> int:
+def _label(name: str, width: int) -> int:
     """What the name of a factor takes at least: long ones are folded."""
-    return min(len(name), _LABEL_MIN)
+    return min(len(name), _LABEL_MIN, width // 7)
 
 
 def _chart(page: Page, measure: Measure, width: int) -> Iterator[RenderableType]:
@@ -139,7 +133,7 @@ def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) ->
     made = Table.grid(padding=(0, 1))
     made.add_column(width=left + 1, justify="right", no_wrap=True, overflow="ellipsis")
     made.add_column(width=size)
-    made.add_column(no_wrap=True)
+    made.add_column()
     for name, row in zip(names, group.rows, strict=True):
         value = _value(row, measure)
         length = 0.0 if value is None or not top else min(value, top) / top

@@ -1,0 +1,152 @@
+"""The page in a real browser: charts are drawn, nothing leaves it, everybody can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from pgpaces.report.look import DARK, LIGHT
+
+pytestmark = pytest.mark.browser
+
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+BOXES = """() => [...document.querySelectorAll('figure svg')]
+    .filter(svg => !svg.closest('details:not([open])'))
+    .map(svg => ({box: svg.getBoundingClientRect().toJSON(),
+                  marks: svg.querySelectorAll('path, line, text').length}))"""
+COLOURS = """() => {
+    const svg = document.querySelector('#missed svg');
+    return [...new Set([...svg.querySelectorAll('path')].map(e => getComputedStyle(e).stroke)
+        .concat([...svg.querySelectorAll('text')].map(e => getComputedStyle(e).fill)))];
+}"""
+
+
+@contextmanager
+def opened(browser: Browser, address: str, **how: Any) -> Iterator[tuple[Page, list[str]]]:
+    """The page, and what went wrong in it: messages of the console, requests but for itself."""
+    context = browser.new_context(**{"viewport": WIDE, **how})
+    page, wrong = context.new_page(), []
+    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    page.on("request", lambda r: r.url == address or wrong.append(f"request: {r.url}"))
+    page.goto(address)
+    yield page, wrong
+    context.close()
+
+
+def rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
+
+
+@pytest.mark.parametrize("how", ["light", "dark"])
+def test_charts_are_drawn_in_the_colours_of_light_and_dark(
+    browser: Browser, report: str, how: str
+) -> None:
+    look, other = (LIGHT, DARK) if how == "light" else (DARK, LIGHT)
+    with opened(browser, report, color_scheme=how) as (page, wrong):
+        found = page.evaluate(BOXES)
+        assert len(found) >= 10
+        for each in found:
+            assert each["box"]["width"] > 250
+            assert each["box"]["height"] > 100
+            assert each["marks"] > 20
+        colours = page.evaluate(COLOURS)
+        assert {rgb(colour) for colour in look.lines[:3]} <= set(colours)
+        assert rgb(look.muted) in colours
+        assert rgb(other.lines[0]) not in colours
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == rgb(look.background)
+        assert wrong == []
+
+
+def test_details_open_without_a_script_and_by_keyboard(browser: Browser, report: str) -> None:
+    with opened(browser, report, java_script_enabled=True) as (page, wrong):
+        summary = page.locator("details.cell > summary").first
+        summary.focus()
+        page.keyboard.press("Enter")
+        assert page.locator("details.cell[open] figure svg").count() >= 2
+        figure = page.locator("figure").first
+        figure.locator("summary").focus()
+        page.keyboard.press("Enter")
+        assert figure.locator("table tbody tr").first.is_visible()
+        assert wrong == []
+
+
+@pytest.mark.parametrize("how", ["light", "dark"])
+def test_axe_finds_nothing_that_shuts_anybody_out(
+    browser: Browser, small_report: str, how: str
+) -> None:
+    axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
+    # The page's own policy lets no script in; the inspector comes past it.
+    with opened(browser, small_report, color_scheme=how, bypass_csp=True) as (page, _):
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        page.evaluate(axe)
+        # What a chart consists of is nobody's to read: it is an image with a name and a table.
+        found = page.evaluate("axe.run({exclude: [['figure svg > *']]})")
+        told = [(v["id"], v["nodes"][0]["html"][:200]) for v in found["violations"]]
+        assert told == []
+        assert len(found["passes"]) > 20
+
+
+def test_a_phone_scrolls_tables_in_their_boxes_and_nothing_else(
+    browser: Browser, report: str
+) -> None:
+    with opened(browser, report, viewport=PHONE) as (page, wrong):
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+        wide = page.evaluate(
+            """() => [...document.querySelectorAll('body *')].filter(e =>
+                !e.closest('.scroll') && !e.closest('svg') &&
+                e.getBoundingClientRect().right > innerWidth + 1)
+                .map(e => e.outerHTML.slice(0, 99))"""
+        )
+        assert wide == []
+        small = page.evaluate(
+            """() => Math.min(...[...document.querySelectorAll('figure svg text')]
+                .filter(e => e.textContent.trim()).map(e => e.getBoundingClientRect().height))"""
+        )
+        assert small > 8, "texts of charts stay legible"
+        assert wrong == []
+
+
+def test_texts_of_charts_do_not_lie_on_each_other(browser: Browser, report: str) -> None:
+    with opened(browser, report) as (page, _):
+        clashes = page.evaluate(
+            """() => [...document.querySelectorAll('figure svg')].filter(
+                    svg => !svg.closest('details:not([open])')).flatMap(svg => {
+                const texts = [...svg.querySelectorAll('text')].filter(
+                    e => e.textContent.trim() && getComputedStyle(e).opacity > 0);
+                const boxes = texts.map(e => [e.textContent, e.getBoundingClientRect()]);
+                return boxes.flatMap(([a, x], i) => boxes.slice(i + 1).filter(([b, y]) =>
+                    x.left + 1 < y.right && y.left + 1 < x.right &&
+                    x.top + 3 < y.bottom && y.top + 3 < x.bottom).map(([b]) =>
+                    svg.closest('figure').id + ': ' + a + ' / ' + b));
+            })"""
+        )
+        assert clashes == []
+
+
+def test_it_prints_in_light_without_what_is_folded_and_without_losing_columns(
+    browser: Browser, report: str
+) -> None:
+    with opened(browser, report, color_scheme="dark") as (page, _):
+        page.emulate_media(media="print", color_scheme="dark")
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == rgb(LIGHT.background)
+        page.set_viewport_size({"width": 690, "height": 1000})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 690
+        assert page.locator("details:not([open])").first.is_hidden()
+        assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_hollow_marks_show_cells_without_a_valid_trial(browser: Browser, report: str) -> None:
+    with opened(browser, report) as (page, _):
+        hollow = page.locator('#missed svg path[fill-opacity="0"]').count()
+        assert hollow >= 3
+        assert page.locator("#cells tr.invalid").count() == 1
+        assert page.locator("#cells .chip.not-valid").count() == 1

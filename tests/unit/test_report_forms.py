@@ -1,0 +1,293 @@
+"""A report in all its forms: complete, escaped, and the same numbers in each."""
+
+from __future__ import annotations
+
+import csv as tables
+import io
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.validity import Validity
+from pgpaces.design import Cell, Design, Factor, Slot, Target
+from pgpaces.errors import PlanError
+from pgpaces.report import draw, render
+from pgpaces.report.closeups import CELLS_MAX, chosen, figures
+from pgpaces.report.figure import PANELS_MAX, Figure, panels
+from pgpaces.report.html import html
+from pgpaces.report.look import DARK, LIGHT, PAGE
+from pgpaces.report.markdown import markdown, text
+from pgpaces.report.page import About, Page, gather
+from pgpaces.report.terminal import terminal
+from pgpaces.result import Finding
+from tests.unit.experiments import WORKERS, experiment, made, moved
+
+ABOUT = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", rerun="pgpaces sweep pi.toml", id="01E")
+PLAN = Design((Factor("clients", ("1", "4", "8")), Factor(WORKERS, ("0", "2"))), trials=2)
+DIGESTS = [made(slot, 20) for slot in PLAN.slots()]
+NASTY = "</pre><script>alert(1)</script>\x1b]0;x\x07\u202e\udc80 {{7*7}} [x](javascript:1) |a|`*_"
+
+
+def page_of(digests: list[Digest], **about: str) -> Page:
+    return gather(digests, replace(ABOUT, **about), experiment(design=PLAN))
+
+
+PAGE_OF = page_of(DIGESTS)
+
+
+def hostile() -> Page:
+    """Every text that others give is nasty."""
+    plan = Design((Factor("clients", ("1", "4")), Factor(f"define.{NASTY}", (NASTY, "=1+1"))))
+    found = []
+    for slot in plan.slots():
+        base = made(slot, 12)
+        trial = base.trial
+        scripts = [{"name": NASTY, "weight": 1, "commands": [[1, NASTY, True]]}] * 2
+        said = tuple(replace(each, summary=NASTY, plan=NASTY, shape=NASTY) for each in EXPLAINED)
+        tracks = tuple(replace(each, name=NASTY, source=NASTY, unit=NASTY) for each in base.tracks)
+        statements = tuple(
+            replace(each, script=NASTY, text=NASTY) for each in base.summary.statements
+        )
+        summary = replace(
+            base.summary,
+            statements=statements,
+            messages={"XX000": NASTY},
+            failures={"XX000": 3},
+            validity=Validity("invalid", (Finding(NASTY, "invalid", NASTY),)),
+        )
+        trial = replace(
+            trial,
+            workload={**trial.workload, "name": NASTY, "scripts": scripts},
+            server={"version": NASTY, "version_text": NASTY, "settings": {NASTY: NASTY}},
+            host={"hostname": NASTY, "cpu": NASTY},
+            notes=(NASTY,),
+            error=NASTY,
+            explained=said,
+        )
+        found.append(replace(base, trial=trial, summary=summary, tracks=tracks))
+    asked = experiment(design=plan, name=NASTY, question=NASTY, workload=NASTY)
+    about = replace(ABOUT, rerun=NASTY, id=NASTY, failures=(("k", 1, NASTY),))
+    return gather(found, about, asked)
+
+
+EXPLAINED = DIGESTS[0].trial.explained
+HOSTILE = hostile()
+
+
+def test_the_page_needs_nobody_else() -> None:
+    made_page = html(PAGE_OF)
+    assert "<script" not in made_page
+    assert not re.search(
+        r"""(?:src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)""", made_page
+    )
+    assert made_page.count("<svg ") == len(list(figures(PAGE_OF)))
+
+
+def test_every_chart_has_its_numbers_as_a_table() -> None:
+    for figure in figures(PAGE_OF):
+        assert figure.rows, figure.key
+        assert all(len(row) == len(figure.columns) for row in figure.rows), figure.key
+    assert html(PAGE_OF).count("The numbers as a table") == len(list(figures(PAGE_OF)))
+
+
+def test_what_others_wrote_does_nothing_in_the_page() -> None:
+    made_page = html(HOSTILE)
+    assert "<script" not in made_page
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", made_page)
+    assert "49" not in re.findall(r"<title>(.*?)</title>", made_page)[0]
+    assert "{{7*7}}" in made_page
+    made_page.encode()
+
+
+def test_what_others_wrote_does_nothing_in_a_terminal() -> None:
+    for width in (40, 80, 200):
+        shown = terminal(HOSTILE, width)
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ud800-\udfff]", shown)
+
+
+def test_what_others_wrote_does_nothing_in_markdown() -> None:
+    shown = markdown(HOSTILE)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", shown)
+    outside = re.sub(r"(`+) .*? \1(?!`)", "", shown)
+    assert "<script" not in outside
+    assert not re.search(r"(?<!\\)\]\(", outside)
+
+
+@given(st.text())
+@settings(max_examples=60)
+def test_a_text_stays_in_its_cell_of_a_markdown_table(value: str) -> None:
+    shown = text(value)
+    assert "\n" not in shown
+    assert not re.search(r"(?<!\\)(?:\\\\)*\|", shown)
+    assert "<" not in shown
+
+
+def test_csv_and_parquet_have_a_row_for_each_cell_and_trial() -> None:
+    arro3 = pytest.importorskip("arro3.io")
+    rows = list(tables.DictReader(io.StringIO(render.render(PAGE_OF, "csv").decode())))
+    assert [row["row"] for row in rows].count("cell") == len(PAGE_OF.rows)
+    assert [row["row"] for row in rows].count("trial") == len(DIGESTS)
+    read = arro3.read_parquet(io.BytesIO(render.render(PAGE_OF, "parquet"))).read_all()
+    assert read.num_rows == len(rows)
+    assert list(read.schema.names) == list(rows[0])
+    missed = [value.as_py() for value in read["missed_share"]]
+    assert missed == [float(row["missed_share"]) for row in rows]
+    assert render.render(HOSTILE, "parquet")
+
+
+def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
+    rows = tables.reader(io.StringIO(render.render(HOSTILE, "csv").decode("utf-8", "replace")))
+    assert not [cell for row in rows for cell in row if cell.startswith(("=", "@", "+"))]
+
+
+def test_json_has_the_answer_and_every_cell() -> None:
+    document = json.loads(render.render(PAGE_OF, "json"))
+    assert [each["text"] for each in document["answer"]] == [s.text for s in PAGE_OF.answer]
+    assert [cell["missed"]["value"] for cell in document["cells"]] == [
+        row.missed.value for row in PAGE_OF.rows if row.missed
+    ]
+    assert document["rerun"] == "pgpaces sweep pi.toml"
+    json.loads(render.render(HOSTILE, "json"))
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 180])
+def test_text_keeps_to_the_width_of_the_terminal(width: int) -> None:
+    lines = terminal(PAGE_OF, width).splitlines()
+    assert max(map(len, lines)) <= width
+    joined = "".join("".join(lines).split())
+    assert "".join(PAGE_OF.answer[0].text.split()) in joined
+    assert "█" in joined
+
+
+@pytest.mark.parametrize("form", ["html", "md", "text", "csv", "json"])
+def test_a_report_of_nothing_is_a_report(form: render.Form) -> None:
+    empty = gather([], ABOUT, experiment())
+    assert render.render(empty, form) or form == "csv"
+
+
+def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draw, "available", lambda: False)
+    made_page = html(PAGE_OF)
+    assert "<svg" not in made_page
+    assert "Charts could not be drawn" in made_page
+    assert made_page.count("The numbers as a table") == len(list(figures(PAGE_OF)))
+
+
+def specifications(figure: Figure) -> list[str]:
+    return [json.dumps(figure.specification(look), allow_nan=False) for look in (LIGHT, DARK, PAGE)]
+
+
+def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
+    vl_convert = pytest.importorskip("vl_convert")
+    for figure in figures(PAGE_OF):
+        for specification in specifications(figure):
+            json.loads(specification)
+        svg = draw.inline(figure)
+        assert "NaN" not in svg, figure.key
+        assert " id=" not in svg, "names in one page must not clash"
+        assert "var(--" in svg
+        assert not re.search(r"#[0-9a-f]{6}\b", svg), figure.key
+    assert vl_convert.vegalite_to_png(specifications(figure)[0]).startswith(b"\x89PNG")
+
+
+def test_texts_of_others_are_never_expressions() -> None:
+    for figure in figures(HOSTILE):
+        found = json.loads(json.dumps(figure.specification(PAGE)))
+        for key, value in walk(found):
+            if key in ("expr", "test", "labelExpr", "signal", "field"):
+                assert "alert" not in str(value)
+        draw.inline(figure)
+
+
+def walk(value: object) -> list[tuple[str, object]]:
+    if isinstance(value, dict):
+        return [pair for k, v in value.items() for pair in [(k, v), *walk(v)]]
+    return [pair for v in value for pair in walk(v)] if isinstance(value, list) else []
+
+
+def test_pictures_are_a_file_for_each_chart() -> None:
+    found = render.folder(PAGE_OF, "svg")
+    assert set(found) == {f"{figure.key}.svg" for figure in figures(PAGE_OF)}
+    assert all(
+        content.startswith(b"<svg") and b"var(--" not in content for content in found.values()
+    )
+
+
+def test_invalid_trials_are_hollow_and_never_vanish() -> None:
+    invalid = [
+        replace(d, summary=replace(d.summary, validity=Validity("invalid"))) for d in DIGESTS
+    ]
+    page = page_of(invalid)
+    made_page = html(page)
+    assert 'fill-opacity="0"' in draw.inline(next(figures(page)))
+    assert 'fill-opacity="0"' not in draw.inline(next(figures(PAGE_OF)))
+    assert made_page.count('class="invalid"') >= len(page.rows) + len(DIGESTS)
+
+
+def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said() -> None:
+    base = made(Slot(1, Cell(())), 10)
+    plan = Design(
+        (
+            Factor("clients", ("1", "2")),
+            Factor("set.a", tuple(map(str, range(9)))),
+            Factor("set.b", tuple("abcdefgh")),
+        )
+    )
+    found = [moved(base, **dict(slot.cell.levels)) for slot in plan.slots()]
+    page = gather(found, ABOUT, experiment(design=plan))
+    groups, left = panels(page)
+    assert len(groups) == PANELS_MAX
+    assert left > 0
+    assert all(len(panel.lines) <= 7 for panel in groups)
+    assert len(chosen(page)) == CELLS_MAX
+    made_page = html(page)
+    assert f"only {CELLS_MAX} are shown in detail" in made_page
+    assert f"Charts of {left} more groups of cells are left out" in made_page
+
+
+def test_a_grid_of_names_has_charts_too() -> None:
+    plan = Design((Factor("set.jit", ("on", "off")), Factor("protocol", ("simple", "prepared"))))
+    found = [moved(made(Slot(1, Cell(())), 10), **dict(slot.cell.levels)) for slot in plan.slots()]
+    page = gather(found, ABOUT, experiment(design=plan))
+    assert page.main is None
+    assert page.answer[0].text.startswith("All 4 cells:")
+    assert next(figure.key for figure in figures(page)) == "missed"
+    html(page)
+    terminal(page, 80)
+
+
+def test_boards_of_a_kind_are_one_cell_of_the_page() -> None:
+    boards = ("a", "b", "c")
+    plan = Design((Factor("clients", ("1", "4")), Factor("target", boards)), trials=2)
+    targets = tuple(Target(name, f"host={name}", kind="pi4") for name in boards)
+    found = [
+        moved(made(Slot(slot.block, Cell(slot.cell.levels[:1])), 10), **dict(slot.cell.levels))
+        for slot in plan.slots()
+    ]
+    page = gather(found, ABOUT, experiment(design=plan, targets=targets))
+    assert [factor.name for factor in page.factors] == ["clients"]
+    assert [len(row.trials) for row in page.rows] == [6, 6]
+    assert page.missing == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [("a.html", "html"), ("b.HTM", "html"), ("c.md", "md"), ("d.txt", "text"), ("e.pq", "parquet")],
+)
+def test_the_ending_of_a_file_names_its_form(path: str, form: str) -> None:
+    assert render.form_of(path) == form
+
+
+@pytest.mark.parametrize("path", ["report", "report.docx", ".html"])
+def test_an_ending_that_names_no_form_is_refused_with_a_way_out(path: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        render.form_of(path)
+    assert "--format" in str(caught.value.hint)
