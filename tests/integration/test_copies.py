@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,8 +15,9 @@ from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.integration.conftest import access_to
 
 from pgpaces import database, psql, workload
-from pgpaces.database import Access, Wish, copies
+from pgpaces.database import Access, Wish, copies, originals
 from pgpaces.database.marks import Mark, set_mark
+from pgpaces.design import Design, Experiment
 from pgpaces.errors import (
     ConsentError,
     DatabaseAbsentError,
@@ -23,6 +25,8 @@ from pgpaces.errors import (
     PrepareError,
     ServerError,
 )
+from pgpaces.experiment import document
+from pgpaces.experiment.site import original as original_of
 
 pytestmark = pytest.mark.postgres
 ORIGINAL = 'sensors "a"'
@@ -326,3 +330,21 @@ def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> N
         )
     left = pg15.execute(f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'")
     assert left == [(0,)]
+
+
+def test_an_experiment_forgets_the_password_of_its_original(monkeypatch: Any) -> None:
+    monkeypatch.setenv("PGPORT", "5499")
+    monkeypatch.setenv("PGPASSWORD", "s3:env")
+    for dsn in ("postgresql://u:s3%3Acr@h/d", "host=h user=u dbname=d"):
+        asked = Experiment("x", "select-only", Design(), from_database=dsn)
+        assert "s3" not in repr(asked)
+        written = document.write(asked, "", "")
+        assert "s3" not in json.dumps(written)
+        again = document.read(written).from_database
+        assert again is not None
+        monkeypatch.setenv("PGPORT", "1")
+        assert originals.identity(again) == "h  5499 d", "and nothing else"
+        assert originals.identity(original_of(again) or "") == "h  5499 d"
+        monkeypatch.setenv("PGPORT", "5499")
+    assert original_of("sensors") == "sensors"
+    assert "s3:env" in (original_of("host=h user=u dbname=d") or "")

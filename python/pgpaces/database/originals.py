@@ -29,7 +29,7 @@ def is_dsn(text: str) -> bool:
 
 
 def keywords_of(dsn: str) -> dict[str, str]:
-    """What libpq makes of a connection string and the PG* variables. Raises ServerError."""
+    """The keywords of a connection string. Raises ServerError."""
     import psycopg
 
     try:
@@ -40,9 +40,7 @@ def keywords_of(dsn: str) -> dict[str, str]:
             "the connection string of --from-database cannot be read",
             "a URI, or keywords such as 'host=pi4 dbname=sensors'",
         ) from None
-    words = psycopg.pq.Conninfo.get_defaults()
-    defaults = {w.keyword.decode(): w.val.decode() for w in words if w.val}
-    return defaults | {word: str(value) for word, value in given.items()}
+    return {word: str(value) for word, value in given.items()}
 
 
 def name_of(text: str) -> str:
@@ -58,7 +56,7 @@ def identity(text: str) -> str:
     if not is_dsn(text):
         return text
     keywords = keywords_of(text)
-    return " ".join(keywords.get(w, "") for w in ("host", "hostaddr", "port", "service", "dbname"))
+    return " ".join(keywords.get(w, "") for w in ("host", "hostaddr", "port", "dbname"))
 
 
 @contextlib.contextmanager
