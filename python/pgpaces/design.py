@@ -202,7 +202,8 @@ class Experiment:
     targets: tuple[Target, ...] = ()
     profiles: Mapping[str, Levels] = field(default_factory=dict)
     files: tuple[str, ...] = ()
-    from_database: str | None = None
+    # Not in the repr: it may hold a password.
+    from_database: str | None = field(default=None, repr=False)
 
 
 def missing(slots: Iterable[Slot], done: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:

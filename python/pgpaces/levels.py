@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pgpaces.design import Design, Levels
+from pgpaces.design import Cell, Design, Levels
 from pgpaces.errors import PlanError
 from pgpaces.plan import ON_ERROR, TrialPlan, trial_plan
 
@@ -170,7 +170,7 @@ def _read(name: str, text: str) -> Any:
     try:
         return {**TRIAL, **OTHERS}[name].read(text)
     except PlanError as error:
-        raise PlanError(f"{name} cannot be {error.message}", error.hint) from None
+        raise PlanError(f"{name}: {error.message}", error.hint) from None
 
 
 def _family(levels: Levels, family: str) -> tuple[tuple[str, str], ...]:
@@ -198,13 +198,19 @@ def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Asked:
     return Asked(trial, **others, settings=_family(levels, "set"))
 
 
+def in_cell(error: PlanError, cell: Cell) -> PlanError:
+    """The same error, with the cell it is of."""
+    where = f" (in cell {cell})" if cell.levels else ""
+    return PlanError(f"{error.message}{where}", error.hint)
+
+
 def check(design: Design, defaults: Mapping[str, str]) -> None:
     """Raises PlanError, naming the cell, where its levels cannot be together."""
     for cell in design.cells():
         try:
             asked({**design.fixed, **dict(cell.levels)}, defaults)
         except PlanError as error:
-            raise PlanError(f"{error.message} (in cell {cell})", error.hint) from None
+            raise in_cell(error, cell) from None
 
 
 def split(text: str) -> tuple[str, ...]:

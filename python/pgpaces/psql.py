@@ -104,8 +104,6 @@ _VARIABLES = {
     "channel_binding": "PGCHANNELBINDING",
     "connect_timeout": "PGCONNECT_TIMEOUT",
     "passfile": "PGPASSFILE",
-    "service": "PGSERVICE",
-    "servicefile": "PGSERVICEFILE",
     "target_session_attrs": "PGTARGETSESSIONATTRS",
     "load_balance_hosts": "PGLOADBALANCEHOSTS",
 }

@@ -83,9 +83,9 @@ class Times:
 
     @property
     def stddev_ns(self) -> float | None:
-        """The standard deviation of all that was counted."""
+        """The standard deviation of all that was counted; None where it is not known."""
         mean = self.mean_ns
-        if mean is None:
+        if mean is None or not (self.shaped or self.square_sum):
             return None
         return math.sqrt(max(0.0, self.square_sum / self.count - mean * mean))
 

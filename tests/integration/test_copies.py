@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,9 @@ from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.integration.conftest import access_to
 
 from pgpaces import database, psql, workload
-from pgpaces.database import Access, Wish, copies
+from pgpaces.database import Access, Wish, copies, originals
+from pgpaces.database.marks import Mark, set_mark
+from pgpaces.design import Design, Experiment
 from pgpaces.errors import (
     ConsentError,
     DatabaseAbsentError,
@@ -22,6 +25,8 @@ from pgpaces.errors import (
     PrepareError,
     ServerError,
 )
+from pgpaces.experiment import document
+from pgpaces.experiment.site import original as original_of
 
 pytestmark = pytest.mark.postgres
 ORIGINAL = 'sensors "a"'
@@ -92,6 +97,26 @@ def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, original: s
     with database.prepare(access, wanted, silent) as again:
         assert rows(access, "SELECT count(*) FROM reading", again.dbname) == [1000]
     assert rows(access, f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'") == [0]
+
+
+def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Access) -> None:
+    role = replace(pg18, keywords={**pg18.keywords, "user": "copies_owner"})
+    with database.connect(pg18) as admin:
+        admin.execute("CREATE ROLE copies_owner LOGIN CREATEDB")
+        admin.execute("CREATE DATABASE owned OWNER copies_owner")
+        admin.execute("ALTER DATABASE owned SET log_statement_stats = on")
+        admin.execute("ALTER DATABASE owned SET work_mem = '5MB'")
+    told: list[str] = []
+    try:
+        with database.prepare(role, wish(from_database="owned"), told.append) as made:
+            assert rows(role, "SHOW work_mem", made.dbname) == ["5MB"]
+        [warning] = [text for text in told if text.startswith("warning")]
+        assert "log_statement_stats (permission denied" in warning
+    finally:
+        database.clean(role)
+        with database.connect(pg18) as admin:
+            admin.execute("DROP DATABASE owned")
+            admin.execute("DROP ROLE copies_owner")
 
 
 def test_the_database_of_the_target_itself_can_be_copied(access: Access, original: str) -> None:
@@ -251,6 +276,22 @@ def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> No
         left.close()
 
 
+def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_from_it(
+    pg15: Postgres,
+) -> None:
+    access = access_to(pg15)
+    with database.prepare(access, wish("tpcb-like"), silent) as made:
+        pass
+    pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
+    with database.connect(access) as admin:
+        set_mark(admin, made.dbname, Mark("tpcb-like", made.fingerprint, "copy"))
+    left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
+    with database.prepare(access, wish("tpcb-like"), silent) as again:
+        assert again.dbname == made.dbname
+    with pytest.raises(psycopg.OperationalError):
+        left.execute("SELECT 1")
+
+
 def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:
     wanted = replace(wish("tpcb-like"), seed=77)
     pg15.execute("ALTER ROLE u_trust CREATEDB")
@@ -289,3 +330,21 @@ def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> N
         )
     left = pg15.execute(f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'")
     assert left == [(0,)]
+
+
+def test_an_experiment_forgets_the_password_of_its_original(monkeypatch: Any) -> None:
+    monkeypatch.setenv("PGPORT", "5499")
+    monkeypatch.setenv("PGPASSWORD", "s3:env")
+    for dsn in ("postgresql://u:s3%3Acr@h/d", "host=h user=u dbname=d"):
+        asked = Experiment("x", "select-only", Design(), from_database=dsn)
+        assert "s3" not in repr(asked)
+        written = document.write(asked, "", "")
+        assert "s3" not in json.dumps(written)
+        again = document.read(written).from_database
+        assert again is not None
+        monkeypatch.setenv("PGPORT", "1")
+        assert originals.identity(again) == "h  5499 d", "and nothing else"
+        assert originals.identity(original_of(again) or "") == "h  5499 d"
+        monkeypatch.setenv("PGPORT", "5499")
+    assert original_of("sensors") == "sensors"
+    assert "s3:env" in (original_of("host=h user=u dbname=d") or "")

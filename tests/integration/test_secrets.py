@@ -161,6 +161,24 @@ def test_a_run_that_goes_well_leaves_no_password_anywhere(
         assert cage(*words).code == 0
 
 
+@pytest.mark.parametrize("name", ["URI", "words", "service", "passfile"])
+def test_a_copy_through_pg_dump_leaves_no_password_anywhere(
+    cage: Cage, pg15: Postgres, name: str
+) -> None:
+    pg15.execute("DROP DATABASE IF EXISTS copied")
+    pg15.execute("CREATE DATABASE copied OWNER u_scram")
+    script = cage.kept / "s.sql"
+    script.write_text("SELECT 1;\n")
+    dsn, variables = way(name, pg15, cage, dbname="copied")
+    words = ("-f", script, "--target", dsn, "--from-database", dsn, *QUICK[-8:])
+    ended = cage("run", *words, **variables)
+    assert ended.code == 0, ended.err
+    ran = {Path(argv[0]).name for argv, _ in ended.children}
+    assert {"pg_dump", "pg_restore"} <= ran
+    ended = cage("sweep", *words, "--yes", "-o", cage.kept / "page.html", **variables)
+    assert ended.code == 0, ended.err
+
+
 def failures(pg15: Postgres, cage: Cage) -> Iterator[tuple[str, int, list[object], dict[str, str]]]:
     """What fails: name, exit code, words, and changes of the connection."""
     broken = cage.kept / "broken"

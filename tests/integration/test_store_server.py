@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from tests.conftest import PASSWORD, Postgres
 from tests.integration.test_stores import whole
 
 from pgpaces.errors import StoreError, StoreVersionError
-from pgpaces.result import Interval, Tally
-from pgpaces.store import Store, new_id
+from pgpaces.result import Interval, Place, Sample, Tally
+from pgpaces.store import ExperimentRow, Store, new_id
 
 pytestmark = pytest.mark.postgres
 NAME = "shared"
@@ -210,3 +211,36 @@ def test_a_number_that_no_column_holds_is_an_error_in_words(database: Postgres) 
     store.begin(trial)
     with pytest.raises(StoreError, match="out of range"):
         store.add(trial.id, Interval(0, (Tally(0, 0, due=2**63),)))
+
+
+def test_what_goes_to_a_server_and_back_is_what_it_was(database: Postgres, tmp_path: Path) -> None:
+    here, there = Store.open(tmp_path / "here.db"), Store.open(database.dsn(dbname=NAME))
+    back = Store.open(tmp_path / "back.db")
+    row = ExperimentRow(
+        new_id(), "pi\0\udc80", datetime.now(UTC), None, "running", "0", {"\0": [1.5, None]}
+    )
+    here.begin_experiment(row)
+    here.note_failure(row.id, "cell", 2, 1, "\0")
+    trial = replace(
+        whole(1200), id=new_id(), notes=("\0 \udc80",), error="\0",
+        place=Place(row.id, "cell", {"clients": "\udc80"}, 1),
+        samples=(Sample(0, "host", "heat\0", float("inf"), "°C"),),
+    )  # fmt: skip
+    here.begin(trial)
+    for interval in trial.intervals[::100]:
+        here.add(trial.id, interval)
+    here.add_samples(trial.id, trial.samples)
+    here.finish(trial, {"due": 1, "p99_ms": None})
+    here.finish_experiment(row.id, "finished")
+    here.tag("\0\udc80", row.id)
+    for source, goal in ((here, there), (there, back)):
+        for id_ in source.uncopied(goal):
+            assert source.copy(goal, id_) is None
+        source.copy_names(goal)
+        assert source.uncopied(goal) == goal.uncopied(source) == []
+    for goal in (there, back):
+        assert goal.load(trial.id) == here.load(trial.id)
+        assert goal.experiment(row.id) == here.experiment(row.id)
+        assert goal.failures(row.id) == here.failures(row.id)
+        assert goal.placed(row.id) == here.placed(row.id)
+        assert goal.find_experiment("\0\udc80") == row.id

@@ -19,7 +19,7 @@ from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.result import Place, Sample, Trial
-from pgpaces.store import ExperimentRow, Store, new_id
+from pgpaces.store import ExperimentRow, Store, listing, new_id
 
 
 @pytest.fixture(scope="module", params=["file", pytest.param("server", marks=pytest.mark.postgres)])
@@ -273,6 +273,15 @@ def test_a_name_that_was_given_is_found(store: Store, name: str) -> None:
         assert not name.strip() or name.startswith("-")
     else:
         assert store.find(name) == trial.id
+
+
+def test_a_list_is_the_same_with_and_without_sqlalchemy(store: Store, place: str | Path) -> None:
+    kept(store, whole(1), {"due": 1})
+    for wanted in (listing.Wanted(5), listing.Wanted(3, tag="nightly"), listing.Wanted()):
+        listed = store.trials(wanted.limit, tag=wanted.tag)
+        assert listing.at_once(place, wanted) == listed
+    assert listing.at_once("host=/nowhere", listing.Wanted()) is None
+    assert listing.at_once(Path("/nowhere/x.db"), listing.Wanted()) is None
 
 
 # --- lists ------------------------------------------------------------------------------------

@@ -98,8 +98,8 @@ def test_an_experiment_that_cannot_be_is_refused(tmp_path: Path, text: str, said
 @pytest.mark.parametrize(
     ("given_levels", "said"),
     [
-        ({"clients": "0"}, "clients cannot be '0'"),
-        ({"clients": "many"}, "clients cannot be 'many'"),
+        ({"clients": "0"}, "clients: '0' is no whole"),
+        ({"clients": "many"}, "clients: 'many' is no whole"),
         ({"policy": "skip", "rate": "1/s"}, "needs a latency limit"),
         ({"protocol": "fast"}, "none of simple, extended, prepared"),
         ({"users": "4"}, "needs the pace"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -137,6 +138,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         from pgpaces.report import render
 
         render.form_of(given["output"])
+        _check_folder(Path(given["output"]).resolve().parent)
     from pgpaces.experiment import sweep as pipeline
 
     resume, experiment = None, None
@@ -162,6 +164,12 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         data_dir=given["data_dir"],
     )
     return pipeline.plan(order)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises PlanError where the report could not be written after all the work."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise PlanError(f"{folder} is no folder to write the report in", "name another with -o")
 
 
 def _check_size(experiment: Experiment, given: Mapping[str, Any]) -> None:
@@ -296,6 +304,8 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
     from pgpaces.experiment import sweep as pipeline
 
     progress = SweepProgress(given["progress"])
+    if not planned.slots:
+        click.echo("nothing is missing: every trial was run", err=True)
     try:
         swept = pipeline.run(planned, progress)
     finally:

@@ -17,6 +17,7 @@ from pgpaces.database.access import Access, connect
 from pgpaces.database.data import as_is, prepare
 from pgpaces.database.identity import facts, free_connections, same_server
 from pgpaces.database.marks import Mark, clean, ours
+from pgpaces.database.originals import is_dsn
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
 from pgpaces.database.wishes import Prepared, Wish
 
@@ -34,6 +35,7 @@ __all__ = [
     "connect",
     "facts",
     "free_connections",
+    "is_dsn",
     "of_server",
     "ours",
     "prepare",

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[tuple[Any, ...]]
 
 Say = Callable[[str], None]
-LOCK_CLASS = 0x70677061  # "pgpa"
+_LOCK_CLASS = 0x70677061  # "pgpa"
+_NOTICED_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,25 @@ def common(access: Access) -> Iterator[Session]:
         yield session
 
 
+def locked(admin: Session, name: str) -> bool:
+    """Takes a lock for as long as the session lasts; false where another pgpaces keeps it.
+
+    The server needs a moment to notice that one which was killed is gone.
+    """
+    query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
+    deadline = time.monotonic() + _NOTICED_S
+    while True:
+        row = admin.execute(query, (_LOCK_CLASS, name)).fetchone()
+        if row is not None and row[0]:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        admin.execute("SELECT pg_sleep(0.05)")
+
+
 def hold(admin: Session, dbname: str) -> None:
     """Keeps other pgpaces from this database as long as the session lasts."""
-    query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
-    row = admin.execute(query, (LOCK_CLASS, dbname)).fetchone()
-    if row is None or not row[0]:
+    if not locked(admin, dbname):
         raise ServerError(
             f"another pgpaces is using database {dbname} on this server",
             "wait until it is done, or use another --scale or --data-seed to get a database apart",
@@ -96,6 +111,11 @@ def explained(dbname: str) -> Iterator[None]:
         raise ConsentError(
             f"the role may not make database {dbname}: {error.diag.message_primary}",
             "grant it CREATEDB, or have a database made for it and name that with --own DBNAME",
+        ) from None
+    except psycopg.errors.DiskFull as error:
+        raise PrepareError(
+            f"there is no room for database {dbname}: {error.diag.message_primary}",
+            "make room, or drop what earlier runs left (`pgpaces server clean`)",
         ) from None
     except psycopg.errors.ObjectInUse as error:
         detail = error.diag.message_detail or ""

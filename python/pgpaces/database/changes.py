@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.database.access import LOCK_CLASS, Access, Say, common, connect
+from pgpaces.database.access import Access, Say, common, connect, locked
 from pgpaces.errors import ServerError
 from pgpaces.home import home
 
@@ -151,9 +151,7 @@ class Ledger:
     def _lock(self) -> bool:
         # Locks are a database's own: this one is taken where every pgpaces can find it.
         locks = self._stack.enter_context(common(self._access))
-        query = "SELECT pg_try_advisory_lock(%s, hashtext('settings'))"
-        row = locks.execute(query, (LOCK_CLASS,)).fetchone()
-        return bool(row and row[0])
+        return locked(locks, "settings")
 
     def alive(self) -> None:
         """Connects anew where the session ended, as by a restart. Raises ServerError."""

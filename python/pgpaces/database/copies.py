@@ -43,7 +43,7 @@ def clone(
             marks.check_left_behind(access, admin, dbname, origin.dbname)
         say(f"copying {origin.dbname}")
         if exists:
-            admin.execute(marks.drop(dbname))
+            marks.drop_ours(admin, dbname)
         copying = time.monotonic()
         copy(admin, dbname, origin.dbname)
         marks.set_mark(admin, dbname, Mark(workload, origin.fingerprint, "copy"))
@@ -85,8 +85,8 @@ def _answers(admin: Session) -> bool:
         return False
 
 
-def copy(admin: Session, dbname: str, template: str) -> None:
-    """Makes a database as a copy of another, with the settings of that.
+def copy(admin: Session, dbname: str, template: str) -> list[str]:
+    """Makes a database as a copy of another, with the settings of that; those it did not take.
 
     Raises PrepareError with the sessions that keep it from being copied; psycopg.Error.
     """
@@ -99,8 +99,22 @@ def copy(admin: Session, dbname: str, template: str) -> None:
             f"database {template} cannot be copied while sessions use it: {users(admin, template)}",
             "end them (pg_terminate_backend), then run again",
         ) from None
-    for name, value in settings_of(admin, template):
-        admin.execute(statement(Change(name, dbname, None), value))
+    return give(admin, dbname, settings_of(admin, template))
+
+
+def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[str]:
+    """Gives a database settings of its own; those that the role may not give, or nobody knows."""
+    import psycopg
+
+    refused = []
+    for name, value in settings:
+        try:
+            admin.execute(statement(Change(name, dbname, None), value))
+        except psycopg.DatabaseError as error:
+            if error.sqlstate is None:  # the session is gone
+                raise
+            refused.append(f"{name} ({error.diag.message_primary})")
+    return refused
 
 
 def _create(dbname: str, template: str, version: int) -> sql.Composed:

@@ -119,7 +119,7 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
             if exists and mark is None:
                 marks.check_left_behind(access, admin, target.dbname, target.template)
             if exists:
-                admin.execute(marks.drop(target.dbname))
+                marks.drop_ours(admin, target.dbname)
             _create(access, admin, target, say)
         marks.set_mark(admin, target.dbname, target.mark("preparing"))
     try:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pgpaces.database.access import Session
 
 _MARK = "pgpaces "
+_FORCE_SINCE = 130_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,14 @@ def drop(dbname: str) -> sql.Composed:
     from psycopg import sql
 
     return sql.SQL("DROP DATABASE {}").format(sql.Identifier(dbname))
+
+
+def drop_ours(admin: Session, dbname: str) -> None:
+    """Drops a database with our mark that nobody holds: who is in it was left behind by a kill."""
+    from psycopg import sql
+
+    force = " WITH (FORCE)" if admin.info.server_version >= _FORCE_SINCE else ""
+    admin.execute(drop(dbname) + sql.SQL(force))
 
 
 def ours(access: Access) -> dict[str, tuple[Mark, int]]:

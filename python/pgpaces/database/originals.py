@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pgpaces import psql
 from pgpaces.database import copies
 from pgpaces.database.access import Access, Say, connect, size
-from pgpaces.database.changes import Change, statement
 from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError, ServerError
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def is_dsn(text: str) -> bool:
 
 
 def keywords_of(dsn: str) -> dict[str, str]:
-    """What libpq makes of a connection string and the PG* variables. Raises ServerError."""
+    """The keywords of a connection string. Raises ServerError."""
     import psycopg
 
     try:
@@ -41,9 +40,7 @@ def keywords_of(dsn: str) -> dict[str, str]:
             "the connection string of --from-database cannot be read",
             "a URI, or keywords such as 'host=pi4 dbname=sensors'",
         ) from None
-    words = psycopg.pq.Conninfo.get_defaults()
-    defaults = {w.keyword.decode(): w.val.decode() for w in words if w.val}
-    return defaults | {word: str(value) for word, value in given.items()}
+    return {word: str(value) for word, value in given.items()}
 
 
 def name_of(text: str) -> str:
@@ -59,7 +56,7 @@ def identity(text: str) -> str:
     if not is_dsn(text):
         return text
     keywords = keywords_of(text)
-    return " ".join(keywords.get(w, "") for w in ("host", "hostaddr", "port", "service", "dbname"))
+    return " ".join(keywords.get(w, "") for w in ("host", "hostaddr", "port", "dbname"))
 
 
 @contextlib.contextmanager
@@ -113,7 +110,7 @@ def _by_template(access: Access, admin: Session, original: str, dbname: str, say
     _check_room(access, admin, original, bytes_needed)
     say(f"copying {original} ({bytes_needed / _MIB:.0f} MiB)")
     try:
-        copies.copy(admin, dbname, original)
+        _tell(copies.copy(admin, dbname, original), say)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConsentError(
             f"the role may not copy database {original}: {error.diag.message_primary}",
@@ -121,6 +118,11 @@ def _by_template(access: Access, admin: Session, original: str, dbname: str, say
         ) from None
     except psycopg.errors.DiskFull as error:
         raise _no_room(original, bytes_needed, str(error.diag.message_primary)) from None
+
+
+def _tell(refused: list[str], say: Say) -> None:
+    if refused:
+        say(f"warning: the copy is without settings of the original: {', '.join(refused)}")
 
 
 def _check_room(access: Access, admin: Session, original: str, bytes_needed: int) -> None:
@@ -166,8 +168,7 @@ def _for_dump(access: Access, admin: Session, original: str, dbname: str, say: S
     except (psycopg.errors.WrongObjectType, psycopg.errors.InvalidParameterValue) as error:
         say(f"warning: {error.diag.message_primary}; the copy sorts by the locale C")
         admin.execute(create.format(sql.Identifier(dbname), row[1], "C", "C"))
-    for setting, value in own:
-        admin.execute(statement(Change(setting, dbname, None), value))
+    _tell(copies.give(admin, dbname, own), say)
 
 
 def _session_in(access: Access, original: str) -> contextlib.AbstractContextManager[Session]:

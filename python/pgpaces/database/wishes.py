@@ -15,8 +15,9 @@ from pgpaces.workload import Workload
 class Wish:
     """The data wanted: a workload's, at a scale, for a seed, in a database of ours or `own`.
 
-    from_database: instead, a copy of this one, a name on the same server or a DSN of another; it is
-    used again where `occasion`, any text, is the same. fresh: made anew, whatever is there.
+    from_database: instead, a copy of this one, a name on the same server or a DSN of another, in
+    which nothing is left to the environment; used again where `occasion`, any text, is the same.
+    fresh: made anew, whatever is there.
     """
 
     workload: Workload

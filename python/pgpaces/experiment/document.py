@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from pgpaces.design import Experiment, Target
+from pgpaces import database
+from pgpaces.design import Experiment
 from pgpaces.errors import StoreError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
@@ -14,16 +15,20 @@ from pgpaces.plan import without_secrets
 
 def write(experiment: Experiment, command: str, workload_hash: str) -> dict[str, Any]:
     """The document. command: what was typed to run it. workload_hash: of data and scripts."""
-    stored = replace(experiment, targets=tuple(map(_without_password, experiment.targets)))
+    targets = tuple(replace(t, dsn=_without_password(t.dsn)) for t in experiment.targets)
+    original = experiment.from_database
+    if original is not None and database.is_dsn(original):
+        original = _without_password(original)
+    stored = replace(experiment, targets=targets, from_database=original)
     return {"experiment": asdict(stored), "command": command, "workload_hash": workload_hash}
 
 
-def _without_password(target: Target) -> Target:
-    """With what its DSN says, written out; only the password is left for a password file."""
-    keywords = without_secrets(generator.resolve(target.dsn).keywords)
+def _without_password(dsn: str) -> str:
+    """With what the DSN says, written out; only the password is left for a password file."""
+    keywords = without_secrets(generator.resolve(dsn).keywords)
     spent = {"service", "servicefile", "fallback_application_name"}
     words = (f"{k}={_quoted(v)}" for k, v in keywords.items() if k not in spent)
-    return replace(target, dsn=" ".join(words))
+    return " ".join(words)
 
 
 def _quoted(value: str) -> str:

@@ -58,4 +58,13 @@ def _find(store: Store, name: str) -> tuple[str, str]:
             return store.find(name), "run"
         except PlanError as no_run:
             several = "several" in str(no_experiment)
-            raise no_experiment if several else no_run from None
+            if several:
+                raise no_experiment from None
+            raise (
+                PlanError(
+                    f"there is no experiment and no run '{name}' in {store.address}",
+                    "`pgpaces runs -E` lists experiments, `pgpaces runs` lists runs",
+                )
+                if "there is no run" in no_run.message
+                else no_run
+            ) from None

@@ -40,7 +40,8 @@ class Request:
     keep: bool = True
     on_store_error: OnStoreError = "continue"
     place: Place | None = None
-    from_database: str | None = None
+    # Not in the repr: it may hold a password.
+    from_database: str | None = field(default=None, repr=False)
     occasion: str = ""
     observe: bool = True
     expected: Mapping[str, Any] | None = field(default=None, repr=False)

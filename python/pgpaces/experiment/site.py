@@ -96,6 +96,18 @@ def without_pg_variables() -> Iterator[None]:
         os.environ.update(hidden)
 
 
+def original(text: str | None) -> str | None:
+    """A database to be copied, with all that the environment says of its DSN; a name stays one.
+
+    To be called before `site`, which hides what is not meant for a server of ours.
+    """
+    if text is None or not database.is_dsn(text):
+        return text
+    from psycopg.conninfo import make_conninfo
+
+    return make_conninfo(**for_driver(generator.resolve(text)))
+
+
 def for_driver(connection: generator.Connection) -> dict[str, str]:
     """The keywords for Python's driver, with the password; what they came from left out."""
     spent = {"service", "servicefile", "fallback_application_name"}

@@ -20,7 +20,7 @@ from pgpaces.errors import PlanError
 from pgpaces.experiment import document
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.request import OnStoreError, Request, check, choose
-from pgpaces.experiment.site import for_driver, without_pg_variables
+from pgpaces.experiment.site import for_driver, original, without_pg_variables
 from pgpaces.experiment.stops import Stops, signals
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
@@ -155,7 +155,7 @@ class _Builder:
             asked = levels.asked(every, base.load, design.load_seed(slot.block))
             target = self._target(asked)
         except PlanError as error:
-            raise PlanError(f"{error.message} (in cell {slot.cell})", error.hint) from None
+            raise levels.in_cell(error, slot.cell) from None
         return Request(
             workload=base,
             trial=replace(asked.trial, settings=self._settings(asked)),
@@ -165,7 +165,7 @@ class _Builder:
             scripts=asked.scripts,
             on_store_error=self.order.on_store_error,
             place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
-            from_database=experiment.from_database,
+            from_database=original(experiment.from_database),
             occasion=experiment_id,
         )
 

@@ -22,7 +22,7 @@ from pgpaces.experiment.cell import Cell, record
 from pgpaces.experiment.keeper import Keeper
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import OnStoreError, Request, check, choose, commands_of, source_of
-from pgpaces.experiment.site import Site, restarting, site
+from pgpaces.experiment.site import Site, original, restarting, site
 from pgpaces.experiment.stops import Stops, signals
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TrialPlan
@@ -56,6 +56,7 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
     """
     listener, stops = listener or Listener(), Stops()
     check(request)
+    request = replace(request, from_database=original(request.from_database))
     store = Store.open(request.store) if request.keep else None
     with site(request.target, listener.say) as where:
         return run_at(where, request, Keeping(listener, stops, store))

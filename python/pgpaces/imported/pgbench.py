@@ -90,7 +90,8 @@ def trial(files: Sequence[File], told: Told, id_: str, version: str) -> Trial:
     if "transactions" in found:
         measured = _transactions(found["transactions"], report, limit_ns, told.seventh)
     elif "aggregated" in found:
-        measured, limit_ns = _aggregated(found["aggregated"], report), None
+        measured = _aggregated(found["aggregated"], report, limit_ns)
+        limit_ns = None
     elif report is not None and report.seconds and "processed" in report.numbers:
         measured = _printed(report, reports[0])
     else:
@@ -104,7 +105,11 @@ def _transactions(
     lines = {file.name: file.text.splitlines() for file in files}
     width = {len(line.split()) for found in lines.values() for line in found[:1]}
     if len(width) != 1 or not width <= {6, 7, 8}:
-        raise PlanError("these logs are not all of one run: their columns differ")
+        raise PlanError(
+            "these are not the logs of one run: their lines have"
+            f" {' and '.join(map(str, sorted(width)))} columns, expected 6, 7 or 8",
+            "name the files of one run, pgbench_log.PID and pgbench_log.PID.N",
+        )
     if seventh is None and report is not None:
         seventh = "lag" if "lag_ms" in report.numbers else "retries"
     columns = Columns.of(width.pop(), seventh)
@@ -141,13 +146,17 @@ def _complete(found: int, expected: int, what: str) -> Iterable[Finding]:
         yield Finding("import", "invalid" if share < 0.99 else "warning", text, share)
 
 
-def _aggregated(files: Iterable[File], report: Printed | None) -> _Measured:
+def _aggregated(files: Iterable[File], report: Printed | None, limit_ns: int | None) -> _Measured:
     found = [line for file in files for line in aggregated.lines(file.name, file.text.splitlines())]
     start = min(line.start_s for line in found)
     starts = sorted({line.start_s - start for line in found})
     # A line is of as many seconds as lie between it and the next one.
     length = min((b - a for a, b in pairwise(starts)), default=1)
     findings = [Finding("import", "info", _SUMS)]
+    if limit_ns is not None:
+        late = f": {report.count('late')} by the report" if report else ""
+        text = f"what was late is not in the log, and not in what missed{late}"
+        findings.append(Finding("import", "invalid", text))
     if report is not None:
         done = sum(line.tally.on_time for line in found)
         findings += _complete(done, report.count("processed"), "transactions")
@@ -173,11 +182,16 @@ def _printed(report: Printed, file: File) -> _Measured:
     if not failed and report.count("failed"):
         failed = {"failed": report.count("failed")}
     latency = _sums(done, report.numbers.get("mean_ms"), report.numbers.get("stddev_ms"))
-    lag = _sums(done, report.numbers.get("lag_ms"), None, report.numbers.get("lag_max_ms", 0.0))
+    if late > done:
+        raise PlanError(
+            f"{file.name} counts {late} late of {done} transactions", "is the report whole?"
+        )
+    lag = _sums(done, report.numbers.get("lag_ms", 0.0), None, report.numbers.get("lag_max_ms", 0))
+    service = Times(latency.count, max(0, latency.sum_ns - lag.sum_ns))
     skipped = report.count("skipped")
     tally = Tally(
         0, 0, due=done + skipped + sum(failed.values()), on_time=done - late, late=late,
-        skipped=skipped, failed=failed, latency=latency, lag=lag,
+        skipped=skipped, failed=failed, latency=latency, lag=lag, service=service,
         retried=report.count("retried"), retries=report.count("retries"),
     )  # fmt: skip
     seconds = report.seconds or 0.0
@@ -193,10 +207,10 @@ def _printed(report: Printed, file: File) -> _Measured:
 
 
 def _sums(count: int, mean: float | None, stddev: float | None, highest: float = 0.0) -> Times:
-    """Of a mean and a standard deviation in ms; where the latter is not known, of none."""
+    """Of a mean and a standard deviation in ms, if that is known."""
     if not count or mean is None:
         return Times()
-    squares = ((stddev or 0.0) ** 2 + mean**2) * count * 1e12
+    squares = 0.0 if stddev is None else (stddev**2 + mean**2) * count * 1e12
     return Times(count, round(mean * count * 1e6), squares, round(highest * 1e6))
 
 
@@ -212,6 +226,7 @@ def _trial(
     made = f"pgbench {report.version}" if report and report.version else "pgbench"
     said = f": {told.command}" if told.command else ""
     names = [file.name for file in files]
+    skipped = any(tally.skipped for i in measured.intervals for tally in i.tallies)
     scripts = [] if report is None else list(report.scripts)
     used = 1 + max((t.script for i in measured.intervals for t in i.tallies), default=0)
     scripts = scripts[:used] if len(scripts) >= used else [(f"script {n}", 1) for n in range(used)]
@@ -220,7 +235,7 @@ def _trial(
     plan: dict[str, Any] = {
         "load_text": f"{made}, {'open' if measured.lag else 'closed'}, imported",
         "model": "open" if measured.lag else "closed",
-        "policy": "skip" if measured.lag and limit_ns else "run",
+        "policy": "skip" if measured.lag and (limit_ns or skipped) else "run",
         "protocol": report.protocol if report else "simple",
         "clients": clients,
         "seed": 0,

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 PERIOD_S = 1.0
 _CONNECT_TIMEOUT_S = 3
 _PATIENCE_S = 1.0
-_STATEMENT_TIMEOUT_MS = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +117,11 @@ class Reader:
     """The session that reads, made anew where it broke. notes: what it may not read, and why."""
 
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
-        options = f"{keywords.get('options', '')} -c statement_timeout={_STATEMENT_TIMEOUT_MS}"
         self._keywords: dict[str, Any] = {
             **keywords,
             "dbname": dbname,
             "application_name": "pgpaces sensor",
             "connect_timeout": str(_CONNECT_TIMEOUT_S),
-            "options": options.strip(),
         }
         self._session: Session | None = None
         self._parts: list[Part] = []

@@ -93,7 +93,7 @@ def measures(page: Page) -> tuple[Measure, ...]:
         _share("skipped", "never sent, because it was too late already"),
     )
     return (
-        *(shares if page.limits else shares[:1]),
+        *(shares[: 3 if _skips(page) else 2] if page.limits else shares[:1]),
         times("p95", "95th percentile of latency", "within this time 95 % of what was due"),
         times("p99", "99th percentile of latency", "within this time 99 % of what was due"),
         *(() if page.limits else (times("mean", "Mean latency", "of what succeeded"),)),
@@ -107,6 +107,11 @@ def measures(page: Page) -> tuple[Measure, ...]:
             lambda digest: digest.summary.rate,
         ),
     )
+
+
+def _skips(page: Page) -> bool:
+    """Whether anything could be skipped."""
+    return any(digest.trial.plan.get("policy") == "skip" for digest in page.digests)
 
 
 def _limit_ms(page: Page) -> float | None:

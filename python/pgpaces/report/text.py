@@ -46,6 +46,10 @@ def milliseconds(value: float | None, above: str) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
+def _ms(value: float) -> str:
+    return milliseconds(value, "-")
+
+
 def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") -> str:
     """The interval of an estimate in as few words as there are for it."""
     if not estimate.estimable:
@@ -149,7 +153,8 @@ def _row(spread: Spread, columns: Sequence[str], above: str) -> list[Text]:
     for name in columns:
         estimate = None if name == "max" else spread.estimate(name)
         if estimate is None:
-            cells.append(_two_lines(milliseconds(spread.max, above) if name == "max" else "-", ""))
+            shown = milliseconds(spread.max, above if spread.p50 else "-")
+            cells.append(_two_lines(shown if name == "max" else "-", ""))
         else:
             value = milliseconds(estimate.value, above)
             cells.append(_two_lines(value, interval(estimate, lambda ms: milliseconds(ms, above))))
@@ -232,10 +237,14 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     )
     yield f"rate {_in_words(summary.rate, rate, '/s')} succeeded"
     lag = summary.generator.dispatch_p99
-    dispatch = _in_words(lag, lambda ms: milliseconds(ms, "-"), " ms") if lag else "-"
+    dispatch = _in_words(lag, _ms, " ms") if lag else "-"
     busy = f"{100 * summary.generator.cpu:.0f} % CPU"
     by = f" by {plan['poll']}" if "poll" in plan else ""
-    yield f"generator{by}: busiest thread {busy}, p99 dispatch lag {dispatch}"
+    if "imported" not in plan:
+        yield f"generator{by}: busiest thread {busy}, p99 dispatch lag {dispatch}"
+    if summary.latency.p50 is None and (mean := summary.latency.mean):
+        spread = milliseconds(summary.latency.stddev, "-")
+        yield f"latency {_in_words(mean, _ms, ' ms')} on average, standard deviation {spread} ms"
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
     if summary.retried:

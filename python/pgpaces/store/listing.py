@@ -117,23 +117,38 @@ def _moment(value: Any) -> datetime:
 
 
 def at_once(place: Path | str | None, wanted: Wanted) -> list[TrialRow] | None:
-    """The trials of a file that is there and up to date; None of any other store."""
-    path = address.default() if place is None else address.located(place)
-    if not isinstance(path, Path):
+    """The trials of a store that is there and up to date; None of any other, whatever it lacks."""
+    found = address.default() if place is None else address.located(place)
+    if isinstance(found, Path):
+        with contextlib.suppress(sqlite3.Error), _file(found) as cursor:
+            return _up_to_date(cursor, wanted)
         return None
-    with contextlib.suppress(sqlite3.Error), _open(path) as connection:
-        cursor = Cursor(connection.cursor(), "?")
-        if cursor.rows("SELECT version_num FROM alembic_version") == [(form.HEAD,)]:
-            return trials(cursor, wanted)
+    import psycopg
+
+    with contextlib.suppress(psycopg.Error), _server(found) as cursor:
+        return _up_to_date(cursor, wanted)
     return None
 
 
+def _up_to_date(cursor: Cursor, wanted: Wanted) -> list[TrialRow] | None:
+    known = cursor.rows("SELECT version_num FROM alembic_version") == [(form.HEAD,)]
+    return trials(cursor, wanted) if known else None
+
+
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
-    try:
+def _file(path: Path) -> Iterator[Cursor]:
+    where = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(where, uri=True, timeout=5.0)) as connection:
         connection.text_factory = as_far_as_it_is_text
         connection.execute("BEGIN")
-        yield connection
-    finally:
-        connection.close()
+        yield Cursor(connection.cursor(), "?")
+
+
+@contextlib.contextmanager
+def _server(written: str) -> Iterator[Cursor]:
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+
+    keywords = {"connect_timeout": "10", **address.parsed(written), "client_encoding": "UTF8"}
+    with psycopg.connect(make_conninfo("", **keywords)) as connection:
+        yield Cursor(connection.cursor(), "%s")

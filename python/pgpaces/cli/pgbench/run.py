@@ -156,6 +156,7 @@ def _request(
         target=TargetPlan(dsn="", overrides=tuple(setup.parameters.items()), as_is=True),
         scale=max(1, facts.scale),
         keep=options.store,
+        observe=False,
     )
 
 

@@ -1,0 +1,127 @@
+"""What real pgbench logged, imported, says what real pgbench printed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance.side_by_side import PGBENCH
+
+from pgpaces import imported
+from pgpaces.answers.summary import summarize
+from pgpaces.imported import File, Told
+
+pytestmark = pytest.mark.postgres
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+SLOW = """\
+\\set d random(0, 9)
+\\if :d = 0
+SELECT pg_sleep(0.04);
+\\else
+SELECT pg_sleep(0.002);
+\\endif
+"""
+CONFLICT = """\
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+UPDATE rival SET n = n + 1;
+SELECT pg_sleep(0.002);
+COMMIT;
+"""
+
+
+@pytest.fixture
+def program(pgbench_version: str) -> Path:
+    return PGBENCH[pgbench_version]
+
+
+def number(report: str, pattern: str) -> float:
+    found = re.search(pattern, report)
+    assert found, pattern
+    return float(found[1])
+
+
+@pytest.fixture
+def scripts(pg15: Any, tmp_path: Path) -> list[str]:
+    pg15.execute(
+        "CREATE TABLE IF NOT EXISTS rival (n int); TRUNCATE rival; INSERT INTO rival VALUES (0)"
+    )
+    pg15.execute("GRANT ALL ON rival TO public")
+    (tmp_path / "slow.sql").write_text(SLOW)
+    (tmp_path / "conflict.sql").write_text(CONFLICT)
+    return ["-f", f"{tmp_path}/slow.sql@3", "-f", f"{tmp_path}/conflict.sql@1"]
+
+
+def ran(program: Path, pg15: Any, folder: Path, *options: str) -> list[File]:
+    """Everything that a run of pgbench left, its report last."""
+    words = [str(program), "-n", "-l", *options, pg15.dsn()]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+    logs = sorted(folder.glob("pgbench_log.*"))
+    return [File(p.name, AT, p.read_text()) for p in logs] + [File("report", AT, done.stdout)]
+
+
+def test_a_log_of_transactions_gives_the_numbers_of_the_report(
+    program: Path, pg15: Any, tmp_path: Path, scripts: list[str]
+) -> None:
+    options = [
+        "-c",
+        "6",
+        "-j",
+        "2",
+        "-T",
+        "3",
+        "-R",
+        "300",
+        "-L",
+        "20",
+        "--max-tries",
+        "2",
+        "--failures-detailed",
+    ]
+    files = ran(program, pg15, tmp_path, *options, *scripts)
+    assert len(files) == 3
+    summary, report = summarize(imported.trial(files, Told(), "ID", "0")), files[-1].text
+    counts = summary.counts
+    assert counts.on_time + counts.late == number(report, r"actually processed: (\d+)")
+    assert counts.late == number(report, r"ms latency limit: (\d+)")
+    assert counts.skipped == number(report, r"transactions skipped: (\d+)")
+    assert counts.failed == number(report, r"failed transactions: (\d+)")
+    assert summary.failures.get("40001", 0) == number(report, r"serialization failures: (\d+)")
+    assert summary.retried == number(report, r"transactions retried: (\d+)")
+    assert summary.retries == number(report, r"number of retries: (\d+)")
+    assert summary.latency.mean
+    assert summary.lag.mean
+    mean = number(report, r"latency average = ([\d.]+)")
+    assert summary.latency.mean.value == pytest.approx(mean, abs=0.002)
+    stddev = number(report, r"latency stddev = ([\d.]+)")
+    assert summary.latency.stddev == pytest.approx(stddev, abs=0.002)
+    assert summary.lag.mean.value == pytest.approx(number(report, r"avg ([\d.]+)"), abs=0.002)
+    assert len(summary.scripts) == 2
+    assert summary.validity.reasons == ()
+
+
+def test_an_aggregated_log_gives_what_it_holds_and_says_what_it_lost(
+    program: Path, pg15: Any, tmp_path: Path, scripts: list[str]
+) -> None:
+    options = ["-c", "4", "-T", "3", "-R", "200", "--aggregate-interval", "1"]
+    files = ran(program, pg15, tmp_path, *options, *scripts[:2])
+    trial = imported.trial(files, Told(), "ID", "0")
+    summary = summarize(trial)
+    logged = sum(int(line.split()[1]) for line in files[0].text.splitlines())
+    assert summary.counts.on_time == logged
+    processed = number(files[-1].text, r"actually processed: (\d+)")
+    said = any("the log holds" in finding.text for finding in trial.findings)
+    assert said == (logged < processed)
+
+
+def test_a_report_alone_gives_its_own_numbers(
+    program: Path, pg15: Any, tmp_path: Path, scripts: list[str]
+) -> None:
+    *_, report = ran(program, pg15, tmp_path, "-c", "4", "-t", "50", *scripts)
+    summary = summarize(imported.trial([report], Told(), "ID", "0"))
+    assert summary.counts.due == 200
+    assert summary.rate.value == pytest.approx(number(report.text, r"tps = ([\d.]+)"))
+    assert summary.latency.p99 is None
