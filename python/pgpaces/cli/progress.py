@@ -182,8 +182,8 @@ def _found(found: Outcome | PgpacesError) -> str:
 
     if isinstance(found, PgpacesError):
         return f"failed: {found.message}"
-    if found.error is not None:
-        return f"failed: {found.error.message}"
+    if (error := found.error or found.store_error) is not None:
+        return f"failed: {error.message}"
     summary, missed = found.summary, found.summary.missed
     if missed is None:
         return "nothing was due"

@@ -141,12 +141,12 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         _check_folder(Path(given["output"]).resolve().parent)
     from pgpaces.experiment import sweep as pipeline
 
-    resume, experiment = None, None
+    resume, experiment, data_dir = None, None, None
     draft = _draft(given)
     if given["resume"] is not None:
         by_file = draft is not None and given["resume"] == "last"
         name = draft.name if draft is not None and by_file else given["resume"]
-        resume, _, experiment = pipeline.find(name, given["store_path"])
+        resume, data_dir, experiment = pipeline.find(name, given["store_path"])
     if draft is not None:
         experiment = draft.experiment()
     if experiment is None:
@@ -161,7 +161,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         resume=resume,
         on_store_error=given["on_store_error"],
         command=_command(given),
-        data_dir=given["data_dir"],
+        data_dir=str(Path(given["data_dir"]).resolve()) if given["data_dir"] else data_dir,
     )
     return pipeline.plan(order)
 
@@ -258,9 +258,9 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
 def _command(given: Mapping[str, Any]) -> str:
     """What was typed, without a password."""
     secret = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
-    dsns = [text for text in (*given["level_target"], given["from_database"] or "") if text]
+    dsns = (*given["level_target"], given["from_database"] or "", given["store_path"] or "")
     words = ["pgpaces", *sys.argv[1:]]
-    for dsn in dsns:
+    for dsn in filter(None, dsns):
         if secret.search(dsn):
             words = [word.replace(dsn, "DSN") for word in words]
     return shlex.join(words)
