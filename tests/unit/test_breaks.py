@@ -113,6 +113,7 @@ def test_the_main_factor_is_the_load_with_most_levels_and_else_any_with_numbers(
     assert breaks.main_factor([clients, memory, rate]) == rate
     assert breaks.main_factor([names, memory]) == memory
     assert breaks.main_factor([names]) is None
+    assert breaks.main_factor([Factor("server", ("15", "18"))]) is None, "versions are names"
 
 
 def test_the_words_say_what_held_what_broke_and_what_moves_it() -> None:

@@ -298,3 +298,19 @@ def test_an_ending_that_names_no_form_is_refused_with_a_way_out(path: str) -> No
     with pytest.raises(PlanError) as caught:
         render.form_of(path)
     assert "--format" in str(caught.value.hint)
+
+
+def test_a_limit_of_one_script_is_not_said_to_be_that_of_all() -> None:
+    own = [
+        replace(
+            d, trial=replace(d.trial, plan={**d.trial.plan, "limits": [["by_fk1", 200_000_000]]})
+        )
+        for d in DIGESTS
+    ]
+    page = page_of(own)
+    assert page.limits == ("500ms", "by_fk1 200ms")
+    assert page.limit is None
+    assert "within its latency limit" in " ".join(sentence.text for sentence in page.answer)
+    assert PAGE_OF.limit == "500ms"
+    assert "&gt; 500ms" in html(PAGE_OF)
+    assert "&gt; 500ms" not in html(page)

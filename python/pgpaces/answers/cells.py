@@ -187,6 +187,8 @@ def _within(digest: Digest, name: str) -> float:
     """The dispersion of a share over windows of 10 s or more of its trial."""
     if name == "missed" or not digest.series:
         return digest.summary.phi
+    if not getattr(digest.summary.counts, name):
+        return 1.0
     cut = digest.summary.cut_s
     size = max(1, -(-_WINDOW_S // digest.series[0].seconds))
     used = [bucket.counts for bucket in digest.series if bucket.start_s >= cut]

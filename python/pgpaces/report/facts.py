@@ -97,6 +97,17 @@ def limits(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def one_limit(rows: Iterable[Row]) -> str | None:
+    """The limit that holds for every script of every trial; None where there is no such one."""
+    found = {
+        (digest.trial.plan.get("limit_ns"), bool(digest.trial.plan.get("limits")))
+        for row in rows
+        for digest in row.every
+    }
+    limit_ns, own = found.pop() if len(found) == 1 else (None, True)
+    return duration(limit_ns) if limit_ns and not own else None
+
+
 def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
     """What all trials share of what was asked for."""
     found: dict[str, list[str]] = {}

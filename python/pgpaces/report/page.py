@@ -44,8 +44,8 @@ class Page:
     """All that a report says. factors: those with several levels; main: along the axis of charts.
 
     lines: the rows in groups that share all levels but the main one's. places: servers with their
-    machines. missing: trials that were asked for and not run. failures: cell
-    and block of trials that never began, and why.
+    machines. missing: trials that were asked for and not run. failures: cell and block of trials
+    that never began, and why. limit: the one that holds for all, if there is one.
     """
 
     title: str
@@ -58,6 +58,7 @@ class Page:
     lines: tuple[Line, ...]
     missed_max: float
     limits: tuple[str, ...]
+    limit: str | None
     asked: tuple[tuple[str, str], ...]
     statements: tuple[StatementRow, ...] = ()
     plans: tuple[PlanOf, ...] = ()
@@ -104,6 +105,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         lines=lines,
         missed_max=missed_max,
         limits=facts.limits(rows),
+        limit=facts.one_limit(rows),
         asked=facts.asked(digests, experiment),
         statements=statements_of(rows),
         plans=plans_of(rows),

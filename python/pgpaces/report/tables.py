@@ -45,7 +45,7 @@ class Table:
 
 def above(page: Page) -> str:
     """How a time is shown that lies above every one that was seen."""
-    return f"> {page.limits[0]}" if len(page.limits) == 1 else "none"
+    return f"> {page.limit}" if page.limit else "none"
 
 
 def _share(estimate: Estimate | None) -> Cell:

@@ -98,8 +98,8 @@ def answer(material: Material) -> tuple[Sentence, ...]:
 
 
 def _within(rows: Sequence[Row]) -> str:
-    limits = facts.limits(rows)
-    return f" within {limits[0]}" if len(limits) == 1 else " within its latency limit"
+    limit = facts.one_limit(rows)
+    return f" within {limit}" if limit else " within its latency limit"
 
 
 def _rule(material: Material, rows: Sequence[Row]) -> Sentence:
