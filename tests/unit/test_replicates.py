@@ -35,9 +35,7 @@ def board(name: str, factor: float, seed: int) -> list[Digest]:
 
 def test_a_slow_board_stands_apart() -> None:
     found = replicates.compare([*board("a", 1, 1), *board("b", 1, 2), *board("c", 1.3, 3)], KINDS)
-    assert {each.name for each in found if each.apart} == {"a", "b", "c"} or {
-        each.name for each in found if each.apart
-    } == {"c"}
+    assert {each.name for each in found if each.apart} == {"c"}, "it makes none of the others fast"
     (slow,) = [each for each in found if each.name == "c"]
     assert slow.ratio.low < 1.3 < slow.ratio.high
     assert slow.ratio.n == len(BASE)
