@@ -39,7 +39,7 @@ def shares(truth: float, spread: float) -> Callable[[Draw, int], Estimate]:
 
 
 def times(share: float, spread: float) -> Callable[[Draw, int], Estimate]:
-    """A quantile of k trials with 400 times each, log-normal; spread: between trials, of the log."""
+    """A quantile of k trials of 400 log-normal times; spread: between trials, of the log."""
 
     def trial(draw: Draw) -> Estimate:
         found = np.sort(np.exp(draw.normal(0, 0.5, 400) + draw.normal(0, spread)))
