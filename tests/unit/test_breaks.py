@@ -122,10 +122,10 @@ def test_the_words_say_what_held_what_broke_and_what_moves_it() -> None:
     page = gather(digests, About(datetime.now(UTC), "0"), experiment(design=plan))
     said = [sentence.text for sentence in page.answer]
     assert said[0] == (
-        "With max_parallel_workers_per_gather = 0 it holds up to 2 clients, breaks from 8 clients"
-        " on; between them not known."
+        "With max_parallel_workers_per_gather = 0 it holds up to 2 clients and breaks from 8"
+        " clients on; where between the two is not known."
     )
-    assert any(text.startswith("A cell holds if at most 5.0 % of what was due") for text in said)
+    assert any(text.startswith("A cell holds if at most 5 % of what was due") for text in said)
     assert any(text.startswith("Least missed: clients = 2") for text in said)
     assert not any("no difference" in text for text in said)
 

@@ -35,7 +35,7 @@ def board(name: str, factor: float, seed: int) -> list[Digest]:
 
 def test_a_slow_board_stands_apart() -> None:
     found = replicates.compare([*board("a", 1, 1), *board("b", 1, 2), *board("c", 1.3, 3)], KINDS)
-    assert [each.name for each in found if each.apart] == ["c"], "one slow board, not two fast ones"
+    assert {each.name for each in found if each.apart} == {"c"}, "it makes none of the others fast"
     (slow,) = [each for each in found if each.name == "c"]
     assert slow.ratio.low < 1.3 < slow.ratio.high
     assert slow.ratio.n == len(BASE)
@@ -57,8 +57,3 @@ def test_boards_of_different_kinds_are_not_compared() -> None:
 def test_two_pairs_say_nothing() -> None:
     few = [board(name, factor, 1)[:2] for name, factor in (("a", 1.0), ("b", 2.0))]
     assert replicates.compare([each for part in few for each in part], KINDS) == ()
-
-
-def test_of_two_boards_that_differ_nobody_can_say_which_one_it_is() -> None:
-    found = replicates.compare([*board("a", 1, 1), *board("b", 1.3, 2)], KINDS)
-    assert [(each.name, each.apart) for each in found] == [("a", True), ("b", True)]

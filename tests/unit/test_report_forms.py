@@ -265,7 +265,7 @@ def test_a_grid_of_names_has_charts_too() -> None:
     found = [moved(made(Slot(1, Cell(())), 10), **dict(slot.cell.levels)) for slot in plan.slots()]
     page = gather(found, ABOUT, experiment(design=plan))
     assert page.main is None
-    assert page.answer[0].text.startswith("All 4 cells:")
+    assert page.answer[0].text.startswith("All 4 cells hold.")
     assert next(figure.key for figure in figures(page)) == "missed"
     html(page)
     terminal(page, 80)

@@ -10,25 +10,36 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median_high, stdev
 
-from pgpaces.answers.stats import pearson, proportion
+from pgpaces.answers.stats import Z95, pearson, proportion
 from pgpaces.result import Estimate
 
 _TAIL = 0.025
 # Student's t of two values has one degree of freedom: it reaches 12.7 standard errors far and says
-# nothing.
-_TRIALS_MIN = 3
+# nothing. Two are taken as if they were three: that is too narrow where trials differ much more
+# than chance alone makes them (0.86 instead of 0.95), and the report says that two are few.
+_FREEDOM_MIN = 2
 
 Machines = Sequence[Sequence[Estimate]]
 Hits = Sequence[Sequence[tuple[int, int]]]
 
 
-def together(machines: Machines) -> Estimate | None:
+def students(values: int) -> float:
+    """How many standard errors the interval of so many values reaches: Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(max(_FREEDOM_MIN, values - 1), 1 - _TAIL))
+
+
+def together(machines: Machines, *, bounded: bool = True) -> Estimate | None:
     """What trials say together; machines: the trials of each. None of nothing.
 
-    The mean with Student's t from three trials on. Trials of several machines are no independent
-    ones: there the means of the machines are, so that the spread between machines is in the
-    interval. With fewer than three it is the hull of the trials' own intervals. A value above every
-    time (of what did not succeed) has no mean: then the upper median, and the hull.
+    The mean with Student's t. Trials of several machines are no independent ones: there the means
+    of the machines are, so that the spread between machines is in the interval. With two values it
+    is no less than the hull of the trials' own intervals. A value above every time (of what did not
+    succeed) has no mean: then the upper median, and the hull.
+
+    bounded: a trial whose own interval is not estimable makes that of all so. A quantile beyond
+    what a trial can tell comes out too low in each of them, however many there are.
     """
     found = [list(trials) for trials in machines if trials]
     every = [estimate for trials in found for estimate in trials]
@@ -40,13 +51,18 @@ def together(machines: Machines) -> Estimate | None:
         return Estimate(median_high(values), *_hull(every), n)
     if len(found) > 1:
         values = [fmean(estimate.value for estimate in trials) for trials in found]
-    if len(values) < _TRIALS_MIN:
-        return Estimate(fmean(values), *_hull(every), n)
-    from scipy.special import stdtrit
-
-    middle, k = fmean(values), len(values)
-    half = float(stdtrit(k - 1, 1 - _TAIL)) * stdev(values) / math.sqrt(k)
-    return Estimate(middle, max(0.0, middle - half), middle + half, n)
+    middle = fmean(values)
+    if bounded and not all(estimate.estimable for estimate in every):
+        return Estimate.alone(middle, n)
+    half = students(len(values)) * stdev(values) / math.sqrt(len(values))
+    low, high = max(0.0, middle - half), middle + half
+    if not bounded:
+        return Estimate(middle, low, high, n)
+    least, most = _hull(every)
+    if len(values) <= _FREEDOM_MIN:
+        return Estimate(middle, min(low, least), max(high, most), n)
+    # Where the upper end of one falls among what did not succeed, no mean can bound it.
+    return Estimate(middle, low, most if math.isinf(most) else high, n)
 
 
 def _hull(estimates: Sequence[Estimate]) -> tuple[float, float]:
@@ -56,9 +72,10 @@ def _hull(estimates: Sequence[Estimate]) -> tuple[float, float]:
 def design_factor(machines: Hits, within: float) -> float:
     """By how much trials say less than as many independent transactions, at least 1.
 
-    phi = max(1, phi_trial (1 + 2/k), phi_machine (1 + 2/m), phi_window): Pearson's dispersion of
-    (hits, due) over k trials and over m machines, and within trials; the factors because k trials
-    estimate a dispersion badly (METHOD: capacity takes the same).
+    phi = max(1, phi_trial (t_k / z)^2, phi_machine (t_m / z)^2, phi_window): Pearson's dispersion
+    of (hits, due) over k trials and over m machines, and within trials. With z in Wilson's interval
+    the factors make Student's t of it, with k - 1 degrees of freedom, because k trials estimate a
+    dispersion badly (McCullagh and Nelder, Generalized Linear Models, 1989, 4.5).
     """
     trials = [pair for found in machines for pair in found]
     sums = [(sum(k for k, _ in found), sum(n for _, n in found)) for found in machines]
@@ -66,7 +83,7 @@ def design_factor(machines: Hits, within: float) -> float:
     for parts in (trials, sums):
         hits, due = sum(k for k, _ in parts), sum(n for _, n in parts)
         if len(parts) > 1 and 0 < hits < due:
-            phi = max(phi, pearson(parts) * (1 + 2 / len(parts)))
+            phi = max(phi, pearson(parts) * (students(len(parts)) / Z95) ** 2)
     return phi
 
 

@@ -64,6 +64,27 @@ def verdict(row: Row, missed_max: float) -> Verdict:
     return "did not hold" if row.missed.low > missed_max else "not known"
 
 
+def needed_s(row: Row, missed_max: float) -> float | None:
+    """How many seconds of trials would decide a cell whose verdict is not known, about.
+
+    Wilson's interval, turned round: it ends at h where (h - p)^2 = z^2 h (1 - h) phi / n, which
+    gives phi / n from the end that there is, and the n at which it ends at the threshold. So it
+    is right if the share stays what it was seen to be. None where it is known, or nothing is
+    known of the cell; infinite where the share lies on the threshold.
+    """
+    missed = row.missed
+    if missed is None or not row.sound or verdict(row, missed_max) != "not known":
+        return None
+    p, high = missed.value, missed.high
+    seconds = sum(digest.summary.seconds for digest in row.trials)
+    if not p < high < 1 or not 0 < missed_max < 1:
+        return None
+    if p == missed_max:
+        return math.inf
+    now, then = (high - p) ** 2 / (high * (1 - high)), (missed_max - p) ** 2
+    return seconds * now * missed_max * (1 - missed_max) / then
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """The rows that share all levels but that of the main factor, in its order."""

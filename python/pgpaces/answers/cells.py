@@ -136,9 +136,12 @@ def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]
 
 
 def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
-    def combined(read: Callable[[Digest], Estimate | None]) -> Estimate | None:
+    def combined(
+        read: Callable[[Digest], Estimate | None], *, bounded: bool = True
+    ) -> Estimate | None:
         parts = [[read(digest) for digest in trials] for trials in machines]
-        return across.together([[e for e in part if e is not None] for part in parts])
+        known = [[e for e in part if e is not None] for part in parts]
+        return across.together(known, bounded=bounded)
 
     def stddev(digest: Digest) -> Estimate | None:
         latency = digest.summary.latency
@@ -154,7 +157,7 @@ def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
         counts=_sum(digest.summary.counts for digest in base.trials),
         **{name: _share(name, machines) for name in SHARES},
         rate=combined(lambda digest: digest.summary.rate),
-        stddev=combined(stddev),
+        stddev=combined(stddev, bounded=False),
         lag_p99=combined(lambda digest: digest.summary.lag.p99),
         **{name.replace(".", ""): found for name, found in times.items()},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pgpaces.answers import breaks
@@ -124,46 +125,47 @@ def overview(page: Page) -> Iterator[Figure]:
     """The charts of all cells together: measures over the main factor, heat map, statements."""
     if len(page.rows) < 2:
         return
-    axis = axis_of(page)
-    for number, panel in enumerate(panels(page)[0]):
-        for measure in measures(page):
-            yield _over(page, axis, (number, panel), measure)
+    axis, found = axis_of(page), panels(page)[0]
+    for measure in measures(page):
+        yield from _over(page, axis, found, measure)
     if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None:
         yield heat_map(page, page.main)
 
 
-def _over(page: Page, axis: Axis, at: tuple[int, Panel], measure: Measure) -> Figure:
-    number, panel = at
-    suffix = f"-{number + 1}" if number else ""
-    where = f" ({shown(panel.name)})" if panel.name else ""
-    title = f"{measure.name} by {shown(axis.title.partition(',')[0])}{where}"
-    columns = (
-        shown(axis.title),
-        *((shown(words.factor_name(panel.legend)),) if panel.legend else ("cell",)),
-        measure.axis,
-        "95 % interval",
-        "trials",
-        "valid",
-    )
-    rows = [(row, line) for line in panel.lines for row in line.rows]
-    table = tuple(
-        (
-            _label(axis, row),
-            line_label(line, panel),
-            *_said(row.estimate(measure.key), measure),
-            str(len(row.trials)),
-            "yes" if row.sound else "no" if row.trials else "-",
+def _over(page: Page, axis: Axis, every: Sequence[Panel], measure: Measure) -> Iterator[Figure]:
+    """A measure over the main factor: a chart for each panel, with the same axes."""
+    key = measure.key.replace(".", "")
+    for number, panel in enumerate(every):
+        where = f", {shown(panel.name)}" if panel.name else ""
+        columns = (
+            shown(axis.title),
+            shown(words.factor_name(panel.legend)) if panel.legend else "cell",
+            measure.axis,
+            "95 % interval",
+            "trials",
+            "valid",
         )
-        for row, line in rows
-    )
-    return Figure(
-        f"{measure.key.replace('.', '')}{suffix}",
-        title,
-        f"{measure.about}; bars are 95 % intervals, small dots single trials",
-        columns,
-        table,
-        lambda look: _marks(page, axis, panel, measure, look),
-    )
+        yield Figure(
+            f"{key}-{number + 1}" if number else key,
+            f"{measure.name} by {shown(axis.title.partition(',')[0])}{where}",
+            f"{measure.about}; bars are 95 % intervals, small dots single trials",
+            columns,
+            tuple(_table(axis, panel, measure)),
+            partial(_marks, _Chart(page, axis, tuple(every), measure), panel),
+            key if len(every) > 1 else "",
+        )
+
+
+def _table(axis: Axis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:
+    for line in panel.lines:
+        for row in line.rows:
+            yield (
+                _label(axis, row),
+                line_label(line, panel),
+                *_said(row.estimate(measure.key), measure),
+                str(len(row.trials)),
+                "yes" if row.sound else "no" if row.trials else "-",
+            )
 
 
 def _label(axis: Axis, row: Row) -> str:
@@ -177,15 +179,21 @@ def _said(estimate: Estimate | None, measure: Measure) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Points:
-    """What a chart draws: estimates with their ends, and single trials.
+class _Chart:
+    """What charts side by side share."""
 
-    top: where that stands which is above every value.
-    """
+    page: Page
+    axis: Axis
+    panels: tuple[Panel, ...]
+    measure: Measure
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """What a chart draws: estimates with their ends, and single trials."""
 
     cells: list[dict[str, Any]]
     trials: list[dict[str, Any]]
-    top: float | None
 
 
 def _points(axis: Axis, panel: Panel, measure: Measure) -> _Points:
@@ -205,15 +213,22 @@ def _points(axis: Axis, panel: Panel, measure: Measure) -> _Points:
                     y = own.value * measure.scale
                     counts = digest in row.trials and sound(digest)
                     trials.append({**base, "y": y, "sound": counts})
-    finite = [p[k] for p in found for k in ("y", "high") if p[k] is not None]
-    top = None
-    if any(point["above"] for point in found):
-        top = 1.1 * max([*finite, *([measure.bound[0]] if measure.bound else []), 1e-9])
-        for point in found:
-            point["y"] = top if point["above"] else point["y"]
-            if point["open"]:
-                point["high"] = top
-    return _Points(found, trials, top)
+    return _Points(found, trials)
+
+
+def _top(every: Sequence[_Points], measure: Measure) -> float | None:
+    """Where that stands which is above every value; None where nothing is."""
+    points = [point for each in every for point in each.cells]
+    if not any(point["above"] or point["open"] for point in points):
+        return None
+    finite: list[float] = [p[k] for p in points for k in ("y", "high") if p[k] is not None]
+    trials = [point["y"] for each in every for point in each.trials]
+    top: float = 1.1 * max([*finite, *trials, *([measure.bound[0]] if measure.bound else []), 1e-9])
+    for point in points:
+        point["y"] = top if point["above"] else point["y"]
+        if point["open"]:
+            point["high"] = top
+    return top
 
 
 def _ends(estimate: Estimate, measure: Measure) -> dict[str, Any]:
@@ -233,9 +248,11 @@ def _ends(estimate: Estimate, measure: Measure) -> dict[str, Any]:
     }
 
 
-def _scale(points: _Points, measure: Measure) -> dict[str, Any]:
-    values = [p[k] for p in points.cells for k in ("y", "low", "high") if p[k] is not None]
-    values += [point["y"] for point in points.trials]
+def _scale(every: Sequence[_Points], top: float | None, measure: Measure) -> dict[str, Any]:
+    """The vertical axis, the same for all charts side by side."""
+    cells = [point for each in every for point in each.cells]
+    values = [p[k] for p in cells for k in ("y", "low", "high") if p[k] is not None]
+    values += [point["y"] for each in every for point in each.trials]
     values += [measure.bound[0]] if measure.bound else []
     above_zero = [value for value in values if value > 0]
     if measure.log and above_zero and max(above_zero) / min(above_zero) > LOG_FROM:
@@ -245,21 +262,24 @@ def _scale(points: _Points, measure: Measure) -> dict[str, Any]:
             "domainMin": min(above_zero) * 0.9,
             "domainMax": max(above_zero) * 1.15,
         }
-    room = 1.12 if points.top is not None else 1.04
-    top = max(values, default=1.0) * room or 1.0
+    room = 1.12 if top is not None else 1.04
+    end = max(values, default=1.0) * room or 1.0
     if measure.scale == 100:
-        top = min(100.0, max(top, 1.0))
-    return {"type": "linear", "domain": [0, top], "nice": top < 90, "zero": True}
+        end = min(100.0, max(end, 1.0))
+    return {"type": "linear", "domain": [0, end], "nice": end < 90, "zero": True}
 
 
-def _marks(page: Page, axis: Axis, panel: Panel, measure: Measure, look: Look) -> dict[str, Any]:
-    points = _points(axis, panel, measure)
+def _marks(chart: _Chart, panel: Panel, look: Look) -> dict[str, Any]:
+    axis, measure = chart.axis, chart.measure
+    every = [_points(axis, each, measure) for each in chart.panels]
+    points = every[chart.panels.index(panel)]
+    top = _top(every, measure)
     names = [line_label(line, panel) for line in panel.lines]
-    scale = _scale(points, measure)
+    scale = _scale(every, top, measure)
     low = scale.get("domainMin", 0.0)
     for point in points.cells:
         point["low"] = None if point["low"] is None else max(point["low"], low)
-    x = axis.encoding(row for line in panel.lines for row in line.rows)
+    x = axis.encoding(chart.page.rows)
     y = {
         "field": "y",
         "type": "quantitative",
@@ -285,7 +305,7 @@ def _marks(page: Page, axis: Axis, panel: Panel, measure: Measure, look: Look) -
         _dots(points.trials, base, {"size": 13, "opacity": 0.55, "strokeWidth": 1}),
         _dots(told, base, {"size": 62, "opacity": 1, "strokeWidth": 1.8}),
     ]
-    if points.top is not None:
+    if top is not None:
         above = [point for point in points.cells if point["above"]]
         above = list({_label_place(point["x"]): point for point in above}.values())
         text = {"type": "text", "dy": -9, "text": "above", "color": look.muted, "fontSize": 11}

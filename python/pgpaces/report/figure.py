@@ -23,6 +23,8 @@ from pgpaces.report.page import Page
 
 LINES_MAX = len(SHAPES)
 PANELS_MAX = 6
+# What has charts side by side rather than lines in one.
+_SIDE = ("server", "target", "variant")
 LOG_FROM = 20
 # Six digits, no more than needed, and no exponent before they end.
 NUMBER = ".6~g"
@@ -38,6 +40,7 @@ class Figure:
     """A chart: what it is called, what it shows in a sentence, and its numbers as a table.
 
     key: for file names and anchors. marks: its specification in a look, without configuration.
+    beside: the same for charts that stand side by side, because their axes are the same.
     """
 
     key: str
@@ -46,6 +49,7 @@ class Figure:
     columns: tuple[str, ...]
     rows: Cells
     marks: Marks
+    beside: str = ""
 
     def specification(self, look: Look) -> dict[str, Any]:
         """The whole specification."""
@@ -62,25 +66,34 @@ class Panel:
 
 
 def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
-    """The lines in groups of as many as can be told apart, and how many groups were left out."""
+    """The lines as charts side by side, and how many charts were left out.
+
+    The legend has the levels of one factor; of the others each combination has a chart of its own:
+    what one compares by eye first (a server, a target, a variant), else what has fewest levels.
+    """
     others = [factor for factor in page.factors if factor != page.main]
-    if len(page.lines) <= LINES_MAX or not others:
-        parts = [Panel("", page.lines[at : at + LINES_MAX], "") for at in _steps(page.lines)]
-    else:
-        able = [factor for factor in others if len(factor.levels) <= LINES_MAX] or others
-        inner = max(able, key=lambda factor: len(factor.levels))
-        groups: dict[tuple[tuple[str, str], ...], list[Line]] = {}
-        for line in page.lines:
-            rest = tuple(pair for pair in line.levels if pair[0] != inner.name)
-            groups.setdefault(rest, []).append(line)
-        parts = [
-            Panel(words.line_name(Line(rest, ())), tuple(group[at : at + LINES_MAX]), inner.name)
-            for rest, group in groups.items()
-            for at in _steps(group)
-        ]
-    if len(others) == 1:
-        parts = [Panel(part.name, part.lines, others[0].name) for part in parts]
+    legend = _legend(others)
+    groups: dict[tuple[tuple[str, str], ...], list[Line]] = {}
+    for line in page.lines:
+        rest = tuple(pair for pair in line.levels if pair[0] != legend)
+        groups.setdefault(rest, []).append(line)
+    parts = [
+        Panel(words.line_name(Line(rest, ())), tuple(group[at : at + LINES_MAX]), legend)
+        for rest, group in groups.items()
+        for at in _steps(group)
+    ]
     return tuple(parts[:PANELS_MAX]), max(0, len(parts) - PANELS_MAX)
+
+
+def _legend(others: Sequence[Factor]) -> str:
+    """The factor whose levels are the lines of a chart."""
+    if not others:
+        return ""
+    side = [factor for name in _SIDE for factor in others if factor.name == name]
+    beside = side[0] if side else min(others, key=lambda factor: len(factor.levels))
+    rest = [factor for factor in others if factor != beside] or [beside]
+    able = [factor for factor in rest if len(factor.levels) <= LINES_MAX] or rest
+    return max(able, key=lambda factor: len(factor.levels)).name
 
 
 def _steps(lines: Sequence[Line]) -> range:
@@ -88,10 +101,8 @@ def _steps(lines: Sequence[Line]) -> range:
 
 
 def line_label(line: Line, panel: Panel) -> str:
-    """What the legend calls a line."""
-    if panel.legend:
-        return shown(dict(line.levels).get(panel.legend, ""))
-    return shown(words.line_name(line)) or "all"
+    """What the legend calls a line: its level of the factor that is the legend's title."""
+    return shown(dict(line.levels).get(panel.legend, "")) or "all"
 
 
 @dataclass(frozen=True, slots=True)

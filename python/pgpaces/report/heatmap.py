@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pgpaces.answers import breaks
+from pgpaces.answers.breaks import Line
 from pgpaces.answers.cells import Row
 from pgpaces.design import Factor
 from pgpaces.report import words
 from pgpaces.report.escape import line as shown
-from pgpaces.report.figure import Figure, Panel, line_label
+from pgpaces.report.figure import Figure
 from pgpaces.report.look import WIDTH, Look
 from pgpaces.report.page import Page
 from pgpaces.report.text import milliseconds, percent
@@ -23,19 +24,18 @@ def heat_map(page: Page, main: Factor) -> Figure:
     """Missed (or p95, where nothing can be late) of every cell as a map of two factors."""
     by_limit = bool(page.limits)
     others = [factor for factor in page.factors if factor != main]
-    panel = Panel("", page.lines, others[0].name if len(others) == 1 else "")
     lines = page.lines[:_HEAT_ROWS_MAX]
     cells = [(line, row) for line in lines for row in line.rows]
     numbers = [_heat_value(row, by_limit) for _, row in cells]
     steps = _steps_of(numbers, page.missed_max if by_limit else None)
     texts = [_heat_text(row, by_limit) for _, row in cells]
     name = "Missed %" if by_limit else "p95 in ms"
-    aside = shown(words.factor_name(panel.legend)) or "others"
+    aside = shown(", ".join(words.factor_name(factor.name) for factor in others))
     columns = (shown(words.factor_name(main.name)), aside, name, "verdict")
     table = tuple(
         (
             shown(breaks.level_of(row, main.name)),
-            line_label(line, panel),
+            _label(line),
             text,
             _verdict(page, row),
         )
@@ -44,7 +44,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
     values = [
         {
             "x": shown(breaks.level_of(row, main.name)),
-            "y": line_label(line, panel),
+            "y": _label(line),
             "class": None if value is None else sum(value > step for step in steps),
             "text": text,
             "sound": row.sound,
@@ -61,8 +61,13 @@ def heat_map(page: Page, main: Factor) -> Figure:
         about,
         columns,
         table,
-        lambda look: _heat_marks(values, main, aside if panel.legend else None, look),
+        lambda look: _heat_marks(values, main, aside, look),
     )
+
+
+def _label(line: Line) -> str:
+    """The levels of a line; which factors they are of stands above them all."""
+    return shown(", ".join(level for _, level in line.levels))
 
 
 def _verdict(page: Page, row: Row) -> str:
@@ -93,7 +98,7 @@ def _steps_of(values: Sequence[float | None], middle: float | None) -> list[floa
 
 
 def _heat_marks(
-    values: list[dict[str, Any]], main: Factor, aside: str | None, look: Look
+    values: list[dict[str, Any]], main: Factor, aside: str, look: Look
 ) -> dict[str, Any]:
     labels = list(dict.fromkeys(value["y"] for value in values))
     classes = list(range(6))
@@ -120,7 +125,7 @@ def _heat_marks(
         "height": max(90, 34 * len(labels) + 44),
         "autosize": {"type": "fit", "contains": "padding"},
         "data": {"values": values},
-        **({"title": aside} if aside else {}),
+        "title": aside,
         "layer": [
             {
                 "mark": {"type": "rect", "cornerRadius": 3, "strokeWidth": 2},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers.cells import Row
@@ -57,7 +58,7 @@ def html(page: Page) -> str:
         svg={key: _safe(text) for key, text in draw.drawn(every).items()},
         drawn=draw.available(),
         cells=tables.cells(page),
-        overview=[each for each in overview if each not in heat],
+        overview=_side_by_side(each for each in overview if each not in heat),
         heat=heat,
         panels_left=figure.panels(page)[1],
         statements=tables.statements(page),
@@ -69,6 +70,11 @@ def html(page: Page) -> str:
         span=_span(page),
         headline=_headline(page),
     )
+
+
+def _side_by_side(figures: Iterable[Figure]) -> list[list[Figure]]:
+    """Charts in their order, those together that share their axes."""
+    return [list(group) for _, group in groupby(figures, lambda each: each.beside or each.key)]
 
 
 def _environment() -> Environment:

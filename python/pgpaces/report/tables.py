@@ -57,8 +57,7 @@ def _share(estimate: Estimate | None) -> Cell:
 def _number(estimate: Estimate | None, form: Callable[[float], str]) -> Cell:
     if estimate is None:
         return Cell("-")
-    ends = interval(estimate, form) if estimate.estimable else ""
-    return Cell(form(estimate.value), ends)
+    return Cell(form(estimate.value), interval(estimate, form))
 
 
 def cells(page: Page) -> Table:

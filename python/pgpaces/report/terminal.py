@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pgpaces.answers import breaks
@@ -22,7 +23,8 @@ _SPARE = ("stddev ms", "skipped %", "late %", "trials", "TPS", "latency ms", "p9
 _CHARTS = ("missed", "p95", "rate")
 _BAR_MIN, _BAR_MAX = 8, 50
 _LINES_MAX = 12
-_LABEL_MIN = 12
+# Longer names of factors get a short one, which is explained above the table.
+_LABEL_MAX = 12
 _STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
 
 
@@ -53,7 +55,12 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
         styles = {"main": "bold", "warning": "yellow", "plain": ""}
         yield Text(f"{mind}{line(sentence.text)}", style=styles[sentence.weight])
     yield Text("")
-    yield _cells(tables.cells(page), width)
+    cells = tables.cells(page)
+    short = _short(cells.columns[: cells.labels])
+    for name, whole in short.items():
+        if name != line(whole):
+            yield Text(f"{name}: {line(whole)}", style="dim")
+    yield _cells(cells, (*short, *cells.columns[cells.labels :]), width)
     if len(page.rows) > 1:
         for measure in measures(page):
             if measure.key in _CHARTS:
@@ -64,24 +71,36 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
         yield Text(f"again: {line(page.about.rerun)}", style="dim")
 
 
-def _cells(cells: tables.Table, width: int) -> RenderableType:
+def _short(names: Sequence[str]) -> dict[str, str]:
+    """Short names for columns: the initials of long ones, no two the same."""
+    found: dict[str, str] = {}
+    for name in names:
+        whole = line(name)
+        made = whole
+        if len(whole) > _LABEL_MAX:
+            made = "".join(part[:1] for part in re.split(r"[\W_]+", whole) if part)[:_LABEL_MAX]
+        while len(made) < 2 < len(whole) or made in found:
+            made = f"{whole[: _LABEL_MAX - 3]}{len(found) + 1}"
+            whole = f"{whole} "
+        found[made] = name
+    return found
+
+
+def _cells(cells: tables.Table, names: Sequence[str], width: int) -> RenderableType:
     """The table of cells, with as many columns as fit."""
     from rich.text import Text
 
     def needed(at: int) -> int:
-        found = [len(cells.columns[at]) if at >= cells.labels else _label(cells.columns[at], width)]
-        found += [max(len(row[at].text), len(row[at].ends)) for row in cells.rows]
-        return max(found) + 2
+        return max(len(names[at]), *(max(len(r[at].text), len(r[at].ends)) for r in cells.rows)) + 2
 
-    kept = list(range(len(cells.columns)))
+    kept = list(range(len(names)))
     for name in _SPARE:
-        if sum(needed(at) for at in kept) > width and name in cells.columns:
-            kept.remove(cells.columns.index(name))
-    made = table(line(cells.columns[0]), [line(cells.columns[at]) for at in kept[1:]])
+        if sum(needed(at) for at in kept) > width and name in names:
+            kept.remove(names.index(name))
+    made = table(names[0], [names[at] for at in kept[1:]])
     for at, column in enumerate(made.columns):
         column.overflow = "fold"
-        if kept[at] < cells.labels:
-            column.no_wrap, column.min_width = False, _label(cells.columns[kept[at]], width)
+        column.no_wrap = kept[at] >= cells.labels
     for row in cells.rows:
         made.add_row(
             *(
@@ -93,11 +112,6 @@ def _cells(cells: tables.Table, width: int) -> RenderableType:
             )
         )
     return made
-
-
-def _label(name: str, width: int) -> int:
-    """What the name of a factor takes at least: long ones are folded."""
-    return min(len(name), _LABEL_MIN, width // 7)
 
 
 def _chart(page: Page, measure: Measure, width: int) -> Iterator[RenderableType]:

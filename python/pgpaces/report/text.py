@@ -24,10 +24,10 @@ _ESTIMATE_WIDTH, _MAX_WIDTH = len("not estimable") + 1, 8
 
 
 def percent(share: float) -> str:
-    """A share as a percentage without its sign: 2 significant digits below ten, else one place."""
+    """A share as a percentage without its sign: one place, and what is less with one digit."""
     value = 100 * share
     if value and value < 0.095:
-        return f"{value:.2g}"
+        return f"{value:.1g}"
     return f"{value:.1f}"
 
 
@@ -75,8 +75,8 @@ def classes(counts: Counts) -> str:
 
 
 def rate(per_s: float) -> str:
-    """A rate with four significant digits and no exponent."""
-    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
+    """A rate with three significant digits, from 1000 on in whole ones, and no exponent."""
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.3g}"
 
 
 def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True) -> str:

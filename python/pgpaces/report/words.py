@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pgpaces.answers import breaks, cells
-from pgpaces.answers.breaks import Break, Line
+from pgpaces.answers.breaks import Break, Line, Shift
 from pgpaces.answers.cells import Row
 from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor
@@ -21,6 +21,8 @@ from pgpaces.result import Estimate
 
 _SHOWN = 3
 _LINES_SHOWN = 12
+# Shorter trials than this are the reason; longer times than this are no advice.
+_SHORT_S, _LONG_S = 60, 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,16 @@ def amount(factor: str, level: str) -> str:
     return f"{factor_name(factor)} {level}"
 
 
+def amounts(factor: str, levels: Sequence[str]) -> str:
+    """Some levels of the main factor: `1, 2 and 4 clients`."""
+    if factor in ("clients", "users") and len(levels) > 1:
+        return f"{_listed(levels)} {factor}"
+    return _listed([amount(factor, level) for level in levels])
+
+
 def line_name(line: Line) -> str:
     """What tells a line from the others, in a sentence."""
-    return ", ".join(f"{factor_name(name)} = {level}" for name, level in line.levels)
+    return " and ".join(f"{factor_name(name)} = {level}" for name, level in line.levels)
 
 
 def cell_name(row: Row) -> str:
@@ -106,7 +115,7 @@ def _rule(material: Material, rows: Sequence[Row]) -> Sentence:
     policies = {str(d.trial.plan.get("policy")) for row in rows for d in row.trials}
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     return Sentence(
-        f"A cell holds if at most {percent(material.missed_max)} % of what was due was not"
+        f"A cell holds if at most {100 * material.missed_max:g} % of what was due was not"
         f" answered{_within(rows)}{policy}; that is claimed where the whole 95 % interval says so."
     )
 
@@ -124,29 +133,64 @@ def _one(material: Material, row: Row) -> Iterable[Sentence]:
     yield Sentence(
         f"{said}: missed {share(missed)} of {row.counts.due:,} due{_within([row])}.", "main"
     )
+    yield from _undecided(material, [row])
     yield _rule(material, [row])
 
 
 def _by_load(material: Material, main: Factor) -> Iterable[Sentence]:
     found = [breaks.find_break(line, material.missed_max) for line in material.lines]
     several = len(found) > 1
-    same = {(_level(each.held, main), _level(each.broke, main)) for each in found}
-    if several and len(same) == 1 and len(found) > 2:
-        yield Sentence(f"In all {len(found)} combinations: {_words(found[0], main)}.", "main")
+    texts = [_words(each, main) for each in found]
+    if several and len(set(texts)) == 1:
+        yield Sentence(f"{_everywhere(material, main)} {texts[0]}.", "main")
     else:
-        for each in found[:_LINES_SHOWN]:
-            text = _words(each, main)
-            about = f"With {line_name(each.line)} it {text}." if several else f"It {text}."
-            yield Sentence(about, "main")
-        if len(found) > _LINES_SHOWN:
-            yield Sentence(f"{len(found) - _LINES_SHOWN} more combinations are in the table.")
+        groups = _alike(material.lines, texts)
+        for name, text in groups[:_LINES_SHOWN]:
+            yield Sentence(f"With {name} {text}." if several else f"{_capital(text)}.", "main")
+        if len(groups) > _LINES_SHOWN:
+            yield Sentence(f"{len(groups) - _LINES_SHOWN} more combinations are in the table.")
     for each in found:
         yield from _irregular(each, main, several)
     if several:
-        for factor in material.factors:
-            if factor.name != main.name:
-                yield _moves(factor, found, material, main)
+        yield from _moves(found, material, main)
+    yield from _undecided(material, material.rows)
     yield _rule(material, material.rows)
+
+
+def _alike(lines: Sequence[Line], texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and texts of lines; those that say the same by what they have in common alone."""
+    groups: dict[str, list[Line]] = {}
+    for each, text in zip(lines, texts, strict=True):
+        groups.setdefault(text, []).append(each)
+    found: list[tuple[int, str, str]] = []
+    for text, group in groups.items():
+        first = lines.index(group[0])
+        common = set.intersection(*(set(each.levels) for each in group))
+        whole = [each for each in lines if common <= set(each.levels)]
+        if len(group) > 1 and common and len(whole) == len(group):
+            kept = tuple(pair for pair in group[0].levels if pair in common)
+            others = [factor_name(pair[0]) for pair in group[0].levels if pair not in common]
+            name = f"{line_name(Line(kept, ()))}, whichever {' and '.join(others)},"
+            found.append((first, name, text))
+        else:
+            found += [(lines.index(each), line_name(each), text) for each in group]
+    return [(name, text) for _, name, text in sorted(found)]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _everywhere(material: Material, main: Factor) -> str:
+    """`With each protocol (simple, prepared)`, `In all 6 combinations`."""
+    others = [factor for factor in material.factors if factor.name != main.name]
+    if len(others) == 1:
+        levels = others[0].levels
+        if len(levels) == 2:
+            return f"With either {factor_name(others[0].name)} ({' or '.join(levels)})"
+        return f"With each {factor_name(others[0].name)} ({_listed(levels)})"
+    count = len(material.lines)
+    return "In both combinations" if count == 2 else f"In all {count} combinations"
 
 
 def _level(row: Row | None, main: Factor) -> str | None:
@@ -154,33 +198,38 @@ def _level(row: Row | None, main: Factor) -> str | None:
 
 
 def _words(found: Break, main: Factor) -> str:
-    """`holds up to 4 clients, breaks from 6 clients on; between them not known`."""
+    """`it holds up to 4 clients and breaks from 6 clients on; at 5 clients it is not known`."""
 
     def at(row: Row) -> str:
         return amount(main.name, breaks.level_of(row, main.name))
 
-    last = found.line.rows[-1]
-    unknown = [at(row) for row in found.unknown]
-    not_known = f"; not known at {_listed(unknown)}" if unknown else ""
+    rows = found.line.rows
+    top = rows.index(found.held) if found.held else 0
+    less = [breaks.level_of(row, main.name) for row in found.unknown if row in rows[:top]]
+    more = [breaks.level_of(row, main.name) for row in found.unknown if row not in rows[:top]]
+    not_known = f"; whether it holds at {amounts(main.name, more)} is not known" if more else ""
+    if less:
+        not_known += f"; at less ({amounts(main.name, less)}) the trials do not tell"
     if found.held and found.broke:
-        between = "" if unknown else "; between them not known"
-        return f"holds up to {at(found.held)}, breaks from {at(found.broke)} on{between}{not_known}"
+        between = not_known if more else f"; where between the two is not known{not_known}"
+        return f"it holds up to {at(found.held)} and breaks from {at(found.broke)} on{between}"
     if found.held:
-        top = found.held is last
-        reach = ", the most that was tried" if top else ""
-        return f"holds up to {at(found.held)}{reach}{not_known}"
+        reach = ", the most that was tried" if found.held is rows[-1] else ""
+        return f"it holds up to {at(found.held)}{reach}{not_known}"
+    if found.broke is rows[0]:
+        return f"it breaks at {at(rows[0])} already, the least that was tried"
     if found.broke:
-        first = found.broke is found.line.rows[0]
-        least = ", the least that was tried" if first else ""
-        return f"breaks from {at(found.broke)} on{least}{not_known}"
-    return f"is not known to hold or to break anywhere{not_known}"
+        return f"it breaks from {at(found.broke)} on{not_known}"
+    if len(rows) == 1:
+        return f"whether it holds at {at(rows[0])} is not known"
+    return f"whether it holds is not known at any load from {at(rows[0])} to {at(rows[-1])}"
 
 
 def _listed(names: Sequence[str]) -> str:
     shown = list(names[:_SHOWN])
     if len(names) > _SHOWN:
         shown.append(f"{len(names) - _SHOWN} more")
-    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
 def _irregular(found: Break, main: Factor, several: bool) -> Iterable[Sentence]:
@@ -193,26 +242,90 @@ def _irregular(found: Break, main: Factor, several: bool) -> Iterable[Sentence]:
         )
 
 
-def _moves(factor: Factor, found: Sequence[Break], material: Material, main: Factor) -> Sentence:
-    moved = breaks.shift(found, factor.name, main.name, material.missed_max)
-    name = factor_name(factor.name)
-    if moved.pairs:
-        better, worse = moved.pairs[0]
-        at = amount(main.name, breaks.level_of(better, main.name))
-        rest = len(moved.pairs) - 1
-        more = f"; {_count(rest, 'more such pair')}" if rest else ""
-        good, bad = (breaks.level_of(row, factor.name) for row in (better, worse))
-        return Sentence(
-            f"{name} moves the break: at {at} it held with {good}, missed {_missed(better)}, and"
-            f" did not with {bad}, missed {_missed(worse)}{more}.",
-            "main",
+def _moves(found: Sequence[Break], material: Material, main: Factor) -> Iterable[Sentence]:
+    """What moves the break, factor by factor; those of which nothing is seen together."""
+    still: list[str] = []
+    open_: list[str] = []
+    for factor in material.factors:
+        if factor.name == main.name:
+            continue
+        moved = breaks.shift(found, factor.name, main.name, material.missed_max)
+        if moved.pairs:
+            yield _moved(factor, moved, main)
+        else:
+            (still if moved.known else open_).append(factor_name(factor.name))
+    if still and any(each.broke for each in found):
+        yield Sentence(
+            f"{_listed(still)} {_is(still)} not seen to move the break: no level held where another"
+            " did not. A shift smaller than the steps of this grid would not show."
         )
-    if moved.known:
-        return Sentence(
-            f"{name} is not seen to move the break: no level held where another did not. A shift"
-            " smaller than the steps of this grid would not show."
+    elif still:
+        yield Sentence(
+            f"It did not break at any level of {_listed(still)}, so whether that moves the break"
+            " takes more load to see."
         )
-    return Sentence(f"Whether {name} moves the break is not known.")
+    if open_:
+        names = " or ".join(open_)
+        yield Sentence(f"Whether {names} moves the break is not known.")
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _moved(factor: Factor, moved: Shift, main: Factor) -> Sentence:
+    better, worse = moved.pairs[0]
+    at = amount(main.name, breaks.level_of(better, main.name))
+    rest = len(moved.pairs) - 1
+    more = f"; {_count(rest, 'more such pair')}" if rest else ""
+    good, bad = (breaks.level_of(row, factor.name) for row in (better, worse))
+    return Sentence(
+        f"{factor_name(factor.name)} moves the break: at {at} it held with {good}, missed"
+        f" {_missed(better)}, and did not with {bad}, missed {_missed(worse)}{more}.",
+        "main",
+    )
+
+
+def _undecided(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
+    """What would make known what is not."""
+    every = [(row, breaks.needed_s(row, material.missed_max)) for row in rows]
+    known = [(row, need) for row, need in every if need is not None]
+    if not known:
+        return
+    longest = max(d.summary.seconds for row, _ in known for d in row.trials)
+    short = f"Trials of {longest:g} s are too short to tell: " if longest < _SHORT_S else ""
+    needs = sorted(need for _, need in known if need <= _LONG_S)
+    cells_ = "that cell" if len(known) == 1 else f"each of the {len(known)} cells not known"
+    if len(rows) == 1:
+        cells_ = "it"
+    if needs:
+        so_far = sorted(sum(d.summary.seconds for d in row.trials) for row, _ in known)
+        least, most = _long(needs[0]), _long(needs[-1])
+        same = least.split()[1] == most.split()[1]
+        span = most if least == most else f"{least.split()[0] if same else least} to {most}"
+        had = _long(so_far[len(so_far) // 2])
+        yield Sentence(
+            _capital(
+                f"{short}about {span} of trials of {cells_} would decide, if shares stay as they"
+                f" are (so far {had})."
+            )
+        )
+    if close := len(known) - len(needs):
+        which = "It" if len(rows) == 1 else _capital(_count(close, "cell"))
+        verb = "lies" if close == 1 else "lie"
+        yield Sentence(
+            f"{which} {verb} so close to {100 * material.missed_max:g} % that no reasonable time"
+            " would decide; another load, or another limit, would."
+        )
+
+
+def _long(seconds: float) -> str:
+    """A time to spend, in steps that mean something."""
+    if seconds < 90:
+        return f"{10 * round(seconds / 10) if seconds > 20 else max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{float(f'{seconds / 60:.2g}'):g} min"
+    return f"{float(f'{seconds / 3600:.2g}'):g} h"
 
 
 def _missed(row: Row) -> str:
@@ -225,14 +338,27 @@ def _by_cell(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
         groups.setdefault(breaks.verdict(row, material.missed_max), []).append(row)
     for verdict in ("held", "did not hold", "not known"):
         if found := groups.get(verdict):
-            if len(found) == len(rows):
-                text = f"All {len(rows)} cells: {verdict}."
-            else:
-                names = "; ".join(cell_name(row) for row in found[:_SHOWN])
-                more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-                text = f"{len(found)} of {len(rows)} cells: {verdict} ({names}{more})."
-            yield Sentence(text, "main")
+            yield Sentence(_group(verdict, found, len(rows)), "main")
+    yield from _undecided(material, rows)
     yield _rule(material, rows)
+
+
+def _group(verdict: str, found: Sequence[Row], total: int) -> str:
+    """`2 of 4 cells hold (a; b)`."""
+    one = len(found) == 1
+    if len(found) == total:
+        which, names = ("Both cells" if total == 2 else f"All {total} cells"), ""
+    else:
+        named = "; ".join(cell_name(row) for row in found[:_SHOWN])
+        more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        which, names = f"{len(found)} of {total} cells", f" ({named}{more})"
+    if verdict == "held":
+        return f"{which} {'holds' if one else 'hold'}{names}."
+    if verdict == "did not hold":
+        return f"{which} {'does' if one else 'do'} not hold{names}."
+    if not names:
+        return f"Whether any of the {total} cells holds is not known."
+    return f"Of {which} it is not known whether {'it holds' if one else 'they hold'}{names}."
 
 
 def _without_limit(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
@@ -287,15 +413,7 @@ def _count(number: int, thing: str) -> str:
 
 def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What one must know before believing it."""
-    for each in material.apart:
-        if each.apart:
-            ends = interval(each.ratio, lambda value: f"{100 * (value - 1):+.0f} %", " to ")
-            yield Sentence(
-                f"{each.name} stands apart from the others of its kind ({each.kind}): its mean"
-                f" service time differs from theirs by"
-                f" {100 * (each.ratio.value - 1):+.0f} % ({ends}).",
-                "warning",
-            )
+    yield from (_apart(each) for each in _named(material.apart))
     unsound = [row for row in rows if not row.sound]
     if unsound:
         names = "; ".join(cell_name(row) for row in unsound[:_SHOWN])
@@ -323,8 +441,34 @@ def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
         times = f"{_count(len(material.failures), 'time')}, first for {where}"
         yield Sentence(f"A trial could not begin ({times}): {why}", "warning")
     alone = [row for row in rows if len(row.trials) == 1]
-    if alone and len(rows) > 1:
-        yield Sentence(
-            f"One trial alone counts in {len(alone)} of {len(rows)} cells: their intervals do not"
-            " know how much the next trial would differ."
+    if alone and facts.limits(rows):
+        every = "Every cell" if len(rows) > 1 else "It"
+        ran = (
+            f"{every} ran" if len(alone) == len(rows) else f"{len(alone)} of {len(rows)} cells ran"
         )
+        yield Sentence(
+            f"{ran} only once: one trial cannot say how much the next would differ, so its"
+            " interval holds for that trial alone.",
+            "warning" if len(rows) > 1 else "plain",
+        )
+
+
+def _named(apart: Sequence[Apart]) -> Iterable[Apart]:
+    """Those that stand apart; of two that are apart from each other the slower one."""
+    found = [each for each in apart if each.apart]
+    for each in found:
+        kin = [other for other in apart if other.kind == each.kind]
+        if len(kin) > 2 or each.ratio.value >= 1:
+            yield each
+
+
+def _apart(each: Apart) -> Sentence:
+    def percentage(ratio: float) -> str:
+        return f"{100 * (ratio - 1):+.0f} %"
+
+    ends = interval(each.ratio, percentage, " to ")
+    return Sentence(
+        f"{each.name} stands apart from the rest of its kind ({each.kind}): its mean service time"
+        f" differs from theirs by {percentage(each.ratio.value)} ({ends}).",
+        "warning",
+    )

@@ -1,0 +1,152 @@
+"""How often the intervals and claims of an experiment are right, by simulation with fixed seeds.
+
+The same figures stand in docs/explanation/validity-and-intervals.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pgpaces.answers import across, breaks, replicates
+from pgpaces.answers.cells import Row
+from pgpaces.answers.stats import quantile_rank, quantile_ranks
+from pgpaces.design import Cell
+from pgpaces.result import Estimate
+
+Draw = np.random.Generator
+RUNS = 800
+MISSED_MAX = 0.05
+
+
+def shares(truth: float, spread: float) -> Callable[[Draw, int], Estimate]:
+    """A cell of k trials with 400 due each, of which each misses a share of its own around truth.
+
+    spread: the standard deviation of those shares (beta) over their mean.
+    """
+
+    def cell(draw: Draw, trials: int) -> Estimate:
+        size = (1 - truth) / (truth * spread**2) - 1
+        own = draw.beta(truth * size, (1 - truth) * size, trials)
+        hits = [(int(k), 400) for k in draw.binomial(400, own)]
+        found = across.share([hits], 1.0)
+        assert found is not None
+        return found
+
+    return cell
+
+
+def times(share: float, spread: float) -> Callable[[Draw, int], Estimate]:
+    """A quantile of k trials of 400 log-normal times; spread: between trials, of the log."""
+
+    def trial(draw: Draw) -> Estimate:
+        found = np.sort(np.exp(draw.normal(0, 0.5, 400) + draw.normal(0, spread)))
+        value = float(found[quantile_rank(share, 400) - 1])
+        ranks = quantile_ranks(share, 400)
+        if ranks is None:
+            return Estimate.alone(value, 400)
+        low, high = ranks
+        return Estimate(value, float(found[low - 1]) if low else 0.0, float(found[high - 1]), 400)
+
+    def cell(draw: Draw, trials: int) -> Estimate:
+        found = across.together([[trial(draw) for _ in range(trials)]])
+        assert found is not None
+        return found
+
+    return cell
+
+
+def covered(cell: Callable[[Draw, int], Estimate], trials: int, truth: float) -> float:
+    """In what share of experiments the interval holds the truth."""
+    draw = np.random.default_rng(20261122)
+    found = [cell(draw, trials) for _ in range(RUNS)]
+    return sum(each.low <= truth <= each.high for each in found) / RUNS
+
+
+@pytest.mark.parametrize(
+    ("trials", "spread", "least"),
+    [(2, 0.3, 0.86), (3, 0.3, 0.94), (5, 0.3, 0.93), (8, 0.3, 0.93),
+     (2, 0.6, 0.82), (3, 0.6, 0.93), (5, 0.6, 0.92)],
+)  # fmt: skip
+def test_the_interval_of_a_share_holds_the_truth_when_the_server_wavers(
+    trials: int, spread: float, least: float
+) -> None:
+    assert covered(shares(0.05, spread), trials, 0.05) > least
+
+
+@pytest.mark.parametrize(
+    ("trials", "spread", "least"),
+    [(2, 0.05, 0.93), (3, 0.05, 0.92), (5, 0.05, 0.92), (2, 0.15, 0.86), (3, 0.15, 0.92),
+     (5, 0.15, 0.92)],
+)  # fmt: skip
+def test_the_interval_of_a_percentile_holds_the_truth_when_the_server_wavers(
+    trials: int, spread: float, least: float
+) -> None:
+    truth = float(np.exp(0.5 * 1.6448536 + spread**2 / 2))
+    assert covered(times(0.95, spread), trials, truth) > least
+
+
+def test_a_percentile_that_no_trial_can_tell_is_not_estimable_from_any_number_of_them() -> None:
+    draw = np.random.default_rng(1)
+    assert not times(0.999, 0.0)(draw, 8).estimable
+
+
+@pytest.mark.parametrize("trials", [2, 3, 5])
+@pytest.mark.parametrize("truth", [0.04, 0.05, 0.065])
+def test_held_and_did_not_hold_are_seldom_claimed_wrongly(trials: int, truth: float) -> None:
+    """At the threshold either claim is wrong; a little off it, that of the other side."""
+    draw = np.random.default_rng(3)
+    said = []
+    for _ in range(RUNS):
+        row = Row(Cell(()), sound=True, missed=shares(truth, 0.3)(draw, trials))
+        said.append(breaks.verdict(row, MISSED_MAX))
+    most = 0.05 if truth == MISSED_MAX else 0.02
+    if truth >= MISSED_MAX:
+        assert said.count("held") / RUNS <= most
+    if truth <= MISSED_MAX:
+        assert said.count("did not hold") / RUNS <= most
+
+
+def test_where_the_share_is_far_from_the_threshold_three_trials_tell() -> None:
+    draw = np.random.default_rng(4)
+    found = [
+        breaks.verdict(Row(Cell(()), sound=True, missed=cell(draw, 3)), MISSED_MAX)
+        for cell in (shares(0.01, 0.3), shares(0.15, 0.3))
+        for _ in range(200)
+    ]
+    assert found[:200].count("held") > 150
+    assert found[200:].count("did not hold") > 150
+
+
+def boards(draw: Draw, slow: float, count: int = 3, pairs: int = 8) -> list[dict[str, float]]:
+    """Logarithms of mean service times of boards, of which the first is slower by a factor."""
+    return [
+        {
+            f"board{n}": float(place + draw.normal(0, 0.03) + (np.log(slow) if n == 0 else 0))
+            for n in range(count)
+        }
+        for place in draw.normal(3, 1, pairs)
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+@pytest.mark.parametrize("pairs", [3, 8])
+def test_of_equal_boards_one_is_said_to_stand_apart_in_five_percent_at_most(
+    count: int, pairs: int
+) -> None:
+    draw = np.random.default_rng(5)
+    wrong = sum(apart(boards(draw, 1.0, count, pairs), count) != set() for _ in range(300))
+    assert wrong / 300 <= 0.05
+
+
+def test_a_board_that_is_slower_by_15_percent_is_found_and_it_alone() -> None:
+    draw = np.random.default_rng(6)
+    found = [apart(boards(draw, 1.15), 3) for _ in range(300)]
+    assert found.count({"board0"}) / 300 > 0.95
+    assert sum("board1" in each or "board2" in each for each in found) / 300 <= 0.05
+
+
+def apart(groups: list[dict[str, float]], count: int) -> set[str]:
+    return {each.name for each in replicates.judged("pi4", groups, count) if each.apart}
