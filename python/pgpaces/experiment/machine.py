@@ -123,7 +123,7 @@ class Machine:
             ear = listener.trial(self.name, slot, attempt, self.progress)
             found = self._attempt(request, attempt, sites, replace(keeping, listener=ear))
             listener.done(self.name, slot, found)
-            well = isinstance(found, Outcome) and found.trial.state == "finished"
+            well = _well(found)
             if well or stops.asked or isinstance(found, _HOPELESS):
                 break
         if stops.asked and not well:
@@ -163,6 +163,13 @@ class Machine:
         self._away[key] = self._away.get(key, 0) + 1
         if self._away[key] == AWAY_AFTER:
             listener.away(self.name, found, self.progress.left[self.name])
+
+
+def _well(found: Outcome | PgpacesError) -> bool:
+    """Whether a trial came to its end, and that end to the store."""
+    return (
+        isinstance(found, Outcome) and found.trial.state == "finished" and found.store_error is None
+    )
 
 
 class _Sites:

@@ -16,7 +16,7 @@ from typing import Any
 from pgpaces import levels, workload
 from pgpaces.answers.preview import Preview, Step, preview
 from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.request import OnStoreError, Request, check, choose
@@ -195,7 +195,8 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
     before = document.read(row.document)
     if row.state == "running":
         raise PlanError(
-            f"experiment {row.name} is being run by another pgpaces", "wait until it is done"
+            f"experiment {row.name} is being run by another pgpaces",
+            "wait until it is done; of one that was killed that is known after half a minute",
         )
     now = order.experiment
     changed = [
@@ -241,8 +242,9 @@ def _preview(
 def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     """Runs what is missing, and stores every second of it.
 
-    Raises StoreError where it cannot begin. A trial that fails is tried once more and then left
-    out; a machine that is away does not keep the others from going on.
+    Raises StoreError where it cannot begin, or where the store takes no trial any more. A trial
+    that fails is tried once more and then left out; a machine that is away does not keep the
+    others from going on.
     """
     listener, stops = listener or SweepListener(), Stops()
     store = Store.open(planned.order.store)
@@ -256,12 +258,15 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     ]
     state: ExperimentState = "interrupted"
     try:
-        with without_pg_variables(), signals(stops, listener):
-            _together(machines, (store, listener, stops), planned.id)
-        if progress.done == planned.total:
-            state = "finished"
-    finally:
-        store.finish_experiment(planned.id, state)
+        try:
+            with without_pg_variables(), signals(stops, listener):
+                _together(machines, (store, listener, stops), planned.id)
+            if progress.done == planned.total:
+                state = "finished"
+        finally:
+            store.finish_experiment(planned.id, state)
+    except StoreError as error:
+        raise StoreError(error.message, _go_on(error.hint, planned.id)) from None
     return Swept(
         planned.id,
         progress.done,
@@ -269,6 +274,12 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
         planned.total - progress.done,
         bool(stops.asked),
     )
+
+
+def _go_on(hint: str | None, experiment_id: str) -> str:
+    """What to do where the store took no more: what it took before is not run again."""
+    then = f"go on with: pgpaces sweep --resume {experiment_id}"
+    return f"{hint}; then {then}" if hint else f"then {then}"
 
 
 def _servers(store: Store, planned: Planned) -> dict[TargetPlan, dict[str, Any]]:
