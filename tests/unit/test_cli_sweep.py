@@ -73,3 +73,22 @@ def test_what_an_experiment_from_the_store_would_not_follow_is_refused(
 ) -> None:
     error = refused(called(tmp_path, *words, "--resume"))
     assert words[0] in error.message
+
+
+@pytest.mark.parametrize(
+    ("store", "shown"),
+    [
+        ("./other.db", "--store ./other.db"),
+        ("postgresql://lab/results", "--store postgresql://lab/results"),
+        ("postgresql://me:secret@lab/results", "--store DSN"),
+        ("host=lab password=secret", "--store DSN"),
+    ],
+)
+def test_the_command_that_goes_on_names_the_store_that_was_named(store: str, shown: str) -> None:
+    with face.sweep.make_context("sweep", ["--store", store]) as context:
+        assert face._resume("E1", context.params) == f"pgpaces sweep --resume E1 {shown}"
+
+
+def test_the_command_that_goes_on_says_nothing_of_the_usual_store() -> None:
+    with face.sweep.make_context("sweep", []) as context:
+        assert face._resume("E1", context.params) == "pgpaces sweep --resume E1"

@@ -40,6 +40,7 @@ _KEYWORDS = re.compile(
     r"|options|application_name|target_session_attrs|connect_timeout|channel_binding"
     r"|require_auth|client_encoding|load_balance_hosts|keepalives\w*|tcp_user_timeout)\s*="
 )
+_SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
 
 EXAMPLES = """\b
 Examples:
@@ -307,11 +308,10 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
 
 def _command(given: Mapping[str, Any]) -> str:
     """What was typed, without a password."""
-    secret = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
     dsns = [text for text in (*given["level_target"], given["from_database"] or "") if text]
     words = ["pgpaces", *sys.argv[1:]]
     for dsn in dsns:
-        if secret.search(dsn):
+        if _SECRET.search(dsn):
             words = [word.replace(dsn, "DSN") for word in words]
     return shlex.join(words)
 
@@ -361,7 +361,7 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
     _report(swept, given)
     if swept.interrupted:
         click.echo(
-            f"missing: {_count(swept.missing)}; go on with: pgpaces sweep --resume {swept.id}",
+            f"missing: {_count(swept.missing)}; go on with: {_resume(swept.id, given)}",
             err=True,
         )
         return INTERRUPTED_EXIT
@@ -369,7 +369,7 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
         fail(
             RunError(
                 f"{_count(swept.missing)} could not be run",
-                f"once the reason is gone: pgpaces sweep --resume {swept.id}",
+                f"once the reason is gone: {_resume(swept.id, given)}",
             )
         )
         return RunError.exit_code
@@ -378,3 +378,12 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
 
 def _count(trials: int) -> str:
     return "1 trial" if trials == 1 else f"{trials} trials"
+
+
+def _resume(experiment_id: str, given: Mapping[str, Any]) -> str:
+    """The command that goes on with it, from the store that was named, without a password."""
+    words = ["pgpaces", "sweep", "--resume", experiment_id]
+    source = click.get_current_context().get_parameter_source("store_path")
+    if source is click.core.ParameterSource.COMMANDLINE:
+        words += ["--store", "DSN" if _SECRET.search(given["store_path"]) else given["store_path"]]
+    return shlex.join(words)

@@ -278,7 +278,7 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
 
 def _go_on(hint: str | None, experiment_id: str) -> str:
     """What to do where the store took no more: what it took before is not run again."""
-    then = f"go on with: pgpaces sweep --resume {experiment_id}"
+    then = f"go on with --resume {experiment_id}"
     return f"{hint}; then {then}" if hint else f"then {then}"
 
 
