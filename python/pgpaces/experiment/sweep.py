@@ -261,30 +261,28 @@ def _preview(
 def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     """Runs what is missing, and stores every second of it.
 
-    Raises StoreError where it cannot begin. A trial that fails is tried once more and then left
-    out; a machine that is away does not keep the others from going on.
+    Raises StoreError where it cannot begin, or where the store takes no trial any more. A trial
+    that fails is tried once more and then left out; a machine that is away does not keep the
+    others from going on.
     """
     listener, stops = listener or SweepListener(), Stops()
     store = Store.open(planned.order.store)
     state: ExperimentState = "interrupted"
     with signals(stops, listener):
         _begin(store, planned)
-        # Since it was planned, another pgpaces may have run some and ended.
-        slots = missing(planned.slots, _done(store, planned.id))
-        progress = Progress(planned.total, planned.total - len(slots))
+        keeping = Keeping(listener, stops, store, PATIENCE_S)
         try:
-            before = _servers(store, planned) if planned.order.resume else {}
-            parts = by_machine(slots, planned.machines)
-            machines = [
-                Machine(name, own, planned.requests, progress, dict(before))
-                for name, own in parts.items()
-            ]
-            with without_pg_variables():
-                _together(machines, Keeping(listener, stops, store, PATIENCE_S), planned.id)
-            if progress.done == planned.total:
-                state = "finished"
-        finally:
-            _end(store, (planned.id, state), listener, stops)
+            # Since it was planned, another pgpaces may have run some and ended.
+            slots = missing(planned.slots, _done(store, planned.id))
+            progress = Progress(planned.total, planned.total - len(slots))
+            try:
+                _run_all(slots, planned, progress, keeping)
+                if progress.done == planned.total:
+                    state = "finished"
+            finally:
+                _end(store, (planned.id, state), listener, stops)
+        except StoreError as error:
+            raise StoreError(error.message, _go_on(error.hint, planned.id)) from None
     return Swept(
         planned.id,
         progress.done,
@@ -294,10 +292,28 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     )
 
 
+def _run_all(slots: Sequence[Slot], planned: Planned, progress: Progress, keeping: Keeping) -> None:
+    """These trials, each machine's in their order, machines at the same time."""
+    assert keeping.store is not None
+    before = _servers(keeping.store, planned) if planned.order.resume else {}
+    machines = [
+        Machine(name, own, planned.requests, progress, dict(before))
+        for name, own in by_machine(slots, planned.machines).items()
+    ]
+    with without_pg_variables():
+        _together(machines, keeping, planned.id)
+
+
 def _end(
     store: Store, ended: tuple[str, ExperimentState], listener: SweepListener, stops: Stops
 ) -> None:
     kept(lambda: store.finish_experiment(*ended), stops, listener.say, PATIENCE_S)
+
+
+def _go_on(hint: str | None, experiment_id: str) -> str:
+    """What to do where the store took no more: what it took before is not run again."""
+    then = f"go on with --resume {experiment_id}"
+    return f"{hint}; then {then}" if hint else f"then {then}"
 
 
 def _servers(store: Store, planned: Planned) -> dict[TargetPlan, dict[str, Any]]:
