@@ -70,7 +70,7 @@ def measures(page: Page) -> tuple[Measure, ...]:
     """What is shown over the main factor, the most important first."""
     limit_ms = _limit_ms(page)
     limit = None if limit_ms is None else (limit_ms, "latency limit")
-    missed = (100 * page.missed_max, f"holds up to {percent(page.missed_max)} %")
+    missed = (100 * page.missed_max, f"holds up to {100 * page.missed_max:g} %")
 
     def times(key: str, name: str, about: str) -> Measure:
         def of_trial(digest: Digest) -> Estimate | None:
@@ -88,13 +88,14 @@ def measures(page: Page) -> tuple[Measure, ...]:
             True,
         )
 
-    shares = (
-        _share("missed", "late, skipped, failed or unfinished, of all that was due", missed),
-        _share("late", "answered, but later than the limit"),
-        _share("skipped", "never sent, because it was too late already"),
-    )
+    counts = [row.counts for row in page.rows]
+    # Where all that missed was late, the same chart once more says nothing.
+    late = page.limits and any(each.late != each.missed for each in counts)
+    skipped = any(each.skipped for each in counts)
     return (
-        *(shares if page.limits else shares[:1]),
+        _share("missed", "late, skipped, failed or unfinished, of all that was due", missed),
+        *([_share("late", "answered, but later than the limit")] if late else []),
+        *([_share("skipped", "never sent, because it was too late already")] if skipped else []),
         times("p95", "95th percentile of latency", "within this time 95 % of what was due"),
         times("p99", "99th percentile of latency", "within this time 99 % of what was due"),
         *(() if page.limits else (times("mean", "Mean latency", "of what succeeded"),)),
@@ -143,12 +144,22 @@ def _over(page: Page, axis: Axis, every: Sequence[Panel], measure: Measure) -> I
         yield Figure(
             f"{key}-{number + 1}" if number else key,
             f"{measure.name} by {shown(axis.title.partition(',')[0])}{where}",
-            f"{measure.about}; bars are 95 % intervals, small dots single trials",
+            f"{measure.about}; {_legend(panel, measure)}",
             columns,
             tuple(_table(axis, panel, measure)),
             partial(_marks, _Chart(page, axis, tuple(every), measure), panel),
             key if len(every) > 1 else "",
         )
+
+
+def _legend(panel: Panel, measure: Measure) -> str:
+    """What bars and dots are."""
+    found = [row.estimate(measure.key) for line in panel.lines for row in line.rows]
+    known = [estimate.estimable for estimate in found if estimate is not None]
+    if not any(known):
+        return "small dots are single trials; no 95 % interval is estimable"
+    bare = "" if all(known) else " (not estimable where there is none)"
+    return f"bars are 95 % intervals{bare}, small dots single trials"
 
 
 def _table(axis: Axis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:
