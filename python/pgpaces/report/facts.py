@@ -12,7 +12,7 @@ from typing import Any
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment, Factor
-from pgpaces.report.text import duration, percent
+from pgpaces.report.text import duration
 from pgpaces.result import Trial
 
 Pairs = tuple[tuple[str, str], ...]
