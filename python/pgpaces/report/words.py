@@ -95,10 +95,10 @@ def answer(material: Material) -> tuple[Sentence, ...]:
     said: list[Sentence] = []
     if not facts.limits(ran):
         said += _without_limit(material, ran)
-    elif len(ran) == 1:
-        said += _one(material, ran[0])
     elif material.main is not None and material.main.name in breaks.LOADS:
         said += _by_load(material, material.main)
+    elif len(ran) == 1:
+        said += _one(material, ran[0])
     else:
         said += _by_cell(material, ran)
     said += _extremes(material, ran)
