@@ -18,6 +18,7 @@ import connections
 import cpu
 import instructions
 import latency
+import report
 import schedule
 import startup
 import syscalls
@@ -31,6 +32,7 @@ from session import Section, Session
 BASELINE = Path(__file__).with_name("baseline.json")
 SECTIONS: dict[str, Section] = {
     "start": startup.section,
+    "report": report.section,
     "schedule": schedule.section,
     "instructions": instructions.section,
     "syscalls": syscalls.section,

@@ -314,3 +314,54 @@ def test_a_limit_of_one_script_is_not_said_to_be_that_of_all() -> None:
     assert PAGE_OF.limit == "500ms"
     assert "&gt; 500ms" in html(PAGE_OF)
     assert "&gt; 500ms" not in html(page)
+
+
+def three_factors() -> Page:
+    plan = Design(
+        (
+            Factor("clients", ("1", "8")),
+            Factor(WORKERS, ("0", "2", "4")),
+            Factor("server", ("15", "18")),
+        )
+    )
+    found = [
+        moved(made(Slot(1, Cell(slot.cell.levels[:2])), 12), **dict(slot.cell.levels))
+        for slot in plan.slots()
+    ]
+    return gather(found, ABOUT, experiment(design=plan))
+
+
+def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> None:
+    page = three_factors()
+    assert [panel.name for panel in panels(page)[0]] == ["server = 15", "server = 18"]
+    pair = [figure for figure in figures(page) if figure.beside == "missed"]
+    assert len(pair) == 2
+    scales = []
+    for figure in pair:
+        found = json.loads(json.dumps(figure.specification(LIGHT)))
+        legends = [v for k, v in walk(found) if k == "legend" and isinstance(v, dict)]
+        assert {legend["title"] for legend in legends if "title" in legend} == {
+            "max_parallel_workers_per_gather"
+        }
+        named = [v for k, v in walk(found) if k == "domain" and isinstance(v, list)]
+        assert ["0", "2", "4"] in named
+        scales.append(
+            [layer["encoding"][a]["scale"] for layer in found["layer"][2:4] for a in "xy"]
+        )
+    assert scales[0] == scales[1]
+    assert html(page).count('class="beside"') == len({f.beside for f in figures(page)} - {""})
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_long_names_of_factors_are_short_in_a_terminal_and_explained(width: int) -> None:
+    shown = terminal(three_factors(), width)
+    assert "mpwpg: max_parallel_workers_per_gather" in shown
+    (head,) = [line for line in shown.splitlines() if line.startswith("clients  ")]
+    assert head.split()[:3] == ["clients", "mpwpg", "server"]
+    assert head.endswith("verdict")
+
+
+def test_a_percentile_without_an_interval_says_so() -> None:
+    assert "not estimable" in html(PAGE_OF)
+    assert "not estimable" in terminal(PAGE_OF, 120)
+    assert "not estimable" in markdown(PAGE_OF)

@@ -70,7 +70,7 @@ def measures(page: Page) -> tuple[Measure, ...]:
     """What is shown over the main factor, the most important first."""
     limit_ms = _limit_ms(page)
     limit = None if limit_ms is None else (limit_ms, "latency limit")
-    missed = (100 * page.missed_max, f"holds up to {percent(page.missed_max)} %")
+    missed = (100 * page.missed_max, f"holds up to {100 * page.missed_max:g} %")
 
     def times(key: str, name: str, about: str) -> Measure:
         def of_trial(digest: Digest) -> Estimate | None:
@@ -148,12 +148,22 @@ def _over(page: Page, axis: Axis, every: Sequence[Panel], measure: Measure) -> I
         yield Figure(
             f"{key}-{number + 1}" if number else key,
             f"{measure.name} by {shown(axis.title.partition(',')[0])}{where}",
-            f"{measure.about}; bars are 95 % intervals, small dots single trials",
+            f"{measure.about}; {_legend(panel, measure)}",
             columns,
             tuple(_table(axis, panel, measure)),
             partial(_marks, _Chart(page, axis, tuple(every), measure), panel),
             key if len(every) > 1 else "",
         )
+
+
+def _legend(panel: Panel, measure: Measure) -> str:
+    """What bars and dots are."""
+    found = [row.estimate(measure.key) for line in panel.lines for row in line.rows]
+    known = [estimate.estimable for estimate in found if estimate is not None]
+    if not any(known):
+        return "small dots are single trials; no 95 % interval is estimable"
+    bare = "" if all(known) else " (not estimable where there is none)"
+    return f"bars are 95 % intervals{bare}, small dots single trials"
 
 
 def _table(axis: Axis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from typing import Any
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment, Factor
-from pgpaces.report.text import duration, percent
+from pgpaces.report.text import duration
 from pgpaces.result import Trial
 
 Pairs = tuple[tuple[str, str], ...]
@@ -124,7 +124,7 @@ def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
         for name, level in design.fixed.items():
             same.setdefault(name.replace("_", " "), level)
         same["trials of each cell"] = str(design.trials)
-        same["a cell holds up to"] = f"{percent(experiment.missed_max)} % missed"
+        same["a cell holds up to"] = f"{100 * experiment.missed_max:g} % missed"
         if experiment.from_database:
             same["copy of the database"] = experiment.from_database
     return tuple(same.items())

@@ -190,7 +190,7 @@ def legend_height(names: Sequence[str]) -> int:
 def legend_columns(names: Sequence[str]) -> int:
     """As many columns as fit."""
     longest = max((len(name) for name in names), default=0)
-    return max(1, min(len(names), 4, WIDTH // (34 + 7 * longest)))
+    return max(1, min(len(names), 4, (WIDTH - 60) // (40 + 7 * longest)))
 
 
 def line_encoding(names: Sequence[str], panel: Panel, look: Look) -> dict[str, Any]:

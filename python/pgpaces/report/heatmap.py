@@ -52,8 +52,8 @@ def heat_map(page: Page, main: Factor) -> Figure:
         for (line, row), value, text in zip(cells, numbers, texts, strict=True)
     ]
     more = len(page.lines) - len(lines)
-    left = f"; {more} more combinations are in the table above" if more else ""
-    rule = f", blue up to {percent(page.missed_max)} %, red above" if by_limit else ""
+    left = f"; {more} more combinations are in the table" if more else ""
+    rule = f", blue up to {100 * page.missed_max:g} %, red above" if by_limit else ""
     about = f"{name} of every cell{rule}; outlined cells have no valid trial{left}"
     return Figure(
         "heat-map",

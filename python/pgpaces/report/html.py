@@ -184,8 +184,13 @@ def _span(page: Page) -> str:
 
 def _headline(page: Page) -> list[tuple[str, str]]:
     """A few facts under the title."""
-    ran = sum(len(row.every) for row in page.rows)
-    found = [("trials", f"{ran} of {ran + page.missing}" if page.missing else str(ran))]
+    ran = {
+        (digest.trial.place.block, digest.trial.place.cell) if digest.trial.place else id(digest)
+        for digest in page.digests
+        if digest.trial.state == "finished" or not page.missing
+    }
+    asked = f" of {len(ran) + page.missing}" if page.missing else ""
+    found = [("trials", f"{len(ran)}{asked}")]
     if len(page.rows) > 1:
         found.append(("cells", str(len(page.rows))))
     if page.limits:

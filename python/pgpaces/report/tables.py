@@ -87,8 +87,8 @@ def _any(page: Page, name: str) -> bool:
 
 
 def _cells_note(page: Page) -> str:
-    one = any(len(row.trials) < 3 for row in page.rows if row.trials)
-    few = " (with fewer than three, the range of the trials' own intervals)" if one else ""
+    one = any(len(row.trials) == 1 for row in page.rows)
+    few = "; of one trial alone they do not know how much the next would differ" if one else ""
     return f"Small figures are 95 % intervals across the trials of a cell{few}."
 
 

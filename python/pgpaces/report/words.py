@@ -95,10 +95,10 @@ def answer(material: Material) -> tuple[Sentence, ...]:
     said: list[Sentence] = []
     if not facts.limits(ran):
         said += _without_limit(material, ran)
-    elif len(ran) == 1:
-        said += _one(material, ran[0])
     elif material.main is not None and material.main.name in breaks.LOADS:
         said += _by_load(material, material.main)
+    elif len(ran) == 1:
+        said += _one(material, ran[0])
     else:
         said += _by_cell(material, ran)
     said += _extremes(material, ran)
@@ -295,7 +295,7 @@ def _undecided(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     longest = max(d.summary.seconds for row, _ in known for d in row.trials)
     short = f"Trials of {longest:g} s are too short to tell: " if longest < _SHORT_S else ""
     needs = sorted(need for _, need in known if need <= _LONG_S)
-    cells_ = "that cell" if len(known) == 1 else f"each of the {len(known)} cells not known"
+    cells_ = "that cell" if len(needs) == 1 else f"each of {len(needs)} cells not known"
     if len(rows) == 1:
         cells_ = "it"
     if needs:

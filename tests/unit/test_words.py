@@ -1,0 +1,173 @@
+"""The answer in words, for each case that there is: as a person would say it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.answers import breaks
+from pgpaces.answers.breaks import Line
+from pgpaces.answers.cells import Row
+from pgpaces.answers.replicates import Apart
+from pgpaces.answers.stats import proportion
+from pgpaces.design import Cell, Factor, Slot
+from pgpaces.report import words
+from pgpaces.result import Counts, Estimate
+from tests.unit.experiments import made
+
+TRIAL = made(Slot(1, Cell(())), 10)
+SHARES = {"h": (0, 300), "b": (90, 300), "?": (18, 300)}
+
+
+def row(said: str, **levels: str) -> Row:
+    """A cell of two trials of 10 s: held (h), did not (b), is not known (?), was not run (-)."""
+    cell = Cell(tuple((f"set.{n}" if n in "ab" else n, level) for n, level in levels.items()))
+    if said == "-":
+        return Row(cell)
+    hits, due = SHARES[said]
+    counts = Counts(due, due - hits, hits)
+    missed = proportion(hits, due)
+    return Row(cell, (TRIAL, TRIAL), sound=True, counts=counts, missed=missed)
+
+
+def answer(rows: list[Row], **changes: Any) -> list[str]:
+    names = list(dict.fromkeys(name for each in rows for name, _ in each.cell.levels))
+    levels = {n: dict.fromkeys(breaks.level_of(each, n) for each in rows) for n in names}
+    factors = tuple(Factor(name, tuple(found)) for name, found in levels.items() if len(found) > 1)
+    main = breaks.main_factor(factors)
+    lines = breaks.lines(rows, main.name) if main else (Line((), tuple(rows)),)
+    values = {"apart": (), "missing": 0, **changes}
+    material = words.Material(factors, main, tuple(rows), lines, 0.05, **values)
+    return [each.text for each in words.answer(material)]
+
+
+def line(said: str, **others: str) -> list[Row]:
+    return [row(each, clients=str(2**n), **others) for n, each in enumerate(said)]
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ("hhbb", "It holds up to 2 clients and breaks from 4 clients on; where between the two is"
+                 " not known."),
+        ("hh?b", "It holds up to 2 clients and breaks from 8 clients on; whether it holds at 4"
+                 " clients is not known."),
+        ("hhh", "It holds up to 4 clients, the most that was tried."),
+        ("h??", "It holds up to 1 client; whether it holds at 2 and 4 clients is not known."),
+        ("?hb", "It holds up to 2 clients and breaks from 4 clients on; where between the two is"
+                " not known; at less (1 client) the trials do not tell."),
+        ("bb", "It breaks at 1 client already, the least that was tried."),
+        ("??b", "It breaks from 4 clients on; whether it holds at 1 and 2 clients is not known."),
+        ("???", "Whether it holds is not known at any load from 1 client to 4 clients."),
+        ("h-", "It holds up to 1 client; whether it holds at 2 clients is not known."),
+    ],
+)  # fmt: skip
+def test_one_factor(said: str, first: str) -> None:
+    assert answer(line(said))[0] == first
+
+
+def test_two_factors_that_say_the_same_are_said_once() -> None:
+    said = answer([*line("hb", a="x"), *line("hb", a="y")])
+    assert said[0].startswith("With either a (x or y) it holds up to 1 client and breaks from 2")
+    assert said[1].startswith("a is not seen to move the break")
+    said = answer([*line("??", a="x"), *line("??", a="y"), *line("??", a="z")])
+    assert said[0] == (
+        "With each a (x, y and z) whether it holds is not known at any load from 1 client to"
+        " 2 clients."
+    )
+    assert said[1] == "Whether a moves the break is not known."
+
+
+def test_where_nothing_broke_it_is_not_said_that_nothing_moves_the_break() -> None:
+    said = answer([*line("hh", a="x"), *line("hh", a="y")])
+    assert said[0] == "With either a (x or y) it holds up to 2 clients, the most that was tried."
+    assert said[1].startswith("It did not break at any level of a, so whether that moves")
+
+
+def test_three_factors_are_said_by_what_the_same_answers_share() -> None:
+    found = [
+        each
+        for a, said in (("x", "hb"), ("y", "hh"))
+        for server in ("15", "18")
+        for each in line(said, a=a, server=server)
+    ]
+    said = answer(found)
+    assert said[0].startswith("With a = x, whichever server, it holds up to 1 client and breaks")
+    assert said[1].startswith("With a = y, whichever server, it holds up to 2 clients, the most")
+    assert said[2].startswith("a moves the break: at 2 clients it held with y")
+    assert sum("a = " in each and each.startswith("With") for each in said) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ("hh", ["Both cells hold."]),
+        ("hhh", ["All 3 cells hold."]),
+        ("hb", ["1 of 2 cells holds (a = 0).", "1 of 2 cells does not hold (a = 1)."]),
+        ("?hh", ["2 of 3 cells hold (a = 1; a = 2).",
+                 "Of 1 of 3 cells it is not known whether it holds (a = 0)."]),
+        ("??", ["Whether any of the 2 cells holds is not known."]),
+    ],
+)  # fmt: skip
+def test_a_factor_that_is_no_load(said: str, first: list[str]) -> None:
+    found = [row(each, a=str(n)) for n, each in enumerate(said)]
+    assert answer(found)[: len(first)] == first
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [("h", "It holds: missed 0.0 %"), ("b", "It does not hold: missed 30.0 %"),
+     ("?", "Whether it holds is not known: missed 6.0 %")],
+)  # fmt: skip
+def test_one_cell(said: str, first: str) -> None:
+    assert answer([row(said)])[0].startswith(first)
+
+
+def test_what_would_decide_is_said_in_time_that_one_can_spend() -> None:
+    (text,) = [each for each in answer(line("h?")) if "would decide" in each]
+    assert text.startswith("Trials of 10 s are too short to tell: about 2")
+    assert text.endswith("min of trials of that cell would decide, if shares stay as they are"
+                         " (so far 20 s).")  # fmt: skip
+    assert not [each for each in answer(line("hb")) if "would decide" in each]
+
+
+@given(st.integers(1, 2000), st.integers(1, 3000), st.floats(0.01, 0.5))
+def test_as_many_trials_as_are_said_to_be_needed_decide(hits: int, due: int, most: float) -> None:
+    """Where the share stays as it is, so many times the trials put the interval on one side."""
+    hits = min(hits, due - 1)
+    base = row("?")
+    found = Row(base.cell, base.trials, sound=True, missed=proportion(hits, due))
+    need = breaks.needed_s(found, most)
+    if need is None or math.isinf(need):
+        return
+    times = need / 20
+    assert times > 0.999
+    share = hits / due
+    for factor, known in ((1.02, True), (0.98, False)):
+        n = due * times * factor
+        at = proportion(round(share * n * 1e6), round(n * 1e6), 1e6)
+        assert at is not None
+        if (found.missed and found.missed.low < most < found.missed.high) and n > due:
+            assert (at.high <= most or at.low > most) is known
+
+
+def test_a_share_on_the_threshold_is_said_to_be_no_question_of_time() -> None:
+    base = row("?")
+    on = Row(base.cell, base.trials, sound=True, counts=base.counts, missed=proportion(15, 300))
+    said = answer([on])
+    assert said[1].startswith("It lies so close to 5 % that no reasonable time would decide")
+
+
+def test_of_two_machines_that_differ_one_sentence_is_said() -> None:
+    ratio = Estimate(1.2, 1.1, 1.3, 8)
+    other = Estimate(1 / 1.2, 1 / 1.3, 1 / 1.1, 8)
+    pair = (Apart("pi-a", "pi4", ratio, True), Apart("pi-b", "pi4", other, True))
+    said = [each for each in answer(line("hb"), apart=pair) if "stands apart" in each]
+    assert said == [
+        "pi-a stands apart from the rest of its kind (pi4): its mean service time differs from"
+        " theirs by +20 % (+10 % to +30 %)."
+    ]
