@@ -24,10 +24,10 @@ _ESTIMATE_WIDTH, _MAX_WIDTH = len("not estimable") + 1, 8
 
 
 def percent(share: float) -> str:
-    """A share as a percentage without its sign: one place, and what is less with one digit."""
+    """A share as a percentage without its sign: 2 significant digits below ten, else one place."""
     value = 100 * share
     if value and value < 0.095:
-        return f"{value:.1g}"
+        return f"{value:.2g}"
     return f"{value:.1f}"
 
 
