@@ -64,3 +64,15 @@ def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(
     text = capsys.readouterr().err
     assert ("warning: the store takes nothing" in text) is shown
     assert "making the data" not in text
+
+
+def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = SweepProgress(None)
+    listener.trial("", SLOT, 1, Progress(4, left={"": 4}))
+    listener.stopping(1)
+    listener.done("", SLOT, PlanError("canceling statement", "mend the file"))
+    listener.done("", SLOT, outcome())
+    text = capsys.readouterr().err
+    assert "not begun" in text
+    assert "mend the file" not in text
+    assert "missed 0.0 %" in text

@@ -147,6 +147,7 @@ class SweepProgress(SweepListener):
         self._every_s = (1 if self.teller.terminal else 0) if every_s is None else every_s
         self._quiet = every_s == 0
         self._progress: Progress | None = None
+        self._stopping = False
 
     def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
         """What the trial says goes into the line that is rewritten, with where it stands."""
@@ -161,6 +162,7 @@ class SweepProgress(SweepListener):
         """A line that stays."""
         if self._quiet or self._progress is None:
             return
+        from pgpaces.errors import PgpacesError
         from pgpaces.report.preview import clock
 
         progress = self._progress
@@ -168,7 +170,9 @@ class SweepProgress(SweepListener):
         seconds = progress.seconds_left()
         left = f"; {clock(seconds)} left, until {_at(seconds)}" if seconds else ""
         place = f"{progress.done + progress.failed + 1}/{progress.total}"
-        self.teller.tell(f"{at}{place} {slot.cell}: {_found(found)}{left}", whole=True)
+        # What our own end broke off is nothing that the user has to mend.
+        text = "not begun" if self._stopping and isinstance(found, PgpacesError) else _found(found)
+        self.teller.tell(f"{at}{place} {slot.cell}: {text}{left}", whole=True)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         """Why a part is left out."""
@@ -181,6 +185,7 @@ class SweepProgress(SweepListener):
 
     def stopping(self, count: int) -> None:
         """Says what Ctrl-C does."""
+        self._stopping = True
         if count == 1:
             self.teller.tell("stopping: ending the trials that run (again to end at once)")
 
