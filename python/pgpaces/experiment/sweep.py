@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pgpaces import levels, workload
+from pgpaces import database, levels, workload
 from pgpaces.answers.preview import Preview, Step, preview
 from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
-from pgpaces.experiment.request import OnStoreError, Request, check, choose
+from pgpaces.experiment.request import OnStoreError, Request, check, choose, commands_of, wish_of
 from pgpaces.experiment.site import for_driver, original, without_pg_variables
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.experiment.trial import Keeping
@@ -28,6 +28,7 @@ from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
 from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
+from pgpaces.store.listing import sizes_at_once
 
 _BEAT_S = 5.0
 # So long a store that takes nothing is waited for, before a trial and behind it.
@@ -243,12 +244,12 @@ def _preview(
     requests: Mapping[tuple[int, str], Request],
     machines: Mapping[str, str],
 ) -> Preview:
+    sizes = sizes_at_once(order.store)
     steps: dict[str, list[Step]] = {}
     for machine, found in by_machine(slots, machines).items():
-        asked = [requests[slot.block, slot.cell.key] for slot in found]
-        steps[machine] = [
-            Step(r.trial, len(choose(r.workload, r.scripts)), r.workload.writes) for r in asked
-        ]
+        made = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in found}
+        cells_steps = {key: _step(request, sizes) for key, request in made.items()}
+        steps[machine] = [cells_steps[slot.cell.key] for slot in found]
     prices = {
         machines[target.name]: (target.price_per_h, target.currency)
         for target in order.experiment.targets
@@ -256,6 +257,20 @@ def _preview(
     }
     cells = len({slot.cell.key for slot in slots})
     return preview(cells, steps, prices)
+
+
+def _step(request: Request, sizes: Mapping[str, int]) -> Step:
+    """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
+    wish = wish_of(request)
+    known = database.fingerprints(wish) & sizes.keys() if wish.from_database is None else ()
+    lists = commands_of(choose(request.workload, request.scripts))
+    return Step(
+        request.trial,
+        tuple(sum(command.is_sql for command in commands) for commands in lists),
+        request.workload.writes,
+        (request.target, wish.workload.data_hash, wish.scale, wish.seed),
+        max((sizes[each] for each in known), default=None),
+    )
 
 
 def run(planned: Planned, listener: SweepListener | None = None) -> Swept:

@@ -21,7 +21,15 @@ from pgpaces.experiment.beside import Beside, beside
 from pgpaces.experiment.cell import Cell, record
 from pgpaces.experiment.keeper import Keeper
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import OnStoreError, Request, check, choose, commands_of, source_of
+from pgpaces.experiment.request import (
+    OnStoreError,
+    Request,
+    check,
+    choose,
+    commands_of,
+    source_of,
+    wish_of,
+)
 from pgpaces.experiment.site import Site, original, restarting, site
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.generators import engine as generator
@@ -124,21 +132,12 @@ def _data(where: Site, request: Request, keeping: Keeping) -> Iterator[database.
     if target.as_is:
         yield database.as_is(where.access)
         return
-    wish = database.Wish(
-        request.workload,
-        request.scale or request.workload.scale,
-        request.data_seed,
-        own=target.own,
-        fresh=target.fresh,
-        from_database=request.from_database,
-        occasion=request.occasion,
-    )
 
     def say(text: str) -> None:
         keeping.stops.check()
         keeping.listener.say(text)
 
-    with database.prepare(where.access, wish, say) as prepared:
+    with database.prepare(where.access, wish_of(request), say) as prepared:
         yield prepared
 
 
