@@ -129,6 +129,13 @@ class Break:
     unknown: tuple[Row, ...] = ()
     irregular: bool = False
 
+    @property
+    def open(self) -> tuple[Row, ...]:
+        """What is not known and lies above all that held: there the break may be."""
+        rows = self.line.rows
+        above = rows[rows.index(self.held) + 1 :] if self.held else rows
+        return tuple(row for row in self.unknown if row in above)
+
 
 def find_break(line: Line, missed_max: float) -> Break:
     """Where a line breaks."""
@@ -149,7 +156,8 @@ def find_break(line: Line, missed_max: float) -> Break:
 class Shift:
     """Whether a factor moves the break. better, worse: cells that differ in it alone, of which
 
-    one held and the other did not, as pairs. known: all lines broke, or held to their end.
+    one held and the other did not, as pairs. known: all lines broke, or held to their end, and
+    nothing about where they do is not known.
     """
 
     factor: str
@@ -172,4 +180,5 @@ def shift(found: Sequence[Break], factor: str, main: str, missed_max: float) -> 
     pairs.sort(key=lambda pair: quantity(level_of(pair[0], main)) or 0.0)
     ends = [(each.broke, each.held is each.line.rows[-1]) for each in found]
     known = all(broke for broke, _ in ends) or all(top for _, top in ends)
+    known = known and not any(each.open for each in found)
     return Shift(factor, tuple(pairs), known)

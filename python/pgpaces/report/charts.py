@@ -33,6 +33,7 @@ from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 
 _HEIGHT = 210
+_TICKS_MAX = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +280,21 @@ def _scale(every: Sequence[_Points], top: float | None, measure: Measure) -> dic
     return {"type": "linear", "domain": [0, end], "nice": end < 90, "zero": True}
 
 
+def _ticks(scale: dict[str, Any]) -> dict[str, Any]:
+    """Where a logarithmic axis has numbers: at 1, 2 and 5 times powers of ten, or fewer."""
+    if scale["type"] != "log":
+        return {}
+    low, high = scale["domainMin"], scale["domainMax"]
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    values: list[float] = []
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        found = [step * 10.0**power for power in powers for step in steps]
+        values = [value for value in found if low <= value <= high]
+        if len(values) <= _TICKS_MAX:
+            break
+    return {"values": values}
+
+
 def _marks(chart: _Chart, panel: Panel, look: Look) -> dict[str, Any]:
     axis, measure = chart.axis, chart.measure
     every = [_points(axis, each, measure) for each in chart.panels]
@@ -294,12 +310,12 @@ def _marks(chart: _Chart, panel: Panel, look: Look) -> dict[str, Any]:
         "field": "y",
         "type": "quantitative",
         "scale": scale,
-        "axis": {"title": measure.axis, "format": NUMBER},
+        "axis": {"title": measure.axis, "format": NUMBER, **_ticks(scale)},
     }
     base = {"x": x, "y": y, **line_encoding(names, panel, look)}
     if not axis.step and len(names) > 1:
         base["xOffset"] = {"field": "line", "sort": names}
-    layers = [*_bound(measure, look)]
+    layers = [*_bound(measure, _free_side(points, scale, measure), look)]
     plain = {key: value for key, value in base.items() if key != "shape"}
     bars = [p for p in points.cells if p["low"] is not None and p["high"] is not None]
     if bars:
@@ -344,14 +360,34 @@ def _dots(points: Sequence[dict[str, Any]], base: dict[str, Any], style: dict[st
     }
 
 
-def _bound(measure: Measure, look: Look) -> list[dict[str, Any]]:
+def _bound(measure: Measure, side: str, look: Look) -> list[dict[str, Any]]:
     if measure.bound is None:
         return []
     value, text = measure.bound
     y = {"datum": value, "type": "quantitative"}
     rule = {"type": "rule", "strokeDash": [5, 4], "color": look.alarm, "strokeWidth": 1.2}
-    label = {"type": "text", "text": text, "align": "left", "dx": 4, "dy": -6, "color": look.alarm}
+    place = {"value": "width" if side == "right" else 0}
+    label = {"type": "text", "text": text, "align": side, "dy": -6, "color": look.alarm}
+    label |= {"dx": -4 if side == "right" else 4, "fontSize": 11}
     return [
         {"data": ONCE, "mark": rule, "encoding": {"y": y}},
-        {"data": ONCE, "mark": {**label, "fontSize": 11}, "encoding": {"y": y, "x": {"value": 0}}},
+        {"data": ONCE, "mark": label, "encoding": {"y": y, "x": place}},
     ]
+
+
+def _free_side(points: _Points, scale: dict[str, Any], measure: Measure) -> str:
+    """Where the name of the bound hides least: left or right."""
+    places = [point["x"] for point in points.cells]
+    if measure.bound is None or not places or isinstance(places[0], str):
+        return "left"
+    bound = measure.bound[0]
+    above = 1.3 * bound if scale["type"] == "log" else bound + 0.1 * scale["domain"][1]
+    third = (max(places) - min(places)) / 3
+
+    def hidden(low: float, high: float) -> int:
+        near = [p for p in (*points.cells, *points.trials) if low <= p["x"] <= high]
+        ends = [(p.get("low", p["y"]), p.get("high", p["y"])) for p in near]
+        return sum(None not in pair and pair[0] <= above and pair[1] >= bound for pair in ends)
+
+    left = hidden(min(places), min(places) + third)
+    return "left" if left <= hidden(max(places) - third, max(places)) else "right"

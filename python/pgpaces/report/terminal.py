@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 # Columns that go first where a terminal is narrow.
-_SPARE = ("stddev ms", "skipped %", "late %", "trials", "TPS", "latency ms", "p95 ms", "p99 ms")
+_SPARE = (
+    "stddev ms",
+    "skipped %",
+    "unfinished %",
+    "failed %",
+    "late %",
+    "trials",
+    "TPS",
+    "latency ms",
+    "p95 ms",
+    "p99 ms",
+)
 _CHARTS = ("missed", "p95", "rate")
 _BAR_MIN, _BAR_MAX = 8, 50
 _LINES_MAX = 12

@@ -204,9 +204,8 @@ def _words(found: Break, main: Factor) -> str:
         return amount(main.name, breaks.level_of(row, main.name))
 
     rows = found.line.rows
-    top = rows.index(found.held) if found.held else 0
-    less = [breaks.level_of(row, main.name) for row in found.unknown if row in rows[:top]]
-    more = [breaks.level_of(row, main.name) for row in found.unknown if row not in rows[:top]]
+    more = [breaks.level_of(row, main.name) for row in found.open]
+    less = [breaks.level_of(r, main.name) for r in found.unknown if r not in found.open]
     not_known = f"; whether it holds at {amounts(main.name, more)} is not known" if more else ""
     if less:
         not_known += f"; at less ({amounts(main.name, less)}) the trials do not tell"
