@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Postgres
-from tests.faults.conftest import fill, postmaster, start_again
+from tests.faults.conftest import fill, postmaster, start_again, until
 from tests.faults.network import Proxy
-from tests.faults.test_nothing_lost import ENDLESS, expire, interval_count
+from tests.faults.test_nothing_lost import ENDLESS
 from tests.integration.test_run import Command
+from tests.integration.test_sweep import expire, rows_of
 
 from pgpaces.store import Store
 
@@ -176,12 +177,14 @@ def test_a_machine_whose_network_is_silent_does_not_hold_the_others(
     pgpaces: Command, pg15: Postgres, fragile: Postgres, proxy: Proxies
 ) -> None:
     way = proxy("127.0.0.1", fragile.port)
-    slow = f"slow=host=localhost. port={way.port} user=postgres dbname=postgres sslmode=disable"
+    slow = (
+        f"slow=host=::ffff:127.0.0.1 port={way.port} user=postgres dbname=postgres sslmode=disable"
+    )
     process = pgpaces.start(
         "sweep", "select-only", *CELLS, *QUICK, "--trials", "3",
         "--target", f"fast={pg15.tcp('postgres')}", "--target", slow,
     )  # fmt: skip
-    heard = hear(process, "localhost.: 1 s")
+    heard = hear(process, "target=slow: 1 s")
     way.silence()
     fast = 0
     while fast < 6:
@@ -267,8 +270,7 @@ def test_an_experiment_that_runs_is_not_gone_on_with(pgpaces: Command, pg15: Pos
     words = ("--scale", "1", "--duration", "10min", "--warmup", "0", "--grace", "1s")
     process = pgpaces.start("sweep", "select-only", *words, "--target", pg15.tcp("postgres"))
     try:
-        while interval_count(pgpaces.store) == 0:
-            assert process.poll() is None
+        until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
         rival = pgpaces("sweep", "--resume")
         assert rival.code == 2
         assert "is being run by another pgpaces" in rival.err
