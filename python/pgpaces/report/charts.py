@@ -315,7 +315,7 @@ def _marks(chart: _Chart, panel: Panel, look: Look) -> dict[str, Any]:
     base = {"x": x, "y": y, **line_encoding(names, panel, look)}
     if not axis.step and len(names) > 1:
         base["xOffset"] = {"field": "line", "sort": names}
-    layers = [*_bound(measure, _free_side(points, scale, measure), look)]
+    layers: list[dict[str, Any]] = []
     plain = {key: value for key, value in base.items() if key != "shape"}
     bars = [p for p in points.cells if p["low"] is not None and p["high"] is not None]
     if bars:
@@ -331,6 +331,8 @@ def _marks(chart: _Chart, panel: Panel, look: Look) -> dict[str, Any]:
         _dots(points.trials, base, {"size": 13, "opacity": 0.55, "strokeWidth": 1}),
         _dots(told, base, {"size": 62, "opacity": 1, "strokeWidth": 1.8}),
     ]
+    # Not the first layer: that decides whether there is a grid, and one value has none.
+    layers += _bound(measure, y, _free_side(points, scale, measure), look)
     if top is not None:
         above = [point for point in points.cells if point["above"]]
         above = list({_label_place(point["x"]): point for point in above}.values())
@@ -360,11 +362,11 @@ def _dots(points: Sequence[dict[str, Any]], base: dict[str, Any], style: dict[st
     }
 
 
-def _bound(measure: Measure, side: str, look: Look) -> list[dict[str, Any]]:
+def _bound(measure: Measure, axis: dict[str, Any], side: str, look: Look) -> list[dict[str, Any]]:
     if measure.bound is None:
         return []
     value, text = measure.bound
-    y = {"datum": value, "type": "quantitative"}
+    y = {**{key: what for key, what in axis.items() if key != "field"}, "datum": value}
     rule = {"type": "rule", "strokeDash": [5, 4], "color": look.alarm, "strokeWidth": 1.2}
     place = {"value": "width" if side == "right" else 0}
     label = {"type": "text", "text": text, "align": side, "dy": -6, "color": look.alarm}
