@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sqlite3
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from tests.conftest import Postgres
 from tests.faults.conftest import until
 from tests.integration.test_run import Command
 
-from pgpaces.store import Store
+from pgpaces import sweeps as api
+from pgpaces.experiment import SweepListener
+from pgpaces.result import Trial
+from pgpaces.store import ExperimentRow, Store
 
 pytestmark = pytest.mark.postgres
 
@@ -233,3 +240,172 @@ def test_a_grid_of_more_than_ten_thousand_trials_needs_a_yes(pgpaces: Command) -
     assert done.code == 2
     assert "10100 trials" in done.err
     assert pgpaces("sweep", "reporting", *many, "--dry-run", "--yes").code == 0
+
+
+def test_what_it_would_take_says_the_size_of_data_that_was_made_before(
+    pgpaces: Command, pg15: Postgres
+) -> None:
+    words = (
+        "sweep", "simple-update", "--clients", "1", "--scale", "1", "--duration", "1s",
+        "--warmup", "0", "--target", pg15.tcp("postgres"), "--price-per-hour", "3600",
+    )  # fmt: skip
+    before = pgpaces(*words, "--dry-run", "--json").json()
+    assert (before["data_bytes"], before["copy_bytes"]) == (None, None)
+    assert before["cost"]["USD"] == pytest.approx(before["seconds"]["value"])
+    assert pgpaces(*words).code == 0
+    after = pgpaces(*words, "--dry-run", "--json").json()
+    assert after["data_known"]
+    assert after["data_bytes"] == after["copy_bytes"] > 10_000_000
+    assert "for the data" in pgpaces(*words, "--dry-run").out
+    other = pgpaces(*words, "--dry-run", "--json", "--scale", "2").json()
+    assert other["data_bytes"] is None
+
+
+def test_an_experiment_whose_workload_changed_is_not_gone_on_with(
+    pgpaces: Command, tmp_path: Path, pg15: Postgres
+) -> None:
+    script = tmp_path / "one.sql"
+    script.write_text("SELECT 1;\n")
+    words = (
+        "sweep", "select-only", "-f", script, "--clients", "1", "--scale", "1", "--duration", "1s",
+        "--warmup", "0", "--target", pg15.tcp("postgres"),
+    )  # fmt: skip
+    assert pgpaces(*words).code == 0
+    script.write_text("SELECT 2;\n")
+    done = pgpaces("sweep", "--resume")
+    assert done.code == 2
+    assert "its workload changed" in done.err
+    script.write_text("SELECT 1;\n")
+    assert pgpaces("sweep", "--resume").code == 0
+    done = pgpaces(*words, "--resume", "--from-database", "postgres")
+    assert done.code == 2
+    assert "the database that is copied changed" in done.err
+
+
+def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces: Command) -> None:
+    from pgpaces.experiment import sweep
+
+    folder = pgpaces.home / "disk"
+    folder.mkdir()
+    words = ("sweep", "select-only", *GRID, "--data-dir", folder, "--trials", "9")
+    process = pgpaces.start(*words)
+    until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert sweep.find("last", pgpaces.store)[1] == str(folder)
+
+
+CANARY = "k4n4r1-s3cr3t"
+
+
+def test_no_password_is_kept_or_shown(pgpaces: Command, pg15: Postgres, tmp_path: Path) -> None:
+    pg15.execute("CREATE DATABASE canary TEMPLATE template0 ENCODING 'UTF8'")
+    path = f"postgres:{CANARY}@/canary?host={pg15.folder}&port={pg15.port}"
+    (tmp_path / "e.toml").write_text(
+        "workload = 'select-only'\nscale = 1\nrate = '20/s'\nduration = '1s'\nwarmup = '0'\n"
+        "target = 'a'\n[factors]\nclients = [1, 2]\n"
+        f'[targets.a]\ndsn = "{pg15.dsn("canary", password=CANARY)}"\n'
+    )
+    page = tmp_path / "page.html"
+    words = ("--scale", "1", "--duration", "1s", "--warmup", "0", "--clients", "1", "-P", "1")
+    sweeps: tuple[tuple[object, ...], ...] = (
+        ("select-only", *words, "--target", f"postgresql://{path}", "-o", page),
+        ("select-only", *words, "--target", f"t=postgres://{path}", "--store", f"postgresql://{path}"),
+        ("select-only", *words, "--target", f"postgresql://canary:{CANARY}@127.0.0.1:9/x"),
+        ("select-only", *words, "--from-database", f"postgresql://{path}"),
+        ("select-only", *words, "--from-database", f"host=127.0.0.1 port=9 password={CANARY}"),
+        ("select-only", *words, "--target", f"t=host=a'b password={CANARY}"),
+        (tmp_path / "e.toml", "-o", page),
+    )  # fmt: skip
+    said, codes = "", list[int]()
+    try:
+        for given in sweeps:
+            done = pgpaces("sweep", *given)
+            said += done.out + done.err
+            codes.append(done.code)
+        assert (codes[:2], codes[3], codes[6]) == ([0, 0], 0, 0), said
+        said += pgpaces("runs", "-E", "--json").out + page.read_text()
+        for table in ("experiment", "trial", "failure"):
+            rows = f"SELECT row_to_json(t)::text FROM {table} t"
+            kept = pg15_rows(pg15, rows)
+            assert table != "experiment" or len(kept) == 1
+            said += "".join(kept)
+        kept_here = b"".join(file.read_bytes() for file in tmp_path.glob("results.db*"))
+    finally:
+        pg15.execute("DROP DATABASE canary WITH (FORCE)")
+    assert "missed" in said
+    assert CANARY not in said
+    assert CANARY.encode() not in kept_here
+    assert count(pgpaces.store, "experiment") >= 3
+
+
+def pg15_rows(server: Postgres, sql: str) -> list[str]:
+    """The first column of what a query gives in the database `canary`."""
+    with psycopg.connect(server.dsn("postgres", dbname="canary")) as session:
+        return [row[0] for row in session.execute(sql.encode()).fetchall()]
+
+
+def test_a_sweep_in_python_tells_its_listener_and_goes_on(
+    pgpaces: Command, pg15: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
+    levels: dict[str, Any] = {
+        "clients": [1, 2], "rate": 20, "duration": 1, "warmup": 0, "scale": 1, "target": "here",
+        "targets": {"here": pg15.tcp("postgres")}, "store": pgpaces.store,
+    }  # fmt: skip
+    heard = Ear(ends_after=1)
+    found = api.sweep("select-only", listener=heard, **levels)
+    assert (len(found.trials), found.missing) == (1, 1)
+    assert [trial.state for trial in heard.begun] == ["running"]
+    assert Store.open(pgpaces.store).experiments()[0].state == "interrupted"
+    heard = Ear()
+    again = api.sweep("select-only", listener=heard, resume=found.id, **levels)
+    assert (again.id, len(again.trials), again.missing) == (found.id, 2, 0)
+    assert [heard.done_count, len(heard.begun)] == [1, 1]
+    assert {row["clients"] for row in again.frame().rows()} == {"1", "2"}
+
+
+class Ear(SweepListener):
+    """Hears of every trial, and raises its hand like Ctrl-C after so many."""
+
+    def __init__(self, ends_after: int | None = None) -> None:
+        self.begun: list[Trial] = []
+        self.done_count = 0
+        self._ends_after = ends_after
+        self._stopping = threading.Event()
+
+    def trial(self, *_: object) -> Ear:
+        return self
+
+    def started(self, trial: Trial, *_: object) -> None:
+        self.begun.append(trial)
+
+    def done(self, *_: object) -> None:
+        self.done_count += 1
+        if self.done_count == self._ends_after:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert self._stopping.wait(60)
+
+    def stopping(self, count: int) -> None:
+        self._stopping.set()
+
+
+@pytest.mark.parametrize("where", ["file", "server"])
+def test_an_experiment_is_taken_by_one(where: str, tmp_path: Path, pg15: Postgres) -> None:
+    if where == "server":
+        pg15.execute("CREATE DATABASE taken TEMPLATE template0 ENCODING 'UTF8'")
+    place = tmp_path / "s.db" if where == "file" else pg15.dsn("postgres", dbname="taken")
+    store = Store.open(place)
+    now = datetime.now(UTC)
+    store.begin_experiment(ExperimentRow("E" * 26, "e", now, None, "running", "0", {}))
+    assert not store.claim_experiment("E" * 26), "it runs"
+    store.finish_experiment("E" * 26, "interrupted")
+    rivals = [Store.open(place) for _ in range(4)]
+    with ThreadPoolExecutor() as pool:
+        taken = list(pool.map(lambda rival: rival.claim_experiment("E" * 26), rivals))
+    assert sorted(taken) == [False, False, False, True]
+    assert not store.claim_experiment("F" * 26), "there is none"
+    for opened in (store, *rivals):
+        opened.close()
+    if where == "server":
+        pg15.execute("DROP DATABASE taken WITH (FORCE)")
