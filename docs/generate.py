@@ -217,7 +217,8 @@ def _option(context: click.Context, parameter: click.Parameter) -> tuple[str, st
     notes = [n.strip() for found in _BRACKETS.findall(text) for n in found.split(";")]
     default = next((n.removeprefix("default: ") for n in notes if n.startswith("default: ")), "")
     others = "".join(f" ({n})" for n in notes if not n.startswith("default: "))
-    repeated = " May be repeated." if getattr(parameter, "multiple", False) else ""
+    several = getattr(parameter, "multiple", False) and not getattr(parameter, "once", False)
+    repeated = " May be repeated." if several else ""
     return f"`{names}`", default, _BRACKETS.sub("", text).strip() + others + repeated
 
 

@@ -128,9 +128,8 @@ class Design:
     def _check_excluded(self, name: str, level: str) -> None:
         known = {factor.name: factor.levels for factor in self.factors}
         if name not in known:
-            raise PlanError(
-                f"exclude names {name}, which is no factor", f"factors are {', '.join(known)}"
-            )
+            listed = f"factors are {', '.join(known)}" if known else "there are no factors"
+            raise PlanError(f"exclude names {name}, which is no factor", listed)
         if level not in known[name]:
             raise PlanError(
                 f"exclude names level {level} of {name}, which the grid does not have",

@@ -155,5 +155,5 @@ def share(text: str, what: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise PlanError(f"{what} '{text}' is no share", "write a percentage such as 5%")
+        raise PlanError(f"{what} '{text}' is no share", "write a percentage below 100%, such as 5%")
     return value

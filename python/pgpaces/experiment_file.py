@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).parent / "experiments" / "new.toml"
 # Tables of levels that have names of their own.
 TABLES = ("set", "define")
+
+_HINTS = {
+    "factors": "factors are lists of levels: clients = [1, 2, 4]",
+    "missed": 'write a percentage as text: missed = "5%"',
+}
 
 KEYS = {
     "name": "What the experiment is called. Default: the file's name without its ending.",
@@ -104,11 +109,16 @@ def read(path: Path) -> Draft:
     try:
         found = model.model_validate(raw)
     except ValidationError as error:
-        raise _explained(path, error.errors()[0], model) from None
+        raise _explained(path, _first(error.errors()), model) from None
     try:
         return _draft(path, found.model_dump(), found.model_extra or {})
     except PlanError as error:
         raise PlanError(f"{path}: {error.message}", error.hint) from None
+
+
+def _first(errors: Sequence[Any]) -> Any:
+    """What is to be said first: a key that does not exist is why another one is missing."""
+    return next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
 
 
 def _explained(path: Path, error: Any, model: type[BaseModel]) -> PlanError:
@@ -122,8 +132,9 @@ def _explained(path: Path, error: Any, model: type[BaseModel]) -> PlanError:
             f"{path}: there is no key '{key}'",
             f"did you mean {near[0]}?" if near else f"keys there are {', '.join(fields)}",
         )
-    hint = "factors are lists of levels: clients = [1, 2, 4]" if parts[0] == "factors" else None
-    return PlanError(f"{path}: key '{key}': {text}", hint)
+    if error["type"] == "too_short":
+        text = "it has no level"
+    return PlanError(f"{path}: key '{key}': {text}", _HINTS.get(parts[0]))
 
 
 def _draft(path: Path, keys: Mapping[str, Any], others: Mapping[str, Any]) -> Draft:

@@ -26,7 +26,12 @@ FAMILIES = {
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,20}", text.strip()) or not low <= int(text) <= high:
-            raise PlanError(f"'{text}' is no whole number from {low} to {high}")
+            raise PlanError(
+                f"'{text}' is no whole number from {low} to {high}",
+                "put a comma between levels: 1,2,4"
+                if re.search(r"\d(?!\.\d)\D+\d", text)
+                else None,
+            )
         return int(text)
 
     return read

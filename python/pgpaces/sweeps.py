@@ -240,8 +240,10 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         targets=(*draft.targets, *own),
         exclude=(*draft.exclude, *excluded),
     )
-    known = pipeline.find(resume, store)[0] if resume is not None else None
-    order = pipeline.Order(draft.experiment(), store=store, resume=known)
+    known, data_dir = None, None
+    if resume is not None:
+        known, data_dir, _ = pipeline.find(resume, store)
+    order = pipeline.Order(draft.experiment(), store=store, resume=known, data_dir=data_dir)
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
 

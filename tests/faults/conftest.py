@@ -159,3 +159,28 @@ def measured_in_child(code: str, **values: object) -> str:
 def session(server: Postgres, user: str = "u_trust") -> psycopg.Connection[Any]:
     """A session in autocommit."""
     return psycopg.connect(server.dsn(user), autocommit=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "pgpaces", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("skipped: needs root and the right to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte free."""
+    rest = disk / "rest"
+    with rest.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return rest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import signal
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import Postgres
-from tests.faults.conftest import alive, postmaster, until
+from tests.faults.conftest import alive, fill, postmaster, until
 from tests.integration.test_run import Command, adds_up, interval_count, started
 
 pytestmark = pytest.mark.postgres
@@ -241,31 +240,6 @@ def test_ctrl_c_twice_ends_at_once_and_keeps_what_there_is(
 
 
 # --- the disk -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "pgpaces", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("skipped: needs root and the right to mount a tmpfs")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Leave no byte free."""
-    rest = disk / "rest"
-    with rest.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return rest
 
 
 @pytest.mark.parametrize("frees", [True, False], ids=["for a while", "to the end"])

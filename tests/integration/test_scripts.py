@@ -487,6 +487,7 @@ def test_a_run_that_ends_with_an_abort_raises_and_has_counted_what_was_before(
     with pytest.raises(PgpacesError, match="gave up"):
         load.finish()
     done = load.outcome
-    assert done.on_time == 49 == rows(server, "SELECT count(*) FROM done")[0][0]
+    # What was in flight in the other thread when the run ended is unfinished, and may be done.
+    assert 49 - done.unfinished <= done.on_time <= 49
     assert 1 <= done.failed["22012"] <= 4
-    assert done.due == 49 + done.failed["22012"] + done.unfinished
+    assert done.due == done.on_time + done.failed["22012"] + done.unfinished

@@ -67,8 +67,9 @@ def test_what_every_option_is_called_is_a_key() -> None:
         ("clients = 1\nfactors = {clients = [2]}", "for all and under", "choose one"),
         ("trials = '3'", "key 'trials'", ""),
         ("trials = 0", "key 'trials'", ""),
-        ("missed = '120%'", "missed '120%' is no share", ""),
-        ("targets = {a = {dns = 'x'}}", "targets.a.ds?n", ""),
+        ("missed = '120%'", "missed '120%' is no share", "below 100%"),
+        ("missed = 5", "key 'missed'", 'missed = "5%"'),
+        ("targets = {a = {dns = 'x'}}", "no key 'targets.a.dns'", "dsn"),
         ("targets = {a = {dsn = 'x', kindd = 'y'}}", "no key 'targets.a.kindd'", "kind"),
         ("x = ", "is not TOML", ""),
     ],
@@ -88,6 +89,7 @@ def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, said: str, h
         ("workload = 'w'\nprofile = 'big'", "profile 'big' is not defined"),
         ("factors = {clients = [1]}", "no workload"),
         ("workload = 'w'\nfactors = {clients = [1, 1]}", "level 1 twice"),
+        ("workload = 'w'\nexclude = [{clients = 4}]", "exclude names clients, which is no factor"),
     ],
 )
 def test_an_experiment_that_cannot_be_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ def step(seconds: int | None, *, writes: bool = False, scripts: int = 1) -> Step
     plan = TrialPlan(
         Load("open", 1.0), clients=1, duration_ns=duration, transactions=count, warmup_ns=0
     )
-    return Step(plan, scripts, writes)
+    return Step(plan, (1,) * scripts, writes)
 
 
 @given(st.lists(st.integers(1, 3600), min_size=1, max_size=20), st.booleans())
@@ -50,8 +52,42 @@ def test_the_price_is_that_of_the_machines_that_have_one() -> None:
 
 def test_the_store_grows_with_seconds_and_scripts() -> None:
     one = preview(1, {"": [step(100)]}, {}).store_bytes
-    assert preview(1, {"": [step(200)]}, {}).store_bytes == 2 * one
+    assert one < preview(1, {"": [step(200)]}, {}).store_bytes < 2 * one
     assert preview(1, {"": [step(100, scripts=3)]}, {}).store_bytes > one
+
+
+def of_data(data: str, size: int | None, *, writes: bool = False) -> Step:
+    return replace(step(60, writes=writes), data=data, data_bytes=size)
+
+
+@pytest.mark.parametrize(
+    ("machines", "bytes_of", "said"),
+    [
+        ({"": [of_data("a", None)]}, (None, None, False), ", beside the data"),
+        ({"": [of_data("a", 5_000_000)] * 9}, (5_000_000, 0, True), "; 5 MB for the data"),
+        (
+            {"": [of_data("a", 5_000_000), of_data("b", None)]},
+            (5_000_000, 0, False),
+            "; at least 5 MB for the data",
+        ),
+        (
+            {
+                "x": [of_data("a", 5_000_000, writes=True), of_data("b", 9_000_000, writes=True)],
+                "y": [of_data("a", 5_000_000, writes=True)],
+            },
+            (19_000_000, 14_000_000, True),
+            "; 19 MB for the data, 14 MB for its copy",
+        ),
+    ],
+    ids=["unknown", "read only", "some unknown", "written"],
+)
+def test_the_size_of_the_data_is_that_of_earlier_trials(
+    machines: dict[str, list[Step]], bytes_of: tuple[int | None, int | None, bool], said: str
+) -> None:
+    found = preview(1, machines, {})
+    assert (found.data_bytes, found.copy_bytes, found.data_known) == bytes_of
+    [disk] = [line for line in lines(Experiment("e", "w", Design()), found) if "disk:" in line]
+    assert disk.endswith(f"in the store{said}")
 
 
 @pytest.mark.parametrize(

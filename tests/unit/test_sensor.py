@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.cache import Blocks, finding
+from pgpaces.answers.cache import Blocks, finding, warmed
 from pgpaces.observe.server import PARTS, Counter, Reading, Sensor, blocks, samples
 
 HIT, READ = PARTS[0].counters[:2]
@@ -102,6 +102,16 @@ def test_a_cache_that_is_warm_is_none() -> None:
     assert finding([Blocks(0, 1, 1)]) is not None
 
 
+def test_the_ratio_that_a_warm_up_reached_is_that_of_its_last_tenth() -> None:
+    found = warmed([*(Blocks(s, 20 + s, -s) for s in range(-20, 0)), Blocks(0, 0, 9999)])
+    assert found is not None
+    assert found.value == pytest.approx(100 * 37 / 40)
+    assert found.source != "cache", "the part that counts is found by that"
+    assert warmed([Blocks(-1, 3, 1)]) is not None
+    assert warmed([Blocks(0, 1, 1)]) is None
+    assert warmed([Blocks(-1, 0, 0)]) is None
+
+
 class Faked:
     """Gives readings until it is told to fail; tells when it was asked often enough."""
 
@@ -124,7 +134,7 @@ def test_a_server_that_dies_is_a_note_and_no_error() -> None:
     assert faked.asked.wait(30)
     assert sensor.close()
     assert sensor.samples() == ()
-    assert sensor.finding() is None
+    assert sensor.findings() == []
     assert sensor.notes() == [
         "sensor: no wal: hidden", "sensor: the server was silent: the server is gone",
     ]  # fmt: skip

@@ -56,6 +56,13 @@ def test_few_transactions_that_were_sent_late_are_a_warning() -> None:
     assert "generator-limited, as far as 298 transactions tell" in warning
 
 
+@pytest.mark.parametrize(("seconds", "state"), [(0.0, "valid"), (0.9, "valid"), (8.0, "invalid")])
+def test_an_outage_says_nothing_of_what_the_server_holds(seconds: float, state: str) -> None:
+    found = judge(trial([]), evidence(all_down_s=seconds))
+    assert found.state == state
+    assert [f.source for f in found.findings] == (["connections"] if seconds > 1 else [])
+
+
 @pytest.mark.parametrize(
     ("severity", "state"), [("info", "valid"), ("warning", "valid"), ("invalid", "invalid")]
 )

@@ -10,6 +10,7 @@ from pgpaces.result import Finding
 # So much, in points of a percentage, may the ratio rise from the first tenth to the last.
 RISE_MAX = 2.0
 _SOURCE = "cache"
+_WARMED = "warm-up cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,18 @@ def ratio(seconds: Sequence[Blocks]) -> float | None:
     """The share of blocks found in the cache, percent; None where none was asked for."""
     hit, read = sum(s.hit for s in seconds), sum(s.read for s in seconds)
     return 100 * hit / (hit + read) if hit + read else None
+
+
+def warmed(seconds: Sequence[Blocks]) -> Finding | None:
+    """The ratio that the warm-up reached, in the last tenth of its time; None where it has none."""
+    before = sorted((s for s in seconds if s.second < 0), key=lambda s: s.second)
+    if not before:
+        return None
+    share = ratio([s for s in before if s.second >= -max(1, -before[0].second // 10)])
+    if share is None:
+        return None
+    text = f"at the end of the warm-up {share:.1f} % of blocks came from the server's cache"
+    return Finding(_WARMED, "info", text, share, "%")
 
 
 def finding(seconds: Sequence[Blocks]) -> Finding | None:

@@ -118,7 +118,9 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
     return Summary(
         counts=total,
         missed=stats.proportion(total.missed, total.due, phi),
-        validity=validity.judge(trial, Evidence(total.due, generator, cut, flatness)),
+        validity=validity.judge(
+            trial, Evidence(total.due, generator, cut, flatness, account.outages.all_down_s)
+        ),
         phi=phi,
         retried=int(kept.column("retried").sum()),
         retries=int(kept.column("retries").sum()),

@@ -12,6 +12,7 @@ from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
 
 _CHANGES_SHOWN = 3
+_OUTAGE_S = 1.0
 _CHANGING = Finding(
     "flatness",
     "info",
@@ -54,12 +55,16 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the numbers of a trial tell of their own worth."""
+    """What the numbers of a trial tell of their own worth.
+
+    all_down_s: for how long nobody had a connection.
+    """
 
     due: int
     generator: Generator
     cut: Cut
     flatness: Flatness | None
+    all_down_s: float = 0.0
 
 
 def judge(trial: Trial, evidence: Evidence) -> Validity:
@@ -72,6 +77,7 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
         *_warm_up(evidence.cut, evidence.flatness),
         *((_CHANGING,) if changes(trial) else _flatness(evidence.flatness)),
         *_run(trial, evidence.due),
+        *_outage(evidence.all_down_s),
         *trial.findings,
     ]
     found.sort(key=lambda finding: ("invalid", "warning", "info").index(finding.severity))
@@ -82,6 +88,13 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
 def changes(trial: Trial) -> bool:
     """Whether the rate of its load changes, so that its latency is to change as well."""
     return bool(trial.plan.get("shape", "constant") != "constant")
+
+
+def _outage(all_down_s: float) -> Iterable[Finding]:
+    """A server that went away tells nothing of what it holds while it is there."""
+    if all_down_s >= _OUTAGE_S:
+        text = f"nobody was connected for {all_down_s:.1f} s: the numbers are those of an outage"
+        yield Finding("connections", "invalid", text, all_down_s, "s")
 
 
 def _run(trial: Trial, due: int) -> Iterable[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from pgpaces.experiment import Outcome, Progress
     from pgpaces.generators.engine import EnginePlan
     from pgpaces.result import Interval, Trial
+
+
+# What a stage begins with that must not be written over.
+WARNING = "warning: "
 
 
 class Teller:
@@ -57,8 +62,16 @@ class Teller:
 class TrialProgress(Listener):
     """Tells on stderr what happens: a line that is rewritten on a terminal, else now and then."""
 
-    def __init__(self, every_s: int | None, teller: Teller | None = None, prefix: str = "") -> None:
+    def __init__(
+        self,
+        every_s: int | None,
+        teller: Teller | None = None,
+        prefix: str = "",
+        *,
+        quiet: bool | None = None,
+    ) -> None:
         self._teller = teller or Teller()
+        self._quiet = every_s == 0 if quiet is None else quiet
         self._prefix = prefix
         self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
         self._due = self._missed = self._ended = self._latency_ns = self._succeeded = 0
@@ -67,7 +80,10 @@ class TrialProgress(Listener):
         self._last_text = ""
 
     def say(self, text: str) -> None:
-        """A stage; repeated ones only every 5 s where there is no terminal."""
+        """A stage; repeated ones only every 5 s where there is no terminal. A warning stays."""
+        if text.startswith(WARNING) and not self._quiet:
+            self._teller.tell(f"{self._prefix}{text}", whole=True)
+            return
         if not self._every_s:
             return
         now, stage = time.monotonic(), text.split(",", maxsplit=1)[0]
@@ -131,6 +147,7 @@ class SweepProgress(SweepListener):
         self._every_s = (1 if self.teller.terminal else 0) if every_s is None else every_s
         self._quiet = every_s == 0
         self._progress: Progress | None = None
+        self._stopping = False
 
     def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
         """What the trial says goes into the line that is rewritten, with where it stands."""
@@ -138,12 +155,14 @@ class SweepProgress(SweepListener):
         at = f"{machine}: " if machine else ""
         again = ", again" if attempt > 1 else ""
         place = f"{progress.done + progress.failed + 1}/{progress.total}"
-        return TrialProgress(self._every_s, self.teller, f"{at}{place}{again} {slot.cell}: ")
+        prefix = f"{at}{place}{again} {slot.cell}: "
+        return TrialProgress(self._every_s, self.teller, prefix, quiet=self._quiet)
 
     def done(self, machine: str, slot: Slot, found: Outcome | PgpacesError) -> None:
         """A line that stays."""
         if self._quiet or self._progress is None:
             return
+        from pgpaces.errors import PgpacesError
         from pgpaces.report.preview import clock
 
         progress = self._progress
@@ -151,7 +170,9 @@ class SweepProgress(SweepListener):
         seconds = progress.seconds_left()
         left = f"; {clock(seconds)} left, until {_at(seconds)}" if seconds else ""
         place = f"{progress.done + progress.failed + 1}/{progress.total}"
-        self.teller.tell(f"{at}{place} {slot.cell}: {_found(found)}{left}", whole=True)
+        # What our own end broke off is nothing that the user has to mend.
+        text = "not begun" if self._stopping and isinstance(found, PgpacesError) else _found(found)
+        self.teller.tell(f"{at}{place} {slot.cell}: {text}{left}", whole=True)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         """Why a part is left out."""
@@ -164,6 +185,7 @@ class SweepProgress(SweepListener):
 
     def stopping(self, count: int) -> None:
         """Says what Ctrl-C does."""
+        self._stopping = True
         if count == 1:
             self.teller.tell("stopping: ending the trials that run (again to end at once)")
 
@@ -180,15 +202,17 @@ def _found(found: Outcome | PgpacesError) -> str:
     from pgpaces.errors import PgpacesError
     from pgpaces.report.text import milliseconds, percent
 
-    if isinstance(found, PgpacesError):
-        return f"failed: {found.message}"
-    if found.error is not None:
-        return f"failed: {found.error.message}"
+    error = found if isinstance(found, PgpacesError) else found.error or found.store_error
+    if error is not None:
+        return f"failed: {error.message}" + (f" ({error.hint})" if error.hint else "")
+    assert not isinstance(found, PgpacesError)
     summary, missed = found.summary, found.summary.missed
     if missed is None:
         return "nothing was due"
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
     p99 = summary.latency.p99
-    shown = milliseconds(p99.value, "above the limit") if p99 else "-"
+    shown = f"{milliseconds(p99.value, '-')} ms" if p99 else "-"
+    if p99 and math.isinf(p99.value):
+        shown = "above every time"
     valid = "" if summary.validity.state == "valid" else ", not valid"
-    return f"{share}, p99 {shown} ms{valid}"
+    return f"{share}, p99 {shown}{valid}"

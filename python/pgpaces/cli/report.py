@@ -43,9 +43,11 @@ def report(
     from pgpaces.experiment.reporting import page_of
     from pgpaces.report import render
 
+    output = None if output == "-" else output
     chosen = form or (render.form_of(output) if output else "text")
     if output is None and chosen in (*render.FOLDERS, "parquet"):
-        raise PlanError(f"{chosen} does not go to a terminal", "name where with --output")
+        where = "a folder" if chosen in render.FOLDERS else "a file"
+        raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
     page = page_of(_open(store_path), names)
     if output is None:
         put(text(page) if chosen == "text" else render.render(page, chosen).decode())
@@ -87,5 +89,6 @@ def write(page: Page, form: Form, path: Path) -> Path:
             finally:
                 beside.unlink(missing_ok=True)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
+        hint = f"name a file, such as {path / 'report.html'}" if path.is_dir() else None
+        raise RunError(f"{path} cannot be written: {error.strerror or error}", hint) from None
     return path

@@ -40,6 +40,7 @@ _KEYWORDS = re.compile(
     r"|options|application_name|target_session_attrs|connect_timeout|channel_binding"
     r"|require_auth|client_encoding|load_balance_hosts|keepalives\w*|tcp_user_timeout)\s*="
 )
+_SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
 
 EXAMPLES = """\b
 Examples:
@@ -53,6 +54,12 @@ Examples:
 """
 
 
+class Once(click.Option):
+    """Levels of one name. Taken as often as it is given, so that none is dropped in silence."""
+
+    once = True
+
+
 def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for everything that levels may be of."""
     several = ("target", "latency_limit")
@@ -61,7 +68,13 @@ def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
         words += [_SHORT[name]] if name in _SHORT else []
         text = kind.about.replace("`", "")
         metavar = "[NAME=]DSN" if name == "target" else "LEVELS"
-        made = click.option(*words, metavar=metavar, help=text, multiple=name in several)
+        made = click.option(
+            *words,
+            metavar=metavar,
+            help=text,
+            multiple=True,
+            cls=click.Option if name in several else Once,
+        )
         function = made(function)
     return function
 
@@ -126,7 +139,10 @@ def sweep(**given: Any) -> int:
         put(escape.json_text(experiment_file.schema()))
         return 0
     planned = _planned(given)
-    _preview(planned, given)
+    if planned.slots or given["as_json"]:
+        _preview(planned, given)
+    else:
+        click.echo("nothing is missing: every trial was run", err=True)
     if given["dry_run"]:
         return 0
     return _run(planned, given)
@@ -141,12 +157,15 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         _check_folder(Path(given["output"]).resolve().parent)
     from pgpaces.experiment import sweep as pipeline
 
-    resume, experiment = None, None
+    resume, experiment, data_dir = None, None, None
+    given = _of_file(given)
     draft = _draft(given)
+    if draft is None and given["resume"] is not None:
+        _check_unchanged(given)
     if given["resume"] is not None:
         by_file = draft is not None and given["resume"] == "last"
         name = draft.name if draft is not None and by_file else given["resume"]
-        resume, _, experiment = pipeline.find(name, given["store_path"])
+        resume, data_dir, experiment = pipeline.find(name, given["store_path"])
     if draft is not None:
         experiment = draft.experiment()
     if experiment is None:
@@ -161,9 +180,32 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         resume=resume,
         on_store_error=given["on_store_error"],
         command=_command(given),
-        data_dir=given["data_dir"],
+        data_dir=str(Path(given["data_dir"]).resolve()) if given["data_dir"] else data_dir,
     )
     return pipeline.plan(order)
+
+
+def _of_file(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`--resume FILE` as `FILE --resume`: no experiment is called like a file that is there."""
+    file = given["resume"] or ""
+    if given["what"] is None and file.endswith(".toml") and Path(file).is_file():
+        return {**given, "what": file, "resume": "last"}
+    return given
+
+
+def _check_unchanged(given: Mapping[str, Any]) -> None:
+    """Raises PlanError for options that an experiment from the store would not follow."""
+    names = ("quick", "trials", "seed", "missed", "name", "from_database")
+    asked = [f"--{name.replace('_', '-')}" for name in names if _is_given(given[name])]
+    if asked:
+        raise PlanError(
+            f"{asked[0]} does not change an experiment that is gone on with",
+            "leave it out; what the experiment is stands in the store",
+        )
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False
 
 
 def _check_folder(folder: Path) -> None:
@@ -216,8 +258,9 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
         text = given[f"level_{name}"]
         if name == "latency_limit":
             found |= _limits(text)
-        elif name != "target" and text is not None:
-            found[name] = levels.split(text)
+        elif name != "target":
+            for levels_of in text:
+                _add(found, name, levels_of)
     if targets:
         found["target"] = tuple(target.name for target in targets)
     for family, option in (("set", "settings"), ("define", "define")):
@@ -225,16 +268,24 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
             name, equals, values = text.partition("=")
             if not equals or not name.strip():
                 raise PlanError(f"--{family} '{text}' is not NAME=LEVELS")
-            found[f"{family}.{name.strip()}"] = levels.split(values)
+            _add(found, f"{family}.{name.strip()}", values)
     return found
+
+
+def _add(found: dict[str, tuple[str, ...]], name: str, text: str) -> None:
+    """Levels of a name. Raises PlanError where it has some: which of them were meant?"""
+    if name in found:
+        both = ",".join((*found[name], text))
+        raise PlanError(f"{name} is given twice", f"put a comma between levels: {both}")
+    found[name] = levels.split(text)
 
 
 def _limits(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """`500ms,250ms` for all scripts, `NAME=100ms` for one."""
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         script, equals, values = text.rpartition("=")
-        found[f"latency_limit.{script}" if equals else "latency_limit"] = levels.split(values)
+        _add(found, f"latency_limit.{script}" if equals else "latency_limit", values)
     return found
 
 
@@ -257,11 +308,10 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
 
 def _command(given: Mapping[str, Any]) -> str:
     """What was typed, without a password."""
-    secret = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
-    dsns = [text for text in (*given["level_target"], given["from_database"] or "") if text]
+    dsns = (*given["level_target"], given["from_database"] or "", given["store_path"] or "")
     words = ["pgpaces", *sys.argv[1:]]
-    for dsn in dsns:
-        if secret.search(dsn):
+    for dsn in filter(None, dsns):
+        if _SECRET.search(dsn):
             words = [word.replace(dsn, "DSN") for word in words]
     return shlex.join(words)
 
@@ -304,8 +354,6 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
     from pgpaces.experiment import sweep as pipeline
 
     progress = SweepProgress(given["progress"])
-    if not planned.slots:
-        click.echo("nothing is missing: every trial was run", err=True)
     try:
         swept = pipeline.run(planned, progress)
     finally:
@@ -313,16 +361,29 @@ def _run(planned: Planned, given: Mapping[str, Any]) -> int:
     _report(swept, given)
     if swept.interrupted:
         click.echo(
-            f"{swept.missing} trials are missing; go on with: pgpaces sweep --resume {swept.id}",
+            f"missing: {_count(swept.missing)}; go on with: {_resume(swept.id, given)}",
             err=True,
         )
         return INTERRUPTED_EXIT
     if swept.missing:
         fail(
             RunError(
-                f"{swept.missing} trials could not be run",
-                f"once the reason is gone: pgpaces sweep --resume {swept.id}",
+                f"{_count(swept.missing)} could not be run",
+                f"once the reason is gone: {_resume(swept.id, given)}",
             )
         )
         return RunError.exit_code
     return 0
+
+
+def _count(trials: int) -> str:
+    return "1 trial" if trials == 1 else f"{trials} trials"
+
+
+def _resume(experiment_id: str, given: Mapping[str, Any]) -> str:
+    """The command that goes on with it, from the store that was named, without a password."""
+    words = ["pgpaces", "sweep", "--resume", experiment_id]
+    source = click.get_current_context().get_parameter_source("store_path")
+    if source is click.core.ParameterSource.COMMANDLINE:
+        words += ["--store", "DSN" if _SECRET.search(given["store_path"]) else given["store_path"]]
+    return shlex.join(words)

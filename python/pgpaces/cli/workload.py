@@ -40,6 +40,8 @@ def show(name: str) -> None:
     tell(f"scale {found.scale} by default; {writes}")
     defaults = ", ".join(f"{key} {value}" for key, value in found.load.items())
     tell(f"load {defaults or 'one client, closed'}")
+    if found.variants:
+        tell(f"variants {', '.join(found.variants)}")
     for step in found.init:
         tell(f"init {step.name}")
     for script in found.scripts:

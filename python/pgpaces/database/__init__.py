@@ -14,7 +14,7 @@ We never drop, truncate or overwrite what has no mark. Knows nothing of load and
 """
 
 from pgpaces.database.access import Access, connect
-from pgpaces.database.data import as_is, prepare
+from pgpaces.database.data import as_is, fingerprints, prepare
 from pgpaces.database.identity import facts, free_connections, same_server
 from pgpaces.database.marks import Mark, clean, ours
 from pgpaces.database.originals import is_dsn
@@ -34,6 +34,7 @@ __all__ = [
     "clean",
     "connect",
     "facts",
+    "fingerprints",
     "free_connections",
     "is_dsn",
     "of_server",

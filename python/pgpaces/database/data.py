@@ -24,6 +24,8 @@ from pgpaces.errors import ConsentError
 if TYPE_CHECKING:
     from pgpaces.database.access import Session
 
+_MAJORS = range(9, 100)
+
 
 @contextlib.contextmanager
 def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
@@ -86,6 +88,11 @@ def _fingerprint(wish: Wish, major: int) -> str:
     else:
         text = f"{wish.workload.data_hash} {wish.scale} {wish.seed} {major}"
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def fingerprints(wish: Wish) -> frozenset[str]:
+    """What its data is known by, on servers of any version."""
+    return frozenset(_fingerprint(wish, major) for major in _MAJORS)
 
 
 def _dbname(wish: Wish, fingerprint: str) -> str:

@@ -308,7 +308,8 @@ def _check_allowed(access: Access, dbname: str, wanted: list[_Wanted], terms: Te
         )
         raise ConsentError(
             f"{why} {names}",
-            "with `alter_system = true` at the target they are set by ALTER SYSTEM, and put back",
+            "with --allow-alter-system, or `alter_system = true` below the target in the file, they"
+            " are set by ALTER SYSTEM, and put back",
         )
     needy = [want.name for want in wanted if want.context == "postmaster"]
     if needy and terms.restart is None:

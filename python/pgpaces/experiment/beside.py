@@ -120,8 +120,7 @@ class Beside:
 
     def findings(self) -> list[Finding]:
         """What the sensor found."""
-        found = self._sensor.finding() if self._sensor else None
-        return [found] if found else []
+        return self._sensor.findings() if self._sensor else []
 
     def notes(self) -> list[str]:
         """What is to be said of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pgpaces import database
@@ -13,14 +13,32 @@ from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
 
 
-def write(experiment: Experiment, command: str, workload_hash: str) -> dict[str, Any]:
-    """The document. command: what was typed to run it. workload_hash: of data and scripts."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a document holds beside the experiment.
+
+    command: what was typed to run it. workload_hash: of data and scripts. data_dir: the disk of the
+    data of servers of ours.
+    """
+
+    command: str
+    workload_hash: str
+    data_dir: str | None = None
+
+
+def write(experiment: Experiment, beside: Beside) -> dict[str, Any]:
+    """The document."""
     targets = tuple(replace(t, dsn=_without_password(t.dsn)) for t in experiment.targets)
-    original = experiment.from_database
-    if original is not None and database.is_dsn(original):
-        original = _without_password(original)
+    original = shown_original(experiment.from_database)
     stored = replace(experiment, targets=targets, from_database=original)
-    return {"experiment": asdict(stored), "command": command, "workload_hash": workload_hash}
+    return {"experiment": asdict(stored), **asdict(beside)}
+
+
+def shown_original(from_database: str | None) -> str | None:
+    """A database to be copied, by its name or a DSN without a password."""
+    if from_database is None or not database.is_dsn(from_database):
+        return from_database
+    return _without_password(from_database)
 
 
 def _without_password(dsn: str) -> str:

@@ -68,16 +68,12 @@ class Keeper:
             self._store.add(self.trial.id, self._waiting[0])
             self._waiting.popleft()
 
-    def finish(self, trial: Trial, summary: Summary) -> StoreError | None:
-        """Stores the end; why that failed, if it did."""
-        try:
-            self._flush()
-            if self._store:
-                self._store.add_samples(trial.id, trial.samples)
-                self._store.finish(trial, brief(summary), digest(trial, summary, self.account))
-        except StoreError as error:
-            return error
-        return None
+    def finish(self, trial: Trial, summary: Summary) -> None:
+        """Stores the end. Raises StoreError; it may be tried again."""
+        self._flush()
+        if self._store:
+            self._store.add_samples(trial.id, trial.samples)
+            self._store.finish(trial, brief(summary), digest(trial, summary, self.account))
 
 
 def keep(store: Store, trial: Trial) -> Summary:

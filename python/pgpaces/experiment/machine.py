@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from pgpaces.errors import (
     ConsentError,
     PgpacesError,
     PlanError,
+    RunError,
     ScriptError,
     ServerError,
     StoreError,
@@ -23,17 +24,18 @@ from pgpaces.errors import (
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Say, Site, site
-from pgpaces.experiment.stops import Stops
+from pgpaces.experiment.stops import kept
 from pgpaces.experiment.trial import Keeping, Outcome, run_at
 from pgpaces.plan import TargetPlan
-from pgpaces.result import Place
-from pgpaces.store import Store
 
 ATTEMPTS = 2
 # What is asked for cannot be; asking again changes nothing.
 _HOPELESS = (PlanError, ConsentError, WorkloadError, ScriptError)
 # So many trials in a row that could not reach their server: it is away.
 AWAY_AFTER = 3
+# A server that let trials in is waited for so long where it is not there: it may be restarting.
+BACK_S = 120.0
+_LOOK_S = 1.0
 
 
 class SweepListener(Listener):
@@ -71,11 +73,18 @@ class Progress:
 
     def seconds_left(self) -> float | None:
         """Until the last machine is done, if its trials go on as they went; None before any."""
-        means = {m: sum(spent) / len(spent) for m, spent in self.spent_s.items()}
-        if not means:
-            return None
-        usual = sum(means.values()) / len(means)
-        return max((means.get(m, usual) * n for m, n in self.left.items()), default=0.0)
+        with self._lock:
+            means = {m: sum(spent) / len(spent) for m, spent in self.spent_s.items()}
+            if not means:
+                return None
+            usual = sum(means.values()) / len(means)
+            return max((means.get(m, usual) * n for m, n in self.left.items()), default=0.0)
+
+    def left_out(self, machine: str) -> None:
+        """Another trial of a machine is not even tried: what others take is told by them."""
+        with self._lock:
+            self.failed += 1
+            self.left[machine] -= 1
 
 
 @dataclass
@@ -92,40 +101,48 @@ class Machine:
     expected: dict[TargetPlan, dict[str, Any]] = field(default_factory=dict, repr=False)
     broken: BaseException | None = None
     _away: dict[object, int] = field(default_factory=dict)
+    _reached: set[TargetPlan] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
         self.progress.left[self.name] = len(self.slots)
 
-    def run(self, store: Store, listener: SweepListener, stops: Stops) -> None:
+    def run(self, keeping: Keeping) -> None:
         """Every trial, until somebody asks for the end."""
         try:
             with contextlib.closing(_Sites()) as sites:
                 for slot in self.slots:
-                    if stops.asked:
+                    if keeping.stops.asked:
                         return
-                    self._slot(slot, sites, Keeping(listener, stops, store))
+                    self._slot(slot, sites, keeping)
         except BaseException as error:
             self.broken = error
-            stops.ask()
+            if not keeping.stops.asked:  # the others end their trials, and are not cut short
+                keeping.stops.ask()
 
     def _slot(self, slot: Slot, sites: _Sites, keeping: Keeping) -> None:
-        """One trial, and once more if it fails."""
+        """One trial, and once more if it fails. Raises StoreError where it cannot be kept."""
         listener, stops = keeping.listener, keeping.stops
         assert isinstance(listener, SweepListener)
         request = self.requests[slot.block, slot.cell.key]
         key = request.target
         if self._away.get(key, 0) >= AWAY_AFTER:
-            self.progress.ended(self.name, 0.0, well=False)
+            self.progress.left_out(self.name)
             return
         started = time.monotonic()
         well = False
+        found: Outcome | PgpacesError = RunError("it was not tried")
         for attempt in range(1, ATTEMPTS + 1):
             ear = listener.trial(self.name, slot, attempt, self.progress)
+            if isinstance(found, ServerError):
+                self._await(request, sites, replace(keeping, listener=ear))
             found = self._attempt(request, attempt, sites, replace(keeping, listener=ear))
             listener.done(self.name, slot, found)
             well = isinstance(found, Outcome) and found.trial.state == "finished"
-            if well or stops.asked or isinstance(found, _HOPELESS):
+            well = well and not _lost(found)
+            if well or stops.asked or _hopeless(found):
                 break
+        if (lost := _lost(found)) is not None:
+            raise lost
         if stops.asked and not well:
             return
         self.progress.ended(self.name, time.monotonic() - started, well=well)
@@ -137,22 +154,45 @@ class Machine:
         place = request.place
         assert place is not None
         asked, key = replace(request, place=replace(place, attempt=attempt)), request.target
+        store, listener = keeping.store, keeping.listener
+        assert store is not None
         try:
+            # No load goes to a server for nothing.
+            self._keep(lambda: store.beat_experiment(place.experiment), keeping)
             where = sites.open(asked, keeping)
+            self._reached.add(key)
             found = run_at(where, replace(asked, expected=self.expected.get(key)), keeping)
-            self.expected.setdefault(key, dict(found.trial.server))
-            return found
-        except StoreError:
-            raise
-        except PgpacesError as error:
-            sites.close()
-            if not keeping.stops.asked:
-                self._note(keeping.store, place, attempt, error)
+        except StoreError as error:
             return error
+        except PgpacesError as error:
+            sites.abandon(listener.say)
+            if not keeping.stops.asked:
+                note = (place.experiment, place.cell, place.block, attempt, error.message)
+                self._keep(lambda: store.note_failure(*note), keeping)
+            return error
+        if found.error is not None:
+            sites.abandon(listener.say)
+        self.expected.setdefault(key, dict(found.trial.server))
+        return found
 
-    def _note(self, store: Store | None, place: Place, attempt: int, error: PgpacesError) -> None:
-        if store is not None:
-            store.note_failure(place.experiment, place.cell, place.block, attempt, error.message)
+    def _keep(self, write: Callable[[], None], keeping: Keeping) -> None:
+        kept(write, keeping.stops, keeping.listener.say, keeping.wait_s)
+
+    def _await(self, request: Request, sites: _Sites, keeping: Keeping) -> None:
+        """Waits for somebody's server that was there before."""
+        target, stops = request.target, keeping.stops
+        if target.dsn is None or target not in self._reached or self._away.get(target, 0):
+            return
+        deadline, told = time.monotonic() + BACK_S, False
+        while not stops.asked and time.monotonic() < deadline:
+            try:
+                sites.open(request, keeping)
+                return
+            except ServerError as error:
+                if not told:
+                    keeping.listener.say(f"waiting for the server: {error.message}")
+                told = True
+            stops.rest(_LOOK_S)
 
     def _count_away(
         self, key: object, found: Outcome | PgpacesError, listener: SweepListener
@@ -163,6 +203,18 @@ class Machine:
         self._away[key] = self._away.get(key, 0) + 1
         if self._away[key] == AWAY_AFTER:
             listener.away(self.name, found, self.progress.left[self.name])
+
+
+def _lost(found: Outcome | PgpacesError) -> StoreError | None:
+    """Why a trial is not in the store, if it is not."""
+    if isinstance(found, Outcome):
+        return found.store_error
+    return found if isinstance(found, StoreError) else None
+
+
+def _hopeless(found: Outcome | PgpacesError) -> bool:
+    """Whether trying again changes nothing, or would do once more what must not be done."""
+    return isinstance(found, _HOPELESS) or (isinstance(found, Outcome) and bool(found.killed))
 
 
 class _Sites:
@@ -201,6 +253,13 @@ class _Sites:
         self._site = self._stack.enter_context(site(target, say))
         self._target = target
         return self._site
+
+    def abandon(self, say: Say) -> None:
+        """Ends it where a trial failed; the next one starts anew, whatever that one left."""
+        try:
+            self.close()
+        except PgpacesError as error:
+            say(f"warning: {error.message}")
 
     def close(self) -> None:
         """Ends the server if it is ours."""

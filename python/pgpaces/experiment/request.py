@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pgpaces import database
 from pgpaces.errors import PlanError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan, TrialPlan
@@ -45,6 +46,19 @@ class Request:
     occasion: str = ""
     observe: bool = True
     expected: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+def wish_of(request: Request) -> database.Wish:
+    """The data that a trial goes to, where that is made for it."""
+    return database.Wish(
+        request.workload,
+        request.scale or request.workload.scale,
+        request.data_seed,
+        own=request.target.own,
+        fresh=request.target.fresh,
+        from_database=request.from_database,
+        occasion=request.occasion,
+    )
 
 
 def check(request: Request) -> None:

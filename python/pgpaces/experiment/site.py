@@ -86,10 +86,14 @@ def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
 
 @contextlib.contextmanager
 def without_pg_variables() -> Iterator[None]:
-    """Hides PG* from libpq and us: they are meant for somebody's server, not for ours."""
-    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
-    kept = {name: value for name, value in hidden.items() if name.startswith("PGPACES_")}
-    os.environ.update(kept)
+    """Hides PG* from libpq and us: they are meant for somebody's server, not for ours.
+
+    Not our own, which other threads may be reading, nor what a command that restarts a server
+    finds its data by.
+    """
+    names = [name for name in os.environ if name.startswith("PG")]
+    meant = [name for name in names if not name.startswith("PGPACES_") and name != "PGDATA"]
+    hidden = {name: os.environ.pop(name) for name in meant}
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """How loads are ended from outside: by signals, or by whoever has a Stops.
 
-Knows loads only by their `stop` and `abort`.
+And how whoever waits beside them hears of it. Knows loads only by their `stop` and `abort`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,16 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Protocol
 
+from pgpaces.errors import RunError, StoreError
 from pgpaces.experiment.listener import Listener
+
+_TURN_S = 0.1
+_AGAIN_S = 1.0
 
 
 class Load(Protocol):
@@ -41,6 +46,8 @@ class Stops:
         try:
             if self.asked:
                 load.stop()
+            if self.asked > 1:
+                load.abort()
             yield
         finally:
             with self._lock:
@@ -55,10 +62,46 @@ class Stops:
             else:
                 load.abort()
 
+    def check(self) -> None:
+        """Raises StoppedError once somebody asked."""
+        if self.asked:
+            raise StoppedError("stopped before the load began")
+
+    def rest(self, seconds: float) -> None:
+        """Waits so long, or until somebody asks."""
+        deadline = time.monotonic() + seconds
+        # A handler could not set an event whose lock its own thread holds.
+        while not self.asked and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(_TURN_S, left))
+
+
+class StoppedError(RunError):
+    """Somebody asked for the end before anything was measured."""
+
+
+def kept(
+    write: Callable[[], None], stops: Stops, say: Callable[[str], None], wait_s: float
+) -> None:
+    """Writes to a store, again and again for so long while it takes nothing.
+
+    Raises StoreError where it never did, or somebody asked for the end meanwhile.
+    """
+    deadline, told = time.monotonic() + wait_s, False
+    while True:
+        try:
+            return write()
+        except StoreError as error:
+            if stops.asked or time.monotonic() >= deadline:
+                raise
+            if not told:
+                say(f"warning: {error.message}; trying again for {wait_s:.0f} s")
+            told = True
+        stops.rest(_AGAIN_S)
+
 
 @contextlib.contextmanager
 def signals(stops: Stops, listener: Listener) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask for the end, as long as this lasts, in the main thread."""
+    """Ctrl-C, SIGTERM and SIGHUP ask for the end, as long as this lasts, in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -67,7 +110,11 @@ def signals(stops: Stops, listener: Listener) -> Iterator[None]:
         stops.ask()
         listener.stopping(stops.asked)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # A terminal that is gone ends it like Ctrl-C, but for what nohup keeps from hearing of it.
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ Knows no terminal: what happens is told to a SweepListener.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,21 +14,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pgpaces import levels, workload
+from pgpaces import database, levels, workload
 from pgpaces.answers.preview import Preview, Step, preview
 from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
-from pgpaces.experiment.request import OnStoreError, Request, check, choose
+from pgpaces.experiment.request import OnStoreError, Request, check, choose, commands_of, wish_of
 from pgpaces.experiment.site import for_driver, original, without_pg_variables
-from pgpaces.experiment.stops import Stops, signals
+from pgpaces.experiment.stops import Stops, kept, signals
+from pgpaces.experiment.trial import Keeping
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
 from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
+from pgpaces.store.listing import sizes_at_once
 
 _BEAT_S = 5.0
+# So long a store that takes nothing is waited for, before a trial and behind it.
+PATIENCE_S = 60.0
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -194,9 +199,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
     row = store.experiment(order.resume or "")
     before = document.read(row.document)
     if row.state == "running":
-        raise PlanError(
-            f"experiment {row.name} is being run by another pgpaces", "wait until it is done"
-        )
+        raise _taken(row.name)
     now = order.experiment
     changed = [
         what
@@ -204,6 +207,11 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
             ("its cells", before.design, now.design),
             ("its workload", row.document.get("workload_hash"), workload_hash),
             ("its settings", before.profiles, now.profiles),
+            (
+                "the database that is copied",
+                before.from_database,
+                document.shown_original(now.from_database),
+            ),
         )
         if old != new
     ]
@@ -213,8 +221,21 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
             " changed since",
             "put them back as they were, or run it anew without --resume",
         )
-    done = [(p.block, p.cell) for p in store.placed(row.id) if p.state == "finished"]
-    return missing(slots, done)
+    return missing(slots, _done(store, row.id))
+
+
+def _taken(name: str) -> PlanError:
+    return PlanError(
+        f"experiment {name} is being run by another pgpaces",
+        "wait until it is done; one that was killed can be gone on with after a quarter of a"
+        " minute",
+    )
+
+
+def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
+    """The block and cell of each trial that was finished."""
+    placed = store.placed(experiment_id)
+    return [(each.block, each.cell) for each in placed if each.state == "finished"]
 
 
 def _preview(
@@ -223,12 +244,12 @@ def _preview(
     requests: Mapping[tuple[int, str], Request],
     machines: Mapping[str, str],
 ) -> Preview:
+    sizes = sizes_at_once(order.store)
     steps: dict[str, list[Step]] = {}
     for machine, found in by_machine(slots, machines).items():
-        asked = [requests[slot.block, slot.cell.key] for slot in found]
-        steps[machine] = [
-            Step(r.trial, len(choose(r.workload, r.scripts)), r.workload.writes) for r in asked
-        ]
+        made = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in found}
+        cells_steps = {key: _step(request, sizes) for key, request in made.items()}
+        steps[machine] = [cells_steps[slot.cell.key] for slot in found]
     prices = {
         machines[target.name]: (target.price_per_h, target.currency)
         for target in order.experiment.targets
@@ -238,30 +259,45 @@ def _preview(
     return preview(cells, steps, prices)
 
 
+def _step(request: Request, sizes: Mapping[str, int]) -> Step:
+    """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
+    wish = wish_of(request)
+    known = database.fingerprints(wish) & sizes.keys() if wish.from_database is None else ()
+    lists = commands_of(choose(request.workload, request.scripts))
+    return Step(
+        request.trial,
+        tuple(sum(command.is_sql for command in commands) for commands in lists),
+        request.workload.writes,
+        (request.target, wish.workload.data_hash, wish.scale, wish.seed),
+        max((sizes[each] for each in known), default=None),
+    )
+
+
 def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     """Runs what is missing, and stores every second of it.
 
-    Raises StoreError where it cannot begin. A trial that fails is tried once more and then left
-    out; a machine that is away does not keep the others from going on.
+    Raises StoreError where it cannot begin, or where the store takes no trial any more. A trial
+    that fails is tried once more and then left out; a machine that is away does not keep the
+    others from going on.
     """
     listener, stops = listener or SweepListener(), Stops()
     store = Store.open(planned.order.store)
-    _begin(store, planned)
-    progress = Progress(planned.total, planned.total - len(planned.slots))
-    parts = by_machine(planned.slots, planned.machines)
-    before = _servers(store, planned) if planned.order.resume else {}
-    machines = [
-        Machine(name, slots, planned.requests, progress, dict(before))
-        for name, slots in parts.items()
-    ]
     state: ExperimentState = "interrupted"
-    try:
-        with without_pg_variables(), signals(stops, listener):
-            _together(machines, (store, listener, stops), planned.id)
-        if progress.done == planned.total:
-            state = "finished"
-    finally:
-        store.finish_experiment(planned.id, state)
+    with signals(stops, listener):
+        _begin(store, planned)
+        keeping = Keeping(listener, stops, store, PATIENCE_S)
+        try:
+            # Since it was planned, another pgpaces may have run some and ended.
+            slots = missing(planned.slots, _done(store, planned.id))
+            progress = Progress(planned.total, planned.total - len(slots))
+            try:
+                _run_all(slots, planned, progress, keeping)
+                if progress.done == planned.total:
+                    state = "finished"
+            finally:
+                _end(store, (planned.id, state), listener, stops)
+        except StoreError as error:
+            raise StoreError(error.message, _go_on(error.hint, planned.id)) from None
     return Swept(
         planned.id,
         progress.done,
@@ -269,6 +305,30 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
         planned.total - progress.done,
         bool(stops.asked),
     )
+
+
+def _run_all(slots: Sequence[Slot], planned: Planned, progress: Progress, keeping: Keeping) -> None:
+    """These trials, each machine's in their order, machines at the same time."""
+    assert keeping.store is not None
+    before = _servers(keeping.store, planned) if planned.order.resume else {}
+    machines = [
+        Machine(name, own, planned.requests, progress, dict(before))
+        for name, own in by_machine(slots, planned.machines).items()
+    ]
+    with without_pg_variables():
+        _together(machines, keeping, planned.id)
+
+
+def _end(
+    store: Store, ended: tuple[str, ExperimentState], listener: SweepListener, stops: Stops
+) -> None:
+    kept(lambda: store.finish_experiment(*ended), stops, listener.say, PATIENCE_S)
+
+
+def _go_on(hint: str | None, experiment_id: str) -> str:
+    """What to do where the store took no more: what it took before is not run again."""
+    then = f"go on with --resume {experiment_id}"
+    return f"{hint}; then {then}" if hint else f"then {then}"
 
 
 def _servers(store: Store, planned: Planned) -> dict[TargetPlan, dict[str, Any]]:
@@ -288,10 +348,12 @@ def _begin(store: Store, planned: Planned) -> None:
     from importlib.metadata import version
 
     order = planned.order
-    found = document.write(order.experiment, order.command, planned.workload_hash)
     if order.resume is not None:
-        store.beat_experiment(planned.id)
+        if not store.claim_experiment(planned.id):
+            raise _taken(order.experiment.name)
         return
+    beside = document.Beside(order.command, planned.workload_hash, order.data_dir)
+    found = document.write(order.experiment, beside)
     store.begin_experiment(
         ExperimentRow(
             id=planned.id,
@@ -305,13 +367,17 @@ def _begin(store: Store, planned: Planned) -> None:
     )
 
 
-def _together(
-    machines: Sequence[Machine], shared: tuple[Store, SweepListener, Stops], experiment_id: str
-) -> None:
-    """Every machine in a thread of its own; this one waits, and hears signals."""
-    store, _, stops = shared
+def _together(machines: Sequence[Machine], keeping: Keeping, experiment_id: str) -> None:
+    """Every machine in a thread of its own; this one waits, and hears signals.
+
+    A store that does not take its signs of life is for the machines to wait for, or to give up.
+    """
+    store, stops = keeping.store, keeping.stops
+    assert store is not None
     threads = [
-        threading.Thread(target=machine.run, args=shared, name=f"machine {machine.name or 'here'}")
+        threading.Thread(
+            target=machine.run, args=(keeping,), name=f"machine {machine.name or 'here'}"
+        )
         for machine in machines
     ]
     for thread in threads:
@@ -320,7 +386,8 @@ def _together(
         while any(thread.is_alive() for thread in threads):
             for thread in threads:
                 thread.join(_BEAT_S / len(threads))
-            store.beat_experiment(experiment_id)
+            with contextlib.suppress(StoreError):
+                store.beat_experiment(experiment_id)
     except BaseException:
         stops.ask()
         stops.ask()
@@ -332,11 +399,11 @@ def _together(
             raise machine.broken
 
 
-def find(name: str, store: str | Path | None) -> tuple[str, dict[str, Any], Experiment]:
-    """The id, document and experiment that `name` means. Raises PlanError, StoreError."""
+def find(name: str, store: str | Path | None) -> tuple[str, str | None, Experiment]:
+    """What `name` means: its id, its data_dir, and itself. Raises PlanError, StoreError."""
     opened = Store.open(store)
     row = opened.experiment(opened.find_experiment(name))
-    return row.id, dict(row.document), document.read(row.document)
+    return row.id, row.document.get("data_dir"), document.read(row.document)
 
 
 def label(dsn: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,9 +21,17 @@ from pgpaces.experiment.beside import Beside, beside
 from pgpaces.experiment.cell import Cell, record
 from pgpaces.experiment.keeper import Keeper
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import OnStoreError, Request, check, choose, commands_of, source_of
+from pgpaces.experiment.request import (
+    OnStoreError,
+    Request,
+    check,
+    choose,
+    commands_of,
+    source_of,
+    wish_of,
+)
 from pgpaces.experiment.site import Site, original, restarting, site
-from pgpaces.experiment.stops import Stops, signals
+from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Finding, State, Trial
@@ -64,18 +72,23 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Who hears of a trial, who may end it, and what keeps it."""
+    """Who hears of a trial, who may end it, and what keeps it.
+
+    wait_s: so long is waited at its end for a store that takes nothing.
+    """
 
     listener: Listener
     stops: Stops
     store: Store | None
+    wait_s: float = 0.0
 
 
 def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
     """Runs one trial on a server that runs. Raises as `run`."""
     scripts = choose(request.workload, request.scripts)
     commands = commands_of(scripts)
-    with _ready(where, request, keeping.listener) as (prepared, applied):
+    with _ready(where, request, keeping) as (prepared, applied):
+        keeping.stops.check()
         scale = request.scale or (1 if request.target.as_is else request.workload.scale)
         cell = Cell(request, scripts, commands, where, prepared, scale, applied)
         return _measure(cell, keeping)
@@ -83,7 +96,7 @@ def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
 
 @contextlib.contextmanager
 def _ready(
-    where: Site, request: Request, listener: Listener
+    where: Site, request: Request, keeping: Keeping
 ) -> Iterator[tuple[database.Prepared, Applied]]:
     """The data, and the settings in effect. Those of the whole server come first: some restart it,
 
@@ -91,7 +104,7 @@ def _ready(
     """
     access, target = where.access, request.target
     restart = restarting(target.restart, access) if target.restart else None
-    terms = database.Terms(where.ours, target.alter_system, restart, listener.say)
+    terms = database.Terms(where.ours, target.alter_system, restart, keeping.listener.say)
     wanted = {n: v for n, v in request.trial.settings if n not in where.given}
     if not wanted and target.as_is:
         yield database.as_is(access), Applied()
@@ -103,29 +116,28 @@ def _ready(
         if whole:
             around = stack.enter_context(database.applied(access, access.dbname, whole, terms))
         _check_connections(where, request.trial)
-        prepared = stack.enter_context(_data(where, request, listener))
+        prepared = stack.enter_context(_data(where, request, keeping))
         inner = stack.enter_context(database.applied(access, prepared.dbname, rest, terms))
         how = {**around.how, **inner.how}
         yield prepared, Applied(inner.options, how, {**around.verified, **inner.verified})
 
 
 @contextlib.contextmanager
-def _data(where: Site, request: Request, listener: Listener) -> Iterator[database.Prepared]:
-    """The database that the load goes to."""
+def _data(where: Site, request: Request, keeping: Keeping) -> Iterator[database.Prepared]:
+    """The database that the load goes to. Raises StoppedError where nobody waits for it any more.
+
+    That is asked whenever making it says something, which it does every few seconds.
+    """
     target = request.target
     if target.as_is:
         yield database.as_is(where.access)
         return
-    wish = database.Wish(
-        request.workload,
-        request.scale or request.workload.scale,
-        request.data_seed,
-        own=target.own,
-        fresh=target.fresh,
-        from_database=request.from_database,
-        occasion=request.occasion,
-    )
-    with database.prepare(where.access, wish, listener.say) as prepared:
+
+    def say(text: str) -> None:
+        keeping.stops.check()
+        keeping.listener.say(text)
+
+    with database.prepare(where.access, wish_of(request), say) as prepared:
         yield prepared
 
 
@@ -190,8 +202,17 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         explained=looks.explained,
     )
     summary = summarize(trial, account)
-    failed = keeper.finish(trial, summary) or stopped
+    failed = _finish(lambda: keeper.finish(trial, summary), keeping) or stopped
     return Outcome(trial, summary, error, failed, account.aborted, looks.reason)
+
+
+def _finish(finish: Callable[[], None], keeping: Keeping) -> StoreError | None:
+    """Stores the end of a trial; why that failed, if it did."""
+    try:
+        kept(finish, keeping.stops, keeping.listener.say, keeping.wait_s)
+    except StoreError as error:
+        return error
+    return None
 
 
 def _given_up(keeper: Keeper, clients: int) -> list[str]:

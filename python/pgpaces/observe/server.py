@@ -227,10 +227,11 @@ class Sensor:
         with self._lock:
             return samples(self._readings, self._start_s)
 
-    def finding(self) -> Finding | None:
-        """How warm the server's cache was; None where that could not be read."""
+    def findings(self) -> list[Finding]:
+        """How warm the server's cache was, before and while it counted, where that was read."""
         with self._lock:
-            return cache.finding(blocks(self._readings, self._start_s))
+            found = blocks(self._readings, self._start_s)
+        return [each for each in (cache.warmed(found), cache.finding(found)) if each is not None]
 
     def notes(self) -> list[str]:
         """What a trial says of it: what the role may not read, and why there are gaps."""

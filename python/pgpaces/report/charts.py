@@ -89,15 +89,13 @@ def measures(page: Page) -> tuple[Measure, ...]:
             True,
         )
 
-    # Where nothing was skipped, what missed was late, and the same chart once more says nothing.
-    skipped = any(row.counts.skipped for row in page.rows)
     shares = (
+        _share("missed", "late, skipped, failed or unfinished, of all that was due", missed),
         _share("late", "answered, but later than the limit"),
         _share("skipped", "never sent, because it was too late already"),
     )
     return (
-        _share("missed", "late, skipped, failed or unfinished, of all that was due", missed),
-        *(shares if skipped else ()),
+        *(shares[: 3 if _skips(page) else 2] if page.limits else shares[:1]),
         times("p95", "95th percentile of latency", "within this time 95 % of what was due"),
         times("p99", "99th percentile of latency", "within this time 99 % of what was due"),
         *(() if page.limits else (times("mean", "Mean latency", "of what succeeded"),)),
@@ -111,6 +109,11 @@ def measures(page: Page) -> tuple[Measure, ...]:
             lambda digest: digest.summary.rate,
         ),
     )
+
+
+def _skips(page: Page) -> bool:
+    """Whether anything could be skipped."""
+    return any(digest.trial.plan.get("policy") == "skip" for digest in page.digests)
 
 
 def _limit_ms(page: Page) -> float | None:

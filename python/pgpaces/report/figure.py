@@ -167,7 +167,8 @@ def axis_of(page: Page) -> Axis:
     pairs = list(itertools.pairwise(places))
     step = min(b / a for a, b in pairs) - 1 if log else min(b - a for a, b in pairs)
     title = f"{shown(words.factor_name(name))}{suffix}"
-    return Axis(page.main, title, unit, min(step, 1.0) if log else step, log)
+    room = 1.0 if log else (places[-1] - places[0]) * 0.2
+    return Axis(page.main, title, unit, min(step, room), log)
 
 
 def _unit(levels: Sequence[str]) -> tuple[float, str]:

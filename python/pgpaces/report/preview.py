@@ -24,9 +24,18 @@ def lines(experiment: Experiment, found: Preview) -> Iterator[str]:
     if design.exclude and excluded > 0:
         yield f"  {excluded} cells of the grid are excluded"
     yield f"  time: {_time(found)}"
-    yield f"  disk: about {_bytes(found.store_bytes)} in the store, beside the data"
+    yield f"  disk: about {_bytes(found.store_bytes)} in the store{_data(found)}"
     for currency, cost in found.cost.items():
         yield f"  price: about {cost:.2f} {currency} for the time of the machines"
+
+
+def _data(found: Preview) -> str:
+    """What the data takes beside it, as far as earlier trials tell."""
+    if found.data_bytes is None:
+        return ", beside the data"
+    least = "" if found.data_known else "at least "
+    copies = f", {_bytes(found.copy_bytes)} for its copy" if found.copy_bytes else ""
+    return f"; {least}{_bytes(found.data_bytes)} for the data{copies}"
 
 
 def _time(found: Preview) -> str:
@@ -76,5 +85,8 @@ def as_json(experiment: Experiment, found: Preview) -> dict[str, Any]:
         "trials_by_machine": {name or "here": n for name, n in found.machines.items()},
         "seconds": span(found.seconds),
         "store_bytes": round(found.store_bytes),
+        "data_bytes": found.data_bytes,
+        "copy_bytes": found.copy_bytes,
+        "data_known": found.data_known,
         "cost": dict(found.cost),
     }

@@ -24,10 +24,10 @@ _ESTIMATE_WIDTH, _MAX_WIDTH = len("not estimable") + 1, 8
 
 
 def percent(share: float) -> str:
-    """A share as a percentage without its sign: one place, and what is less with one digit."""
+    """A share as a percentage without its sign: 2 significant digits below ten, else one place."""
     value = 100 * share
     if value and value < 0.095:
-        return f"{value:.1g}"
+        return f"{value:.2g}"
     return f"{value:.1f}"
 
 
@@ -222,6 +222,16 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
 
 
+def copied(prepared: Mapping[str, Any]) -> Iterable[str]:
+    """What the copy that a trial got for itself took, as a line; nothing where there was none."""
+    if prepared.get("cloned_from") and prepared.get("clone_seconds"):
+        size = prepared["size_bytes"] / 2**20
+        yield (
+            f"data: {size:.0f} MiB copied in {seconds(prepared['clone_seconds'])},"
+            f" settled in {seconds(prepared.get('settle_seconds', 0.0))}"
+        )
+
+
 def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     """What was measured, as lines."""
     plan, workload, server = trial.plan, trial.workload, trial.server
@@ -229,6 +239,7 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
         f"run {trial.id}: {workload['name']} at scale {workload['scale']}"
         f" on PostgreSQL {server['version']}"
     )
+    yield from copied(workload.get("prepared", {}))
     warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
     warmup = f" after {duration(warmup_ns)} warm-up" if warmup_ns else ""
     yield (

@@ -65,18 +65,38 @@ def change(connection: sa.Connection, id_: str, **values: Any) -> None:
     connection.execute(found.values(heartbeat=datetime.now(UTC), **values))
 
 
+def claim(connection: sa.Connection, id_: str) -> bool:
+    """Takes an experiment to go on with it; false where another pgpaces runs it.
+
+    Of two at once one gets it: whoever still finds the sign of life that both have read.
+    """
+    for row in connection.execute(_with_beats().where(experiment.c.id == id_)).mappings():
+        if _row(row).state == "running":
+            return False
+        same = (experiment.c.id == id_) & (experiment.c.heartbeat == row["heartbeat"])
+        values = {"state": "running", "ended_at": None, "heartbeat": datetime.now(UTC)}
+        taken = connection.execute(sa.update(experiment).where(same).values(values))
+        return taken.rowcount == 1
+    return False
+
+
 def listed(
     connection: sa.Connection, limit: int | None = None, id_: str | None = None
 ) -> list[ExperimentRow]:
     """Experiments, newest first; or the one."""
-    beats = sa.select(sa.func.max(trial.c.heartbeat, type_=trial.c.heartbeat.type)).where(
-        trial.c.experiment == experiment.c.id, trial.c.state == "running"
-    )
-    query = sa.select(experiment, beats.scalar_subquery().label("beat"))
+    query = _with_beats()
     query = query.order_by(experiment.c.started_at.desc(), experiment.c.id.desc()).limit(limit)
     if id_ is not None:
         query = query.where(experiment.c.id == id_)
     return [_row(row) for row in connection.execute(query).mappings()]
+
+
+def _with_beats() -> sa.Select[Any]:
+    """Experiments, each with the last sign of life of its trials that run."""
+    beats = sa.select(sa.func.max(trial.c.heartbeat, type_=trial.c.heartbeat.type)).where(
+        trial.c.experiment == experiment.c.id, trial.c.state == "running"
+    )
+    return sa.select(experiment, beats.scalar_subquery().label("beat"))
 
 
 def _row(row: Row) -> ExperimentRow:

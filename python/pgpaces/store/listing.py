@@ -8,15 +8,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pgpaces.result import State
 from pgpaces.soundness import check_summary
 from pgpaces.store import address, form
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +120,43 @@ def _moment(value: Any) -> datetime:
 
 def at_once(place: Path | str | None, wanted: Wanted) -> list[TrialRow] | None:
     """The trials of a store that is there and up to date; None of any other, whatever it lacks."""
+    return _asked(place, lambda cursor: trials(cursor, wanted))
+
+
+def _asked(place: Path | str | None, ask: Callable[[Cursor], T]) -> T | None:
     found = address.default() if place is None else address.located(place)
     if isinstance(found, Path):
         with contextlib.suppress(sqlite3.Error), _file(found) as cursor:
-            return _up_to_date(cursor, wanted)
+            return ask(cursor) if _up_to_date(cursor) else None
         return None
     import psycopg
 
     with contextlib.suppress(psycopg.Error), _server(found) as cursor:
-        return _up_to_date(cursor, wanted)
+        return ask(cursor) if _up_to_date(cursor) else None
     return None
 
 
-def _up_to_date(cursor: Cursor, wanted: Wanted) -> list[TrialRow] | None:
-    known = cursor.rows("SELECT version_num FROM alembic_version") == [(form.HEAD,)]
-    return trials(cursor, wanted) if known else None
+def _up_to_date(cursor: Cursor) -> bool:
+    return cursor.rows("SELECT version_num FROM alembic_version") == [(form.HEAD,)]
+
+
+_PREPARED = """SELECT CAST(workload AS text) FROM trial WHERE state = 'finished'
+ ORDER BY started_at DESC LIMIT ?"""
+_RECENT = 500
+
+
+def sizes_at_once(place: Path | str | None) -> dict[str, int]:
+    """What the data of recent trials took, in bytes, by its fingerprint; without making a store."""
+    return _asked(place, _sizes) or {}
+
+
+def _sizes(cursor: Cursor) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for (text,) in cursor.rows(_PREPARED, (_RECENT,)):
+        with contextlib.suppress(*form.UNREADABLE):
+            prepared = json.loads(text)["prepared"]
+            found.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
+    return found
 
 
 @contextlib.contextmanager

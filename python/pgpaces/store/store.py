@@ -228,6 +228,11 @@ class Store:
         with self._backend.writing() as connection:
             experiments.change(connection, experiment_id, state="running", ended_at=None)
 
+    def claim_experiment(self, experiment_id: str) -> bool:
+        """Takes one to go on with it, which starts now; false where another pgpaces runs it."""
+        with self._backend.writing() as connection:
+            return experiments.claim(connection, experiment_id)
+
     def finish_experiment(self, experiment_id: str, state: ExperimentState) -> None:
         """Stores how an experiment ended."""
         with self._backend.writing() as connection:

@@ -1,0 +1,94 @@
+"""`pgpaces sweep`: what is asked of it on the command line, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pgpaces.cli import sweep as face
+from pgpaces.errors import PgpacesError
+
+FILE = """
+workload = "reporting"
+rate_per_client = "1/s"
+[factors]
+clients = [1, 2]
+"""
+
+
+def called(tmp_path: Path, *words: str) -> Result:
+    return CliRunner().invoke(face.sweep, [*words, "--store", str(tmp_path / "results.db")])
+
+
+def refused(result: Result) -> PgpacesError:
+    assert isinstance(result.exception, PgpacesError), result.output
+    return result.exception
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("--clients", "1,2", "--clients", "4"), "1,2,4"),
+        (("--set", "work_mem=4MB", "--set", "work_mem=8MB"), "4MB,8MB"),
+        (("--define", "hot=1", "-D", "hot=2"), "1,2"),
+        (("-L", "1s", "-L", "2s"), "1s,2s"),
+    ],
+)
+def test_levels_of_a_name_that_is_given_twice_are_not_dropped(
+    tmp_path: Path, words: tuple[str, ...], hint: str
+) -> None:
+    error = refused(called(tmp_path, "reporting", *words, "--dry-run"))
+    assert "is given twice" in error.message
+    assert hint in (error.hint or "")
+
+
+def test_limits_of_several_scripts_are_not_one_given_twice(tmp_path: Path) -> None:
+    words = ("-L", "1s", "-L", "by_fk1=2s", "-L", "one_fk1=1s,3s", "--dry-run")
+    result = called(tmp_path, "reporting", *words)
+    assert result.exit_code == 0, result.output
+    assert "latency_limit.one_fk1: 1s, 3s" in result.stdout
+
+
+@pytest.mark.parametrize("text", ["1..4", "1-3", "1;2"])
+def test_a_range_of_clients_is_answered_with_how_levels_are_written(
+    tmp_path: Path, text: str
+) -> None:
+    error = refused(called(tmp_path, "reporting", "--clients", text, "--dry-run"))
+    assert "comma" in (error.hint or "")
+
+
+def test_a_file_behind_resume_is_the_experiment_to_go_on_with(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(FILE)
+    error = refused(called(tmp_path, "--resume", str(tmp_path / "mine.toml")))
+    assert "no experiment 'mine'" in error.message
+
+
+@pytest.mark.parametrize(
+    "words", [("--trials", "5"), ("--quick",), ("--seed", "0"), ("--missed", "1%")]
+)
+def test_what_an_experiment_from_the_store_would_not_follow_is_refused(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    error = refused(called(tmp_path, *words, "--resume"))
+    assert words[0] in error.message
+
+
+@pytest.mark.parametrize(
+    ("store", "shown"),
+    [
+        ("./other.db", "--store ./other.db"),
+        ("postgresql://lab/results", "--store postgresql://lab/results"),
+        ("postgresql://me:secret@lab/results", "--store DSN"),
+        ("host=lab password=secret", "--store DSN"),
+    ],
+)
+def test_the_command_that_goes_on_names_the_store_that_was_named(store: str, shown: str) -> None:
+    with face.sweep.make_context("sweep", ["--store", store]) as context:
+        assert face._resume("E1", context.params) == f"pgpaces sweep --resume E1 {shown}"
+
+
+def test_the_command_that_goes_on_says_nothing_of_the_usual_store() -> None:
+    with face.sweep.make_context("sweep", []) as context:
+        assert face._resume("E1", context.params) == "pgpaces sweep --resume E1"

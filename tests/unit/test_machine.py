@@ -1,0 +1,292 @@
+"""The trials of a machine without a server: what is tried again, waited for, given up."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from pgpaces import workload
+from pgpaces.design import Cell, Slot
+from pgpaces.errors import PgpacesError, PlanError, RunError, ServerError, StoreError
+from pgpaces.experiment import machine, stops
+from pgpaces.experiment.machine import Machine, Progress, SweepListener
+from pgpaces.experiment.request import Request
+from pgpaces.experiment.trial import Keeping, Outcome
+from pgpaces.plan import Load, TargetPlan, TrialPlan
+from pgpaces.result import Place
+from pgpaces.store import Store
+from tests.unit.trials import trial
+
+SOMEBODYS = TargetPlan(dsn="host=board")
+Found = Outcome | PgpacesError
+
+
+def went(state: str = "finished", **more: Any) -> Outcome:
+    return Outcome(trial([], state=state), cast("Any", None), **more)
+
+
+class Kept:
+    """A store of which only what an experiment writes is asked; `refuses` that often."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.refuses, self.beats = refuses, 0
+        self.failures: list[tuple[int, str]] = []
+
+    def beat_experiment(self, _: str) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise StoreError("the store is full")
+        self.beats += 1
+
+    def note_failure(self, _id: str, _cell: str, _block: int, attempt: int, error: str) -> None:
+        self.failures.append((attempt, error))
+
+
+@dataclass
+class Heard(SweepListener):
+    """What a machine told."""
+
+    said: list[str] = field(default_factory=list)
+    ended: list[Found] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+
+    def trial(self, *_: object) -> Heard:
+        return self
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def done(self, _machine: str, _slot: Slot, found: Found) -> None:
+        self.ended.append(found)
+
+    def away(self, _machine: str, _error: PgpacesError, trials: int) -> None:
+        self.gone.append(trials)
+
+
+@dataclass
+class Bench:
+    """A machine whose trials go as a test says, one after the other; without an end the last."""
+
+    monkeypatch: pytest.MonkeyPatch
+    outcomes: list[Found | Exception] = field(default_factory=list)
+    away: int = 0
+    tried: int = 0
+    opened: int = 0
+    store: Kept = field(default_factory=Kept)
+    heard: Heard = field(default_factory=Heard)
+    stops: stops.Stops = field(default_factory=stops.Stops)
+
+    def run(self, slots: int = 1, target: TargetPlan = SOMEBODYS) -> Machine:
+        self.monkeypatch.setattr(machine, "site", self._site)
+        self.monkeypatch.setattr(machine, "run_at", self._trial)
+        self.monkeypatch.setattr(stops.Stops, "rest", lambda *_: None)
+        found = [Slot(block, Cell(())) for block in range(1, slots + 1)]
+        plan = TrialPlan(Load("open", 1.0), clients=1, duration_ns=10**9)
+        requests = {
+            (slot.block, slot.cell.key): Request(
+                workload.of_scripts("w", ()), plan, target, place=Place("E", slot.cell.key, {}, 1)
+            )
+            for slot in found
+        }
+        made = Machine("", found, requests, Progress(slots))
+        made.run(Keeping(self.heard, self.stops, cast("Store", self.store), 60.0))
+        return made
+
+    @contextlib.contextmanager
+    def _site(self, *_: object) -> Iterator[object]:
+        if self.opened and self.away:
+            self.away -= 1
+            raise ServerError("no server answers")
+        self.opened += 1
+        yield object()
+
+    def _trial(self, *_: object) -> Outcome:
+        self.tried += 1
+        found = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("first", "tried"),
+    [
+        (went(), 1),
+        (went("failed", error=RunError("it broke")), 2),
+        (RunError("it broke"), 2),
+        (PlanError("it cannot be"), 1),
+        (went("interrupted", killed="others got slower"), 1),
+    ],
+    ids=["well", "failed", "never began", "hopeless", "kill switch"],
+)
+def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(
+    bench: Bench, first: Found, tried: int
+) -> None:
+    bench.outcomes = [first, went()]
+    made = bench.run()
+    assert bench.tried == tried
+    well = tried == 2 or (isinstance(first, Outcome) and first.killed is None)
+    assert (made.progress.done, made.progress.failed) == (int(well), int(not well))
+    assert made.broken is None
+
+
+def test_a_trial_that_failed_leaves_no_server_behind_for_the_next(bench: Bench) -> None:
+    bench.outcomes = [went("failed", error=RunError("it broke")), went()]
+    bench.run(2)
+    assert (bench.tried, bench.opened) == (3, 2)
+
+
+def test_a_server_that_was_there_is_waited_for(bench: Bench) -> None:
+    bench.outcomes = [went(), ServerError("it went away"), went()]
+    bench.away = 20
+    made = bench.run(3)
+    assert (made.progress.done, made.progress.failed) == (3, 0)
+    assert bench.heard.gone == []
+    assert len([text for text in bench.heard.said if "waiting for the server" in text]) == 1
+
+
+def test_a_server_that_stays_away_is_left_out_after_three_trials(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "BACK_S", 0.0)
+    bench.outcomes = [went(), ServerError("it went away")]
+    made = bench.run(9)
+    assert (made.progress.done, made.progress.failed, bench.tried) == (1, 8, 7)
+    assert bench.heard.gone == [5]
+    assert made.progress.left == {"": 0}
+    assert len(made.progress.spent_s[""]) == 4, "what is left out says nothing of what trials take"
+
+
+def test_a_store_that_takes_nothing_for_a_while_is_waited_for(bench: Bench) -> None:
+    bench.outcomes, bench.store = [went()], Kept(refuses=5)
+    made = bench.run()
+    assert (made.progress.done, bench.tried) == (1, 1)
+    assert [text for text in bench.heard.said if "trying again for 60 s" in text]
+
+
+def test_a_trial_whose_end_is_not_stored_is_not_done(bench: Bench) -> None:
+    bench.outcomes = [went(store_error=StoreError("the store is full"))]
+    made = bench.run(2)
+    assert (made.progress.done, bench.tried) == (0, 2)
+    assert isinstance(made.broken, StoreError)
+
+
+def test_nobody_waits_for_a_store_once_the_end_was_asked_for(bench: Bench) -> None:
+    bench.outcomes, bench.store = [went()], Kept(refuses=10**9)
+    real = bench.store.beat_experiment
+
+    def beat(id_: str) -> None:
+        bench.stops.ask()
+        real(id_)
+
+    bench.monkeypatch.setattr(bench.store, "beat_experiment", beat)
+    made = bench.run()
+    assert isinstance(made.broken, StoreError)
+    assert bench.tried == 0
+
+
+def test_what_nobody_foresaw_ends_the_machine_and_lets_the_others_end_their_trials(
+    bench: Bench,
+) -> None:
+    bench.outcomes = [ValueError("a bug")]
+    made = bench.run(3)
+    assert isinstance(made.broken, ValueError)
+    assert (bench.tried, bench.stops.asked) == (1, 1)
+
+
+def test_a_machine_that_breaks_cuts_no_trial_short_that_another_is_ending(bench: Bench) -> None:
+    def ask_and_break(*_: object) -> Outcome:
+        bench.stops.ask()
+        raise ValueError("a bug")
+
+    bench.outcomes = [went()]
+    bench.monkeypatch.setattr(bench, "_trial", ask_and_break)
+    bench.run()
+    assert bench.stops.asked == 1
+
+
+def test_a_failure_is_noted_unless_the_user_ended_it(bench: Bench) -> None:
+    bench.outcomes = [RunError("it broke")]
+    bench.run()
+    assert bench.store.failures == [(1, "it broke"), (2, "it broke")]
+
+
+def test_what_is_left_may_be_asked_while_machines_report() -> None:
+    progress = Progress(10_000, left={f"m{n}": 1 for n in range(2000)})
+    ended = threading.Event()
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            while not ended.is_set():
+                progress.seconds_left()
+        except RuntimeError as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for n in range(2000):
+        progress.ended(f"m{n}", 1.0, well=True)
+    ended.set()
+    asking.join()
+    assert errors == []
+
+
+class _Load:
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def stop(self) -> None:
+        self.heard.append("stop")
+
+    def abort(self) -> None:
+        self.heard.append("abort")
+
+
+@pytest.mark.parametrize(("asked", "heard"), [(0, []), (1, ["stop"]), (2, ["stop", "abort"])])
+def test_a_load_that_begins_late_hears_what_was_asked_before(asked: int, heard: list[str]) -> None:
+    found, load = stops.Stops(), _Load()
+    for _ in range(asked):
+        found.ask()
+    with found.over(load):
+        assert load.heard == heard
+    found.ask()
+    assert load.heard == heard, "it has ended, and is left alone"
+
+
+def test_who_waits_is_told_that_somebody_asked_for_the_end() -> None:
+    found = stops.Stops()
+    found.check()
+    found.ask()
+    with pytest.raises(stops.StoppedError):
+        found.check()
+    found.rest(3600)
+
+
+def test_variables_of_pgpaces_are_there_while_those_of_libpq_are_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import os
+
+    from pgpaces.experiment.site import without_pg_variables
+
+    given = {"PGHOST": "board", "PGPACES_HOME": "/home", "PGDATA": "/data"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    seen: list[str] = []
+    real: Callable[..., Any] = os.environ.pop
+    monkeypatch.setattr(os.environ, "pop", lambda name, *d: (seen.append(name), real(name, *d))[1])
+    with without_pg_variables():
+        assert {name: os.environ.get(name) for name in given} == {**given, "PGHOST": None}
+    assert "PGPACES_HOME" not in seen, "another thread might look for it at this very moment"
+    assert os.environ["PGHOST"] == "board"

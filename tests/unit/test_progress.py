@@ -1,0 +1,78 @@
+"""What is told on stderr while trials run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pgpaces.answers.account import Account
+from pgpaces.answers.summary import summarize
+from pgpaces.cli.progress import SweepProgress, TrialProgress
+from pgpaces.design import Cell, Slot
+from pgpaces.errors import PgpacesError, PlanError, StoreError
+from pgpaces.experiment import Outcome, Progress
+from pgpaces.result import Estimate
+from tests.unit.trials import series
+
+SLOT = Slot(1, Cell((("clients", "2"),)))
+
+
+def outcome(**changed: object) -> Outcome:
+    trial = series([[10.0, 20.0], [30.0], [5.0]])
+    return replace(Outcome(trial, summarize(trial, Account.of(trial.intervals))), **changed)  # type: ignore[arg-type]
+
+
+def told(capsys: pytest.CaptureFixture[str], found: Outcome | PgpacesError) -> str:
+    listener = SweepProgress(None)
+    listener.trial("", SLOT, 1, Progress(4, left={"": 4}))
+    listener.done("", SLOT, found)
+    return capsys.readouterr().err
+
+
+def test_a_trial_that_was_not_stored_is_told_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    error = StoreError("the store cannot be used: disk is full", "free some space")
+    text = told(capsys, outcome(store_error=error))
+    assert "failed: the store cannot be used: disk is full (free some space)" in text
+
+
+def test_why_a_trial_could_not_begin_comes_with_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "no setting 'work_me' (did you mean work_mem?)" in told(
+        capsys, PlanError("there is no setting 'work_me'", "did you mean work_mem?")
+    )
+
+
+def test_a_quantile_above_every_time_has_no_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    found = outcome()
+    latency = replace(
+        found.summary.latency, p99=Estimate(float("inf"), float("inf"), float("inf"), 4)
+    )
+    text = told(capsys, replace(found, summary=replace(found.summary, latency=latency)))
+    assert text.rstrip().partition(";")[0].endswith("p99 above every time")
+
+
+@pytest.mark.parametrize(("every_s", "shown"), [(None, True), (0, False)])
+def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(
+    capsys: pytest.CaptureFixture[str], every_s: int | None, shown: bool
+) -> None:
+    listener = SweepProgress(every_s).trial("", SLOT, 1, Progress(4))
+    assert isinstance(listener, TrialProgress)
+    listener.say("making the data")
+    listener.say("warning: the store takes nothing")
+    text = capsys.readouterr().err
+    assert ("warning: the store takes nothing" in text) is shown
+    assert "making the data" not in text
+
+
+def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = SweepProgress(None)
+    listener.trial("", SLOT, 1, Progress(4, left={"": 4}))
+    listener.stopping(1)
+    listener.done("", SLOT, PlanError("canceling statement", "mend the file"))
+    listener.done("", SLOT, outcome())
+    text = capsys.readouterr().err
+    assert "not begun" in text
+    assert "mend the file" not in text
+    assert "missed 0.0 %" in text
