@@ -17,7 +17,7 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.validity import Validity
 from pgpaces.design import Cell, Design, Factor, Slot, Target
 from pgpaces.errors import PlanError
-from pgpaces.report import draw, render
+from pgpaces.report import charts, draw, render
 from pgpaces.report.closeups import CELLS_MAX, chosen, figures
 from pgpaces.report.figure import PANELS_MAX, Figure, panels
 from pgpaces.report.html import html
@@ -350,6 +350,14 @@ def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> No
         )
     assert scales[0] == scales[1]
     assert html(page).count('class="beside"') == len({f.beside for f in figures(page)} - {""})
+
+
+@given(st.floats(1e-3, 1e6), st.floats(21, 1e5))
+def test_a_logarithmic_axis_has_a_few_numbers_within_its_ends(low: float, span: float) -> None:
+    scale = {"type": "log", "domainMin": low, "domainMax": low * span}
+    values = charts._ticks(scale)["values"]
+    assert 1 <= len(values) <= 7
+    assert all(low <= value <= low * span for value in values)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
