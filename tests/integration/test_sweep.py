@@ -304,7 +304,7 @@ def test_no_password_is_kept_or_shown(pgpaces: Command, pg15: Postgres, tmp_path
     (tmp_path / "e.toml").write_text(
         "workload = 'select-only'\nscale = 1\nrate = '20/s'\nduration = '1s'\nwarmup = '0'\n"
         "target = 'a'\n[factors]\nclients = [1, 2]\n"
-        f'[targets.a]\ndsn = "{pg15.dsn("canary", password=CANARY)}"\n'
+        f'[targets.a]\ndsn = "{pg15.dsn("postgres", password=CANARY)}"\n'
     )
     page = tmp_path / "page.html"
     words = ("--scale", "1", "--duration", "1s", "--warmup", "0", "--clients", "1", "-P", "1")
