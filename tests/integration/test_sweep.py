@@ -362,7 +362,11 @@ def test_a_sweep_in_python_tells_its_listener_and_goes_on(
     again = api.sweep("select-only", listener=heard, resume=found.id, **levels)
     assert (again.id, len(again.trials), again.missing) == (found.id, 2, 0)
     assert [heard.done_count, len(heard.begun)] == [1, 1]
-    assert {row["clients"] for row in again.frame().rows()} == {"1", "2"}
+    levels_run = {
+        trial.trial.place.levels["clients"] for trial in again.trials if trial.trial.place
+    }
+    assert levels_run == {"1", "2"}
+    assert len(again.frame()) >= 2
 
 
 class Ear(SweepListener):
