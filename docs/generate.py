@@ -44,7 +44,10 @@ OTHER_CODES = {
         "The server's other sessions got too slow, and the run was stopped. What was measured is"
         " kept.",
     ),
-    cli_run.INTERRUPTED_EXIT: ("interrupted", "Ctrl-C or SIGTERM. What was measured is kept."),
+    cli_run.INTERRUPTED_EXIT: (
+        "interrupted",
+        "Ctrl-C, SIGTERM or SIGHUP. What was measured is kept.",
+    ),
 }
 
 KEYS = {

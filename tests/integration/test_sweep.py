@@ -304,7 +304,7 @@ def test_no_password_is_kept_or_shown(pgpaces: Command, pg15: Postgres, tmp_path
     (tmp_path / "e.toml").write_text(
         "workload = 'select-only'\nscale = 1\nrate = '20/s'\nduration = '1s'\nwarmup = '0'\n"
         "target = 'a'\n[factors]\nclients = [1, 2]\n"
-        f'[targets.a]\ndsn = "{pg15.dsn("canary", password=CANARY)}"\n'
+        f'[targets.a]\ndsn = "{pg15.dsn("postgres", password=CANARY)}"\n'
     )
     page = tmp_path / "page.html"
     words = ("--scale", "1", "--duration", "1s", "--warmup", "0", "--clients", "1", "-P", "1")
@@ -362,7 +362,11 @@ def test_a_sweep_in_python_tells_its_listener_and_goes_on(
     again = api.sweep("select-only", listener=heard, resume=found.id, **levels)
     assert (again.id, len(again.trials), again.missing) == (found.id, 2, 0)
     assert [heard.done_count, len(heard.begun)] == [1, 1]
-    assert {row["clients"] for row in again.frame().rows()} == {"1", "2"}
+    levels_run = {
+        trial.trial.place.levels["clients"] for trial in again.trials if trial.trial.place
+    }
+    assert levels_run == {"1", "2"}
+    assert len(again.frame()) >= 2
 
 
 class Ear(SweepListener):

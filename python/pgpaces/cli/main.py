@@ -84,7 +84,8 @@ def main() -> None:
     """Runs the command and ends with its exit code (docs/reference/exit-codes.md)."""
     # Whatever ends us, what we made on the way is cleared away.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup wants it to go on
+            signal.signal(number, signal.default_int_handler)
     program = Path(sys.argv[0]).name.replace("__main__.py", "pgpaces")
     if program == "pgbench" or sys.argv[1:2] == ["pgbench"]:
         from pgpaces.cli import pgbench

@@ -112,7 +112,7 @@ def signals(stops: Stops, listener: Listener) -> Iterator[None]:
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     # A terminal that is gone ends it like Ctrl-C, but for what nohup keeps from hearing of it.
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, handle) for number in numbers}
     try:

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -261,6 +262,21 @@ def test_a_terminal_that_is_gone_ends_it_like_ctrl_c(pgpaces: Command) -> None:
     assert code == 130, err
     assert not list(pgpaces.home.glob("**/postmaster.pid"))
     assert Store.open(pgpaces.store).experiments()[0].state == "interrupted"
+
+
+def test_a_terminal_that_is_gone_is_nothing_to_what_nohup_started(
+    pgpaces: Command, pg15: Postgres
+) -> None:
+    nohup = 'trap \'\' HUP; exec "$0" "$@"'
+    words = ("sweep", "select-only", *CELLS, *QUICK, "--target", pg15.tcp("postgres"))
+    process = subprocess.Popen(
+        ["sh", "-c", nohup, sys.executable, "-m", "pgpaces", *words],
+        env=pgpaces.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    hear(process, "p99")
+    process.send_signal(signal.SIGHUP)
+    code, err = ended(process)
+    assert code == 0, err
 
 
 # --- a rival --------------------------------------------------------------------------------
