@@ -44,6 +44,8 @@ _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
 }
 # Seconds of a trial that may be missing in all: more than a day.
 _GAPS_MAX_S = 100_000
+# So much longer than its seconds a trial may have measured: a table of it still fits in memory.
+_MEASURED_MAX_S = 1_000_000
 _COUNTS = ("due", "on_time", "late", "skipped", "unfinished", "retried", "retries")
 
 
@@ -60,8 +62,7 @@ def check(trial: Trial) -> None:
     _expect(trial.started_at, (datetime,), "its start")
     _expect(trial.error, (str, type(None)), "its error")
     _texts(trial.notes, "a note")
-    if trial.measured_ns is not None:
-        _count(trial.measured_ns, "how long it measured")
+    _measured(trial)
     if trial.place is not None:
         _place(trial.place)
     for explained in trial.explained:
@@ -73,6 +74,15 @@ def check(trial: Trial) -> None:
     for interval in trial.intervals:
         _interval(interval, commands, shaped)
     _seconds(trial.intervals)
+
+
+def _measured(trial: Trial) -> None:
+    """A table of many seconds that nobody measured would be as large as memory."""
+    if trial.measured_ns is None:
+        return
+    _count(trial.measured_ns, "how long it measured")
+    if trial.measured_ns > (len(trial.intervals) + _MEASURED_MAX_S) * 1_000_000_000:
+        raise ValueError(f"it measured for {trial.measured_ns} ns, and has no such seconds")
 
 
 def _limits(trial: Trial) -> None:

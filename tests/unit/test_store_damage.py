@@ -146,4 +146,4 @@ def test_whatever_stands_in_a_row_there_is_no_traceback(
     read(store)
     store.close()
     for left in path.parent.glob("damaged.db*"):
-        left.unlink()
+        left.unlink(missing_ok=True)
