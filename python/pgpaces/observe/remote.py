@@ -243,7 +243,7 @@ class Command:
         arrived_s, wall_s = time.monotonic(), time.time()
         try:
             at_s, there_s, items, notes = parsed(line)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
             said = line.decode(errors="replace").strip()[:_SAID_MAX]
             if said and len(self.notes) < 3:
                 self.notes[f"host: the observe command said: {said}"] = None
@@ -279,7 +279,7 @@ def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
     """A line of `pgpaces observe`: monotonic and wall clock in s, items, notes.
 
     It comes from another machine, and is believed as little as anything from there. Raises
-    ValueError, KeyError, TypeError, AttributeError.
+    ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError.
     """
     found = json.loads(text)
     items = []
