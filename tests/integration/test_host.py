@@ -89,18 +89,18 @@ def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(
 ) -> None:
     monkeypatch.setattr(remote, "_seen_here", lambda _: [])
     words = {**access_to(pg15, "u_trust").keywords, "host": "127.0.0.1"}
-    [note] = remote.watched(words, "postgres", None).notes
+    [note] = remote._found(words, "postgres").notes
     assert "grant this role EXECUTE" in note
     assert "pgpaces observe" in note
     words["user"] = "postgres"
     words["host"] = str(pg15.folder)
-    assert isinstance(remote.watched(words, "postgres", None), Polled)
+    assert isinstance(remote._found(words, "postgres"), Polled)
 
 
 def test_a_server_of_this_machine_is_looked_at_directly(pg15: Postgres) -> None:
     for way in ({}, {"host": "127.0.0.1"}):
         words = {**access_to(pg15, "u_trust").keywords, **way}
-        source = remote.watched(words, "postgres", None)
+        source = remote._found(words, "postgres")
         assert isinstance(source, Polled)
         assert not isinstance(source, remote.ThroughSql)
         assert {i.name for i in looks(source, 1)[0].items} >= SEEN

@@ -17,10 +17,15 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgpaces.answers.account import Account
+from pgpaces.answers.digest import digest
+from pgpaces.answers.summary import summarize
 from pgpaces.errors import ServerError
 from pgpaces.observe import host, procfs, remote
 from pgpaces.observe.host import Local, Look, Polled, Probe, Sensor, samples
 from pgpaces.observe.procfs import Item, Mount, changes
+from pgpaces.result import Sample
+from tests.unit.trials import series
 
 # A Raspberry Pi 4 with a quota on the server's group, as its files look.
 PI = {
@@ -462,3 +467,22 @@ def test_through_sql_a_file_that_cannot_be_read_this_time_hides_no_other(
     assert set(full) - seen == {"temperature_cpu_thermal_0", "headroom_cpu_thermal_0"}
     session.broken = set()
     assert values(probe.items()) == full
+
+
+# --- what charts show -----------------------------------------------------------------------
+
+
+def test_of_a_machine_the_telling_tracks_come_first_and_the_others_stay_in_the_store() -> None:
+    names = ("run_queue", "network_in", "disk_sda_reads", "disk_sda_busy", "cpu_user", "cpu_busy")
+    seen = [Sample(0, "host", name, 1 / 3, "%") for name in names]
+    seen += [Sample(0, "workers", "planned", 2.0), Sample(0, "checkpoints", "checkpoints", 1.0)]
+    given = series([[1.0]], samples=tuple(seen))
+    account = Account.of(given.intervals)
+    tracks = digest(given, summarize(given, account), account).tracks
+    assert [track.name for track in tracks] == [
+        "cpu_busy",
+        "disk_sda_busy",
+        "checkpoints",
+        "planned",
+    ]
+    assert tracks[0].values == (0.33333,)

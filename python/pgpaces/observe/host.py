@@ -49,7 +49,9 @@ class Look:
 class Source(Protocol):
     """Where looks come from. notes: what cannot be seen, and why."""
 
-    notes: dict[str, None]
+    @property
+    def notes(self) -> dict[str, None]:
+        """Texts, in order."""
 
     def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
         """Looks at every full second from start_s on, until it is ended; may hang."""
@@ -377,11 +379,18 @@ class Local:
         """By its own program where the kernel does not tell; seldom, since it has to be started."""
         now_s = time.monotonic()
         if self._vcgencmd and now_s - self._bits[0] >= _VCGENCMD_EVERY_S:
-            command = [self._vcgencmd, "get_throttled"]
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-            )
-            self._bits = now_s, done.stdout if done.returncode == 0 else None
+            self._bits = now_s, None
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                done = subprocess.run(
+                    [self._vcgencmd, "get_throttled"],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                    env={},
+                    timeout=_PATIENCE_S,
+                )
+                self._bits = now_s, done.stdout
         return self._bits[1]
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[tuple[Any, ...]]
 
 _CONNECT_TIMEOUT_S = 3
+_PATIENCE_S = 1.0
 _BYTES_MAX = 1 << 16
 _ITEMS_MAX = 500
 _NAME_MAX = 80
@@ -213,31 +214,39 @@ class Command:
         self.notes: dict[str, None] = {}
         self._command = command
         self._child: subprocess.Popen[bytes] | None = None
-        self._ended = False
         self._behind_s = math.inf
         self._ahead_s = -math.inf
 
     def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
         """See Source. It has its own full seconds."""
-        # A session of its own: no terminal to ask for a password on, and one group to end.
-        child = subprocess.Popen(
+        # A session of its own: no terminal to ask for a password on, and one group to end. What
+        # begins with PG may hold a password, and is about another way to the server.
+        with subprocess.Popen(
             self._command,
             shell=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-        )
-        self._child = child
-        assert child.stdout is not None
-        with child.stdout as lines:
-            while not ended.is_set() and (line := lines.readline(_BYTES_MAX)):
-                if (found := self._look(line)) is not None:
-                    yield found
-        if not ended.is_set():
-            code = child.wait()
-            self.notes[f"host: the observe command ended by itself, with exit code {code}"] = None
+            env={name: text for name, text in os.environ.items() if not name.startswith("PG")},
+        ) as child:
+            self._child = child
+            try:
+                yield from self._heard(child, ended)
+            finally:
+                self.close()
         self.notes |= _clock(self._ahead_s) if math.isfinite(self._ahead_s) else {}
+
+    def _heard(self, child: subprocess.Popen[bytes], ended: threading.Event) -> Iterator[Look]:
+        assert child.stdout is not None
+        while not ended.is_set() and (line := child.stdout.readline(_BYTES_MAX)):
+            if (found := self._look(line)) is not None:
+                yield found
+        if not ended.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(_PATIENCE_S)
+                said = f"host: the observe command ended by itself, with exit code {code}"
+                self.notes[said] = None
 
     def _look(self, line: bytes) -> Look | None:
         arrived_s, wall_s = time.monotonic(), time.time()
@@ -259,9 +268,15 @@ class Command:
 
     def close(self) -> None:
         """Ends the command and all that it started."""
-        if self._child is not None and self._child.poll() is None:
+        child = self._child
+        if child is None or child.poll() is not None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._child.pid, signal.SIGTERM)
+                os.killpg(child.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_PATIENCE_S)
+                return
 
 
 def line(look: Look, notes: tuple[str, ...] = ()) -> str:
@@ -294,13 +309,47 @@ def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
     return at_s, there_s, tuple(items), notes
 
 
+class Found:
+    """The best look that there is, looked for when it begins.
+
+    Before that the load has not got its connections yet, and might want the one that this takes.
+    """
+
+    def __init__(self, find: Callable[[], Source]) -> None:
+        self._find = find
+        self._source: Source | None = None
+
+    @property
+    def notes(self) -> dict[str, None]:
+        """See Source."""
+        return {} if self._source is None else self._source.notes
+
+    def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
+        """See Source."""
+        self._source = self._find()
+        yield from self._source.looks(ended, start_s)
+
+    def behind_s(self) -> float:
+        """See Source."""
+        return 0.0 if self._source is None else self._source.behind_s()
+
+    def close(self) -> None:
+        """See Source."""
+        if self._source is not None:
+            self._source.close()
+
+
 def watched(keywords: Mapping[str, str], dbname: str, command: str | None) -> Source:
-    """The best look at a server's machine that there is. keywords: libpq's. command: observes it.
+    """What looks at a server's machine. keywords: libpq's. command: observes it.
 
     Raises nothing; a source that sees nothing says in its notes what would make it see.
     """
     if command is not None:
         return Command(command)
+    return Found(lambda: _found(keywords, dbname))
+
+
+def _found(keywords: Mapping[str, str], dbname: str) -> Source:
     files = Files({**keywords, "dbname": dbname})
     try:
         if _named_here(keywords) and (pids := _seen_here(files)):
@@ -312,6 +361,7 @@ def watched(keywords: Mapping[str, str], dbname: str, command: str | None) -> So
             return host.here(())
         missing = files.missing()
     except PgpacesError as error:
+        files.close()
         return _Blind(f"host: {error.message}")
     if not missing:
         return ThroughSql(files)
