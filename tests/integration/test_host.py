@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import sys
 import threading
@@ -252,8 +253,9 @@ def said(trial: Trial) -> list[str]:
 
 def second_of(text: str) -> float:
     """The moment that a finding names, s."""
-    words = text.partition("throughput fell")[2].replace("from ", "at ").split(" at ")[-1].split()
-    return float(words[0]) * (60 if words[1] == "minutes" else 1)
+    found = re.search(r"(?:at|from) (\d+) s \(minute", text)
+    assert found is not None, text
+    return float(found[1])
 
 
 def test_a_quota_in_the_middle_of_a_run_is_named(run_with: RunWith, quota: Quota) -> None:
@@ -282,7 +284,6 @@ def test_a_quota_that_is_tightened_little_by_little_is_named(
     limits = {30 + 3 * step: 100.0 - 4.5 * step for step in range(20)}
     trial = run_with(100, Limiting(quota, limits))
     [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
-    assert " over " in fell, fell
     assert 25 <= second_of(fell) <= 50, fell
 
 

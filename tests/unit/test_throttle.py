@@ -125,10 +125,10 @@ def test_a_board_that_throttles_itself_and_a_clock_that_sinks_are_culprits_too()
 # --- what is no throttling ------------------------------------------------------------------
 
 
-def autocorrelated(random: Chance, seconds: int) -> Numbers:
+def autocorrelated(random: Chance, seconds: int, by: float = 0.5) -> Numbers:
     noise = np.zeros(seconds)
     for at in range(1, seconds):
-        noise[at] = 0.5 * noise[at - 1] + random.normal(0, 5)
+        noise[at] = by * noise[at - 1] + random.normal(0, 5)
     return 100 + noise
 
 
@@ -160,6 +160,27 @@ def test_clean_runs_on_a_machine_with_a_little_steal_are_named_never(kind: str) 
                 load(CLEAN[kind](random, seconds)),
             )  # fmt: skip
             assert not_info(found) == []
+
+
+def test_beside_noisy_neighbours_a_quota_is_named_by_when_it_came() -> None:
+    random, hit = chance(5), 0
+    for _ in range(20):
+        succeeded = autocorrelated(random, 120, 0.8) * ramp(120, 75, 75, 1.0, 0.5)
+        share = ramp(120, 75, 75, 0, 88)
+        texts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
+        hit += bool(texts) and 70 <= int(texts[0].partition(" at ")[2].split()[0]) <= 80
+    assert hit >= 19
+
+
+@pytest.mark.parametrize("kind", CLEAN)
+def test_a_culprit_that_did_no_harm_is_blamed_for_noise_in_at_most_2_percent(kind: str) -> None:
+    random, share = chance(9), ramp(120, 60, 60, 0, 20)
+    tracks = samples(cgroup_throttled_share=share)
+    blamed = [
+        named(findings(tracks, load(CLEAN[kind](random, 120), random.lognormal(2, 0.2, 120))))
+        for _ in range(50)
+    ]
+    assert sum(map(bool, blamed)) <= 1
 
 
 def test_a_fall_without_a_culprit_is_not_the_machines() -> None:

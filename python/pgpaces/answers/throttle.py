@@ -28,10 +28,11 @@ STEAL_WARNING, STEAL_INVALID = 1.0, 5.0
 FREQUENCY_MIN = 0.95
 # From so many seconds on a change can be told from noise.
 SECONDS_MIN = 15
-_POINTS_MAX = 150
+_POINTS_MAX = 120
 # By simulation: Poisson and normal noise reach it in 0.5 % of series of 20 to 600 s, noise with an
 # autocorrelation of 0.5 in 2 % of 20 s and in 0.5 % of longer ones.
 _GAIN_MIN = 30.0
+_GAIN_WITH_MIN = 12.0
 _FALL_MIN, _RISE_MIN = 0.05, 0.2
 # Points of a percentage by which a culprit has to rise.
 _CULPRIT_MIN = 5.0
@@ -83,7 +84,7 @@ def change(values: Numbers) -> Change | None:
     x(t) = a until t0, b from t1 on, a straight line between: least squares over all t0 <= t1. It
     counts where it takes away 30 times the variance of what is left, which is widened for
     neighbours that resemble each other (see `stats.inefficiency`). Values by second, none missing;
-    more than 150 are averaged.
+    more than 120 are averaged.
     """
     import numpy as np
 
@@ -98,22 +99,42 @@ def change(values: Numbers) -> Change | None:
     # A change within a point is a step at its start.
     length = np.where(end - start == 1, 1e-9, end - start)
     way = np.clip((np.arange(n) + 0.5 - start[:, None]) / length[:, None], 0.0, 1.0)
-    way -= way.mean(axis=1, keepdims=True)
-    spread = np.maximum((way * way).sum(axis=1), 1e-9)
-    moved = way @ (x - x.mean())
-    best = int(np.argmax(moved * moved / spread))
-    step = float(moved[best] / spread[best])
-    rest = x - x.mean() - step * way[best]
-    noise = float(rest.var()) * inefficiency(rest) + 1e-12 * float(np.mean(x * x))
-    if noise <= 0 or float(moved[best]) ** 2 / float(spread[best]) < _GAIN_MIN * noise:
-        return None
+    centred = way - way.mean(axis=1, keepdims=True)
+    spread = np.maximum((centred * centred).sum(axis=1), 1e-9)
+    best = int(np.argmax((centred @ (x - x.mean())) ** 2 / spread))
+    levels = _levels(x, way[best], _GAIN_MIN)
     begins, ends = int(start[best]), int(end[best])
-    return Change(
-        start_s=float(begins * size),
-        end_s=float((begins if ends - begins == 1 else ends) * size),
-        before=float(x.mean() + step * way[best].min()),
-        after=float(x.mean() + step * way[best].max()),
-    )
+    ends = begins if ends - begins == 1 else ends
+    return levels and Change(float(begins * size), float(ends * size), *levels)
+
+
+def change_with(values: Numbers, other: Change) -> Change | None:
+    """The change of a series that goes with one that is known; as `change`, but that its time is
+
+    not looked for, so that 12 times the variance is enough (1 in 1000 of noise).
+    """
+    import numpy as np
+
+    length = max(other.end_s - other.start_s, 1e-9)
+    way = np.clip((np.arange(len(values)) + 0.5 - other.start_s) / length, 0.0, 1.0)
+    levels = _levels(np.asarray(values, dtype=float), way, _GAIN_WITH_MIN)
+    return levels and Change(other.start_s, other.end_s, *levels)
+
+
+def _levels(x: Numbers, way: Numbers, gain_min: float) -> tuple[float, float] | None:
+    """Where a series goes from and to along a way from 0 to 1; None if that may be noise."""
+    import numpy as np
+
+    centred = way - way.mean()
+    spread = float((centred * centred).sum())
+    if spread <= 0:
+        return None
+    step = float(centred @ (x - x.mean())) / spread
+    rest = x - x.mean() - step * centred
+    noise = float(rest.var()) * inefficiency(rest) + 1e-12 * float(np.mean(x * x))
+    if noise <= 0 or step * step * spread < gain_min * noise:
+        return None
+    return float(x.mean() + step * centred.min()), float(x.mean() + step * centred.max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,21 +195,30 @@ def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
     culprits = [culprit for culprit in _culprits(host) if _peak(culprit) >= _CULPRIT_MIN]
     if not pace.steady or not culprits or host.seconds < SECONDS_MIN:
         return
-    found = change(pace.succeeded)
-    if found is not None and found.after < (1 - _FALL_MIN) * found.before:
+    onsets = [change(_filled(culprit.amount, host.seconds)) for culprit in culprits]
+    for found in _changes(pace.succeeded, onsets):
         said = _named(culprits, found, host.seconds)
-        if said is not None:
+        if said is not None and found.after < (1 - _FALL_MIN) * found.before:
             yield _fell(found, said, host.seconds)
             return
     known = np.flatnonzero(np.isfinite(pace.latency_ms) & (pace.latency_ms > 0))
     if len(known) < SECONDS_MIN:
         return
     every = np.interp(np.arange(host.seconds), known, np.log(pace.latency_ms[known]))
-    rose = change(every)
-    if rose is not None and rose.after > rose.before + math.log1p(_RISE_MIN):
-        said = _named(culprits, rose, host.seconds)
-        if said is not None:
-            yield _rose(rose, said)
+    for found in _changes(every, onsets):
+        said = _named(culprits, found, host.seconds)
+        if said is not None and found.after > found.before + math.log1p(_RISE_MIN):
+            yield _rose(found, said)
+            return
+
+
+def _changes(values: Numbers, onsets: Iterable[Change | None]) -> Iterator[Change]:
+    """The change of a series, and those of it that go with a culprit's."""
+    if (found := change(values)) is not None:
+        yield found
+    for onset in onsets:
+        if onset is not None and (found := change_with(values, onset)) is not None:
+            yield found
 
 
 def _peak(culprit: _Culprit) -> float:
