@@ -284,7 +284,10 @@ def test_a_quota_that_is_tightened_little_by_little_is_named(
     limits = {30 + 3 * step: 100.0 - 4.5 * step for step in range(20)}
     trial = run_with(100, Limiting(quota, limits))
     [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
-    assert 25 <= second_of(fell) <= 50, fell
+    share = {s.second: s.value for s in trial.samples if s.name == "cgroup_throttled_share"}
+    # When a quota is felt first, depends on what else the machine does.
+    felt = min(second for second, percent in share.items() if percent >= 20)
+    assert felt - 15 <= second_of(fell) <= felt + 15, (fell, felt)
 
 
 @pytest.mark.slow

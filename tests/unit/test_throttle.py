@@ -194,6 +194,13 @@ def test_a_culprit_that_was_there_before_the_fall_did_not_cause_it() -> None:
     assert named(findings(samples(cpu_steal=[7.0] * 600), load(succeeded))) == []
 
 
+def test_a_culprit_that_came_later_did_not_cause_a_fall() -> None:
+    succeeded = chance(1).poisson(ramp(100, 13, 41, 600, 150))
+    share = ramp(100, 76, 76, 0, 90)
+    texts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
+    assert not [text for text in texts if "(minute 1)" in text]
+
+
 def test_a_rate_that_is_meant_to_change_is_not_a_fall() -> None:
     succeeded = chance(1).poisson(ramp(300, 100, 100, 100, 40))
     changing = Pace(succeeded, np.full(300, 5.0), steady=False)

@@ -37,6 +37,8 @@ _FALL_MIN, _RISE_MIN = 0.05, 0.2
 # Points of a percentage by which a culprit has to rise.
 _CULPRIT_MIN = 5.0
 _WINDOW_S = 60
+# So near, as a share of the trial, two moments are taken for one, if not within 5 s.
+_NEAR = 0.05
 _EDGE_S = 5
 _STEP_S = 10
 _PI_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
@@ -192,21 +194,22 @@ def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
     """Throughput that fell, or latency that rose, while something slowed the machine down."""
     import numpy as np
 
-    culprits = [culprit for culprit in _culprits(host) if _peak(culprit) >= _CULPRIT_MIN]
-    if not pace.steady or not culprits or host.seconds < SECONDS_MIN:
+    if not pace.steady or host.seconds < SECONDS_MIN:
         return
+    culprits = [c for c in _culprits(host) if max(c.amount.values(), default=0) >= _CULPRIT_MIN]
     onsets = [change(_filled(culprit.amount, host.seconds)) for culprit in culprits]
-    for found in _changes(pace.succeeded, onsets):
-        said = _named(culprits, found, host.seconds)
+    blamed = list(zip(culprits, onsets, strict=True))
+    for found in _changes(pace.succeeded, onsets) if culprits else ():
+        said = _named(blamed, found, host.seconds)
         if said is not None and found.after < (1 - _FALL_MIN) * found.before:
             yield _fell(found, said, host.seconds)
             return
     known = np.flatnonzero(np.isfinite(pace.latency_ms) & (pace.latency_ms > 0))
-    if len(known) < SECONDS_MIN:
+    if len(known) < SECONDS_MIN or not culprits:
         return
     every = np.interp(np.arange(host.seconds), known, np.log(pace.latency_ms[known]))
     for found in _changes(every, onsets):
-        said = _named(culprits, found, host.seconds)
+        said = _named(blamed, found, host.seconds)
         if said is not None and found.after > found.before + math.log1p(_RISE_MIN):
             yield _rose(found, said)
             return
@@ -219,10 +222,6 @@ def _changes(values: Numbers, onsets: Iterable[Change | None]) -> Iterator[Chang
     for onset in onsets:
         if onset is not None and (found := change_with(values, onset)) is not None:
             yield found
-
-
-def _peak(culprit: _Culprit) -> float:
-    return max(culprit.amount.values(), default=0.0)
 
 
 def _culprits(host: _Host) -> list[_Culprit]:
@@ -242,9 +241,17 @@ def _culprits(host: _Host) -> list[_Culprit]:
     ]
 
 
-def _named(culprits: Iterable[_Culprit], found: Change, seconds: int) -> str | None:
-    """The first culprit that rose with a change, in words."""
-    for culprit in culprits:
+def _named(
+    blamed: Iterable[tuple[_Culprit, Change | None]], found: Change, seconds: int
+) -> str | None:
+    """The first culprit that rose with a change, in words. blamed: with the change of each."""
+    near_s = max(_EDGE_S, _NEAR * seconds)
+    for culprit, onset in blamed:
+        # One that rose at another time did something else, or nothing.
+        if onset is not None and (
+            onset.start_s > found.end_s + near_s or onset.end_s < found.start_s - near_s
+        ):
+            continue
         behind = min(found.end_s, seconds - _EDGE_S)
         after = _mean(culprit.amount, behind, behind + _WINDOW_S)
         before = _mean(culprit.amount, found.start_s - _WINDOW_S, found.start_s)
@@ -263,7 +270,10 @@ def _fell(found: Change, said: str, seconds: int) -> Finding:
     )
     if found.start_s >= _EDGE_S:
         text += f"; burst capacity holds for about {duration(found.start_s)}"
-    if found.end_s > seconds - _STEP_S and found.end_s - found.start_s > _STEP_S:
+    if (
+        found.end_s > seconds - max(_STEP_S, _NEAR * seconds)
+        and found.end_s - found.start_s > _STEP_S
+    ):
         text += "; it still fell at the end, so what is sustained is not known: run longer"
     else:
         text += f"; sustained is {found.after:.3g}/s, burst {found.before:.3g}/s"
