@@ -85,6 +85,7 @@ RUN_ARGUMENTS = {
     "latency_limit": "Later than this is late. Default: the workload's, or none.",
     "duration": "How long, warm-up apart.",
     "warmup": "Default: a tenth of the duration, 30 s at most.",
+    "observe_command": "As `--observe-command`: runs `pgpaces observe` on the target's machine.",
     "target": "Somebody's server: anything libpq reads. Default: a server of ours.",
     "server": "The version or folder of an installed PostgreSQL, or the name of a server of ours.",
     "scale": "The size of the data. Default: the workload's.",

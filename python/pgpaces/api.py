@@ -115,6 +115,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     duration: str | float = 60,
     warmup: str | float | None = None,
     target: str | None = None,
+    observe_command: str | None = None,
     server: str | None = None,
     scale: int | None = None,
     data_seed: int = 1,
@@ -129,8 +130,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
     name: a shipped workload or a folder. Durations are texts with a unit ("500ms") or seconds;
-    rates are texts ("1/s") or numbers a second; shape: how the rate changes over the trial, such as
-    "steps:0.5:1:2". options: the other fields of TrialPlan, such as
+    rates are texts ("1/s") or numbers a second. options: the other fields of TrialPlan, such as
     policy, protocol, seed, threads. Raises PgpacesError.
     """
     found = workload.find(name)
@@ -157,7 +157,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
             warmup_ns=_duration(warmup, "warmup", zero=True),
             **options,
         ),
-        target=TargetPlan(dsn=target, server=server, own=own, fresh=fresh),
+        target=TargetPlan(target, server, own=own, fresh=fresh, observe_command=observe_command),
         scale=scale,
         data_seed=data_seed,
         scripts=tuple((script, None) for script in scripts),

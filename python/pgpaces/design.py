@@ -80,6 +80,7 @@ class Target:
     kind: machines of one kind are replicates of each other. price_per_h: of the machine, in
     `currency`. alter_system: settings of the whole server may be changed (and are put back).
     restart: a shell command that restarts the server, for settings that need that.
+    observe_command: one that prints what `pgpaces observe` does on its machine.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Target:
     currency: str = "USD"
     alter_system: bool = False
     restart: str | None = None
+    observe_command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

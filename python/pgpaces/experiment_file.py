@@ -48,6 +48,7 @@ KEYS = {
     "targets.currency": "Of the price.",
     "targets.alter_system": "Settings of the whole server may be changed; they are put back.",
     "targets.restart": "A shell command that restarts the server, for settings that need it.",
+    "targets.observe_command": "A shell command that runs `pgpaces observe` there, over ssh.",
     "profiles": "Named sets of settings, by the name that `profile` uses.",
     "quick": "What `--quick` changes: levels, and `trials`.",
     "set": "Settings that all cells share.",
@@ -74,6 +75,7 @@ def _model() -> type[BaseModel]:
         currency: str = key("targets.currency", "USD")
         alter_system: bool = key("targets.alter_system", False)
         restart: str | None = key("targets.restart", None)
+        observe_command: str | None = key("targets.observe_command", None)
 
     class ExperimentFile(BaseModel):
         model_config = ConfigDict(extra="allow", strict=True)

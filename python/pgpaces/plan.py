@@ -392,7 +392,8 @@ class TargetPlan:
     is made, marked or copied.
     server: version or folder of the installation to start; None for the embedded one.
     own: a database that the user hands over. alter_system: settings of the whole server may be
-    changed; they are put back. restart: a shell command that restarts it.
+    changed; they are put back. restart: a shell command that restarts it. observe_command: one that
+    prints what `pgpaces observe` does on its machine.
     """
 
     # Not in the repr: both may hold a password.
@@ -406,3 +407,4 @@ class TargetPlan:
     as_is: bool = False
     alter_system: bool = False
     restart: str | None = None
+    observe_command: str | None = None

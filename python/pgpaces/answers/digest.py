@@ -15,6 +15,26 @@ from pgpaces.answers.summary import Summary
 from pgpaces.result import Counts, Sample, Times, Trial, merge, values_at_ranks
 
 VERSION = 1
+# What charts show first, by source and the ends of its name. Of a machine there is no more than
+# these: there would be dozens. Its other samples stay in the store.
+_FIRST = (
+    ("host", "cpu_busy"),
+    ("host", "cpu_steal"),
+    ("host", "cgroup_throttled_share"),
+    ("host", "pi_throttled"),
+    ("host", "temperature_"),
+    ("host", "disk_", "_busy"),
+    ("checkpoints", "checkpoints"),
+    ("database", "cache_hit_ratio"),
+    ("wal", "written"),
+    ("host", "cpu_iowait"),
+    ("host", "cpu_frequency"),
+    ("host", "disk_", "_written"),
+    ("host", "disk_", "_read"),
+    ("host", "pressure_cpu_some"),
+    ("host", "pressure_io_some"),
+    ("host", "memory_available"),
+)
 # Shares of the curve: to 99.99 % in eighths of a decade of what is left, as its axis shows it.
 SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 
@@ -135,6 +155,18 @@ def _tracks(samples: Iterable[Sample], series: tuple[Bucket, ...]) -> Iterable[T
             key = (sample.source, sample.name, sample.unit)
             values = found.setdefault(key, [[] for _ in series])
             values[sample.second // length].append(sample.value)
-    for (source, name, unit), values in found.items():
-        means = tuple(sum(part) / len(part) if part else None for part in values)
+    for source, name, unit in sorted(found, key=_rank):
+        if source == "host" and _rank((source, name, unit)) == len(_FIRST):
+            continue
+        values = found[source, name, unit]
+        means = tuple(float(f"{sum(part) / len(part):.5g}") if part else None for part in values)
         yield Track(source, name, unit, means)
+
+
+def _rank(track: tuple[str, str, str]) -> int:
+    """Its place among what is shown; those that nobody ranked are last, as they came."""
+    source, name, _ = track
+    for place, (of, start, *end) in enumerate(_FIRST):
+        if source == of and name.startswith(start) and name.endswith("".join(end)):
+            return place
+    return len(_FIRST)

@@ -23,6 +23,7 @@ COMMANDS = {
     "report": ("report", "Say what an experiment found, as a page, text or data"),
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),
     "server": ("server", "Start, list, stop and clean servers of ours"),
+    "observe": ("observe", "Print what this machine does, a line of JSON a second"),
     "workload": ("workload", "List, show and make workloads"),
     "pgbench": ("pgbench", "pgbench's command line, logs and report, as they are"),
 }

@@ -34,6 +34,11 @@ TARGET = (
     click.option(
         "--server-set", multiple=True, metavar="NAME=VALUE", help="Setting of our server."
     ),
+    click.option(
+        "--observe-command",
+        metavar="COMMAND",
+        help="Runs `pgpaces observe` on the --target's machine, over ssh.",
+    ),
     click.option("--own", metavar="DBNAME", help="A database that you hand over on the target."),
     click.option("--fresh", is_flag=True, help="Make the data anew."),
 )
@@ -180,10 +185,13 @@ def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
                 )
         if given["server_set"]:
             raise PlanError("--server-set is for servers of ours, --target for somebody's")
+    elif given["observe_command"] is not None:
+        raise PlanError("--observe-command is for the machine of a --target; ours is seen anyway")
     elif given["own"] is not None:
         raise PlanError("--own needs --target: on a server of ours everything is ours")
     return TargetPlan(
         dsn=given["target"],
+        observe_command=given["observe_command"],
         server=given["server"],
         data_dir=given["data_dir"],
         own=given["own"],

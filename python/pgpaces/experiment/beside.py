@@ -1,17 +1,19 @@
-"""What looks at the server beside a load, and once behind it: kill switch, sensor, plans."""
+"""What looks at the server beside a load, and once behind it: kill switch, sensors, plans."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
 from pgpaces.experiment.cell import Cell
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.site import for_driver
 from pgpaces.experiment.stops import Load
 from pgpaces.generators import engine as generator
-from pgpaces.observe import plans, postgres, server
+from pgpaces.observe import host, plans, postgres, remote, server
 from pgpaces.result import Explained, Finding, Sample
 
 
@@ -20,14 +22,38 @@ def beside(cell: Cell, connection: generator.Connection, listener: Listener) -> 
     """Who looks, as long as the load lasts; they keep what they saw."""
     keywords, factor = for_driver(connection), cell.request.trial.kill_switch
     with contextlib.ExitStack() as stack:
-        watch, sensor = None, None
+        watch, sensors = None, None
         if factor is not None:
             name = connection.keywords["application_name"]
             listener.say("kill switch: looking at the server as it is without the load")
             watch = stack.enter_context(postgres.watch(keywords, name, factor))
         if cell.request.observe:
-            sensor = stack.enter_context(server.sensing(keywords, cell.prepared.dbname))
-        yield Beside(cell, keywords, _Guard(watch), sensor)
+            dbname, command = cell.prepared.dbname, cell.request.target.observe_command
+            source = remote.watched(keywords, dbname, command)
+            sensors = _Sensors(
+                stack.enter_context(host.sensing(source)),
+                stack.enter_context(server.sensing(keywords, dbname)),
+            )
+        yield Beside(cell, keywords, _Guard(watch), sensors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sensors:
+    """Of the server's machine, and of the server."""
+
+    machine: host.Sensor
+    server: server.Sensor
+
+    def samples(self) -> tuple[Sample, ...]:
+        """What both read, by second."""
+        both = (*self.machine.samples(), *self.server.samples())
+        return tuple(sorted(both, key=lambda sample: sample.second))
+
+    def findings(self, pace: throttle.Pace) -> list[Finding]:
+        """What both found. pace: what the load did meanwhile."""
+        cache = self.server.finding()
+        found = throttle.findings(self.machine.samples(), pace)
+        return [*found, *([cache] if cache else [])]
 
 
 class _Guard:
@@ -69,9 +95,10 @@ class Beside:
         cell: Cell,
         keywords: dict[str, str],
         guard: _Guard,
-        sensor: server.Sensor | None,
+        sensors: _Sensors | None,
     ) -> None:
-        self._cell, self._keywords, self._guard, self._sensor = cell, keywords, guard, sensor
+        self._cell, self._keywords, self._guard = cell, keywords, guard
+        self._sensors = sensors
         self.explained: tuple[Explained, ...] = ()
         self._notes: list[str] = []
 
@@ -83,8 +110,9 @@ class Beside:
     def begin(self, start_s: float) -> None:
         """The load runs. start_s: when second 0 begins, by the monotonic clock."""
         self._guard.begin()
-        if self._sensor:
-            self._sensor.begin(start_s)
+        if self._sensors:
+            self._sensors.machine.begin(start_s)
+            self._sensors.server.begin(start_s)
 
     def look(self, load: Load) -> None:
         """To be called once a second."""
@@ -115,14 +143,15 @@ class Beside:
         self.explained = tuple(found)
 
     def samples(self) -> tuple[Sample, ...]:
-        """What the sensor read."""
-        return self._sensor.samples() if self._sensor else ()
+        """What the sensors read."""
+        return self._sensors.samples() if self._sensors else ()
 
-    def findings(self) -> list[Finding]:
-        """What the sensor found."""
-        return self._sensor.findings() if self._sensor else []
+    def findings(self, pace: throttle.Pace) -> list[Finding]:
+        """What the sensors found. pace: what the load did meanwhile."""
+        return self._sensors.findings(pace) if self._sensors else []
 
     def notes(self) -> list[str]:
         """What is to be said of it."""
-        of_sensor = self._sensor.notes() if self._sensor else []
-        return [*self._guard.notes(), *of_sensor, *self._notes]
+        sensors = (self._sensors.machine, self._sensors.server) if self._sensors else ()
+        read = [note for sensor in sensors for note in sensor.notes()]
+        return [*self._guard.notes(), *read, *self._notes]

@@ -190,6 +190,7 @@ class _Builder:
             overrides=tuple(found.keywords.items()),
             alter_system=found.target.alter_system,
             restart=found.target.restart,
+            observe_command=found.target.observe_command,
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces import database
+from pgpaces.answers import throttle
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.database import Applied
 from pgpaces.errors import ConnectionsError, PgpacesError, StoreError
@@ -185,11 +186,13 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         looks.explain()
     account, measured_ns = keeper.account, load.end_ns
     ended = account.ended_ns
+    measured_ns = max(0, min(measured_ns if measured_ns < _MEASURED_MAX_NS else ended, ended))
+    pace = throttle.pace(account, trial, measured_ns // 1_000_000_000)
     trial = replace(
         trial,
         state=state,
         ended_at=datetime.now(UTC),
-        measured_ns=max(0, min(measured_ns if measured_ns < _MEASURED_MAX_NS else ended, ended)),
+        measured_ns=measured_ns,
         error=str(why) if why else None,
         notes=(
             *trial.notes,
@@ -197,7 +200,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
             *looks.notes(),
             *_given_up(keeper, plan.clients),
         ),
-        findings=(*trial.findings, *looks.findings(), *_stored(keeper, store, before)),
+        findings=(*trial.findings, *looks.findings(pace), *_stored(keeper, store, before)),
         samples=looks.samples(),
         explained=looks.explained,
     )

@@ -1,0 +1,39 @@
+"""`pgpaces observe`: what this machine does, a line of JSON a second, for a run elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import time
+
+import click
+
+EXAMPLES = """\b
+Examples:
+  pgpaces observe --count 10
+  pgpaces run reporting --target postgresql://pi4/bench --observe-command 'ssh pi4 pgpaces observe'
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("-n", "--count", type=click.IntRange(1), help="End after so many lines.")
+def observe(count: int | None) -> int:
+    """Print what this machine does, a line of JSON a second, until it is stopped.
+
+    Every line has the time by two clocks, and the mean of each value over the second that ends
+    there, with its unit. What cannot be read is not in it. No other rights are needed than yours.
+    """
+    from pgpaces.observe import host, remote
+
+    source = host.here(host.postmasters())
+    looks = source.looks(threading.Event(), time.monotonic())
+    for number, look in enumerate(itertools.islice(looks, count)):
+        text = remote.line(look, () if number else tuple(source.notes))
+        try:
+            click.echo(text)
+        except BrokenPipeError:  # whoever listened has gone; nothing is to be flushed to them
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+    return 0

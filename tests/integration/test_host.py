@@ -1,0 +1,298 @@
+"""The machine beside real runs: through SQL, by a command, with a quota on the server's CPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Postgres
+from tests.integration.conftest import access_to
+
+import pgpaces
+from pgpaces.errors import ServerError
+from pgpaces.experiment import Listener
+from pgpaces.observe import host, procfs, remote
+from pgpaces.observe.host import Look, Polled
+from pgpaces.result import Interval, Trial
+
+pytestmark = pytest.mark.postgres
+
+SEEN = {"cpu_busy", "cpu_steal", "run_queue", "memory_available", "cgroup_throttled_share"}
+GRANTS = (
+    "EXECUTE ON FUNCTION pg_catalog.pg_read_file(text, bigint, bigint, boolean)",
+    "pg_read_server_files",
+)
+
+
+def looks(source: host.Source, count: int) -> list[Look]:
+    ended = threading.Event()
+    found = []
+    for look in source.looks(ended, time.monotonic()):
+        found.append(look)
+        if len(found) == count:
+            ended.set()
+    return found
+
+
+# --- through SQL ----------------------------------------------------------------------------
+
+
+def test_through_sql_the_server_tells_what_its_machine_does(pg15: Postgres) -> None:
+    files = remote.Files(access_to(pg15).keywords)
+    assert files.missing() == []
+    first, second = looks(remote.ThroughSql(files), 2)
+    found = {item.name for item in second.items}
+    assert found >= SEEN
+    assert {item.name for item in first.items} == found
+    assert second.at_s - first.at_s > 0.5
+    assert files.ahead_s == pytest.approx(0, abs=1)
+
+
+def test_the_same_is_seen_through_sql_as_here(pg15: Postgres) -> None:
+    files = remote.Files(access_to(pg15).keywords)
+    local = host.Local()
+    there = remote.Probe(files.read, ["/proc/self/cgroup"]).items()
+    here = host.Probe(local.read, ["/proc/self/cgroup"]).items()
+    local.close()
+    files.close()
+    # The kernel's log is not a file that a server could read.
+    ours = {(i.name, i.kind, i.unit) for i in here if i.part != host.KERNEL_LOG}
+    assert {(i.name, i.kind, i.unit) for i in there} == ours
+
+
+def test_a_role_that_may_not_is_told_the_grants_and_sees_with_them(pg15: Postgres) -> None:
+    keywords = access_to(pg15, "u_trust").keywords
+    with contextlib.closing(remote.Files(keywords)) as files:
+        first, second = files.missing()
+        assert "pg_read_file" in first
+        assert second == "pg_read_server_files"
+        try:
+            for right in GRANTS:
+                pg15.execute(f"GRANT {right} TO u_trust")
+                assert len(files.missing()) == (1 if right == GRANTS[0] else 0)
+            assert looks(remote.ThroughSql(files), 1)[0].items
+        finally:
+            for right in GRANTS:
+                pg15.execute(f"REVOKE {right} FROM u_trust")
+
+
+def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(
+    pg15: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_seen_here", lambda _: [])
+    words = {**access_to(pg15, "u_trust").keywords, "host": "127.0.0.1"}
+    [note] = remote._found(words, "postgres").notes
+    assert "grant this role EXECUTE" in note
+    assert "pgpaces observe" in note
+    words["user"] = "postgres"
+    words["host"] = str(pg15.folder)
+    assert isinstance(remote._found(words, "postgres"), Polled)
+
+
+def test_a_server_of_this_machine_is_looked_at_directly(pg15: Postgres) -> None:
+    for way in ({}, {"host": "127.0.0.1"}):
+        words = {**access_to(pg15, "u_trust").keywords, **way}
+        source = remote._found(words, "postgres")
+        assert isinstance(source, Polled)
+        assert not isinstance(source, remote.ThroughSql)
+        assert {i.name for i in looks(source, 1)[0].items} >= SEEN
+    pg15.wait_until(
+        "SELECT NOT EXISTS (SELECT FROM pg_stat_activity"
+        " WHERE application_name = 'pgpaces host sensor')"
+    )
+
+
+def test_a_server_that_went_away_is_a_note_and_what_was_seen_stays(pg15: Postgres) -> None:
+    files = remote.Files(access_to(pg15).keywords)
+    probe = remote._Refreshed(files)
+    assert probe.items()
+    pg15.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'pgpaces host sensor'"
+    )
+    with pytest.raises(ServerError, match="silent"):
+        probe.items()
+    assert probe.items(), "the session is made anew"
+    files.close()
+
+
+# --- runs -----------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_what_the_machine_did(pgpaces_home: Path, tmp_path: Path) -> None:
+    run = pgpaces.run(
+        "select-only", scale=1, clients=1, duration=4, warmup=0, store=tmp_path / "r.db"
+    )
+    found = {s.name for s in run.trial.samples if s.source == "host"}
+    assert found >= SEEN
+    [did] = [f.text for f in run.trial.findings if f.text.startswith("the machine:")]
+    assert "% busy" in did
+    [cost] = [note for note in run.trial.notes if "% of one core" in note]
+    assert cost.startswith("host: looking at it took")
+
+
+def test_a_run_hears_of_another_machine_by_a_command(pg15: Postgres, tmp_path: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m pgpaces observe"
+    run = pgpaces.run(
+        "select-only", scale=1, clients=1, duration=4, warmup=1, store=tmp_path / "r.db",
+        target=pg15.tcp("postgres"), observe_command=command,
+    )  # fmt: skip
+    seconds = {s.second for s in run.trial.samples if s.name == "cpu_busy"}
+    assert len(seconds & {0, 1, 2, 3}) >= 2
+    assert not [note for note in run.trial.notes if "observe command" in note]
+
+
+# --- a quota --------------------------------------------------------------------------------
+
+
+@dataclass
+class Quota:
+    """A group whose share of the CPUs can be limited; None: not at all."""
+
+    folder: Path
+    version: int
+    was: Path
+
+    def limit(self, percent: float | None) -> None:
+        period_us = 100_000
+        quota = None if percent is None else max(1000, round(period_us * percent / 100))
+        if self.version == 1:
+            (self.folder / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
+        else:
+            text = "max" if quota is None else str(quota)
+            (self.folder / "cpu.max").write_text(f"{text} {period_us}")
+
+    def take(self, postmaster: int) -> None:
+        """All processes of a server, and those that they start."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                if str(postmaster) in (folder.name, parent):
+                    (self.folder / "cgroup.procs").write_text(folder.name)
+
+    def end(self) -> None:
+        """Whatever is still in it goes back."""
+        deadline = time.monotonic() + 30
+        while self.folder.exists():
+            for pid in (self.folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (self.was / "cgroup.procs").write_text(pid)
+            try:
+                self.folder.rmdir()
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+
+@pytest.fixture
+def quota() -> Iterator[Quota]:
+    """Of version 1 or 2, whichever gives CPU time here."""
+    mounts = procfs.cgroup_mounts(Path("/proc/self/mountinfo").read_text())
+    for mount in sorted(mounts):
+        folder = Path(mount.path) / "pgpaces-test"
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        made = Quota(folder, mount.version, Path(mount.path))
+        try:
+            made.limit(None)
+        except OSError:
+            folder.rmdir()
+            continue
+        yield made
+        made.end()
+        return
+    pytest.skip("skipped: needs a cgroup with the cpu controller that we may limit (root)")
+
+
+@dataclass
+class Limiting(Listener):
+    """Takes the server into a group, and limits it as the seconds pass."""
+
+    quota: Quota
+    limits: dict[int, float] = field(default_factory=dict)
+    postmaster: int = 0
+
+    def started(self, trial: Trial, plan: Any, connect_ns: int) -> None:
+        data = Path(trial.server["data_directory"])
+        self.postmaster = int((data / "postmaster.pid").read_text().split()[0])
+
+    def interval(self, interval: Interval) -> None:
+        if (percent := self.limits.get(interval.second)) is not None:
+            self.quota.limit(percent)
+            self.quota.take(self.postmaster)
+
+
+RunWith = Callable[..., Trial]
+
+
+@pytest.fixture
+def run_with(pgpaces_home: Path, tmp_path: Path) -> RunWith:
+    def run(seconds: int, listener: Listener | None = None) -> Trial:
+        return pgpaces.run(
+            "select-only", scale=1, clients=2, duration=seconds, warmup=1,
+            store=tmp_path / "r.db", listener=listener,
+        ).trial  # fmt: skip
+
+    return run
+
+
+def said(trial: Trial) -> list[str]:
+    return [f.text for f in trial.findings if f.source == "host" and f.severity == "invalid"]
+
+
+def second_of(text: str) -> float:
+    """The moment that a finding names, s."""
+    found = re.search(r"(?:at|from) (\d+) s \(minute", text)
+    assert found is not None, text
+    return float(found[1])
+
+
+def test_a_quota_in_the_middle_of_a_run_is_named(run_with: RunWith, quota: Quota) -> None:
+    trial = run_with(24, Limiting(quota, {11: 8.0}))
+    texts = said(trial)
+    [fell] = [text for text in texts if text.startswith("CPU credits or throttling")]
+    assert "the server's CPU quota ran out" in fell
+    assert 10 <= second_of(fell) <= 14, fell
+    assert [text for text in texts if "not from the start but from 1" in text], texts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_quota_of_a_minute_is_named_with_its_minute(run_with: RunWith, quota: Quota) -> None:
+    trial = run_with(120, Limiting(quota, {75: 15.0}))
+    [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
+    assert "(minute 2)" in fell
+    assert 73 <= second_of(fell) <= 80, fell
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_quota_that_is_tightened_little_by_little_is_named(
+    run_with: RunWith, quota: Quota
+) -> None:
+    limits = {30 + 3 * step: 100.0 - 4.5 * step for step in range(20)}
+    trial = run_with(100, Limiting(quota, limits))
+    [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
+    share = {s.second: s.value for s in trial.samples if s.name == "cgroup_throttled_share"}
+    # When a quota is felt first, depends on what else the machine does.
+    felt = min(second for second, percent in share.items() if percent >= 20)
+    assert felt - 15 <= second_of(fell) <= felt + 15, (fell, felt)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_ten_clean_runs_are_not_named(run_with: RunWith) -> None:
+    for _ in range(10):
+        texts = said(run_with(20))
+        assert not [text for text in texts if "throttling" in text or "quota" in text], texts

@@ -1,0 +1,488 @@
+"""What /proc and /sys say becomes samples of seconds; what cannot be read stays a gap."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.answers.account import Account
+from pgpaces.answers.digest import digest
+from pgpaces.answers.summary import summarize
+from pgpaces.errors import ServerError
+from pgpaces.observe import host, procfs, remote
+from pgpaces.observe.host import Local, Look, Polled, Probe, Sensor, samples
+from pgpaces.observe.procfs import Item, Mount, changes
+from pgpaces.result import Sample
+from tests.unit.trials import series
+
+# A Raspberry Pi 4 with a quota on the server's group, as its files look.
+PI = {
+    "/proc/stat": "cpu  100 10 50 800 20 5 5 10 7 0\ncpu0 1 2 3\nprocs_running 3\n",
+    "/proc/loadavg": "0.10 0.20 0.30 3/250 4711\n",
+    "/proc/meminfo": "MemTotal: 4000 kB\nMemAvailable: 3000 kB\nDirty: 12 kB\n"
+    "SwapTotal: 100 kB\nSwapFree: 90 kB\nHugePages_Total: 0\n",
+    "/proc/diskstats": " 179 0 mmcblk0 10 1 400 9 20 2 800 9 0 150 9 0 0 0 0\n"
+    " 179 1 mmcblk0p1 10 1 400 9 20 2 800 9 0 150 9\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n",
+    "/sys/block/mmcblk0/stat": "10 1 400",
+    "/sys/fs/ext4/mmcblk0p1/errors_count": "0\n",
+    "/proc/net/dev": "Inter-| Receive | Transmit\n face |bytes packets|bytes\n"
+    "    lo: 999 1 0 0 0 0 0 0 999 1 0 0 0 0 0 0\n"
+    "  eth0: 2048 1 0 0 0 0 0 0 1024 1 0 0 0 0 0 0\n"
+    "  veth1: 2048 1 0 0 0 0 0 0 1024 1 0 0 0 0 0 0\n",
+    "/sys/class/net/eth0/device/uevent": "DRIVER=bcmgenet\n",
+    "/proc/pressure/cpu": "some avg10=1.00 avg60=0.00 avg300=0.00 total=500000\n"
+    "full avg10=0.00 avg60=0.00 avg300=0.00 total=1\n",
+    "/proc/pressure/io": "some avg10=0.00 total=1000\nfull avg10=0.00 total=500\n",
+    "/proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n",
+    "/proc/42/cgroup": "0::/system.slice/postgresql.service\n",
+    "/sys/fs/cgroup/system.slice/postgresql.service/cpu.stat": "usage_usec 7\nnr_periods 100\n"
+    "nr_throttled 40\nthrottled_usec 9\n",
+    "/sys/fs/cgroup/system.slice/cpu.stat": "usage_usec 7\n",
+    "/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "1500000\n",
+    "/sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq": "1400000\n",
+    "/sys/class/thermal/thermal_zone0/type": "cpu-thermal\n",
+    "/sys/class/thermal/thermal_zone0/temp": "61500\n",
+    "/sys/class/thermal/thermal_zone0/trip_point_0_type": "active\n",
+    "/sys/class/thermal/thermal_zone0/trip_point_0_temp": "50000\n",
+    "/sys/class/thermal/thermal_zone0/trip_point_1_type": "passive\n",
+    "/sys/class/thermal/thermal_zone0/trip_point_1_temp": "80000\n",
+    "/sys/class/thermal/thermal_zone0/trip_point_2_type": "critical\n",
+    "/sys/class/thermal/thermal_zone0/trip_point_2_temp": "110000\n",
+    host.PI_THROTTLED: "50005\n",
+}
+V1 = Mount(1, "/sys/fs/cgroup/cpu", "/")
+
+
+def values(items: list[Item]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for item in items:
+        found[item.name] = found.get(item.name, 0) + item.value
+    return found
+
+
+# --- texts ----------------------------------------------------------------------------------
+
+
+def test_everything_of_a_board_is_read() -> None:
+    found = values(Probe(PI.get, ["/proc/42/cgroup"]).items())
+    assert found == {
+        "cpu_user": 110, "cpu_system": 60, "cpu_iowait": 20, "cpu_steal": 10, "cpu_idle": 800,
+        "run_queue": 3,
+        "memory_available": 3000 * 1024, "memory_dirty": 12 * 1024, "swap_used": 10 * 1024,
+        "disk_mmcblk0_busy": 15, "disk_mmcblk0_read": 200, "disk_mmcblk0_written": 400,
+        "disk_mmcblk0_reads": 10, "disk_mmcblk0_writes": 20,
+        "network_in": 2, "network_out": 1,
+        "pressure_cpu_some": 50, "pressure_io_some": 0.1, "pressure_io_full": 0.05,
+        "cgroup_periods": 100, "cgroup_throttled": 40,
+        "cpu_frequency": 1450,
+        "temperature_cpu_thermal_0": 61.5, "headroom_cpu_thermal_0": 18.5,
+        "pi_throttled": 5, "pi_throttled_since_boot": 5,
+        "io_errors": 0,
+    }  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(sorted(PI)), st.text(max_size=60)), st.data())
+def test_files_that_say_anything_or_are_missing_are_gaps_and_no_error(
+    said: Mapping[str, str], data: st.DataObject
+) -> None:
+    missing = data.draw(st.sets(st.sampled_from(sorted(PI))))
+    files = {path: text for path, text in (PI | dict(said)).items() if path not in missing}
+    found = Probe(files.get, ["/proc/42/cgroup"]).items()
+    assert all(isinstance(item.value, int | float) for item in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "mounts", "stats"),
+    [
+        ("0::/a/b\n", [Mount(2, "/c", "/")], ["/c/a/b", "/c/a", "/c"]),
+        ("3:cpu,cpuacct:/x\n1:memory:/y\n0::/\n", [V1], [f"{V1.path}/x", V1.path]),
+        ("3:cpuset:/x\n", [V1], []),
+        ("1:cpu:/x\n0::/z\n", [V1, Mount(2, "/u", "/")],
+         [f"{V1.path}/x", V1.path, "/u/z", "/u"]),
+        ("0::/docker/abc/in\n", [Mount(2, "/c", "/docker/abc")], ["/c/in", "/c"]),
+        ("0::/../other\n", [Mount(2, "/c", "/")], ["/c/other", "/c"]),
+    ],
+)  # fmt: skip
+def test_a_quota_may_be_on_a_group_or_on_any_above_it(
+    text: str, mounts: list[Mount], stats: list[str]
+) -> None:
+    assert procfs.cgroup_stats(text, mounts) == [f"{path}/cpu.stat" for path in stats]
+
+
+def test_both_versions_of_groups_are_found_where_they_are_mounted() -> None:
+    text = (
+        "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+        "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+        "38 31 0:35 /in /mnt/with\\040space rw - cgroup2 cgroup2 rw\n"
+        "23 1 254:0 / / rw - ext4 /dev/vda rw\n"
+    )
+    assert procfs.cgroup_mounts(text) == [
+        Mount(1, "/sys/fs/cgroup/cpu,cpuacct", "/"),
+        Mount(2, "/mnt/with space", "/in"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "bad"),
+    [
+        ("blk_update_request: I/O error, dev sda, sector 123", True),
+        ("critical medium error, dev sdb, sector 9", True),
+        ("EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2", True),
+        ("EXT4-fs (sda1): mounted filesystem with ordered data mode", False),
+        ("mmc0: error -110 whilst initialising SD card", True),
+        ("nvme0: I/O 12 QID 3 timeout, aborting", True),
+        ("usb 1-1: new high-speed USB device", False),
+    ],
+)
+def test_lines_of_the_kernel_that_tell_of_failing_disks_are_counted(line: str, bad: bool) -> None:
+    assert procfs.kernel_errors(f"6,1,1,-;all is well\n3,2,2,-;{line}") == bad
+
+
+@pytest.mark.parametrize("text", ["throttled=0x50005\n", "50005\n", "0x50005"])
+def test_bits_of_a_board_are_read_from_the_kernel_and_from_vcgencmd(text: str) -> None:
+    assert [i.value for i in procfs.pi_throttled(text)] == [5, 5]
+
+
+# --- differences ----------------------------------------------------------------------------
+
+
+def ticks(**states: float) -> list[Item]:
+    return [Item(f"cpu_{name}", value, "%", "ticks") for name, value in states.items()]
+
+
+def test_shares_of_the_cpu_add_up_to_all_of_it() -> None:
+    before = ticks(user=0, system=0, iowait=0, steal=0, idle=0)
+    after = ticks(user=30, system=10, iowait=5, steal=5, idle=150)
+    found = {i.name: i.value for i in changes(before, after, 1.0)}
+    assert found == {
+        "cpu_busy": 20, "cpu_user": 15, "cpu_system": 5, "cpu_iowait": 2.5, "cpu_steal": 2.5,
+    }  # fmt: skip
+
+
+def test_counters_become_rates_events_and_shares() -> None:
+    def seen(rate: float, event: float, one: float, two: float) -> list[Item]:
+        return [
+            Item("disk_a_read", rate, "KB/s", "rate"),
+            Item("io_errors", event, "", "event", "sda"),
+            Item("cgroup_periods", one, "periods", "event", "/a"),
+            Item("cgroup_throttled", two, "periods", "event", "/a"),
+            Item("run_queue", 4, "threads"),
+        ]
+
+    found = {i.name: i.value for i in changes(seen(10, 1, 10, 2), seen(40, 2, 20, 7), 2.0)}
+    assert found == {
+        "disk_a_read": 15, "io_errors": 1, "cgroup_throttled": 5, "cgroup_throttled_share": 50,
+        "run_queue": 4,
+    }  # fmt: skip
+
+
+def test_what_is_missing_or_began_anew_gives_no_number() -> None:
+    event = Item("io_errors", 5, "", "event", "sda")
+    assert changes([], [event], 1.0) == []
+    assert changes([event], [], 1.0) == []
+    assert changes([event], [event._replace(value=3)], 1.0) == []
+    assert changes([event], [event._replace(part="sdb")], 1.0) == []
+
+
+def test_a_server_that_is_moved_to_a_group_with_a_quota_is_followed() -> None:
+    files = dict(PI)
+    probe = Probe(files.get, ["/proc/42/cgroup"])
+    first = probe.items()
+    files["/proc/42/cgroup"] = "0::/slow\n"
+    for periods, throttled in ((10, 10), (20, 19)):
+        files["/sys/fs/cgroup/slow/cpu.stat"] = f"nr_periods {periods}\nnr_throttled {throttled}\n"
+        before, first = first, probe.items()
+    found = {i.name: i.value for i in changes(before, first, 1.0)}
+    assert found["cgroup_throttled_share"] == 90
+
+
+# --- seconds --------------------------------------------------------------------------------
+
+
+def look(at_s: float, value: float = 1.0) -> Look:
+    return Look(at_s, (Item("run_queue", value, "threads"),))
+
+
+def test_a_look_belongs_to_the_second_that_it_ends() -> None:
+    found = samples([look(99.01), look(100.0), look(101.02), look(103.98)], 100.0)
+    assert [s.second for s in found] == [-2, -1, 0, 3]
+    assert {(s.source, s.name, s.unit) for s in found} == {("host", "run_queue", "threads")}
+
+
+@given(st.floats(-0.5, 0.5), st.lists(st.floats(-0.2, 0.2), min_size=2, max_size=50))
+def test_full_seconds_of_another_machine_make_no_gap_and_nothing_double(
+    away: float, jitter: list[float]
+) -> None:
+    looks = [look(1000 + n + away + j) for n, j in enumerate([0.0, *jitter])]
+    seconds = [s.second for s in samples(looks, 1000.0)]
+    assert seconds == list(range(seconds[0], seconds[0] + len(looks)))
+
+
+@dataclass
+class Faked:
+    """A probe that gives what it is told to, and fails where that is None."""
+
+    given: list[float | None]
+    asked: threading.Event = field(default_factory=threading.Event)
+
+    def items(self) -> list[Item]:
+        value = self.given.pop(0) if self.given else None
+        if not self.given:
+            self.asked.set()
+        if value is None:
+            raise ServerError("the server was silent: gone")
+        return [Item("io_errors", value, "", "event")]
+
+
+def test_a_look_that_fails_is_a_gap_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "PERIOD_S", 0.01)
+    faked = Faked([1.0, 2.0, None, 5.0])
+    sensor = Sensor(Polled(lambda: faked))  # type: ignore[arg-type,return-value]
+    sensor.begin(time.monotonic())
+    assert faked.asked.wait(30)
+    assert sensor.close()
+    assert [s.value for s in sensor.samples()][:2] == [1.0, 3.0]
+    assert "host: the server was silent: gone" in sensor.notes()
+
+
+def test_a_sensor_that_never_began_is_closed_at_once() -> None:
+    sensor = Sensor(host.here([]))
+    assert sensor.close()
+    assert sensor.samples() == ()
+
+
+# --- this machine ---------------------------------------------------------------------------
+
+
+def test_this_machine_is_read_and_no_file_stays_open() -> None:
+    reader = Local()
+    probe = Probe(reader.read, [f"/proc/{os.getpid()}/cgroup"])
+    opened = len([*Path("/proc/self/fd").iterdir()])
+    before = probe.items()
+    found = {i.name for i in changes(before, probe.items(), 1.0)}
+    assert {"memory_available", "run_queue"} <= found
+    assert len([*Path("/proc/self/fd").iterdir()]) == opened
+    reader.close()
+
+
+def test_a_look_at_this_machine_takes_few_system_calls() -> None:
+    """What one costs: a few files, each opened, read and closed."""
+    reader, asked = Local(), []
+
+    def read(path: str) -> str | None:
+        asked.append(path)
+        return reader.read(path)
+
+    probe = Probe(read, [f"/proc/{os.getpid()}/cgroup"])
+    probe.items()
+    asked.clear()
+    probe.items()
+    assert len(asked) == len(set(asked)), "no file is read twice for one look"
+    disks = len([*Path("/sys/block").iterdir()])
+    assert len(asked) <= 60 + 2 * disks
+    reader.close()
+
+
+def test_observe_prints_a_line_of_json_for_each_second() -> None:
+    from pgpaces.cli.observe import observe
+
+    done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
+    [printed] = done.output.splitlines()
+    at_s, there_s, items, _ = remote.parsed(printed.encode())
+    assert abs(there_s - time.time()) < 60
+    assert at_s <= time.monotonic()
+    assert {"cpu_busy", "memory_available"} <= {item.name for item in items}
+
+
+# --- another machine, by a command ----------------------------------------------------------
+
+
+@given(
+    st.floats(0, 1e9),
+    st.dictionaries(st.text(max_size=20), st.floats(-1e12, 1e12), max_size=5),
+)
+def test_a_line_says_what_was_seen(at_s: float, seen: dict[str, float]) -> None:
+    items = tuple(Item(name, value, "°C") for name, value in seen.items())
+    text = remote.line(Look(at_s, items), ("a note",))
+    assert text.isascii()
+    found_s, _, found, notes = remote.parsed(text.encode())
+    assert found_s == pytest.approx(at_s, abs=1e-3)
+    assert {i.name: i.value for i in found} == pytest.approx(seen, rel=1e-4, abs=1e-9)
+    assert notes == ["a note"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "null", "[]", "{}", "Permission denied (publickey).", '{"monotonic": 1}',
+        '{"monotonic": 1, "time": 2, "values": {"a": 3}}',
+        '{"monotonic": NaN, "time": 2, "values": {}}',
+        '{"monotonic": 1, "time": 2, "values": {"a": ["x", "%"]}}',
+        '{"monotonic": 1, "time": 2, "values": {"a": [null, "%"]}}',
+        "\udcff", "[" * 60_000,
+        '{"monotonic": 1, "time": 2, "values": {"a": [' + "9" * 400 + ', "%"]}}',
+    ],
+)  # fmt: skip
+def test_what_is_no_line_is_told_and_not_believed(text: str) -> None:
+    sensor = Sensor(remote.Command("unused"))
+    source = sensor.source
+    assert isinstance(source, remote.Command)
+    assert source._look(text.encode(errors="surrogateescape")) is None
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_break_the_one_who_listens(text: bytes) -> None:
+    remote.Command("unused")._look(text)
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    text = '{"monotonic": 1, "time": 2, "values": {"a": [NaN, "%"], "b": [1, "%"]}}'
+    assert [i.name for i in remote.parsed(text.encode())[2]] == ["b"]
+
+
+def run_command(command: str, until: Callable[[Sensor], bool]) -> Sensor:
+    sensor = Sensor(remote.Command(command))
+    sensor.begin(time.monotonic())
+    deadline = time.monotonic() + 30
+    while not until(sensor):
+        assert time.monotonic() < deadline, sensor.notes()
+        time.sleep(0.01)
+    assert sensor.close()
+    return sensor
+
+
+def printing(ahead_s: float, boot_s: float) -> str:
+    """A command that prints three lines of a machine whose clocks are others, and goes on."""
+    now = time.time() + ahead_s
+    lines = [
+        json.dumps({"monotonic": boot_s + n, "time": now + n, "values": {"run_queue": [n, "t"]}})
+        for n in range(3)
+    ]
+    return "printf '%s\\n' " + " ".join(f"'{line}'" for line in lines) + "; exec sleep 600"
+
+
+def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
+    sensor = run_command(printing(3600.0, 5e6), lambda s: len(s.samples()) == 3)
+    found = sensor.samples()
+    assert [s.value for s in found] == [0, 1, 2]
+    # The last of its lines was the quickest to arrive.
+    assert [s.second - found[-1].second for s in found] == [-2, -1, 0]
+    assert abs(found[-1].second) <= 3
+    [clock] = [note for note in sensor.notes() if "clock" in note]
+    assert "is 360" in clock
+    assert "s ahead of ours" in clock
+
+
+def test_a_command_ends_with_us() -> None:
+    sensor = run_command(printing(0.0, 1.0), lambda s: len(s.samples()) == 3)
+    assert isinstance(sensor.source, remote.Command)
+    child = sensor.source._child
+    assert child is not None
+    assert child.wait(30) != 0
+
+
+def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:
+    sensor = run_command(
+        "echo 'ssh: no route to host' >&2; exit 255",
+        lambda s: any("exit code 255" in note for note in s.notes()),
+    )
+    assert "host: the observe command said: ssh: no route to host" in sensor.notes()
+    assert sensor.samples() == ()
+
+
+def test_a_clock_that_is_nearly_ours_is_not_spoken_of() -> None:
+    assert remote._clock(0.05) == {}
+    assert not any(math.isinf(value) for value in (remote.Command("unused").behind_s(),))
+
+
+# --- another machine, through SQL -----------------------------------------------------------
+
+
+class Rows:
+    """A session that answers by a table of files; none at all where one cannot be read."""
+
+    closed = False
+
+    def __init__(self, files: Mapping[str, str | None], broken: set[str]) -> None:
+        self.files, self.broken = files, broken
+        self.asked: list[list[str]] = []
+
+    def execute(self, query: bytes | str, words: Any) -> Rows:
+        import psycopg
+
+        paths = [word for word in words if isinstance(word, str)]
+        self.asked.append(paths)
+        if self.broken & set(paths):
+            raise psycopg.errors.IoError("could not read file")
+        clock = () if query == remote._READ else (time.time() + 100,)
+        self.row = (*clock, *(self.files.get(path) for path in paths))
+        return self
+
+    def fetchone(self) -> tuple[Any, ...]:
+        return self.row
+
+
+@pytest.fixture
+def rows() -> tuple[Rows, remote.Files]:
+    session = Rows({**PI, "/proc/self/cgroup": PI["/proc/42/cgroup"]}, set())
+    files = remote.Files({})
+    files._session = session  # type: ignore[assignment]
+    return session, files
+
+
+def test_through_sql_the_same_is_seen_in_one_go(rows: tuple[Rows, remote.Files]) -> None:
+    session, files = rows
+    probe = remote._Refreshed(files)
+    first = values(probe.items())
+    probe.items()
+    session.asked.clear()
+    assert values(probe.items()) == first == values(Probe(PI.get, ["/proc/42/cgroup"]).items())
+    [asked] = session.asked
+    assert len(asked) < 30
+    assert not [path for path in asked if "trip_point" in path]
+    assert files.ahead_s == pytest.approx(100, abs=1)
+
+
+def test_through_sql_a_file_that_cannot_be_read_this_time_hides_no_other(
+    rows: tuple[Rows, remote.Files],
+) -> None:
+    session, files = rows
+    probe = remote._Refreshed(files)
+    full = values(probe.items())
+    probe.items()
+    session.broken = {"/sys/class/thermal/thermal_zone0/temp"}
+    seen = set(values(probe.items()))
+    assert set(full) - seen == {"temperature_cpu_thermal_0", "headroom_cpu_thermal_0"}
+    session.broken = set()
+    assert values(probe.items()) == full
+
+
+# --- what charts show -----------------------------------------------------------------------
+
+
+def test_of_a_machine_the_telling_tracks_come_first_and_the_others_stay_in_the_store() -> None:
+    names = ("run_queue", "network_in", "disk_sda_reads", "disk_sda_busy", "cpu_user", "cpu_busy")
+    seen = [Sample(0, "host", name, 1 / 3, "%") for name in names]
+    seen += [Sample(0, "workers", "planned", 2.0), Sample(0, "checkpoints", "checkpoints", 1.0)]
+    given = series([[1.0]], samples=tuple(seen))
+    account = Account.of(given.intervals)
+    tracks = digest(given, summarize(given, account), account).tracks
+    assert [track.name for track in tracks] == [
+        "cpu_busy",
+        "disk_sda_busy",
+        "checkpoints",
+        "planned",
+    ]
+    assert tracks[0].values == (0.33333,)

@@ -1,0 +1,318 @@
+"""A machine that was slowed down is named with its minute; one that was not is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pgpaces.answers.throttle import Pace, change, duration, findings, pace
+from pgpaces.result import Finding, Sample
+from tests.unit.trials import series
+
+Numbers = Any
+Chance = np.random.Generator
+
+
+def chance(seed: int) -> Chance:
+    return np.random.default_rng(seed)
+
+
+def samples(**tracks: Iterable[float]) -> list[Sample]:
+    return [
+        Sample(second, "host", name, float(value), "%")
+        for name, values in tracks.items()
+        for second, value in enumerate(values)
+    ]
+
+
+def load(succeeded: Sequence[float] | Numbers, latency_ms: Numbers | None = None) -> Pace:
+    latency = np.full(len(succeeded), 10.0) if latency_ms is None else latency_ms
+    return Pace(np.asarray(succeeded, dtype=float), latency)
+
+
+def ramp(seconds: int, start: float, end: float, before: float, after: float) -> Numbers:
+    at = np.arange(seconds)
+    share = (at >= start) if start == end else np.clip((at - start) / (end - start), 0, 1)
+    return before + (after - before) * share
+
+
+def named(found: Iterable[Finding]) -> list[str]:
+    return [f.text for f in found if f.text.startswith("CPU credits or throttling")]
+
+
+def not_info(found: Iterable[Finding]) -> list[Finding]:
+    return [f for f in found if f.severity != "info"]
+
+
+# --- throughput that falls ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (60, 25, 25, 100, 40),
+        (90, 45, 45, 200, 120),
+        (600, 250, 250, 100, 60),
+        (900, 540, 900, 100, 41),
+        (900, 300, 660, 100, 41),
+        (1800, 900, 1500, 50, 20),
+    ],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_quota_is_named_with_its_minute_put_on_at_once_or_little_by_little(
+    case: tuple[int, int, int, float, float], seed: int
+) -> None:
+    seconds, start, end, before, after = case
+    succeeded = chance(seed).poisson(ramp(*case))
+    share = np.where(np.arange(seconds) >= start, 90.0, 0.0)
+    found = findings(
+        samples(cgroup_throttled_share=share, cgroup_throttled=share / 10), load(succeeded)
+    )
+    [text] = named(found)
+    assert re.search(r"quota ran out in (8[5-9]|90) % of its periods", text)
+    [minute] = re.findall(r"\(minute (\d+)\)", text)
+    away = 2 + 0.12 * (end - start)
+    assert (start - away) // 60 + 1 <= int(minute) <= (start + away) // 60 + 1
+    [first, last] = re.findall(r"fell from ([\d.e+]+)/s to ([\d.e+]+)/s", text)[0]
+    assert float(first) == pytest.approx(before, rel=0.1)
+    assert float(last) == pytest.approx(after, rel=0.15)
+    assert all(f.severity == "invalid" for f in found if f.text == text)
+
+
+def test_credits_that_run_out_are_said_as_a_sentence() -> None:
+    succeeded = chance(4).poisson(ramp(1200, 540, 900, 100, 41))
+    steal = ramp(1200, 540, 900, 0.2, 58)
+    [text] = named(findings(samples(cpu_steal=steal), load(succeeded)))
+    assert re.fullmatch(
+        r"CPU credits or throttling: throughput fell from 100/s to 4[0-2]\.?\d*/s over 6 minutes,"
+        r" from 9 minutes \(minute (9|10)\) on, while steal rose to 58 %; burst capacity holds for"
+        r" about 9 minutes; sustained is 4[0-2]\.?\d*/s, burst 100/s",
+        text,
+    ), text
+
+
+def test_one_that_still_falls_at_the_end_has_no_sustained_figure() -> None:
+    succeeded = chance(4).poisson(ramp(600, 240, 600, 100, 41))
+    [text] = named(findings(samples(cpu_steal=ramp(600, 240, 600, 0, 58)), load(succeeded)))
+    assert "what is sustained is not known" in text
+    assert "sustained is 4" not in text
+
+
+def test_latency_that_rises_is_named_where_throughput_does_not_fall() -> None:
+    succeeded, latency = chance(1).poisson(50, 120), ramp(120, 70, 70, 5, 12)
+    latency = latency * chance(2).lognormal(0, 0.2, 120)
+    latency[[3, 50]] = np.nan
+    share = ramp(120, 70, 70, 0, 30)
+    [text] = named(findings(samples(cgroup_throttled_share=share), load(succeeded, latency)))
+    assert "latency rose from" in text
+    assert "(minute 2)" in text
+
+
+def test_a_board_that_throttles_itself_and_a_clock_that_sinks_are_culprits_too() -> None:
+    succeeded = chance(3).poisson(ramp(300, 120, 120, 100, 60))
+    bits = np.where(np.arange(300) >= 120, 4, 0)
+    [text] = named(findings(samples(pi_throttled=bits), load(succeeded)))
+    assert "the board throttled itself" in text
+    clock = ramp(300, 120, 120, 1500, 900)
+    [text] = named(findings(samples(cpu_frequency=clock), load(succeeded)))
+    assert "frequency fell by 40 %" in text
+
+
+# --- what is no throttling ------------------------------------------------------------------
+
+
+def autocorrelated(random: Chance, seconds: int, by: float = 0.5) -> Numbers:
+    noise = np.zeros(seconds)
+    for at in range(1, seconds):
+        noise[at] = by * noise[at - 1] + random.normal(0, 5)
+    return 100 + noise
+
+
+CLEAN: Mapping[str, Callable[[Chance, int], Numbers]] = {
+    "steady": lambda _, seconds: np.full(seconds, 100.0),
+    "poisson": lambda random, seconds: random.poisson(5, seconds),
+    "rare": lambda random, seconds: random.poisson(0.5, seconds),
+    "noisy": lambda random, seconds: random.normal(100, 15, seconds),
+    "autocorrelated": autocorrelated,
+}
+
+
+@pytest.mark.parametrize("kind", CLEAN)
+def test_noise_is_taken_for_a_change_in_at_most_2_percent_of_series(kind: str) -> None:
+    random = chance(7)
+    alarms = [change(CLEAN[kind](random, seconds)) for seconds in (30, 60, 120) for _ in range(50)]
+    assert sum(found is not None for found in alarms) <= 3
+
+
+@pytest.mark.parametrize("kind", CLEAN)
+def test_clean_runs_on_a_machine_with_a_little_steal_are_named_never(kind: str) -> None:
+    random = chance(8)
+    for seconds in (20, 60, 300):
+        for _ in range(10):
+            steal = random.exponential(0.3, seconds)
+            found = findings(
+                samples(cpu_steal=steal, cgroup_throttled=[0] * seconds,
+                        cgroup_throttled_share=[0] * seconds),
+                load(CLEAN[kind](random, seconds)),
+            )  # fmt: skip
+            assert not_info(found) == []
+
+
+def test_beside_noisy_neighbours_a_quota_is_named_by_when_it_came() -> None:
+    random, hit = chance(5), 0
+    for _ in range(20):
+        succeeded = autocorrelated(random, 120, 0.8) * ramp(120, 75, 75, 1.0, 0.5)
+        share = ramp(120, 75, 75, 0, 88)
+        texts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
+        hit += bool(texts) and 70 <= int(texts[0].partition(" at ")[2].split()[0]) <= 80
+    assert hit >= 19
+
+
+@pytest.mark.parametrize("kind", CLEAN)
+def test_a_culprit_that_did_no_harm_is_blamed_for_noise_in_at_most_2_percent(kind: str) -> None:
+    random, share = chance(9), ramp(120, 60, 60, 0, 20)
+    tracks = samples(cgroup_throttled_share=share)
+    blamed = [
+        named(findings(tracks, load(CLEAN[kind](random, 120), random.lognormal(2, 0.2, 120))))
+        for _ in range(50)
+    ]
+    assert sum(map(bool, blamed)) <= 1
+
+
+def test_a_fall_without_a_culprit_is_not_the_machines() -> None:
+    succeeded = chance(1).poisson(ramp(300, 100, 100, 100, 40))
+    steady = samples(cpu_steal=[0.5] * 300, cpu_busy=[50] * 300)
+    assert named(findings(steady, load(succeeded))) == []
+
+
+def test_a_culprit_that_was_there_before_the_fall_did_not_cause_it() -> None:
+    succeeded = chance(1).poisson(ramp(600, 400, 400, 100, 40))
+    assert named(findings(samples(cpu_steal=[7.0] * 600), load(succeeded))) == []
+
+
+def test_a_culprit_that_came_later_did_not_cause_a_fall() -> None:
+    succeeded = chance(1).poisson(ramp(100, 13, 41, 600, 150))
+    share = ramp(100, 76, 76, 0, 90)
+    texts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
+    assert not [text for text in texts if "(minute 1)" in text]
+
+
+def test_a_rate_that_is_meant_to_change_is_not_a_fall() -> None:
+    succeeded = chance(1).poisson(ramp(300, 100, 100, 100, 40))
+    changing = Pace(succeeded, np.full(300, 5.0), steady=False)
+    assert named(findings(samples(cpu_steal=ramp(300, 100, 100, 0, 30)), changing)) == []
+
+
+# --- what one sensor says -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("percent", "severity"), [(0.9, None), (1.1, "warning"), (5.1, "invalid")])
+def test_steal_warns_from_1_percent_and_invalidates_from_5(
+    percent: float, severity: str | None
+) -> None:
+    found = not_info(findings(samples(cpu_steal=[percent] * 100), load([10] * 100)))
+    assert [f.severity for f in found] == ([severity] if severity else [])
+    assert all("stolen" in f.text for f in found)
+
+
+def test_a_quota_that_was_there_all_the_time_is_what_was_measured() -> None:
+    tracks = samples(cgroup_throttled=[8] * 60, cgroup_throttled_share=[80] * 60)
+    [found] = not_info(findings(tracks, load([10] * 60)))
+    assert found.severity == "warning"
+    assert "60 of 60 s (80.0 % of its periods)" in found.text
+
+
+def test_a_quota_that_came_in_between_invalidates_whatever_it_did() -> None:
+    share = ramp(120, 75, 75, 0, 50)
+    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
+    [found] = not_info(findings(tracks, load([10] * 120)))
+    assert found.severity == "invalid"
+    assert "from 75 s (minute 2) on" in found.text
+
+
+def test_a_quota_that_is_taken_off_again_is_named_by_when_it_came() -> None:
+    share = np.where((np.arange(300) >= 130) & (np.arange(300) < 150), 90.0, 0.0)
+    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
+    [found] = not_info(findings(tracks, load([10] * 300)))
+    assert found.severity == "invalid"
+    assert "in 20 of 300 s" in found.text
+    assert "(minute 3)" in found.text
+
+
+def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much_to_do() -> None:
+    clock = ramp(120, 60, 60, 1500, 1300)
+    [found] = not_info(
+        findings(samples(cpu_frequency=clock, cpu_busy=[80] * 120), load([10] * 120))
+    )
+    assert found.severity == "warning"
+    assert "from 1500 to 1300 MHz, from 60 s (minute 2) on" in found.text
+    idle = samples(cpu_frequency=clock, cpu_busy=ramp(120, 60, 60, 80, 10))
+    assert not_info(findings(idle, load([10] * 120))) == []
+    little = samples(cpu_frequency=ramp(120, 60, 60, 1500, 1440), cpu_busy=[80] * 120)
+    assert not_info(findings(little, load([10] * 120))) == []
+
+
+def test_a_trip_point_that_is_reached_invalidates() -> None:
+    hot = ramp(120, 30, 90, 60, 82)
+    tracks = samples(temperature_cpu_0=hot, headroom_cpu_0=80 - hot)
+    [found] = not_info(findings(tracks, load([10] * 120)))
+    assert found.severity == "invalid"
+    assert "cpu_0 reached its trip point at 85 s (minute 2), at most 82 °C" in found.text
+    cool = samples(temperature_cpu_0=[60] * 60, headroom_cpu_0=[20] * 60)
+    assert not_info(findings(cool, load([10] * 60))) == []
+
+
+def test_bits_of_a_board_count_now_and_are_told_since_boot() -> None:
+    now = [0] * 30 + [5] + [0] * 29
+    found = not_info(findings(samples(pi_throttled=now), load([10] * 60)))
+    assert [f.severity for f in found] == ["invalid"]
+    assert "under-voltage, throttled, first at 30 s (minute 1), 1 of 60 s" in found[0].text
+    before = samples(pi_throttled=[0] * 60, pi_throttled_since_boot=[5] * 60)
+    found = findings(before, load([10] * 60))
+    assert [f.severity for f in found] == ["info"]
+    assert "since it was started" in found[0].text
+    between = samples(pi_throttled=[0] * 60, pi_throttled_since_boot=[1] * 30 + [5] * 30)
+    [missed] = not_info(findings(between, load([10] * 60)))
+    assert missed.severity == "invalid"
+    assert "down: throttled, 0 of 60 s" in missed.text
+
+
+def test_errors_of_disks_invalidate() -> None:
+    [found] = not_info(findings(samples(io_errors=[0, 0, 3, 1]), load([10] * 4)))
+    assert (found.severity, found.value) == ("invalid", 4)
+    assert "4 I/O errors" in found.text
+    assert "the first at 2 s" in found.text
+
+
+def test_what_the_machine_did_is_one_sentence_without_what_was_not_read() -> None:
+    tracks = samples(cpu_busy=[50] * 9, disk_sda_busy=[12] * 9, disk_sda_written=[300] * 9)
+    [found] = findings(tracks, load([10] * 9))
+    assert found.text == "the machine: CPU 50 % busy; disk sda 12 % busy, 300 KB/s written"
+    assert findings([], load([10] * 9)) == []
+
+
+def test_seconds_outside_of_the_measured_part_and_other_sources_are_not_looked_at() -> None:
+    outside = [Sample(second, "host", "cpu_steal", 90.0) for second in (-2, -1, 10, 11)]
+    other = [Sample(second, "database", "cpu_steal", 90.0) for second in range(10)]
+    assert findings([*outside, *other], load([10] * 10)) == []
+
+
+def test_what_a_load_did_is_read_from_its_trial() -> None:
+    from pgpaces.answers.account import Account
+
+    trial = series([[2, 4], [], [5]])
+    found = pace(Account.of(trial.intervals), trial, 3)
+    assert found.latency_ms[[0, 2]].tolist() == [3, 5]
+    assert np.isnan(found.latency_ms[1])
+    assert len(found.succeeded) == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(9.6, "10 s"), (119, "119 s"), (192, "3 min 12 s"), (540, "9 minutes")]
+)
+def test_lengths_are_exact_where_they_are_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
