@@ -167,7 +167,7 @@ def hidden_package(home: Path) -> Installation:
     for tree in (package, package.with_name(f"{package.name}.libs")):
         shutil.copytree(tree, hidden / tree.name, symlinks=True)
     folder = hidden / package.name / "pginstall" / "bin"
-    return Installation(folder, original.version, original.major, Source.PACKAGE)
+    return Installation(folder, original.version, original.major, Source.EMBEDDED)
 
 
 @needs_root

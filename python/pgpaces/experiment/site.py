@@ -15,7 +15,7 @@ from pgpaces import database, psql
 from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
-from pgpaces.servers import binaries, embedded
+from pgpaces.servers import binaries, embedded, packages
 
 Say = Callable[[str], None]
 _BACK_S = 120.0
@@ -63,11 +63,11 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
             _check_settings(running, target)
             yield running
             return
-    installation = binaries.find(target.server)
+    installation = packages.locate(target.server, say)
     spec = embedded.ServerSpec(
         installation,
         data_dir=Path(target.data_dir) if target.data_dir else None,
-        settings=_server_settings(target, f"pg{installation.major}"),
+        settings=_server_settings(target, installation.server_name),
     )
     say(f"starting PostgreSQL {installation.version}")
     with embedded.start(spec, on_progress=say) as server:

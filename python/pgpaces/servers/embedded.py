@@ -49,7 +49,7 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """What server is wanted. An empty name is pg<major>; listen None is the socket only.
+    """What server is wanted. An empty name is its version: pg15; listen None is the socket only.
 
     `data_dir` is a folder on the disk that is to hold the data; ours is made inside it. Settings
     go to the server's command line, so nothing of them remains after it stops.
@@ -63,7 +63,7 @@ class ServerSpec:
 
     def __post_init__(self) -> None:
         if not self.name:
-            object.__setattr__(self, "name", f"pg{self.installation.major}")
+            object.__setattr__(self, "name", self.installation.server_name)
         if not _NAME.fullmatch(self.name):
             raise PlanError(
                 f"a server cannot be named {self.name!r}",
@@ -247,7 +247,7 @@ def _prepare(
     except FileNotFoundError:
         terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
         return postmaster.initialize(installation, data_dir, account, terms.lock)
-    if made_by not in (str(installation.major), ".".join(installation.version.split(".")[:2])):
+    if made_by != installation.series:
         raise ServerError(
             f"the data in {data_dir} was made by PostgreSQL {made_by}, "
             f"and {installation.version} cannot use it",
