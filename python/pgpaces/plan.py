@@ -393,6 +393,7 @@ class TargetPlan:
     server: version or folder of the installation to start; None for the embedded one.
     own: a database that the user hands over. alter_system: settings of the whole server may be
     changed; they are put back. restart: a shell command that restarts it.
+    tls: a server of ours is reached by TCP, with TLS or without; None: by its socket.
     """
 
     # Not in the repr: both may hold a password.
@@ -406,3 +407,4 @@ class TargetPlan:
     as_is: bool = False
     alter_system: bool = False
     restart: str | None = None
+    tls: bool | None = None

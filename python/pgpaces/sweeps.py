@@ -15,6 +15,7 @@ from pgpaces.experiment import SweepListener
 from pgpaces.experiment import sweep as pipeline
 from pgpaces.experiment.reporting import page_of
 from pgpaces.report.page import Page
+from pgpaces.servers import profiles
 from pgpaces.store import Store
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         exclude=(*draft.exclude, *excluded),
     )
     known = pipeline.find(resume, store)[0] if resume is not None else None
-    order = pipeline.Order(draft.experiment(), store=store, resume=known)
+    order = pipeline.Order(draft.experiment(profiles.ready_made), store=store, resume=known)
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
 

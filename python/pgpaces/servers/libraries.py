@@ -51,6 +51,12 @@ def needs(program: Path, library: str) -> bool | None:
     return re.search(rf"^\s*{re.escape(library)}[.-]", said, re.MULTILINE) is not None
 
 
+def has_jit(prefix: Path) -> bool:
+    """Whether an installation can compile queries: it has the library that does."""
+    folders = ("lib", "lib/postgresql", "lib64", "lib64/postgresql")
+    return any(any((prefix / folder).glob("llvmjit.*")) for folder in folders)
+
+
 def packages_of(libraries: Iterable[str]) -> list[str]:
     """Debian's packages that have them, as far as they are known."""
     found: dict[str, None] = {}
