@@ -80,7 +80,7 @@ class Draft:
         """
         profiles = dict(self.profiles)
         for name in self._named("profile"):
-            if name not in profiles and (settings := ready_made(name)) is not None:
+            if name not in ("default", *profiles) and (settings := ready_made(name)) is not None:
                 profiles[name] = settings
         return replace(self, profiles=profiles)._experiment()
 
@@ -128,7 +128,8 @@ class Draft:
                     raise PlanError(
                         f"{name} '{level}' is not defined",
                         f"define it under [{name}s.{level}]; there are"
-                        f" {', '.join(sorted(defined)) or 'none'}",
+                        f" {', '.join(sorted(defined)) or 'none'}"
+                        + ("; `pgpaces server profiles` lists others" * (name == "profile")),
                     )
 
 

@@ -165,5 +165,7 @@ def _path(name: str) -> Path | None:
         return path if path.is_file() else None
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
         return None
-    candidates = (folder / f"{name}.toml" for folder in (_own(), SHIPPED))
+    # What has no settings at all is called so everywhere, whatever files there are.
+    folders = (SHIPPED,) if name == "default" else (_own(), SHIPPED)
+    candidates = (folder / f"{name}.toml" for folder in folders)
     return next((path for path in candidates if path.is_file()), None)
