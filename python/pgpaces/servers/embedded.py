@@ -36,7 +36,7 @@ from pgpaces.servers.folder import (
     server_folder,
     server_folders,
 )
-from pgpaces.servers.record import ServerRecord, as_values
+from pgpaces.servers.record import ServerRecord, Transport, as_values
 
 CLAIM_S = 0.1  # how often another pgpaces is looked at while we wait for it
 ENDING_S = 20.0  # how long a server of a pgpaces that was killed may take to end
@@ -241,7 +241,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
     try:
         folder.write(record)
         if record.certificate is not None:
-            tls.make_certificate(folder.path, record.tcp_host or "", account)
+            tls.make_certificate(folder.path, record.host(Transport.TCP), account)
         _prepare(installation, data_dir, account, terms)
         return _launch(record, folder, account, terms)
     except BaseException:

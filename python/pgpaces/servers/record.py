@@ -45,7 +45,7 @@ class ServerRecord:
     def dsn(self, dbname: str = "postgres", transport: Transport = Transport.SOCKET) -> str:
         """The address as a libpq conninfo string of keywords and values."""
         words: dict[str, object] = {
-            "host": self._host(transport),
+            "host": self.host(transport),
             "port": self.port,
             "user": self.superuser,
             "dbname": dbname,
@@ -59,7 +59,7 @@ class ServerRecord:
     ) -> dict[str, str]:
         """The address as the PG* variables that psql, pgbench and every libpq program read."""
         variables = {
-            "PGHOST": self._host(transport),
+            "PGHOST": self.host(transport),
             "PGPORT": str(self.port),
             "PGUSER": self.superuser,
             "PGDATABASE": dbname,
@@ -84,7 +84,8 @@ class ServerRecord:
             return words | {"sslmode": "disable"}
         return words | {"sslmode": "verify-full", "sslrootcert": str(self.certificate)}
 
-    def _host(self, transport: Transport) -> str:
+    def host(self, transport: Transport) -> str:
+        """What clients on this machine connect to; ValueError for TCP where there is none."""
         if transport is Transport.SOCKET:
             return str(self.socket_dir)
         if self.tcp_host is None:

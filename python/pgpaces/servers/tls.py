@@ -54,7 +54,7 @@ def settings(major: int, folder: Path) -> dict[str, str]:
 
 
 def make_certificate(folder: Path, host: str, account: Account | None) -> Path:
-    """A fresh certificate for this machine's loopback and `host`, its key for the server alone.
+    """A fresh certificate for `host` and this machine's loopback, its key for the server alone.
 
     An elliptic key (P-256), as public authorities give them: an RSA key would make connecting
     slower. Raises ServerError where there is no openssl.
@@ -64,7 +64,7 @@ def make_certificate(folder: Path, host: str, account: Account | None) -> Path:
         path.unlink(missing_ok=True)
     os.close(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    words += ["-nodes", "-sha256", "-days", str(DAYS), "-subj", "/CN=localhost"]
+    words += ["-nodes", "-sha256", "-days", str(DAYS), "-subj", f"/CN={host}"]
     words += ["-addext", f"subjectAltName={_names(host)}"]
     words += ["-keyout", str(key), "-out", str(certificate)]
     try:
@@ -91,10 +91,11 @@ def make_certificate(folder: Path, host: str, account: Account | None) -> Path:
 
 def _names(host: str) -> str:
     """Who the certificate is for, as OpenSSL writes it."""
-    names = {"DNS:localhost": None, "IP:127.0.0.1": None, "IP:::1": None}
+    # No localhost: beside a name of a host, psql before 15 finds no address, which it takes from the
+    # subject.
+    loopback = {"IP:127.0.0.1": None, "IP:::1": None}
     try:
-        names[f"IP:{ipaddress.ip_address(host)}"] = None
+        named = {f"IP:{ipaddress.ip_address(host)}": None}
     except ValueError:
-        if host != "*":
-            names[f"DNS:{host}"] = None
-    return ",".join(names)
+        named = {f"DNS:{host}": None}
+    return ",".join(named | loopback)
