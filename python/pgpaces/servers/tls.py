@@ -91,8 +91,8 @@ def make_certificate(folder: Path, host: str, account: Account | None) -> Path:
 
 def _names(host: str) -> str:
     """Who the certificate is for, as OpenSSL writes it."""
-    # No localhost: beside a name of a host, psql before 15 finds no address, which it takes from the
-    # subject.
+    # No localhost: psql before 15 knows addresses from the subject alone, and that only where no
+    # name of a host is here.
     loopback = {"IP:127.0.0.1": None, "IP:::1": None}
     try:
         named = {f"IP:{ipaddress.ip_address(host)}": None}
