@@ -209,7 +209,7 @@ def test_an_ordinary_user_starts_servers_as_itself(home: Path, spec: ServerSpec)
     if (python := python_for(nobody)) is None:
         pytest.skip("skipped: needs a Python that nobody can run")
     shutil.copytree(Path(embedded.__file__).parents[1], home / "python" / "pgpaces")
-    account._let_all_read(home / "python")
+    account.let_all_read(home / "python")
     own = home / "own"
     account.make_private_folder(own, nobody)
     script = f"""

@@ -333,7 +333,15 @@ def test_a_version_that_npm_has_not_is_refused() -> None:
             "ERROR: No matching distribution",
         ),
         ("npm error code E404\nnpm error 404 Not Found\nnpm error more", "npm error 404 Not Found"),
-        ("[ERROR] Failed to execute goal\n[ERROR] help", "[ERROR] Failed to execute goal"),
+        (
+            "npm error code E\nnpm error syscall getaddrinfo\nnpm error network it failed",
+            "npm error network it failed",
+        ),
+        ("\x1b[0m[ERROR] Failed to execute goal\n[ERROR] help", "[ERROR] Failed to execute goal"),
+        (
+            "ERROR: Could not find x (from versions: none)\nERROR: No matching distribution",
+            "pip finds no package for this machine, or does not reach its registry",
+        ),
         ("broken", "broken"),
         ("", ""),
     ],

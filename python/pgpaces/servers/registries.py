@@ -39,6 +39,9 @@ LAST = {
 }
 OLD = ("9.6", "10", "11", "12", "13")
 LIVING = ("14", "15", "16", "17", "18")
+# Without these npm takes minutes to find out that there is no network.
+_NPM = ("npm", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--no-update-notifier")
+_NPM_NUMBERS = re.compile(r"npm (ERR!|error) (code|errno|syscall)\b")
 _NPM_RELEASE = re.compile(r"(\d+)\.(\d+)\.(\d+)-(alpha|beta)\.(\d+)")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "armv6l": "armv7l"}
 _NPM_MACHINES = {"x86_64": "x64", "aarch64": "arm64", "armv7l": "arm", "i686": "ia32"}
@@ -130,9 +133,9 @@ class Npm:
         """npm compares the package with the hash that the registry gives, and so do we."""
         system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform, sys.platform)
         package = f"{NPM}/{system}-{_NPM_MACHINES.get(machine(), machine())}"
-        said = _ask(["npm", "view", package, "versions", "--json"], folder)
+        said = _ask([*_NPM, "view", package, "versions", "--json"], folder)
         release = npm_release(version, json.loads(said))
-        pack = ["npm", "pack", f"{package}@{release}", "--json", "--pack-destination", str(folder)]
+        pack = [*_NPM, "pack", f"{package}@{release}", "--json", "--pack-destination", str(folder)]
         answer = json.loads(_ask(pack, folder))[0]
         archive = folder / Path(answer["filename"].replace("/", "-").lstrip("@")).name
         _check(archive.read_bytes(), answer["integrity"], archive.name)
@@ -225,10 +228,13 @@ def _ask(words: list[str], folder: Path) -> str:
 
 def complaint(output: str) -> str:
     """The line that says why: pip's last error, the first of npm and Maven that says a thing."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if "(from versions: none)" in output:
+        return "pip finds no package for this machine, or does not reach its registry"
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(ERROR:|npm (ERR!|error)|\[ERROR\])", line)]
     pip = [line for line in errors if line.startswith("ERROR:")]
-    told = [line for line in errors if not re.fullmatch(r"npm (ERR!|error) code \w+", line)]
+    told = [line for line in errors if not _NPM_NUMBERS.match(line)]
     found = pip[-1] if pip else next(iter(told or lines), "")
     return found if len(found) <= 300 else f"{found[:300]}..."
 
