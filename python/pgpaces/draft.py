@@ -6,7 +6,7 @@ becomes a factor. Later words replace earlier ones. Knows no files and no server
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pgpaces import levels
@@ -73,8 +73,18 @@ class Draft:
             raise PlanError(f"quick.trials is '{trials}'", "a whole number")
         return replace(found, trials=int(trials))
 
-    def experiment(self) -> Experiment:
-        """The experiment. Raises PlanError for what cannot be."""
+    def experiment(self, ready_made: Callable[[str], Levels | None] = lambda _: None) -> Experiment:
+        """The experiment, with the settings of each profile. Raises PlanError for what cannot be.
+
+        ready_made: the settings of a profile that the file does not define; None: no such one.
+        """
+        profiles = dict(self.profiles)
+        for name in self._named("profile"):
+            if name not in ("default", *profiles) and (settings := ready_made(name)) is not None:
+                profiles[name] = settings
+        return replace(self, profiles=profiles)._experiment()
+
+    def _experiment(self) -> Experiment:
         several = [n for n, found in self.levels.items() if len(found) > 1 or n in self.factors]
         self._check_names()
         design = Design(
@@ -101,20 +111,25 @@ class Draft:
             from_database=self.from_database,
         )
 
+    def _named(self, name: str) -> list[str]:
+        """Every level of this name."""
+        extra = [part[name] for part in self.extra if name in part]
+        return [*self.levels.get(name, ()), *extra]
+
     def _check_names(self) -> None:
         """Raises PlanError for targets and profiles that nothing defines."""
         known = {
             "target": {target.name for target in self.targets},
             "profile": {"default", *self.profiles},
         }
-        parts = [{name: level} for name, found in self.levels.items() for level in found]
-        for part in (*parts, *self.extra):
-            for name, defined in known.items():
-                if name in part and part[name] not in defined:
+        for name, defined in known.items():
+            for level in self._named(name):
+                if level not in defined:
                     raise PlanError(
-                        f"{name} '{part[name]}' is not defined",
-                        f"define it under [{name}s.{part[name]}]; there are"
-                        f" {', '.join(sorted(defined)) or 'none'}",
+                        f"{name} '{level}' is not defined",
+                        f"define it under [{name}s.{level}]; there are"
+                        f" {', '.join(sorted(defined)) or 'none'}"
+                        + ("; `pgpaces server profiles` lists others" * (name == "profile")),
                     )
 
 

@@ -112,9 +112,12 @@ OTHERS: Mapping[str, Kind] = {
     "data_seed": Kind(_whole(0, 2**63 - 1), "Seed of the data."),
     "variant": Kind(str, "A variant of the workload."),
     "scripts": Kind(_scripts, "Scripts to run, with weights: `by_fk1@3 one_fk1@1`."),
-    "server": Kind(str, "An installed version to start, such as `15`, or its folder."),
+    "server": Kind(str, "A version to start, such as `15` or `package:15`, or its folder."),
+    "tls": Kind(
+        _switch, "A server of ours by TCP on the loopback, with TLS (on) or without (off)."
+    ),
     "target": Kind(str, "Somebody's server: a name of `[targets]`, or a DSN."),
-    "profile": Kind(str, "Settings of a server of ours: a name of `[profiles]`."),
+    "profile": Kind(str, "Settings: a name of `[profiles]`, a shipped profile, or a TOML file."),
 }
 _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(TRIAL),
@@ -166,6 +169,7 @@ class Asked:
     variant: str | None = None
     scripts: tuple[tuple[str, int | None], ...] = ()
     server: str | None = None
+    tls: bool | None = None
     target: str | None = None
     profile: str | None = None
     settings: tuple[tuple[str, str], ...] = ()

@@ -394,6 +394,7 @@ class TargetPlan:
     own: a database that the user hands over. alter_system: settings of the whole server may be
     changed; they are put back. restart: a shell command that restarts it. observe_command: one that
     prints what `pgpaces observe` does on its machine.
+    tls: a server of ours is reached by TCP, with TLS or without; None: by its socket.
     """
 
     # Not in the repr: both may hold a password.
@@ -408,3 +409,4 @@ class TargetPlan:
     alter_system: bool = False
     restart: str | None = None
     observe_command: str | None = None
+    tls: bool | None = None

@@ -15,6 +15,7 @@ from pgpaces.experiment import SweepListener
 from pgpaces.experiment import sweep as pipeline
 from pgpaces.experiment.reporting import page_of
 from pgpaces.report.page import Page
+from pgpaces.servers import profiles
 from pgpaces.store import Store
 
 if TYPE_CHECKING:
@@ -243,7 +244,9 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     known, data_dir = None, None
     if resume is not None:
         known, data_dir, _ = pipeline.find(resume, store)
-    order = pipeline.Order(draft.experiment(), store=store, resume=known, data_dir=data_dir)
+    order = pipeline.Order(
+        draft.experiment(profiles.ready_made), store=store, resume=known, data_dir=data_dir
+    )
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
 

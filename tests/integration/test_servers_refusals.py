@@ -167,7 +167,7 @@ def hidden_package(home: Path) -> Installation:
     for tree in (package, package.with_name(f"{package.name}.libs")):
         shutil.copytree(tree, hidden / tree.name, symlinks=True)
     folder = hidden / package.name / "pginstall" / "bin"
-    return Installation(folder, original.version, original.major, Source.PACKAGE)
+    return Installation(folder, original.version, original.major, Source.EMBEDDED)
 
 
 @needs_root
@@ -209,7 +209,7 @@ def test_an_ordinary_user_starts_servers_as_itself(home: Path, spec: ServerSpec)
     if (python := python_for(nobody)) is None:
         pytest.skip("skipped: needs a Python that nobody can run")
     shutil.copytree(Path(embedded.__file__).parents[1], home / "python" / "pgpaces")
-    account._let_all_read(home / "python")
+    account.let_all_read(home / "python")
     own = home / "own"
     account.make_private_folder(own, nobody)
     script = f"""

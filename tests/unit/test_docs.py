@@ -18,6 +18,7 @@ from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
 from pgpaces.generators.engine import commands as script_commands
+from pgpaces.servers import profiles
 from pgpaces.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -214,10 +215,15 @@ def test_every_printed_script_parses(page: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("toml"))
-def test_every_printed_toml_is_a_workload_or_of_an_experiment(page: str, code: str) -> None:
+def test_every_printed_toml_is_a_workload_a_profile_or_of_an_experiment(
+    page: str, code: str, tmp_path: Path
+) -> None:
     found = tomllib.loads(code)
     if "description" in found:
         workload._schema().model_validate(found)
+    elif "settings" in found:
+        (tmp_path / "profile.toml").write_text(code)
+        profiles.read(tmp_path / "profile.toml")
     else:
         jsonschema.validate(found, experiment_file.schema())
 

@@ -1,5 +1,6 @@
 """Which PostgreSQL programs are here: tried on fake programs, no server is started."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,9 @@ def here(*versions: str) -> list[Installation]:
 )
 def test_the_newest_match_of_a_version_is_chosen(wanted: str, chosen: str) -> None:
     among = here("15.2", "15.18", "9.6.24", "19beta1")
-    assert binaries.newest(wanted, among).version == chosen
+    found = binaries.newest(wanted, among)
+    assert found is not None
+    assert found.version == chosen
 
 
 def test_of_equal_versions_the_first_found_is_chosen() -> None:
@@ -60,10 +63,46 @@ def test_of_equal_versions_the_first_found_is_chosen() -> None:
 
 
 @pytest.mark.parametrize("absent", ["11", "15.1", "1"])
-def test_an_absent_version_is_refused_and_the_present_ones_are_named(absent: str) -> None:
+def test_an_absent_version_is_refused_and_the_present_ones_are_named(
+    absent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binaries, "installations", lambda: here("15.18"))
     with pytest.raises(ServerError, match=rf"no PostgreSQL {absent} is here.*15\.18") as caught:
-        binaries.newest(absent, here("15.18"))
+        binaries.find(absent)
     assert caught.value.hint
+
+
+def test_a_source_is_named_before_the_version() -> None:
+    installed, fetched = here("15.18")[0], replace(here("15.19")[0], source=Source.NPM)
+    among = [installed, fetched]
+    assert binaries.newest("15", among) is installed
+    assert binaries.newest("package:15", among) is fetched
+    assert binaries.newest("npm:15.19", among) is fetched
+    assert binaries.newest("path:15", among) is installed
+    assert binaries.newest("pypi:15", among) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("15", True), ("npm:9.6", True), ("package:15.1", True), ("snap:15", False), ("/15", False)],
+)
+def test_a_version_is_told_from_a_folder(text: str, is_one: bool) -> None:
+    assert binaries.is_version(text) is is_one
+
+
+@pytest.mark.parametrize(
+    ("version", "major", "source", "name"),
+    [
+        ("15.18", 15, Source.DEBIAN, "pg15"),
+        ("15.18", 15, Source.NPM, "pg15-npm"),
+        ("9.6.24", 9, Source.MAVEN, "pg9.6-maven"),
+        ("19beta1", 19, Source.GIVEN, "pg19"),
+    ],
+)
+def test_a_server_is_called_after_its_version_and_its_package(
+    version: str, major: int, source: Source, name: str
+) -> None:
+    assert Installation(Path("/pg"), version, major, source).server_name == name
 
 
 def fake(folder: Path, says: str = "postgres (PostgreSQL) 16.4") -> Path:

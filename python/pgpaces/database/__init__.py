@@ -15,7 +15,7 @@ We never drop, truncate or overwrite what has no mark. Knows nothing of load and
 
 from pgpaces.database.access import Access, connect
 from pgpaces.database.data import as_is, fingerprints, prepare
-from pgpaces.database.identity import facts, free_connections, same_server
+from pgpaces.database.identity import facts, free_connections, same_server, settings_of
 from pgpaces.database.marks import Mark, clean, ours
 from pgpaces.database.originals import is_dsn
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
@@ -41,4 +41,5 @@ __all__ = [
     "ours",
     "prepare",
     "same_server",
+    "settings_of",
 ]

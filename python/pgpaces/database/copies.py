@@ -188,10 +188,14 @@ def settle(admin: Session, prepared: Prepared, *, checkpoint: bool) -> Prepared:
 
 
 def _is_vacuumed(admin: Session, dbname: str) -> bool:
-    """A role without pg_read_all_stats sees no worker's type, but that somebody vacuums there."""
+    """A role without pg_read_all_stats sees no worker's type, but that somebody vacuums there.
+
+    9.6 has no column backend_type, and its workers say in their query what they are.
+    """
     query = (
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE datname = %(name)s"
-        " AND (backend_type = 'autovacuum worker' OR (usename IS NULL AND pid IN"
+        " AND (pg_catalog.to_jsonb(a) ->> 'backend_type' = 'autovacuum worker'"
+        " OR query LIKE 'autovacuum: %%' OR (usename IS NULL AND pid IN"
         " (SELECT pid FROM pg_catalog.pg_stat_progress_vacuum WHERE datname = %(name)s))))"
     )
     row = admin.execute(query, {"name": dbname}).fetchone()

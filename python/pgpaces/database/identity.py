@@ -5,6 +5,7 @@ Changes nothing there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -80,6 +81,30 @@ def same_server(
     return found
 
 
+# Where a server is, not how it behaves.
+_PLACES = (
+    "data_directory|config_file|hba_file|ident_file|external_pid_file|unix_socket_directories"
+    "|listen_addresses|port|ssl_.*_file|server_version_num|archive_directory|cluster_name"
+)
+
+
+def settings_of(access: Access) -> dict[str, str]:
+    """Every setting of a server with the value that a session of ours has, but for places.
+
+    Raises ServerError.
+    """
+    with connect(access) as session:
+        rows = session.execute(
+            "SELECT name, current_setting(name) FROM pg_catalog.pg_settings"
+            " WHERE source <> 'client' ORDER BY 1"
+        ).fetchall()
+    return {
+        name: value
+        for name, value in rows
+        if not re.fullmatch(_PLACES, name) and not _may_hold_secrets(name)
+    }
+
+
 def _may_hold_secrets(setting: str) -> bool:
     """Connection strings, commands, and settings of extensions, which may hold anything."""
     words = ("password", "conninfo", "command", "secret", ".")
@@ -90,12 +115,14 @@ def free_connections(access: Access) -> int | None:
     """How many more sessions the server lets in; None where it does not say."""
     import psycopg
 
+    # 9.6 has no column backend_type, and shows clients only.
     query = (
         "SELECT current_setting('max_connections')::int"
         " - current_setting('superuser_reserved_connections')::int"
         " - coalesce(current_setting('reserved_connections', true)::int, 0)"
-        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity"
-        "    WHERE backend_type = 'client backend')"
+        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity a WHERE"
+        "    coalesce(pg_catalog.to_jsonb(a) -> 'backend_type', '\"client backend\"')"
+        "    = '\"client backend\"')"
     )
     with connect(access) as admin:
         try:

@@ -95,6 +95,8 @@ def applied(
     """
     changes.put_back_left_behind(access, terms.restart, terms.say)
     found = _look_up(access, dbname, wanted)
+    if len(found) < len(wanted):
+        terms.say("jit = off is left out: this PostgreSQL is older than jit, and compiles nothing")
     of_sessions = [want for want in found if want.context in _OF_SESSIONS]
     of_server = [want for want in found if want.context not in _OF_SESSIONS]
     lost = _lost(access, dbname, of_sessions)
@@ -122,7 +124,8 @@ def of_server(access: Access, wanted: Mapping[str, str]) -> dict[str, str]:
     """
     found = _look_up(access, access.dbname, wanted)
     known = {want.name.lower(): want.context for want in found}
-    return {name: known[name.lower()] for name in wanted if known[name.lower()] not in _OF_SESSIONS}
+    contexts = {name: known.get(name.lower()) for name in wanted}
+    return {n: c for n, c in contexts.items() if c is not None and c not in _OF_SESSIONS}
 
 
 @contextlib.contextmanager
@@ -164,6 +167,8 @@ def _look_up(access: Access, dbname: str, wanted: Mapping[str, str]) -> list[_Wa
         known = {name.lower(): (name, context, source) for name, context, source in rows}
         found = []
         for name, value in wanted.items():
+            if name.lower() not in known and _is_without_jit(name, value):
+                continue
             if name.lower() not in known and not _OWN_NAME.fullmatch(name):
                 raise _unknown(name, [row[0] for row in rows], session)
             spelt, context, source = known.get(name.lower(), (name, "user", ""))
@@ -171,6 +176,11 @@ def _look_up(access: Access, dbname: str, wanted: Mapping[str, str]) -> list[_Wa
             _check_possible(session, want, source)
             found.append(want)
     return found
+
+
+def _is_without_jit(name: str, value: str) -> bool:
+    """Whether a server that does not know the setting does what it says all the same."""
+    return name.lower() == "jit" and value.lower() in ("off", "false", "no", "0")
 
 
 def _unknown(name: str, names: list[str], session: Session) -> PlanError:

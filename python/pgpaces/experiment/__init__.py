@@ -19,7 +19,7 @@ from pgpaces.experiment.keeper import keep
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.machine import Progress, SweepListener
 from pgpaces.experiment.request import OnStoreError, Request, choose
-from pgpaces.experiment.site import Site, site
+from pgpaces.experiment.site import Site, server_settings, site
 from pgpaces.experiment.trial import Outcome, run
 
 __all__ = [
@@ -33,5 +33,6 @@ __all__ = [
     "choose",
     "keep",
     "run",
+    "server_settings",
     "site",
 ]

@@ -51,9 +51,7 @@ class _Sensors:
 
     def findings(self, pace: throttle.Pace) -> list[Finding]:
         """What both found. pace: what the load did meanwhile."""
-        cache = self.server.finding()
-        found = throttle.findings(self.machine.samples(), pace)
-        return [*found, *([cache] if cache else [])]
+        return [*throttle.findings(self.machine.samples(), pace), *self.server.findings()]
 
 
 class _Guard:

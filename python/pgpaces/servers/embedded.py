@@ -18,7 +18,7 @@ from types import TracebackType
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.home import home
-from pgpaces.servers import postmaster
+from pgpaces.servers import postmaster, tls
 from pgpaces.servers.access import Listen, choose_port, set_password, write_rules
 from pgpaces.servers.account import (
     Account,
@@ -36,7 +36,7 @@ from pgpaces.servers.folder import (
     server_folder,
     server_folders,
 )
-from pgpaces.servers.record import ServerRecord, as_values
+from pgpaces.servers.record import ServerRecord, Transport, as_values
 
 CLAIM_S = 0.1  # how often another pgpaces is looked at while we wait for it
 ENDING_S = 20.0  # how long a server of a pgpaces that was killed may take to end
@@ -49,7 +49,9 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """What server is wanted. An empty name is pg<major>; listen None is the socket only.
+    """What server is wanted. An empty name is its version: pg15; listen None is the socket only.
+
+    With tls, TCP is by TLS, which needs listen.
 
     `data_dir` is a folder on the disk that is to hold the data; ours is made inside it. Settings
     go to the server's command line, so nothing of them remains after it stops.
@@ -60,22 +62,25 @@ class ServerSpec:
     data_dir: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     listen: Listen | None = None
+    tls: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
-            object.__setattr__(self, "name", f"pg{self.installation.major}")
+            object.__setattr__(self, "name", self.installation.server_name)
         if not _NAME.fullmatch(self.name):
             raise PlanError(
                 f"a server cannot be named {self.name!r}",
                 "letters, digits, dots, hyphens and underscores, at most 63 of them",
             )
+        if self.tls and self.listen is None:
+            raise PlanError("TLS is for TCP: a socket has none", "listen on an address as well")
         for setting in self.settings:
             if not _SETTING.fullmatch(setting):
                 raise PlanError(f"{setting!r} is no name of a setting", "settings are NAME=VALUE")
-            if setting.lower() in OURS:
+            if setting.lower() in (*OURS, *tls.OURS):
                 raise PlanError(
                     f"the setting {setting} is pgpaces' own",
-                    "choose the address with listen and the disk with data_dir",
+                    "choose the address with listen, the disk with data_dir, TLS with tls",
                 )
 
 
@@ -193,6 +198,7 @@ def _adopt(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> Serv
     }
     if spec.listen is not None:
         port = spec.listen.port or record.port
+        asked["TLS"] = (record.certificate is not None, spec.tls)
         asked["TCP"] = ((record.tcp_host, record.port), (spec.listen.host, port))
     for what, (found, wanted) in asked.items():
         if found != wanted:
@@ -211,6 +217,8 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
     account = account_for(data_dir)
     for path in (folder.path, data_dir.parent):
         check_entry(path, account)
+    if spec.tls:
+        tls.check(spec.installation)
     installation = reachable(spec.installation, account, home() / "cache")
     port = choose_port(spec.listen)
     record = ServerRecord(
@@ -227,10 +235,13 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         superuser=postmaster.SUPERUSER,
         tcp_host=spec.listen.host if spec.listen else None,
         password_file=folder.password_file if spec.listen else None,
+        certificate=folder.path / tls.CERTIFICATE if spec.tls else None,
         settings=dict(spec.settings),
     )
     try:
         folder.write(record)
+        if record.certificate is not None:
+            tls.make_certificate(folder.path, record.host(Transport.TCP), account)
         _prepare(installation, data_dir, account, terms)
         return _launch(record, folder, account, terms)
     except BaseException:
@@ -247,7 +258,7 @@ def _prepare(
     except FileNotFoundError:
         terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
         return postmaster.initialize(installation, data_dir, account, terms.lock)
-    if made_by not in (str(installation.major), ".".join(installation.version.split(".")[:2])):
+    if made_by != installation.series:
         raise ServerError(
             f"the data in {data_dir} was made by PostgreSQL {made_by}, "
             f"and {installation.version} cannot use it",
@@ -260,14 +271,14 @@ def _launch(
     record: ServerRecord, folder: ServerFolder, account: Account | None, terms: _Terms
 ) -> Server:
     """Start the programs and wait; the server ends again if anything goes wrong."""
-    write_rules(folder.access)
+    write_rules(folder.access, record.major)
     folder.rotate_log()
     order = postmaster.Order(
         argv=_command(record, folder),
         account=account,
         lock=terms.lock,
         stays=terms.stay,
-        files=(folder.record_file, folder.password_file),
+        files=folder.passing,
         folder=record.socket_dir,
     )
     held = postmaster.Postmaster(order, folder.log)
@@ -293,7 +304,12 @@ def _command(record: ServerRecord, folder: ServerFolder) -> tuple[str, ...]:
         "port": str(record.port),
         "hba_file": str(folder.access),
     }
-    settings = [f"{name}={value}" for name, value in {**record.settings, **ours}.items()]
+    given = dict(record.settings)
+    if record.certificate is not None:
+        encrypted = tls.settings(record.major, folder.path)
+        given = encrypted | given
+        ours |= {name: encrypted[name] for name in tls.OURS}
+    settings = [f"{name}={value}" for name, value in {**given, **ours}.items()]
     options = [word for setting in settings for word in ("-c", setting)]
     return (str(record.bin / "postgres"), "-D", str(record.data_dir), *options)
 

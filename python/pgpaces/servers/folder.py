@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pgpaces.errors import ServerError
 from pgpaces.home import home
+from pgpaces.servers import tls
 from pgpaces.servers.account import Account, make_folder, make_private_folder
 from pgpaces.servers.record import ServerRecord, from_json, to_json
 
@@ -61,6 +62,12 @@ class ServerFolder:
     def record_file(self) -> Path:
         """What is known of the server while it runs."""
         return self.path / "server.json"
+
+    @property
+    def passing(self) -> tuple[Path, ...]:
+        """What only a running server has."""
+        keys = (self.path / tls.CERTIFICATE, self.path / tls.KEY)
+        return (self.record_file, self.password_file, *keys)
 
     def data_home(self, chosen: Path | None) -> Path:
         """The folder that holds data/: this one, or one of ours on the chosen disk."""
@@ -109,7 +116,7 @@ class ServerFolder:
 
     def forget(self, record: ServerRecord) -> None:
         """Remove what only a running server has. The lock must be held."""
-        for path in (self.record_file, self.password_file):
+        for path in self.passing:
             path.unlink(missing_ok=True)
         shutil.rmtree(record.socket_dir, ignore_errors=True)
 
@@ -140,9 +147,28 @@ def postmaster_pid(data_dir: Path) -> int | None:
 def is_ready(data_dir: Path, pid: int) -> bool:
     """Whether the postmaster `pid` accepts connections: what pg_ctl looks at, too."""
     lines = _postmaster_lines(data_dir)
-    if pid == 0 or len(lines) <= STATUS_LINE:
+    if pid == 0 or len(lines) < STATUS_LINE or lines[0] != str(pid):
         return False
-    return lines[0] == str(pid) and lines[STATUS_LINE].strip() == "ready"
+    if len(lines) == STATUS_LINE and _is_old(data_dir):
+        return _answers(lines)
+    return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
+
+
+def _is_old(data_dir: Path) -> bool:
+    """Whether it is of a version that writes no status: 9.6."""
+    try:
+        return (data_dir / "PG_VERSION").read_text().startswith("9.")
+    except OSError:
+        return False
+
+
+def _answers(lines: list[str]) -> bool:
+    """Whether the server of these lines of postmaster.pid takes connections on its socket."""
+    from psycopg import pq
+    from psycopg.conninfo import make_conninfo
+
+    where = make_conninfo(host=lines[4], port=lines[3], user="postgres", dbname="postgres")
+    return pq.PGconn.ping(where.encode()) == pq.Ping.OK
 
 
 def _postmaster_lines(data_dir: Path) -> list[str]:

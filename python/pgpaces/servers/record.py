@@ -39,18 +39,19 @@ class ServerRecord:
     superuser: str = "postgres"
     tcp_host: str | None = None
     password_file: Path | None = None
+    certificate: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def dsn(self, dbname: str = "postgres", transport: Transport = Transport.SOCKET) -> str:
         """The address as a libpq conninfo string of keywords and values."""
         words: dict[str, object] = {
-            "host": self._host(transport),
+            "host": self.host(transport),
             "port": self.port,
             "user": self.superuser,
             "dbname": dbname,
         }
         if transport is Transport.TCP:
-            words["passfile"] = self.password_file
+            words |= self._tcp_words()
         return " ".join(f"{word}={quoted(str(value))}" for word, value in words.items())
 
     def environment(
@@ -58,13 +59,15 @@ class ServerRecord:
     ) -> dict[str, str]:
         """The address as the PG* variables that psql, pgbench and every libpq program read."""
         variables = {
-            "PGHOST": self._host(transport),
+            "PGHOST": self.host(transport),
             "PGPORT": str(self.port),
             "PGUSER": self.superuser,
             "PGDATABASE": dbname,
         }
         if transport is Transport.TCP:
-            variables["PGPASSFILE"] = str(self.password_file)
+            names = {"passfile": "PGPASSFILE", "sslmode": "PGSSLMODE"}
+            names["sslrootcert"] = "PGSSLROOTCERT"
+            variables |= {names[word]: text for word, text in self._tcp_words().items()}
         return variables
 
     @property
@@ -74,7 +77,15 @@ class ServerRecord:
             return None
         return self.password_file.read_text().strip().rpartition(":")[2]
 
-    def _host(self, transport: Transport) -> str:
+    def _tcp_words(self) -> dict[str, str]:
+        """How TCP is used: verified in full with TLS, and without it never tried."""
+        words = {"passfile": str(self.password_file)}
+        if self.certificate is None:
+            return words | {"sslmode": "disable"}
+        return words | {"sslmode": "verify-full", "sslrootcert": str(self.certificate)}
+
+    def host(self, transport: Transport) -> str:
+        """What clients on this machine connect to; ValueError for TCP where there is none."""
         if transport is Transport.SOCKET:
             return str(self.socket_dir)
         if self.tcp_host is None:
@@ -103,8 +114,8 @@ def from_json(text: str) -> ServerRecord | None:
         values: dict[str, Any] = json.loads(text)
         if values.pop("format") != FORMAT:
             return None
-        for key in ("bin", "socket_dir", "data_dir", "password_file"):
-            values[key] = None if values[key] is None else Path(values[key])
+        for key in ("bin", "socket_dir", "data_dir", "password_file", "certificate"):
+            values[key] = None if values.get(key) is None else Path(values[key])
         return ServerRecord(**values)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

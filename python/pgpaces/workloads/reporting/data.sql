@@ -1,9 +1,47 @@
 -- The same data for the same scale and seed, on every server: numbers are hashes of the row's
 -- number, so neither the order of rows nor the server's generator matters.
+SELECT current_setting('server_version_num')::int < 110000 AS has_no_hash \gset
+\if :has_no_hash
+-- What hashint8extended gives (Bob Jenkins' hash of 32 bits, https://burtleburtle.net/bob/hash/),
+-- for a number that is not negative.
+CREATE FUNCTION pg_temp.hash(i bigint, what bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    m CONSTANT bigint := 4294967295;
+    a bigint := (2654435769 + 4 + 3923095) & m;
+    b bigint := a;
+    c bigint := a;
+BEGIN
+    IF what <> 0 THEN
+        a := (a + ((what >> 32) & m)) & m; b := (b + (what & m)) & m;
+        a := ((a - c) & m) # (((c << 4) | (c >> 28)) & m); c := (c + b) & m;
+        b := ((b - a) & m) # (((a << 6) | (a >> 26)) & m); a := (a + c) & m;
+        c := ((c - b) & m) # (((b << 8) | (b >> 24)) & m); b := (b + a) & m;
+        a := ((a - c) & m) # (((c << 16) | (c >> 16)) & m); c := (c + b) & m;
+        b := ((b - a) & m) # (((a << 19) | (a >> 13)) & m); a := (a + c) & m;
+        c := ((c - b) & m) # (((b << 4) | (b >> 28)) & m); b := (b + a) & m;
+    END IF;
+    a := (a + ((i & m) # (i >> 32))) & m;
+    c := ((c # b) - (((b << 14) | (b >> 18)) & m)) & m;
+    a := ((a # c) - (((c << 11) | (c >> 21)) & m)) & m;
+    b := ((b # a) - (((a << 25) | (a >> 7)) & m)) & m;
+    c := ((c # b) - (((b << 16) | (b >> 16)) & m)) & m;
+    a := ((a # c) - (((c << 4) | (c >> 28)) & m)) & m;
+    b := ((b # a) - (((a << 14) | (a >> 18)) & m)) & m;
+    c := ((c # b) - (((b << 24) | (b >> 8)) & m)) & m;
+    RETURN (b << 32) | c;
+END
+$$;
+CREATE FUNCTION pg_temp.pick(i bigint, what bigint, low bigint, high bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT low + (pg_temp.hash(i, what) & 9223372036854775807) % (high - low + 1)
+$$;
+\else
 CREATE FUNCTION pg_temp.pick(i bigint, what bigint, low bigint, high bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT low + (hashint8extended(i, what) & 9223372036854775807) % (high - low + 1)
 $$;
+\endif
 INSERT INTO pgbench_lookup1
 SELECT i, repeat('X', pg_temp.pick(i, :seed * 100 + 1, 10, 20)::int)
   FROM generate_series(1, 10::bigint * :scale) i;

