@@ -246,8 +246,6 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         known, data_dir, _ = pipeline.find(resume, store)
     experiment = draft.experiment(profiles.ready_made)
     order = pipeline.Order(experiment, store=store, resume=known, data_dir=data_dir)
-        draft.experiment(profiles.ready_made), store=store, resume=known, data_dir=data_dir
-    )
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
 
