@@ -285,9 +285,10 @@ def test_a_quota_that_is_tightened_little_by_little_is_named(
     trial = run_with(100, Limiting(quota, limits))
     [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
     share = {s.second: s.value for s in trial.samples if s.name == "cgroup_throttled_share"}
-    # When a quota is felt first, depends on what else the machine does.
+    # When a quota is felt first, depends on what else the machine does; and what gets worse little
+    # by little begins at no certain second.
     felt = min(second for second, percent in share.items() if percent >= 20)
-    assert felt - 15 <= second_of(fell) <= felt + 15, (fell, felt)
+    assert felt - 30 <= second_of(fell) <= felt + 30, (fell, felt)
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ _POINTS_MAX = 120
 # autocorrelation of 0.5 in 2 % of 20 s and in 0.5 % of longer ones.
 _GAIN_MIN = 30.0
 _GAIN_WITH_MIN = 12.0
+_AS_GOOD = 0.85
 _FALL_MIN, _RISE_MIN = 0.05, 0.2
 # Points of a percentage by which a culprit has to rise.
 _CULPRIT_MIN = 5.0
@@ -72,12 +73,16 @@ def pace(account: Account, trial: Trial, seconds: int) -> Pace:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From one level to another: `before` until `start_s`, `after` from `end_s` on."""
+    """From one level to another: `before` until `start_s`, `after` from `end_s` on.
+
+    explained: the share of the series' variance that this takes away.
+    """
 
     start_s: float
     end_s: float
     before: float
     after: float
+    explained: float
 
 
 def change(values: Numbers) -> Change | None:
@@ -92,9 +97,8 @@ def change(values: Numbers) -> Change | None:
 
     if len(values) < SECONDS_MIN:
         return None
-    size = math.ceil(len(values) / _POINTS_MAX)
-    n = len(values) // size
-    x = np.asarray(values[: n * size], dtype=float).reshape(n, size).mean(axis=1)
+    x, size = _points(values)
+    n = len(x)
     start, end = (grid.ravel() for grid in np.meshgrid(np.arange(n), np.arange(1, n + 1)))
     fits = (start < end) & (n - start >= _EDGE_S / size)
     start, end = start[fits], end[fits]
@@ -117,14 +121,27 @@ def change_with(values: Numbers, other: Change) -> Change | None:
     """
     import numpy as np
 
-    length = max(other.end_s - other.start_s, 1e-9)
-    way = np.clip((np.arange(len(values)) + 0.5 - other.start_s) / length, 0.0, 1.0)
-    levels = _levels(np.asarray(values, dtype=float), way, _GAIN_WITH_MIN)
+    x, size = _points(values)
+    length = max((other.end_s - other.start_s) / size, 1e-9)
+    way = np.clip((np.arange(len(x)) + 0.5 - other.start_s / size) / length, 0.0, 1.0)
+    levels = _levels(x, way, _GAIN_WITH_MIN)
     return levels and Change(other.start_s, other.end_s, *levels)
 
 
-def _levels(x: Numbers, way: Numbers, gain_min: float) -> tuple[float, float] | None:
-    """Where a series goes from and to along a way from 0 to 1; None if that may be noise."""
+def _points(values: Numbers) -> tuple[Numbers, int]:
+    """A series as means of so many seconds each."""
+    import numpy as np
+
+    size = math.ceil(len(values) / _POINTS_MAX)
+    n = len(values) // size
+    return np.asarray(values[: n * size], dtype=float).reshape(n, size).mean(axis=1), size
+
+
+def _levels(x: Numbers, way: Numbers, gain_min: float) -> tuple[float, float, float] | None:
+    """Where a series goes from and to along a way from 0 to 1, and what share of its variance that
+
+    explains; None if it may be noise.
+    """
     import numpy as np
 
     centred = way - way.mean()
@@ -136,7 +153,8 @@ def _levels(x: Numbers, way: Numbers, gain_min: float) -> tuple[float, float] | 
     noise = float(rest.var()) * inefficiency(rest) + 1e-12 * float(np.mean(x * x))
     if noise <= 0 or step * step * spread < gain_min * noise:
         return None
-    return float(x.mean() + step * centred.min()), float(x.mean() + step * centred.max())
+    before, after = (float(x.mean() + step * at) for at in (centred.min(), centred.max()))
+    return before, after, step * step * spread / float(((x - x.mean()) ** 2).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +234,19 @@ def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
 
 
 def _changes(values: Numbers, onsets: Iterable[Change | None]) -> Iterator[Change]:
-    """The change of a series, and those of it that go with a culprit's."""
-    if (found := change(values)) is not None:
-        yield found
-    for onset in onsets:
-        if onset is not None and (found := change_with(values, onset)) is not None:
-            yield found
+    """The change of a series, and those of it that go with a culprit's.
+
+    Those come first that explain nearly as much: a culprit tells its time more sharply than a load
+    that other things disturb as well.
+    """
+    free = change(values)
+    with_onset = [change_with(values, onset) for onset in onsets if onset is not None]
+    bound = [found for found in with_onset if found is not None]
+    enough = _AS_GOOD * free.explained if free is not None else 0.0
+    yield from (found for found in bound if found.explained >= enough)
+    if free is not None:
+        yield free
+    yield from (found for found in bound if found.explained < enough)
 
 
 def _culprits(host: _Host) -> list[_Culprit]:
