@@ -32,10 +32,14 @@ run: build ## From nothing to a first answer: reporting at one query a second
 	@pgpaces runs --limit 5
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
-# for what nobody has seen yet, with more cases.
+# for what nobody has seen yet, with more cases. Tests of servers wait more than they work, so the
+# others run beside them.
+SEED := --hypothesis-seed=20261122
 test: build ## All tests but the slow ones
 	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
-	pytest -q --hypothesis-seed=20261122
+	@pytest -q $(SEED) tests/integration tests/faults >target/servers.log 2>&1 & servers=$$!; \
+	pytest -q $(SEED) tests/unit tests/browser tests/conformance; others=$$?; \
+	wait $$servers; status=$$?; cat target/servers.log; exit $$((others + status))
 
 test-slow: build ## The slow tests, and random cases that are new each time
 	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release
