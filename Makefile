@@ -33,13 +33,13 @@ run: build ## From nothing to a first answer: reporting at one query a second
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
 # for what nobody has seen yet, with more cases. Tests of servers wait more than they work, so the
-# others run beside them.
+# others run beside them; these in the background, where a shell has its programs ignore Ctrl-C.
 SEED := --hypothesis-seed=20261122
 test: build ## All tests but the slow ones
 	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
-	@pytest -q $(SEED) tests/integration tests/faults >target/servers.log 2>&1 & servers=$$!; \
-	pytest -q $(SEED) tests/unit tests/browser tests/conformance; others=$$?; \
-	wait $$servers; status=$$?; cat target/servers.log; exit $$((others + status))
+	@pytest -q $(SEED) tests/unit tests/browser tests/conformance >target/others.log 2>&1 & others=$$!; \
+	pytest -q $(SEED) tests/integration tests/faults; servers=$$?; \
+	wait $$others; status=$$?; cat target/others.log; exit $$((servers + status))
 
 test-slow: build ## The slow tests, and random cases that are new each time
 	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release
