@@ -32,14 +32,10 @@ run: build ## From nothing to a first answer: reporting at one query a second
 	@pgpaces runs --limit 5
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
-# for what nobody has seen yet, with more cases. Tests of servers wait more than they work, so the
-# others run beside them; these in the background, where a shell has its programs ignore Ctrl-C.
-SEED := --hypothesis-seed=20261122
+# for what nobody has seen yet, with more cases.
 test: build ## All tests but the slow ones
 	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
-	@pytest -q $(SEED) tests/unit tests/browser tests/conformance >target/others.log 2>&1 & others=$$!; \
-	pytest -q $(SEED) tests/integration tests/faults; servers=$$?; \
-	wait $$others; status=$$?; cat target/others.log; exit $$((servers + status))
+	python tests/both_parts.py -q --hypothesis-seed=20261122
 
 test-slow: build ## The slow tests, and random cases that are new each time
 	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release
