@@ -1,7 +1,7 @@
 """Runs the tests of servers, and beside them all others: the former wait more than they work.
 
-`python tests/both_parts.py [PYTEST-OPTION...]`; the exit code is 1 where a part failed. The `&` of a
-shell would have its programs ignore Ctrl-C, which tests send.
+`python tests/both_parts.py [PYTEST-OPTION...]`; the exit code is 1 where a part failed. The `&` of
+a shell would have its programs ignore Ctrl-C, which tests send.
 """
 
 from __future__ import annotations
