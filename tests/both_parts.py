@@ -1,4 +1,4 @@
-"""Runs the tests of servers, and beside them all others: the former wait more than they work.
+"""Runs the tests in two parts beside each other: those of servers wait more than they work.
 
 `python tests/both_parts.py [PYTEST-OPTION...]`; the exit code is 1 where a part failed. The `&` of
 a shell would have its programs ignore Ctrl-C, which tests send.
@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 
-SERVERS = ("tests/integration", "tests/faults")
-OTHERS = ("tests/unit", "tests/browser", "tests/conformance")
+SERVERS = ("tests/integration",)
+OTHERS = ("tests/faults", "tests/unit", "tests/browser", "tests/conformance")
 
 
 def main(options: list[str]) -> int:

