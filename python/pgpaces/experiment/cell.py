@@ -100,7 +100,7 @@ def _plan(cell: Cell) -> dict[str, Any]:
         "threads": sum(each.threads for each in every),
         "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
         "shape": str(trial.load.shape),
-        "limits": [list(limit) for limit in limits(cell.lanes).items()],
+        "limits": limits([lane for lane in cell.lanes if not lane.work.name], trial.limit_ns),
         "load_text": str(trial.load),
         "model": trial.load.model,
         "settings": dict(trial.settings),

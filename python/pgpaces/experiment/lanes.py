@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -103,6 +103,8 @@ class Lane:
             "clients": self.clients,
             "seed": self.plan.seed,
             "limit_ns": self.plan.limit_ns,
+            "limits": limits([self], self.plan.limit_ns),
+            "policy": self.plan.policy,
             "dbname": self.work.prepared.dbname,
         }
 
@@ -178,14 +180,11 @@ def _shares(clients: int, weights: Sequence[Fraction], work: Work) -> list[int]:
     return counts
 
 
-def limits(found: Sequence[Lane]) -> Mapping[str, int]:
-    """The limit of each script that has another than the trial's own load, ns; 0: none."""
-    general = found[0].plan.limit_ns
-    every: dict[str, int] = {}
+def limits(found: Sequence[Lane], general: int | None) -> list[list[Any]]:
+    """The script and limit, ns, of each with another limit than the general one; 0: none."""
+    every: dict[str, int | None] = {}
     for lane in found:
         own = dict(lane.plan.limits)
         for label, script in zip(lane.labels, lane.scripts, strict=True):
-            limit = own.get(script.name, lane.plan.limit_ns)
-            if limit != general:
-                every[label] = limit or 0
-    return every
+            every[label] = own.get(script.name, lane.plan.limit_ns)
+    return [[label, limit or 0] for label, limit in every.items() if limit != general]
