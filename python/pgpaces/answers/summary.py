@@ -50,11 +50,12 @@ class StatementSummary:
 
 @dataclass(frozen=True, slots=True)
 class BesideSummary:
-    """A workload that ran beside the trial's own."""
+    """A workload that ran beside the trial's own. phi: dispersion of what missed."""
 
     name: str
     counts: Counts
     missed: Estimate | None
+    phi: float
     rate: Estimate
     latency: Spread
 
@@ -173,7 +174,7 @@ def _beside(part: _Part) -> Iterable[BesideSummary]:
         total, phi = own.counts, stats.dispersion(_windows(own))
         missed = stats.proportion(total.missed, total.due, phi)
         latency = _spread(part, own, "latency", found)
-        yield BesideSummary(name, total, missed, _rate(part, total, found), latency)
+        yield BesideSummary(name, total, missed, phi, _rate(part, total, found), latency)
 
 
 def _end(trial: Trial, every: Ledger) -> float:

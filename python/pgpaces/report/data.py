@@ -225,6 +225,19 @@ def _document(page: Page) -> dict[str, Any]:
             }
             for each in page.statements
         ],
+        "beside": [
+            {
+                "cell": each.row.cell.key,
+                "workload": each.name,
+                "due": each.due,
+                "missed": _estimate(each.missed),
+                "rate": _estimate(each.rate),
+                "mean_ms": _estimate(each.mean),
+                "p95_ms": _estimate(each.p95),
+                "p99_ms": _estimate(each.p99),
+            }
+            for each in page.beside
+        ],
         "plans": [_plan(page, each) for each in _seen(page)],
         "differences": [
             {

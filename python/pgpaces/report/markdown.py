@@ -53,6 +53,9 @@ def _parts(page: Page) -> Iterator[str]:
     yield from _answer(page)
     yield "## All cells\n"
     yield from _table(tables.cells(page))
+    if page.beside:
+        yield "## At the same time\n"
+        yield from _table(tables.beside(page))
     if page.statements:
         yield "## What each statement took\n"
         yield from _table(tables.statements(page))

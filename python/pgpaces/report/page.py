@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from pgpaces.answers import breaks, cells, placed, replicates
+from pgpaces.answers.beside import BesideRow, beside_of
 from pgpaces.answers.breaks import Line
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
@@ -67,6 +68,7 @@ class Page:
     apart: tuple[Apart, ...] = ()
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
+    beside: tuple[BesideRow, ...] = ()
 
     @property
     def digests(self) -> tuple[Digest, ...]:
@@ -114,6 +116,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         apart=apart,
         missing=missing,
         failures=failures,
+        beside=beside_of(rows),
     )
 
 

@@ -183,6 +183,27 @@ def statements(page: Page) -> Table:
     return Table("statements", "Statements", columns, 1 + len(names), rows)
 
 
+def beside(page: Page) -> Table:
+    """What became of the workloads that ran beside the one that the cells are about."""
+    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    columns = ("workload", *names, "due", "TPS", "missed %", "mean ms", "p95 ms", "p99 ms")
+    rows = tuple(
+        (
+            Cell(each.name),
+            *(Cell(breaks.level_of(each.row, factor.name)) for factor in page.factors),
+            Cell(f"{each.due:,}"),
+            _number(each.rate, rate),
+            _share(each.missed),
+            *(
+                _number(time, lambda ms: milliseconds(ms, "none"))
+                for time in (each.mean, each.p95, each.p99)
+            ),
+        )
+        for each in page.beside
+    )
+    return Table("beside", "At the same time", columns, 1 + len(names), rows)
+
+
 def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
     """How one statement was executed: cells with the same in a row, then every cell."""
     names = tuple(words.factor_name(factor.name) for factor in page.factors)

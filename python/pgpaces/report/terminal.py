@@ -72,6 +72,12 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
         if name != line(whole):
             yield Text(f"{name}: {line(whole)}", style="dim")
     yield _cells(cells, (*short, *cells.columns[cells.labels :]), width)
+    if page.beside:
+        beside = tables.beside(page)
+        yield Text("")
+        yield Text(beside.title.lower(), style="bold")
+        factors = (beside.columns[0], *short)[: beside.labels]
+        yield _cells(beside, (*factors, *beside.columns[beside.labels :]), width)
     if len(page.rows) > 1:
         for measure in measures(page):
             if measure.key in _CHARTS:
