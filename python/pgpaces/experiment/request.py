@@ -183,7 +183,11 @@ def _check_pool(request: Request) -> None:
     if request.target.tls is not None:
         raise PlanError("a pool of ours is reached by its socket, without TLS", "leave out tls")
     program = pooler.find(request.pool.pooler)
-    pooler.check(request.pool, program, request.trial.protocol, request.trial.clients)
+    pooler.check(request.pool, program, request.trial.protocol)
+    scripts = [script.name for script in choose(request.workload, request.scripts)]
+    pooled = {node_of(request, name, request.node_names) for name in scripts} == {POOL}
+    if pooled and request.trial.clients is not None and not request.trial.connect_each:
+        pooler.check_slots(request.pool, request.trial.clients)
 
 
 def node_of(request: Request, script: str, nodes: Sequence[str]) -> str:

@@ -83,11 +83,8 @@ def find(pooler: str) -> Program:
     return Program(Path(found), version[0])
 
 
-def check(plan: PoolPlan, program: Program, protocol: str, clients: int | None) -> None:
-    """Raises PlanError for a load that the pool could not carry.
-
-    clients: None where they are not known yet.
-    """
+def check(plan: PoolPlan, program: Program, protocol: str) -> None:
+    """Raises PlanError for a load that the pool could not carry."""
     kept = program.number >= _PREPARED_SINCE
     if plan.mode == "transaction" and protocol == "prepared" and not kept:
         raise PlanError(
@@ -95,11 +92,16 @@ def check(plan: PoolPlan, program: Program, protocol: str, clients: int | None) 
             " transaction meets another server connection, which does not know them",
             "use --pool-mode session, --protocol extended, or pgbouncer 1.21 or later",
         )
-    if plan.mode == "session" and clients is not None and clients > (plan.size or clients):
+
+
+def check_slots(plan: PoolPlan, clients: int) -> None:
+    """Raises PlanError for clients that keep their connections and are more than the pool has."""
+    if plan.mode == "session" and plan.size is not None and clients > plan.size:
         raise PlanError(
             f"{clients} clients cannot share {plan.size} connections: in a session each keeps its"
             " own to the end, and the others would wait for ever",
-            "raise --pool-size, use fewer clients, or --pool pgbouncer --pool-mode transaction",
+            "raise --pool-size, use fewer clients, let each transaction connect"
+            " (--connect-each), or use --pool pgbouncer --pool-mode transaction",
         )
 
 
