@@ -278,6 +278,21 @@ def beside_of(levels: Levels) -> dict[str, dict[str, str]]:
     return found
 
 
+def every_beside(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Several of `beside`. Raises PlanError where two have one name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        more = beside(text)
+        if twice := sorted(found.keys() & more.keys()):
+            name = twice[0].split(".")[1]
+            raise PlanError(
+                f"there are two workloads called {name} beside the load",
+                f"call one something else: '{name}-2 workload={more[twice[0]][0]} ...'",
+            )
+        found |= more
+    return found
+
+
 def beside(text: str) -> dict[str, tuple[str, ...]]:
     """`reporting node=standby1 rate=1/s,2/s` as levels: beside.reporting.rate, and so on.
 
@@ -285,9 +300,12 @@ def beside(text: str) -> dict[str, tuple[str, ...]]:
     PlanError.
     """
     try:
-        first, *words = shlex.split(text)
+        parts = shlex.split(text)
     except ValueError as error:
         raise PlanError(f"beside '{text}': {error}", "quotes come in pairs") from None
+    if not parts:
+        raise PlanError(f"beside '{text}' names no workload", "such as 'reporting rate=1/s'")
+    first, *words = parts
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
     given: dict[str, tuple[str, ...]] = {"workload": (first,)}
     for word in words:

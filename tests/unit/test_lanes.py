@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pgpaces import workload
 from pgpaces.database import Prepared
 from pgpaces.errors import PlanError
-from pgpaces.experiment.lanes import Lane, Work, lanes, limits
+from pgpaces.experiment.lanes import Work, lanes, limits
 from pgpaces.experiment.request import Request, besides, check, commands_of
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.workload import WorkloadScript
@@ -199,7 +199,7 @@ def test_a_node_that_is_not_there_is_refused_before_anything_is_started(
 
 def test_a_pool_before_somebodys_server_is_refused() -> None:
     target = TargetPlan(dsn="host=board")
-    with pytest.raises(PlanError, match="name their pooler|--target for somebody's"):
+    with pytest.raises(PlanError, match="--target for somebody's"):
         check(work(target=target, pool=PoolPlan("pgbouncer")).request)
 
 
@@ -214,11 +214,11 @@ def test_a_workload_beside_another_runs_as_long_as_that() -> None:
 def test_a_node_that_is_not_there_is_refused_of_a_workload_beside_another() -> None:
     request = work().request
     given_beside = {"r": {"workload": "reporting", "node": "standby1"}}
-    with pytest.raises(PlanError, match="^beside r: there is no node 'standby1'"):
+    with pytest.raises(PlanError, match="beside r: there is no node 'standby1'"):
         check(replace(request, beside=besides(request, given_beside)))
 
 
 def test_what_is_wrong_beside_is_said_with_its_name() -> None:
     request = work().request
-    with pytest.raises(PlanError, match="^beside r: .*rate"):
+    with pytest.raises(PlanError, match="beside r: --rate"):
         besides(request, {"r": {"workload": "reporting", "rate": "fast"}})

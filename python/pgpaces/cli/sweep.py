@@ -272,8 +272,7 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
             if not equals or not name.strip():
                 raise PlanError(f"--{family} '{text}' is not NAME=LEVELS")
             _add(found, f"{family}.{name.strip()}", values)
-    for text in given["beside"]:
-        found |= levels.beside(text)
+    found |= levels.every_beside(given["beside"])
     return found
 
 
