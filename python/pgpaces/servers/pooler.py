@@ -219,7 +219,8 @@ def _pgbouncer(given: _Setting) -> str:
     if find("pgbouncer").number >= _PREPARED_SINCE:
         lines["max_prepared_statements"] = _PREPARED_MAX
     own = "\n".join(f"{name} = {value}" for name, value in lines.items())
-    return f"[databases]\n* = host={host} port={primary.port}\n[pgbouncer]\n{own}\n"
+    host = host.replace("'", "''")
+    return f"[databases]\n* = host='{host}' port={primary.port}\n[pgbouncer]\n{own}\n"
 
 
 def _pgpool(given: _Setting) -> str:
@@ -260,7 +261,18 @@ def _pgpool(given: _Setting) -> str:
             f"backend_data_directory{number}": server.data_dir,
             f"backend_flag{number}": "DISALLOW_TO_FAILOVER",
         }
-    return "".join(f"{name} = '{value}'\n" for name, value in lines.items())
+    return "".join(f"{name} = {_pgpool_text(value)}\n" for name, value in lines.items())
+
+
+def _pgpool_text(value: object) -> str:
+    """A value in quotes. Raises ServerError for one that pgpool's configuration cannot hold."""
+    text = str(value)
+    if "'" in text or "\\" in text:
+        raise ServerError(
+            f"pgpool's configuration cannot name {text}: of quotes and backslashes it makes others",
+            "let PGPACES_HOME be a folder without them",
+        )
+    return f"'{text}'"
 
 
 _TEXTS: dict[str, Callable[[_Setting], str]] = {"pgbouncer": _pgbouncer, "pgpool": _pgpool}
