@@ -129,8 +129,8 @@ def pool(
     port = _PORTS[plan.pooler]
     try:
         socket_dir = make_socket_folder(folder, port, account)
-        text = _TEXTS[plan.pooler](
-            _Setting(plan, size, clients, tuple(servers), socket_dir, folder.path)
+        text = configuration(
+            Setting(plan, program, size, clients, tuple(servers), socket_dir, folder.path)
         )
         argv, files = _command(program, plan, folder, (text, account))
         folder.rotate_log()
@@ -162,10 +162,11 @@ def _answers(where: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
-    """What a configuration is made of."""
+class Setting:
+    """What a configuration is made of. servers: the primary first."""
 
     plan: PoolPlan
+    program: Program
     size: int
     clients: int
     servers: tuple[ServerRecord, ...]
@@ -195,7 +196,7 @@ def _written(path: Path, text: str, account: Account | None) -> Path:
     return path
 
 
-def _pgbouncer(given: _Setting) -> str:
+def _pgbouncer(given: Setting) -> str:
     """In transaction mode with as many statements as a load may prepare, where it knows them."""
     primary = given.servers[0]
     host = primary.host(Transport.SOCKET)
@@ -216,14 +217,14 @@ def _pgbouncer(given: _Setting) -> str:
         "log_disconnections": 0,
         "stats_period": 3600,
     }
-    if find("pgbouncer").number >= _PREPARED_SINCE:
+    if given.program.number >= _PREPARED_SINCE:
         lines["max_prepared_statements"] = _PREPARED_MAX
     own = "\n".join(f"{name} = {value}" for name, value in lines.items())
     host = host.replace("'", "''")
     return f"[databases]\n* = host='{host}' port={primary.port}\n[pgbouncer]\n{own}\n"
 
 
-def _pgpool(given: _Setting) -> str:
+def _pgpool(given: Setting) -> str:
     """What only reads goes to the standbys, statement by statement; the primary has the rest."""
     standbys = len(given.servers) > 1
     lines: dict[str, object] = {
@@ -275,4 +276,6 @@ def _pgpool_text(value: object) -> str:
     return f"'{text}'"
 
 
-_TEXTS: dict[str, Callable[[_Setting], str]] = {"pgbouncer": _pgbouncer, "pgpool": _pgpool}
+def configuration(given: Setting) -> str:
+    """The text of the pooler's configuration. Raises ServerError for what it cannot hold."""
+    return {"pgbouncer": _pgbouncer, "pgpool": _pgpool}[given.plan.pooler](given)
