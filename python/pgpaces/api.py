@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pgpaces import experiment, workload
+from pgpaces import experiment, levels, workload
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import ScriptSummary, StatementSummary, Summary, summarize
 from pgpaces.answers.validity import Validity
-from pgpaces.plan import Load, TargetPlan, TrialPlan, choose_load
+from pgpaces.errors import PlanError
+from pgpaces.plan import Load, Pooler, PoolMode, PoolPlan, TargetPlan, TrialPlan, choose_load
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store import Store
 from pgpaces.units import duration_ns
@@ -100,6 +101,23 @@ def _load(given: dict[str, Any], defaults: dict[str, str]) -> tuple[Load, int | 
     return choose_load({**texts, **numbers}, defaults)
 
 
+def _pool(pool: Pooler | None, mode: PoolMode | None, size: int | None) -> PoolPlan | None:
+    if pool is None and (mode is not None or size is not None):
+        raise PlanError("pool_mode and pool_size need a pool", "pgbouncer or pgpool")
+    return None if pool is None else PoolPlan(pool, mode or "session", size)
+
+
+def _beside(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """The levels of workloads that run at the same time, by name."""
+    found = levels.of_values({"beside": given})
+    for name, several in found.items():
+        levels.check_name(name)
+        if len(several) != 1:
+            raise PlanError(f"{name}: a run has one level of each", "pgpaces.sweep has several")
+    every = levels.beside_of({name: several[0] for name, several in found.items()})
+    return {name: every.get(name, {}) for name in given}
+
+
 def run(  # noqa: PLR0913 - the options of a command, all by keyword
     name: str,
     *,
@@ -122,6 +140,12 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     scripts: Sequence[str] = (),
     own: str | None = None,
     fresh: bool = False,
+    standbys: int = 0,
+    pool: Pooler | None = None,
+    pool_mode: PoolMode | None = None,
+    pool_size: int | None = None,
+    node: str | Mapping[str, str] | None = None,
+    beside: Mapping[str, Mapping[str, Any]] | None = None,
     store: str | Path | None = None,
     on_store_error: experiment.OnStoreError = "continue",
     listener: experiment.Listener | None = None,
@@ -130,8 +154,10 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
     name: a shipped workload or a folder. Durations are texts with a unit ("500ms") or seconds;
-    rates are texts ("1/s") or numbers a second. options: the other fields of TrialPlan, such as
-    policy, protocol, seed, threads. Raises PgpacesError.
+    rates are texts ("1/s") or numbers a second. node: where the load goes, or each script by its
+    name. beside: workloads that run at the same time, by name, with levels of their own:
+    `{"reporting": {"node": "standby1", "rate": "1/s"}}`. options: the other fields of TrialPlan,
+    such as policy, protocol, seed, threads. Raises PgpacesError.
     """
     found = workload.find(name)
     given = {
@@ -157,13 +183,24 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
             warmup_ns=_duration(warmup, "warmup", zero=True),
             **options,
         ),
-        target=TargetPlan(target, server, own=own, fresh=fresh, observe_command=observe_command),
+        target=TargetPlan(
+            target,
+            server,
+            own=own,
+            fresh=fresh,
+            observe_command=observe_command,
+            standbys=standbys,
+        ),
         scale=scale,
         data_seed=data_seed,
         scripts=tuple((script, None) for script in scripts),
         store=store,
         on_store_error=on_store_error,
+        node=node if isinstance(node, str) else None,
+        nodes=tuple(node.items()) if isinstance(node, Mapping) else (),
+        pool=_pool(pool, pool_mode, pool_size),
     )
+    request = replace(request, beside=experiment.besides(request, _beside(beside or {})))
     outcome = experiment.run(request, listener)
     for error in (outcome.error, outcome.store_error):
         if error is not None:

@@ -138,6 +138,8 @@ _SHARED = frozenset(
         *("server", "tls", "target", "standbys", "pool", "pool_mode", "pool_size", "profile"),
     )
 )
+# Of these a number is seconds where Python gives it.
+_SECONDS = ("duration", "warmup", "grace", "think_time", "latency_limit")
 BESIDE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(TRIAL),
@@ -320,6 +322,32 @@ def beside(text: str) -> dict[str, tuple[str, ...]]:
     for each in found:
         check_name(each)
     return found
+
+
+def of_values(given: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Levels of Python's values, one or a list of them, by name.
+
+    Those of families come as mappings: `set={"work_mem": ["4MB", "64MB"]}`. Times are seconds.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for key, value in given.items():
+        name = prefix + {"limits": "latency_limit"}.get(key, key)
+        if isinstance(value, Mapping):
+            found |= of_values(value, f"{name}.")
+        elif value is not None:
+            several = value if isinstance(value, list | tuple | range | set) else (value,)
+            found[name] = tuple(_of_value(name, each) for each in several)
+    return found
+
+
+def _of_value(name: str, level: object) -> str:
+    parts = name.split(".")
+    kind = parts[2] if parts[0] == "beside" and len(parts) > 2 else parts[0]
+    if kind in _SECONDS and isinstance(level, int | float) and level:
+        return f"{level:g}s"
+    if isinstance(level, bool):
+        return "true" if level else "false"
+    return f"{level:g}" if isinstance(level, float) else str(level)
 
 
 def in_cell(error: PlanError, cell: Cell) -> PlanError:
