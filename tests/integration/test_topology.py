@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.conftest import PASSWORD, quoted
 from tests.faults.conftest import until
 from tests.integration.test_run import Command, adds_up, interval_count, started
+from tests.integration.test_secrets import Cage, cage
 
 from pgpaces import database, experiment, workload
 from pgpaces.database import streaming
@@ -34,8 +35,10 @@ from pgpaces.servers.record import ServerRecord, Transport
 from pgpaces.store import Store
 
 pytestmark = pytest.mark.postgres
+__all__ = ["cage"]  # a fixture of this module as well
 
 FAST = ("--scale", "1", "--warmup", "0", "--grace", "2s")
+SAFE_ENOUGH = (("fsync", "off"),)
 SECOND_NS = 1_000_000_000
 GONE_S = 20.0
 # What only reads goes to one table, what writes to another, so that counters tell them apart.
@@ -179,14 +182,14 @@ def no_standby_data_is_left(home: Path) -> None:
 # --- the layout of one command ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["15", "18"])
+@pytest.mark.parametrize("version", [pytest.param("15", marks=pytest.mark.slow), "18"])
 def test_pgpool_lets_both_standbys_read_and_the_primary_write(
     version: str, folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
 ) -> None:
     needs("pgpool")
-    target = TargetPlan(server=version, standbys=2)
+    target = TargetPlan(server=version, standbys=2, server_settings=SAFE_ENOUGH)
     layout = {"target": target, "pool": PoolPlan("pgpool")}
-    outcome, trial = run(folder, tmp_path / "r.db", 4, watcher, **layout)
+    outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
     reads = watcher.read_since("r")
     assert reads["primary"] == 0
     assert reads["standby1"] > 0
@@ -245,7 +248,7 @@ def test_a_pool_with_too_few_slots_is_refused_where_only_the_rate_says_how_many_
                     "--rate", 8, "-T", "1s")  # fmt: skip
     assert ended.code == 2
     assert "16 clients cannot share 2 connections" in ended.err
-    assert Store.open(pgpaces.store).runs() == []
+    assert Store.open(pgpaces.store).trials() == []
 
 
 def test_prepared_statements_in_transaction_mode_work_or_are_refused(
@@ -270,8 +273,11 @@ def test_prepared_statements_in_transaction_mode_work_or_are_refused(
 def test_scripts_go_where_they_are_sent(
     folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
 ) -> None:
-    layout = {"target": TargetPlan(standbys=2), "nodes": (("read", "standbys"),)}
-    outcome, trial = run(folder, tmp_path / "r.db", 4, watcher, **layout)
+    layout = {
+        "target": TargetPlan(standbys=2, server_settings=SAFE_ENOUGH),
+        "nodes": (("read", "standbys"),),
+    }
+    outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
     reads = watcher.read_since("r")
     assert reads["primary"] == 0
     assert min(reads["standby1"], reads["standby2"]) > 0
@@ -288,8 +294,8 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
     script = tmp_path / "report.sql"
     script.write_text("SELECT sum(v) FROM r;\n")
     besides = {"report": {"workload": str(script), "node": "standby1", "rate": "20/s"}}
-    layout = {"target": TargetPlan(standbys=1), "besides": besides}
-    outcome, trial = run(folder, tmp_path / "r.db", 4, watcher, **layout)
+    layout = {"target": TargetPlan(standbys=1, server_settings=SAFE_ENOUGH), "besides": besides}
+    outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
     reads = watcher.read_since("r")
     assert min(reads.values()) > 0, "the application reads at the primary, the report elsewhere"
     (report,) = outcome.summary.beside
@@ -304,10 +310,11 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
     assert outcome.summary.counts.due == sum(own)
 
 
+@pytest.mark.slow
 def test_a_standby_refuses_what_writes_and_that_is_counted(
     folder: Path, pgpaces_home: Path, tmp_path: Path
 ) -> None:
-    layout = {"target": TargetPlan(standbys=1), "node": "standby1"}
+    layout = {"target": TargetPlan(standbys=1, server_settings=SAFE_ENOUGH), "node": "standby1"}
     outcome, _ = run(folder, tmp_path / "r.db", 1, scripts=(("write", None),), **layout)
     counts = outcome.summary.counts
     assert counts.failed == counts.due > 0
@@ -324,7 +331,11 @@ def test_a_standby_that_dies_takes_its_own_share_alone(
         os.kill(watcher.servers()["standby1"].pid, signal.SIGKILL)
 
     killer = Watcher({1: kill})
-    layout = {"target": TargetPlan(standbys=2), "node": "any", "scripts": (("read", None),)}
+    layout = {
+        "target": TargetPlan(standbys=2, server_settings=SAFE_ENOUGH),
+        "node": "any",
+        "scripts": (("read", None),),
+    }
     outcome, trial = run(folder, tmp_path / "r.db", 4, killer, **layout)
     assert trial.state == "finished"
     found = {script.name: script.counts for script in outcome.summary.scripts}
@@ -344,7 +355,7 @@ COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
 LAYOUT = ("--standbys", 1, "--node", "any", "-c", 4, "-T", "10min", *FAST)
 
 
-@pytest.fixture(params=["pgbouncer", "pgpool"])
+@pytest.fixture(params=[pytest.param("pgbouncer", marks=pytest.mark.slow), "pgpool"])
 def with_pool(request: pytest.FixtureRequest) -> tuple[object, ...]:
     """The options of a standby and a pool."""
     needs(request.param)
@@ -409,14 +420,24 @@ class Cluster:
         return database.Access(dict(engine.resolve(server.dsn()).keywords), server.bin / "psql")
 
 
-@pytest.fixture(scope="module", params=["15", "18"])
+@pytest.fixture(scope="module", params=["15", pytest.param("18", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest, pgpaces_home: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
         installation = packages.locate(request.param, lambda _: None)
-        spec = embedded.ServerSpec(installation, f"cluster{request.param}", listen=Listen())
+        spec = embedded.ServerSpec(
+            installation,
+            f"cluster{request.param}",
+            settings=dict(SAFE_ENOUGH),
+            listen=Listen(),
+        )
         primary = stack.enter_context(embedded.start(spec))
         (standby,) = stack.enter_context(topology.standbys(primary, 1, None, lambda _: None))
         yield Cluster(primary, standby)
+
+
+def execute(server: ServerRecord, query: str) -> None:
+    with closing(psycopg.connect(server.dsn(), autocommit=True)) as session:
+        session.execute(query.encode())
 
 
 def wait(cluster: Cluster) -> None:
@@ -426,7 +447,7 @@ def wait(cluster: Cluster) -> None:
 
 def test_a_standby_has_what_its_primary_wrote_when_it_was_waited_for(cluster: Cluster) -> None:
     for number in range(3):
-        value(cluster.primary.dsn(), f"CREATE TABLE t{number} AS SELECT 1; SELECT 1")
+        execute(cluster.primary, f"CREATE TABLE t{number} AS SELECT 1 AS one")
         wait(cluster)
         assert value(cluster.standby.dsn(), f"SELECT count(*) FROM t{number}") == 1
 
@@ -435,13 +456,13 @@ def test_a_standby_whose_replay_is_paused_is_given_up_and_found_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "_STUCK_S", 0.2)
-    value(cluster.standby.dsn(), "SELECT pg_wal_replay_pause()")
+    execute(cluster.standby, "SELECT pg_wal_replay_pause()")
     try:
-        value(cluster.primary.dsn(), "SELECT pg_switch_wal(); SELECT 1")
+        execute(cluster.primary, "CREATE TABLE paused AS SELECT 1 AS one")
         with pytest.raises(ServerError, match=r"standby1 is .* MiB behind the primary"):
             wait(cluster)
     finally:
-        value(cluster.standby.dsn(), "SELECT pg_wal_replay_resume()")
+        execute(cluster.standby, "SELECT pg_wal_replay_resume()")
     monkeypatch.undo()
     wait(cluster)
 
@@ -466,47 +487,28 @@ def test_a_standby_of_somebodys_is_a_node(cluster: Cluster, pgpaces: Command) ->
     assert ended.json()["counts"]["on_time"] == 1000
     query = "SELECT sum(xact_commit) FROM pg_stat_database"
     until(lambda: value(cluster.standby.dsn(), query) - before >= 1000, "what it served")
-    trial = Store.open(pgpaces.store).load(ended.json()["id"])
+    trial = Store.open(pgpaces.store).load(ended.json()["run"])
     assert trial.server["nodes"]["standby1"]["port"] == str(cluster.standby.port)
 
 
-def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, pgpaces: Command) -> None:
-    password = cluster.primary.password
-    assert password is not None
+def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) -> None:
+    role = PASSWORD.replace("'", "''")
+    execute(cluster.primary, f"CREATE ROLE canary SUPERUSER LOGIN PASSWORD '{role}'")
+    wait(cluster)
 
     def dsn(server: ServerRecord) -> str:
-        where = f"host={server.host(Transport.TCP)} port={server.port} sslmode=disable"
-        return f"{where} user=postgres dbname=postgres password={password}"
+        where = {"host": server.host(Transport.TCP), "port": server.port, "dbname": "postgres"}
+        return quoted(where | {"user": "canary", "password": PASSWORD, "sslmode": "disable"})
 
-    target = ("--target", dsn(cluster.primary), "--target-node", f"standby1={dsn(cluster.standby)}")
-    words = ("select-only", *FAST, *target, "--node", "standby1", "-c", 2, "-T", "2s")
-    process = pgpaces.start("run", *words)
-    seen: list[str] = []
-    watch_children(process, seen)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert password not in out + err + "".join(seen)
-    assert seen, "it started programs, and they were looked at"
-    ended = pgpaces("sweep", *words[:-1], "1s", "--yes")
+    nodes = ("--target", dsn(cluster.primary), "--target-node", f"standby1={dsn(cluster.standby)}")
+    words = ("select-only", *FAST, "-T", "1s", "-c", 2, *nodes, "--node", "any")
+    ended = cage("run", *words, "--json", "--fresh", "--beside", "reporting node=standby1")
     assert ended.code == 0, ended.err
-    assert password not in ended.out + ended.err
-    for path in pgpaces.store.parent.iterdir():
-        assert password.encode() not in path.read_bytes(), path
-
-
-def watch_children(process: subprocess.Popen[str], seen: list[str]) -> None:
-    """What the programs that it starts are called with, and find in their environment."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        for child in children:
-            for name in ("cmdline", "environ"):
-                try:
-                    seen.append(Path(f"/proc/{child}/{name}").read_text())
-                except OSError:
-                    continue
-        if line.startswith("running"):
-            return
+    assert ended.children, "programs were started, and looked at"
+    ended = cage("sweep", *words, "--yes", "-o", cage.kept / "page.html")
+    assert ended.code == 0, ended.err
+    ended = cage("run", *words, "--target-node", f"pool={dsn(cluster.standby)} port=1")
+    assert ended.code != 0, "nobody is there"
 
 
 # --- factors --------------------------------------------------------------------------------------
