@@ -39,6 +39,7 @@ __all__ = ["cage"]  # a fixture of this module as well
 
 FAST = ("--scale", "1", "--warmup", "0", "--grace", "2s")
 SAFE_ENOUGH = (("fsync", "off"),)
+OURS = (*FAST, "--server-set", "fsync=off")
 SECOND_NS = 1_000_000_000
 GONE_S = 20.0
 # What only reads goes to one table, what writes to another, so that counters tell them apart.
@@ -207,7 +208,7 @@ def test_pgpool_lets_both_standbys_read_and_the_primary_write(
     no_standby_data_is_left(pgpaces_home)
 
 
-@pytest.mark.parametrize("mode", ["session", "transaction"])
+@pytest.mark.parametrize("mode", [pytest.param("session", marks=pytest.mark.slow), "transaction"])
 def test_a_setting_is_in_effect_through_pgbouncer(
     mode: Any, pgpaces_home: Path, tmp_path: Path
 ) -> None:
@@ -221,7 +222,8 @@ def test_a_setting_is_in_effect_through_pgbouncer(
     layout = {"pool": PoolPlan("pgbouncer", mode, None if mode == "session" else 2)}
     settings = {"protocol": "extended", "settings": (("work_mem", "7MB"),)}
     outcome, trial = run(told("7MB"), tmp_path / "r.db", 1, trial=settings, **layout)
-    assert outcome.summary.counts.on_time > 0
+    counts = outcome.summary.counts
+    assert counts.on_time == counts.due > 0, "six clients share two connections by transaction"
     assert outcome.summary.failures == {}
     assert trial.server["settings"]["work_mem"] == "7MB"
     assert trial.server["applied"] == {"work_mem": "database"}
@@ -230,22 +232,12 @@ def test_a_setting_is_in_effect_through_pgbouncer(
     assert outcome.summary.failures == {}
 
 
-def test_a_pool_with_fewer_connections_than_clients_serves_all_by_transaction(
-    folder: Path, pgpaces_home: Path, tmp_path: Path
-) -> None:
-    needs("pgbouncer")
-    layout = {"pool": PoolPlan("pgbouncer", "transaction", 2)}
-    outcome, _ = run(folder, tmp_path / "r.db", 1, **layout)
-    counts = outcome.summary.counts
-    assert counts.on_time == counts.due > 0
-
-
 def test_a_pool_with_too_few_slots_is_refused_where_only_the_rate_says_how_many_clients(
     pgpaces: Command,
 ) -> None:
     needs("pgbouncer")
-    ended = pgpaces("run", "reporting", *FAST, "--pool", "pgbouncer", "--pool-size", 2,
-                    "--rate", 8, "-T", "1s")  # fmt: skip
+    ended = pgpaces("run", "select-only", *OURS, "--pool", "pgbouncer", "--pool-size", 2,
+                    "--rate", 4, "-T", "1s")  # fmt: skip
     assert ended.code == 2
     assert "16 clients cannot share 2 connections" in ended.err
     assert Store.open(pgpaces.store).trials() == []
@@ -255,7 +247,7 @@ def test_prepared_statements_in_transaction_mode_work_or_are_refused(
     pgpaces: Command,
 ) -> None:
     needs("pgbouncer")
-    ended = pgpaces("run", "select-only", *FAST, "--pool", "pgbouncer", "--pool-mode",
+    ended = pgpaces("run", "select-only", *OURS, "--pool", "pgbouncer", "--pool-mode",
                     "transaction", "--pool-size", 2, "-c", 6, "-M", "prepared", "-T", "1s",
                     "--json")  # fmt: skip
     if pooler.find("pgbouncer").number >= (1, 21):
@@ -352,7 +344,7 @@ def test_a_standby_that_dies_takes_its_own_share_alone(
 
 
 COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
-LAYOUT = ("--standbys", 1, "--node", "any", "-c", 4, "-T", "10min", *FAST)
+LAYOUT = ("--standbys", 1, "--node", "any", "-c", 4, "-T", "10min", *OURS)
 
 
 @pytest.fixture(params=[pytest.param("pgbouncer", marks=pytest.mark.slow), "pgpool"])
@@ -360,7 +352,7 @@ def with_pool(request: pytest.FixtureRequest) -> tuple[object, ...]:
     """The options of a standby and a pool."""
     needs(request.param)
     pool = ("--pool", request.param)
-    return ("select-only", "--standbys", 1, *pool, "-c", 4, "-T", "10min", *FAST)
+    return ("select-only", "--standbys", 1, *pool, "-c", 4, "-T", "10min", *OURS)
 
 
 def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(
@@ -380,14 +372,14 @@ def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(
 
 
 def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
-    process = pgpaces.start("run", "select-only", *LAYOUT, "--beside",
-                            "reporting node=standby1 rate=20/s latency_limit=1s")  # fmt: skip
+    beside = ("--beside", "reader workload=select-only scale=1 node=standby1 rate=50/s")
+    process = pgpaces.start("run", "select-only", *LAYOUT, *beside)
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 2)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "beside it reporting on standby1: missed" in " ".join(out.split())
+    assert "beside it reader on standby1: missed" in " ".join(out.split())
     shown = pgpaces("show", "last", "--json").json()
     assert (shown["state"], adds_up(shown)) == ("interrupted", True)
     nothing_is_left(pgpaces.home)
@@ -502,7 +494,14 @@ def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) ->
 
     nodes = ("--target", dsn(cluster.primary), "--target-node", f"standby1={dsn(cluster.standby)}")
     words = ("select-only", *FAST, "-T", "1s", "-c", 2, *nodes, "--node", "any")
-    ended = cage("run", *words, "--json", "--fresh", "--beside", "reporting node=standby1")
+    ended = cage(
+        "run",
+        *words,
+        "--json",
+        "--fresh",
+        "--beside",
+        "reader workload=select-only scale=1 node=standby1 clients=1",
+    )
     assert ended.code == 0, ended.err
     assert ended.children, "programs were started, and looked at"
     ended = cage("sweep", *words, "--yes", "-o", cage.kept / "page.html")
