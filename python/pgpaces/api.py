@@ -10,7 +10,13 @@ from typing import Any
 from pgpaces import experiment, levels, workload
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
-from pgpaces.answers.summary import ScriptSummary, StatementSummary, Summary, summarize
+from pgpaces.answers.summary import (
+    BesideSummary,
+    ScriptSummary,
+    StatementSummary,
+    Summary,
+    summarize,
+)
 from pgpaces.answers.validity import Validity
 from pgpaces.errors import PlanError
 from pgpaces.plan import Load, Pooler, PoolMode, PoolPlan, TargetPlan, TrialPlan, choose_load
@@ -72,6 +78,11 @@ class Result:
         return self.summary.scripts
 
     @property
+    def beside(self) -> tuple[BesideSummary, ...]:
+        """Each workload that ran at the same time: its counts, missed, rate and latency."""
+        return self.summary.beside
+
+    @property
     def statements(self) -> tuple[StatementSummary, ...]:
         """Each SQL command."""
         return self.summary.statements
@@ -95,10 +106,48 @@ def _duration(value: str | float | None, what: str, *, zero: bool = False) -> in
     return duration_ns(value if isinstance(value, str) else f"{value}s", what, zero=zero)
 
 
-def _load(given: dict[str, Any], defaults: dict[str, str]) -> tuple[Load, int | None]:
-    texts = {k: None if v is None else str(v) for k, v in given.items()}
+def _load(given: Mapping[str, Any], defaults: dict[str, str]) -> tuple[Load, int | None]:
+    names = ("rate", "rate_per_client", "pace", "arrivals", "shape")
+    texts = {k: None if given[k] is None else str(given[k]) for k in names}
+    pause = given["think_time"]
+    pause = f"{pause}s" if isinstance(pause, int | float) else pause
     numbers = {k: given[k] for k in ("clients", "users")}
-    return choose_load({**texts, **numbers}, defaults)
+    return choose_load({**texts, **numbers, "think_time": pause, "think": "exponential"}, defaults)
+
+
+def _trial(given: Mapping[str, Any], defaults: dict[str, str]) -> TrialPlan:
+    kind, count = _load(given, defaults)
+    limit = given["latency_limit"]
+    return TrialPlan(
+        load=kind,
+        clients=count,
+        limit_ns=_duration(
+            defaults.get("latency_limit") if limit is None else limit, "latency_limit"
+        ),
+        duration_ns=_duration(given["duration"], "duration"),
+        warmup_ns=_duration(given["warmup"], "warmup", zero=True),
+        **given["options"],
+    )
+
+
+def _request(given: Mapping[str, Any]) -> experiment.Request:
+    """The trial that the arguments of `run` ask for, by their names. Raises PgpacesError."""
+    found = workload.find(given["name"])
+    node, names = given["node"], ("server", "own", "fresh", "observe_command", "standbys")
+    request = experiment.Request(
+        workload=found,
+        trial=_trial(given, found.load),
+        target=TargetPlan(given["target"], **{name: given[name] for name in names}),
+        scale=given["scale"],
+        data_seed=given["data_seed"],
+        scripts=tuple((script, None) for script in given["scripts"]),
+        store=given["store"],
+        on_store_error=given["on_store_error"],
+        node=node if isinstance(node, str) else None,
+        nodes=tuple(node.items()) if isinstance(node, Mapping) else (),
+        pool=_pool(given["pool"], given["pool_mode"], given["pool_size"]),
+    )
+    return replace(request, beside=experiment.besides(request, _beside(given["beside"] or {})))
 
 
 def _pool(pool: Pooler | None, mode: PoolMode | None, size: int | None) -> PoolPlan | None:
@@ -159,48 +208,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     `{"reporting": {"node": "standby1", "rate": "1/s"}}`. options: the other fields of TrialPlan,
     such as policy, protocol, seed, threads. Raises PgpacesError.
     """
-    found = workload.find(name)
-    given = {
-        "rate": rate,
-        "rate_per_client": rate_per_client,
-        "clients": clients,
-        "users": users,
-        "pace": pace,
-        "think_time": f"{think_time}s" if isinstance(think_time, int | float) else think_time,
-        "think": "exponential",
-        "arrivals": arrivals,
-        "shape": shape,
-    }
-    kind, count = _load(given, found.load)
-    limit = latency_limit if latency_limit is not None else found.load.get("latency_limit")
-    request = experiment.Request(
-        workload=found,
-        trial=TrialPlan(
-            load=kind,
-            clients=count,
-            limit_ns=_duration(limit, "latency_limit"),
-            duration_ns=_duration(duration, "duration"),
-            warmup_ns=_duration(warmup, "warmup", zero=True),
-            **options,
-        ),
-        target=TargetPlan(
-            target,
-            server,
-            own=own,
-            fresh=fresh,
-            observe_command=observe_command,
-            standbys=standbys,
-        ),
-        scale=scale,
-        data_seed=data_seed,
-        scripts=tuple((script, None) for script in scripts),
-        store=store,
-        on_store_error=on_store_error,
-        node=node if isinstance(node, str) else None,
-        nodes=tuple(node.items()) if isinstance(node, Mapping) else (),
-        pool=_pool(pool, pool_mode, pool_size),
-    )
-    request = replace(request, beside=experiment.besides(request, _beside(beside or {})))
+    request = _request(locals())
     outcome = experiment.run(request, listener)
     for error in (outcome.error, outcome.store_error):
         if error is not None:

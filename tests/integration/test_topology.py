@@ -548,7 +548,10 @@ def test_standbys_and_pools_are_factors_together(pgpaces: Command) -> None:
     for trial in found.values():
         assert trial.place is not None
         assert trial.server["standbys"] == int(trial.place.levels["standbys"])
-        assert bool(trial.server["pool"]) is (trial.place.levels["pool"] == "pgbouncer")
+        pooled = trial.place.levels["pool"] == "pgbouncer"
+        assert bool(trial.server["pool"]) is pooled
+        said = [finding.text for finding in trial.findings if finding.source == "pool"]
+        assert len(said) == pooled, "the load goes past it"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 from pgpaces import database, host
 from pgpaces.experiment.lanes import Lane, Work, limits
-from pgpaces.experiment.request import PRIMARY, Request
+from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.result import Finding, Trial
@@ -83,7 +83,7 @@ def record(cell: Cell) -> Trial:
         server=(server := _server(cell)),
         host=host.facts(),
         notes=tuple(_notes(cell)),
-        findings=tuple(_changed(cell, server)),
+        findings=(*_changed(cell, server), *_unused(cell)),
         place=request.place,
     )
 
@@ -155,6 +155,14 @@ def _notes(cell: Cell) -> Iterator[str]:
         where = ", ".join(f"{lane.node} ({lane.clients} clients)" for lane in own)
         streams = f"the load is {len(own)} streams of their own, to {where}"
         yield f"{streams}: {len(own)} queues are not one"
+
+
+def _unused(cell: Cell) -> Iterator[Finding]:
+    """A pool that nothing goes through: with and without it would compare the same."""
+    where = dict.fromkeys(lane.node for lane in cell.lanes)
+    if cell.pool and POOL not in where:
+        said = f"nothing goes through {cell.pool['pooler']}: the load goes to {', '.join(where)}"
+        yield Finding("pool", "warning", f"{said}; leave out the node, or send it to {POOL}")
 
 
 def _changed(cell: Cell, now: Mapping[str, Any]) -> Iterator[Finding]:
