@@ -16,6 +16,7 @@ import click
 from pgpaces import draft as drafts
 from pgpaces import experiment_file, levels
 from pgpaces.cli import options
+from pgpaces.costs import Costs
 from pgpaces.design import Target
 from pgpaces.errors import PlanError, RunError
 
@@ -120,7 +121,7 @@ def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="While the store takes nothing: go on in memory, or end the trial.",
 )
-@options.options((options.STORE,))
+@options.options(options.MACHINE, (options.STORE,))
 def sweep(**given: Any) -> int:
     """Run every combination of levels, in random blocks, and say from where on it breaks.
 
@@ -155,6 +156,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
 
         render.form_of(given["output"])
         _check_folder(Path(given["output"]).resolve().parent)
+    from pgpaces import host_file
     from pgpaces.experiment import sweep as pipeline
 
     resume, experiment, data_dir = None, None, None
@@ -183,6 +185,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         on_store_error=given["on_store_error"],
         command=_command(given),
         data_dir=str(Path(given["data_dir"]).resolve()) if given["data_dir"] else data_dir,
+        costs=host_file.find(given["host_file"]),
     )
     return pipeline.plan(order)
 
@@ -302,10 +305,24 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
     return Target(
         name=name,
         dsn=dsn,
-        price_per_h=given["price_per_hour"],
+        costs=_costs(given),
         alter_system=given["allow_alter_system"],
         restart=given["restart_command"],
     )
+
+
+def _costs(given: Mapping[str, Any]) -> Costs | None:
+    """Of the machine of --target; None: not given. Raises PlanError."""
+    from pgpaces import host_file
+
+    if given["price_per_hour"] is not None:
+        if given["host_file"] is not None:
+            raise PlanError(
+                "--price-per-hour and --host-file are of the same machine",
+                "choose one; a host file has the key price_per_h",
+            )
+        return Costs(price_per_h=given["price_per_hour"])
+    return host_file.read(Path(given["host_file"])) if given["host_file"] is not None else None
 
 
 def _command(given: Mapping[str, Any]) -> str:

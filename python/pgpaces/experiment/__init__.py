@@ -3,6 +3,7 @@
 request.py   what a trial is asked to be
 trial.py     one trial, from its plan to its answer in the store
 cell.py      one whose data and server stand ready
+costs.py     what the machine of a trial's server costs
 beside.py    what looks at the server beside the load
 site.py      where the load goes: somebody's server, or one of ours
 keeper.py    what keeps a trial's seconds

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pgpaces import database, host
+from pgpaces.experiment import costs
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
@@ -97,7 +98,7 @@ def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connect
             "prepared": asdict(cell.prepared),
         },
         server=server,
-        host=host.facts(),
+        host={**host.facts(), **costs.facts(server, request.costs)},
         notes=cell.prepared.notes,
         findings=tuple(_changed(cell, server)),
         place=request.place,

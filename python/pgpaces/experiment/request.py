@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pgpaces import database
+from pgpaces.costs import Costs
 from pgpaces.errors import PlanError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan, TrialPlan
@@ -29,6 +30,7 @@ class Request:
     copy is measured instead of the workload's data; one copy for each `occasion`.
     expected: facts of the server as it was for earlier trials that this one is to compare with.
     observe: sensors look at the server beside the load, and plans are looked at behind it.
+    costs: of the server's machine.
     """
 
     workload: Workload
@@ -46,6 +48,7 @@ class Request:
     occasion: str = ""
     observe: bool = True
     expected: Mapping[str, Any] | None = field(default=None, repr=False)
+    costs: Costs | None = None
 
 
 def wish_of(request: Request) -> database.Wish:

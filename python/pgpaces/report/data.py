@@ -16,7 +16,7 @@ from pgpaces.answers.cells import SHARES, Row, sound, trial_share
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.summary import as_json
 from pgpaces.errors import RunError
-from pgpaces.report import escape
+from pgpaces.report import costs, escape
 from pgpaces.report.page import Page
 from pgpaces.result import Counts, Estimate
 
@@ -25,17 +25,24 @@ if TYPE_CHECKING:
 
 _COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
 _TIMES = ("mean", "p50", "p95", "p99", "p99.9")
-_TEXTS = ("row", "experiment", "cell", "run", "state", "verdict", "started_at")
-_WHOLE = ("trials", "block", "attempt", *_COUNTS)
+_TEXTS = ("row", "experiment", "cell", "run", "state", "verdict", "started_at", "currency")
+_WHOLE = ("trials", "block", "attempt", "users", *_COUNTS)
 
 
 def rows(page: Page) -> list[dict[str, Any]]:
     """A row for each cell and for each of its trials; columns are the same for both.
 
     Shares from 0 to 1, times in ms, rates a second, each with `_low` and `_high` (None where they
-    cannot be estimated). Infinity is above every time.
+    cannot be estimated). Infinity is above every time. What its machines cost stands beside a cell
+    where that is known of any.
     """
     return [each for row in page.rows for each in _rows(page, row)]
+
+
+def _costs(page: Page, row: Row | None) -> dict[str, Any]:
+    """Of a cell; of a trial (None) nothing is said of it."""
+    known = next((found for priced, found in page.economies if priced is row), None)
+    return costs.row_values(known) if page.economies else {}
 
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
@@ -61,9 +68,10 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         "verdict": verdict,
         **_counts(row.counts),
         **_spread(row),
+        **_costs(page, row),
     }
     for digest in row.every:
-        yield _trial(base, row, digest)
+        yield {**_trial(base, row, digest), **_costs(page, None)}
 
 
 def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
@@ -211,6 +219,15 @@ def _document(page: Page) -> dict[str, Any]:
         "factors": {factor.name: factor.levels for factor in page.factors},
         "asked": dict(page.asked),
         "cells": [_cell(page, row) for row in page.rows],
+        "costs": [
+            {
+                "machine": one.name,
+                "cell": one.row.cell.key,
+                "held": one.held,
+                **costs.as_json(one.economy),
+            }
+            for one in page.costs
+        ],
         "statements": [
             {
                 "cell": each.row.cell.key,

@@ -53,6 +53,9 @@ def _parts(page: Page) -> Iterator[str]:
     yield from _answer(page)
     yield "## All cells\n"
     yield from _table(tables.cells(page))
+    if page.costs:
+        yield "## What it costs\n"
+        yield from _table(tables.costs(page))
     if page.statements:
         yield "## What each statement took\n"
         yield from _table(tables.statements(page))

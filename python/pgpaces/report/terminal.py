@@ -30,6 +30,9 @@ _SPARE = (
     "latency ms",
     "p95 ms",
     "p99 ms",
+    "a year",
+    "users",
+    "written a day",
 )
 _CHARTS = ("missed", "p95", "rate")
 _BAR_MIN, _BAR_MAX = 8, 50
@@ -72,6 +75,9 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
         if name != line(whole):
             yield Text(f"{name}: {line(whole)}", style="dim")
     yield _cells(cells, (*short, *cells.columns[cells.labels :]), width)
+    if len(page.costs) > 1:
+        yield Text("")
+        yield _cells(found := tables.costs(page), found.columns, width)
     if len(page.rows) > 1:
         for measure in measures(page):
             if measure.key in _CHARTS:

@@ -276,15 +276,20 @@ def judgement(validity: Validity) -> Iterable[str]:
         yield f"warning: {text}"
 
 
-def answer(trial: Trial, summary: Summary, width: int = 80) -> list[RenderableType]:
-    """The whole answer, to be printed one after the other; width in characters."""
+def answer(
+    trial: Trial, summary: Summary, width: int = 80, more: Iterable[str] = ()
+) -> list[RenderableType]:
+    """The whole answer, to be printed one after the other; width in characters.
+
+    more: lines behind the facts.
+    """
     from rich.text import Text
 
     parts: list[RenderableType] = [
         Text(verdict(summary, trial.plan, complete=trial.state == "finished"), style="bold")
     ]
     parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
-    parts += [Text(line(fact)) for fact in facts(trial, summary)]
+    parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
     parts.append(Text(""))
     parts.append(times_table(summary, trial.plan, width))
     if len(summary.scripts) > 1:
