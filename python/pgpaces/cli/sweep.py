@@ -95,6 +95,11 @@ def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--allow-alter-system", is_flag=True, help="On --target; settings are put back.")
 @click.option("--restart-command", metavar="COMMAND", help="Restarts the server of --target.")
+@click.option(
+    "--observe-command",
+    metavar="COMMAND",
+    help="Runs `pgpaces observe` on the --target's machine, over ssh.",
+)
 @click.option("--price-per-hour", type=float, metavar="PRICE", help="Of the machine of --target.")
 @click.option("--data-dir", metavar="DIR", help="The disk for the data of servers of ours.")
 @click.option("--quick", is_flag=True, help="Seconds instead of minutes: does all of it work?")
@@ -230,6 +235,7 @@ def _check_size(experiment: Experiment, given: Mapping[str, Any]) -> None:
 def _draft(given: Mapping[str, Any]) -> drafts.Draft | None:
     """The experiment that file and options describe; None where neither names one."""
     what = given["what"]
+    _check_of_target(given)
     if what is None and not given["files"]:
         if _levels(given, targets=()):
             raise PlanError("levels are given, but no workload", "name an experiment file or one")
@@ -254,6 +260,16 @@ def _draft(given: Mapping[str, Any]) -> drafts.Draft | None:
         files=tuple(given["files"]) or draft.files,
         from_database=given["from_database"] or draft.from_database,
     )
+
+
+def _check_of_target(given: Mapping[str, Any]) -> None:
+    """Raises PlanError for options of a --target where none is given."""
+    for name in ("restart_command", "observe_command", "price_per_hour"):
+        if given[name] is not None and not given["level_target"]:
+            raise PlanError(
+                f"--{name.replace('_', '-')} is for the machine of a --target",
+                "name that, or write it below [targets.NAME] of the file",
+            )
 
 
 def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
@@ -308,6 +324,7 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
         costs=_costs(given),
         alter_system=given["allow_alter_system"],
         restart=given["restart_command"],
+        observe_command=given["observe_command"],
     )
 
 
