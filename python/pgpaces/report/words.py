@@ -413,6 +413,13 @@ def _count(number: int, thing: str) -> str:
 def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What one must know before believing it."""
     yield from (_apart(each) for each in _named(material.apart))
+    if mixed := facts.builds(rows):
+        listed = "; ".join(f"{build}: {', '.join(had)}" for build, had in mixed)
+        yield Sentence(
+            f"The versions of PostgreSQL are of different builds ({listed}), which differ in more"
+            " than the version: compiler, TLS, compression, JIT.",
+            "warning",
+        )
     unsound = [row for row in rows if not row.sound]
     if unsound:
         names = "; ".join(cell_name(row) for row in unsound[:_SHOWN])

@@ -30,6 +30,7 @@ from pgpaces.servers.binaries import (
     is_version,
     newest,
     packages_home,
+    source_of,
     sources,
 )
 from pgpaces.servers.registries import REGISTRIES, Registry
@@ -122,6 +123,11 @@ def families(versions: Sequence[str | None]) -> list[str]:
         else:
             found[FAMILIES.get(_source(version, here), "installed on this machine")] = None
     return list(found)
+
+
+def family(folder: Path) -> str:
+    """Which build the programs in a folder are of, in words."""
+    return FAMILIES.get(source_of(folder), f"the programs in {folder}")
 
 
 def mixed(versions: Sequence[str | None]) -> str | None:
