@@ -277,14 +277,16 @@ def test_what_goes_on_is_not_deleted(store: Store, pgpaces: Pgpaces) -> None:
     assert "still runs" in str(done.exception)
 
 
-def test_a_list_needs_no_sqlalchemy(store: Store, pgpaces: Pgpaces) -> None:
+@pytest.mark.parametrize("words", [[], ["-E"]])
+def test_a_list_needs_no_sqlalchemy(store: Store, words: list[str]) -> None:
     import subprocess
     import sys
 
-    keep(store, whole())
+    experiment(store)
+    called = ["runs", *words, "--store", str(store.path)]
     code = (
         "import sys\nfrom pgpaces.cli.main import cli\n"
-        f"cli.main(['runs', '--store', {str(store.path)!r}], standalone_mode=False)\n"
+        f"cli.main({called!r}, standalone_mode=False)\n"
         "print([m for m in ('sqlalchemy', 'numpy', 'pydantic', 'psycopg') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

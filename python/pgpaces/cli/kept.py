@@ -48,7 +48,8 @@ def copy(other: str, names: Sequence[str], store_path: str | None) -> None:
 
 
 @click.command(
-    epilog="\b\nExample:\n  pgpaces runs tag before-index last\n  pgpaces runs tag before-index --remove"
+    epilog="\b\nExample:\n  pgpaces runs tag before-index last"
+    "\n  pgpaces runs tag before-index --remove"
 )
 @click.argument("tag", metavar="NAME")
 @click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
