@@ -342,6 +342,22 @@ def test_versions_of_different_builds_are_said_before_they_are_compared(
     assert "different builds" not in pgpaces(*sweep, "--server", "npm:15,npm:18").err
 
 
+def test_what_cannot_be_is_said_before_anything_is_started(
+    fifteen: Installation, pgpaces: Command, tmp_path: Path
+) -> None:
+    sweep = ("sweep", "select-only", "--clients", "1", "--dry-run")
+    absent = pgpaces(*sweep, "--server", "15,99")
+    assert absent.code == 10
+    assert "PostgreSQL 99 is not here" in absent.err
+    profile = tmp_path / "mine.toml"
+    profile.write_text('[settings]\nshared_bufers = "32MB"\nwork_mem = "8MB"\n')
+    words = (*sweep, "--server", "15", "--profile", profile)
+    noted = pgpaces(*words)
+    assert noted.code == 0
+    assert "no setting shared_bufers; did you mean shared_buffers?" in noted.err
+    assert "work_mem" not in noted.err
+
+
 def test_the_store_holds_how_a_server_was_built(pgpaces: Command) -> None:
     done = pgpaces("run", "select-only", "-c", "1", *QUICK)
     trial = Store.open(pgpaces.store).load(done.json()["run"])

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from pgpaces import experiment_file, levels
 from pgpaces.cli import options
 from pgpaces.costs import Costs
 from pgpaces.design import Target
-from pgpaces.errors import PlanError, RunError
+from pgpaces.errors import PlanError, RunError, ServerError
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
@@ -372,8 +372,8 @@ def _preview(planned: Planned, given: Mapping[str, Any]) -> None:
     from pgpaces.report import escape
     from pgpaces.report.preview import as_json, lines
 
-    if (mixed := _mixed(planned.order.experiment)) is not None:
-        click.echo(f"note: {mixed}", err=True)
+    for note in (*_mixed(planned.order.experiment), *_misspelled(planned)):
+        click.echo(f"note: {escape.line(note)}", err=True)
     if given["dry_run"] and given["as_json"]:
         put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
         return
@@ -386,12 +386,31 @@ def _preview(planned: Planned, given: Mapping[str, Any]) -> None:
         click.echo(text, err=True, nl=False)
 
 
-def _mixed(experiment: Experiment) -> str | None:
+def _mixed(experiment: Experiment) -> Iterator[str]:
     """A sentence where versions of different builds are compared."""
     from pgpaces.servers import packages
 
     factors = {factor.name: factor.levels for factor in experiment.design.factors}
-    return packages.mixed(factors["server"]) if "server" in factors else None
+    said = packages.mixed(factors["server"]) if "server" in factors else None
+    yield from () if said is None else (said,)
+
+
+def _misspelled(planned: Planned) -> Iterator[str]:
+    """A sentence for each setting that a version which is here does not list by this name."""
+    from pgpaces.servers import binaries, describe
+
+    asked: dict[str | None, set[str]] = {}
+    for request in planned.requests.values():
+        if request.target.dsn is None and request.trial.settings:
+            names = {name for name, _ in request.trial.settings}
+            asked.setdefault(request.target.server, set()).update(names)
+    for server, names in asked.items():
+        try:
+            found = binaries.find(server)
+        except ServerError:
+            continue  # to be fetched, or one that runs
+        for name, near in describe.misspelled(found, sorted(names)):
+            yield f"PostgreSQL {found.version} lists no setting {name}; did you mean {near}?"
 
 
 def _run(planned: Planned, given: Mapping[str, Any]) -> int:

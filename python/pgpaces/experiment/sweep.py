@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from pgpaces.experiment.trial import Keeping
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
-from pgpaces.servers import binaries, packages, tls
+from pgpaces.servers import binaries, embedded, packages, tls
 from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
 from pgpaces.store.listing import sizes_at_once
 
@@ -103,6 +103,7 @@ def plan(order: Order) -> Planned:
     left = slots
     if order.resume is not None:
         left = _left(order, slots, base.hash)
+    _check_servers(requests.values())
     machines = {name: target.machine for name, target in targets.items()}
     return Planned(
         order=order,
@@ -114,6 +115,13 @@ def plan(order: Order) -> Planned:
         id=found,
         workload_hash=base.hash,
     )
+
+
+def _check_servers(requests: Iterable[Request]) -> None:
+    """Raises ServerError for versions that are not here and cannot be fetched."""
+    named = {request.target.server for request in requests if request.target.dsn is None}
+    for server in named - {running.name for running in embedded.running() if running.stays}:
+        packages.check(server)
 
 
 def _workload(experiment: Experiment) -> workload.Workload:
