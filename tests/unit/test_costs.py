@@ -427,6 +427,7 @@ def test_machines_of_different_prices_are_told_apart() -> None:
     found = gather(digests, ABOUT, asked)
     names = {one.name: one.economy.users_per_unit for one in found.costs}
     assert names == {"pi": pytest.approx(2.0), "cloud": pytest.approx(0.5)}
+    assert "users per unit a month" in render.render(found, "text", 200).decode()
     assert "<b>EUR" not in render.render(found, "html").decode()
     assert "<b>" not in render.render(found, "md").decode()
 

@@ -219,6 +219,7 @@ def _document(page: Page) -> dict[str, Any]:
         "factors": {factor.name: factor.levels for factor in page.factors},
         "asked": dict(page.asked),
         "cells": [_cell(page, row) for row in page.rows],
+        "failures": [{"trial": where, "error": why} for where, why in page.failures],
         "costs": [
             {
                 "machine": one.name,

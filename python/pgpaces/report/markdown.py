@@ -66,7 +66,7 @@ def _parts(page: Page) -> Iterator[str]:
             yield from _table(tables.plans(page, plan)[0])
     if page.failures:
         yield "## Trials that never began\n"
-        yield from _pairs(page.failures)
+        yield from _pairs(tables.failures(page))
     if page.differences:
         yield "## What else differed\n"
         yield from _table(tables.differences(page))

@@ -21,6 +21,7 @@ from pgpaces.result import Estimate
 
 Mark = Literal["", "held", "did not hold", "not known", "not valid"]
 _CELLS_NAMED = 4
+FAILURES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,20 @@ def spilled(size: int) -> str:
     if size == 0:
         return "0"
     return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 1024:.3g} KiB"
+
+
+def failures(page: Page) -> tuple[tuple[str, str], ...]:
+    """Trials that never began, those with the same reason together; not more than a page takes."""
+    reasons: dict[str, list[str]] = {}
+    for where, why in page.failures:
+        reasons.setdefault(why, []).append(where)
+    found = [
+        (names[0] + (f", and {len(names) - 1} more" if len(names) > 1 else ""), why)
+        for why, names in reasons.items()
+    ]
+    left = len(found) - FAILURES_SHOWN
+    more = ((f"and {left} more reasons", "they are in the report as JSON"),) if left > 0 else ()
+    return (*found[:FAILURES_SHOWN], *more)
 
 
 def costs(page: Page) -> Table:
