@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import breaks
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
+from pgpaces.answers.costs import Priced
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.summary import as_json
 from pgpaces.errors import RunError
@@ -220,15 +221,7 @@ def _document(page: Page) -> dict[str, Any]:
         "asked": dict(page.asked),
         "cells": [_cell(page, row) for row in page.rows],
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
-        "costs": [
-            {
-                "machine": one.name,
-                "cell": one.row.cell.key,
-                "held": one.held,
-                **costs.as_json(one.economy),
-            }
-            for one in page.costs
-        ],
+        "costs": [_machine(one) for one in page.costs],
         "statements": [
             {
                 "cell": each.row.cell.key,
@@ -275,6 +268,12 @@ def _document(page: Page) -> dict[str, Any]:
             for place in page.places
         ],
     }
+
+
+def _machine(one: Priced) -> dict[str, Any]:
+    """What a machine costs, and what that buys at its largest cell."""
+    about = {"machine": one.name, "cell": one.row.cell.key, "held": one.held}
+    return {**about, **costs.as_json(one.economy)}
 
 
 def _seen(page: Page) -> Sequence[tuple[Any, Any]]:
