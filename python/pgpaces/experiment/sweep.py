@@ -103,7 +103,7 @@ def plan(order: Order) -> Planned:
     left = slots
     if order.resume is not None:
         left = _left(order, slots, base.hash)
-    _check_servers(requests.values())
+    _check_servers(requests[slot.block, slot.cell.key] for slot in left)
     machines = {name: target.machine for name, target in targets.items()}
     return Planned(
         order=order,
