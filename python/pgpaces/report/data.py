@@ -225,6 +225,17 @@ def _document(page: Page) -> dict[str, Any]:
             }
             for each in page.statements
         ],
+        "ratios": [
+            {
+                "factor": each.factor,
+                "level": each.level,
+                "against": each.base,
+                "at": dict(each.at),
+                "rate": _estimate(each.rate),
+                "mean_latency": _estimate(each.latency),
+            }
+            for each in page.ratios
+        ],
         "beside": [
             {
                 "cell": each.row.cell.key,

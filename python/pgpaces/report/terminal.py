@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pgpaces.answers import breaks
@@ -72,12 +72,7 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
         if name != line(whole):
             yield Text(f"{name}: {line(whole)}", style="dim")
     yield _cells(cells, (*short, *cells.columns[cells.labels :]), width)
-    if page.beside:
-        beside = tables.beside(page)
-        yield Text("")
-        yield Text(beside.title.lower(), style="bold")
-        factors = (beside.columns[0], *short)[: beside.labels]
-        yield _cells(beside, (*factors, *beside.columns[beside.labels :]), width)
+    yield from _others(page, {whole.strip(): name for name, whole in short.items()}, width)
     if len(page.rows) > 1:
         for measure in measures(page):
             if measure.key in _CHARTS:
@@ -86,6 +81,17 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     if page.about.rerun:
         yield Text("")
         yield Text(f"again: {line(page.about.rerun)}", style="dim")
+
+
+def _others(page: Page, short: Mapping[str, str], width: int) -> Iterator[RenderableType]:
+    """The tables beside that of cells, if there is something in them. short: of columns."""
+    from rich.text import Text
+
+    for other in (tables.ratios(page), tables.beside(page)):
+        if other.rows:
+            yield Text("")
+            yield Text(other.title.lower(), style="bold")
+            yield _cells(other, [short.get(name, name) for name in other.columns], width)
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:
