@@ -12,8 +12,10 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import breaks
+from pgpaces.answers.beside import BesideRow
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.paired import Ratio
 from pgpaces.answers.summary import as_json
 from pgpaces.errors import RunError
 from pgpaces.report import escape
@@ -195,6 +197,30 @@ def json(page: Page) -> str:
     return escape.json_text(_document(page))
 
 
+def _ratio(found: Ratio) -> dict[str, Any]:
+    return {
+        "factor": found.factor,
+        "level": found.level,
+        "against": found.base,
+        "at": dict(found.at),
+        "rate": _estimate(found.rate),
+        "mean_latency": _estimate(found.latency),
+    }
+
+
+def _beside(found: BesideRow) -> dict[str, Any]:
+    return {
+        "cell": found.row.cell.key,
+        "workload": found.name,
+        "due": found.due,
+        "missed": _estimate(found.missed),
+        "rate": _estimate(found.rate),
+        "mean_ms": _estimate(found.mean),
+        "p95_ms": _estimate(found.p95),
+        "p99_ms": _estimate(found.p99),
+    }
+
+
 def _document(page: Page) -> dict[str, Any]:
     about = page.about
     return {
@@ -225,30 +251,8 @@ def _document(page: Page) -> dict[str, Any]:
             }
             for each in page.statements
         ],
-        "ratios": [
-            {
-                "factor": each.factor,
-                "level": each.level,
-                "against": each.base,
-                "at": dict(each.at),
-                "rate": _estimate(each.rate),
-                "mean_latency": _estimate(each.latency),
-            }
-            for each in page.ratios
-        ],
-        "beside": [
-            {
-                "cell": each.row.cell.key,
-                "workload": each.name,
-                "due": each.due,
-                "missed": _estimate(each.missed),
-                "rate": _estimate(each.rate),
-                "mean_ms": _estimate(each.mean),
-                "p95_ms": _estimate(each.p95),
-                "p99_ms": _estimate(each.p99),
-            }
-            for each in page.beside
-        ],
+        "ratios": [_ratio(each) for each in page.ratios],
+        "beside": [_beside(each) for each in page.beside],
         "plans": [_plan(page, each) for each in _seen(page)],
         "differences": [
             {
