@@ -174,16 +174,25 @@ class Histogram:
 
 @final
 class Run:
-    """A trial that is going on. `plan` is an object with the attributes of EnginePlan."""
+    """A load whose clients are connected, or that is going on.
+
+    `plan` is an object with the attributes of EnginePlan.
+    """
 
     def __new__(cls, plan: Any, scripts: Sequence[tuple[str, int, bytes]], route: Route) -> Run:
-        """Connects all clients and starts the load; returns when it runs.
+        """Connects all clients.
 
         scripts: name, weight and text (bytes) of each. Raises PgpacesError.
         """
 
+    def begin(self, ahead_ns: int) -> None:
+        """Lets the load begin so many ns from now, 10 ms at least; once.
+
+        Loads whose `ahead_ns` names the same moment begin together.
+        """
+
     def next_interval(self) -> Interval | None:
-        """Waits for the next second; None when the trial is over.
+        """Begins the load if it has not begun, and waits for the next second; None at its end.
 
         Raises PgpacesError for why the run ended early, behind the last interval.
         """

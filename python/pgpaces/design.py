@@ -81,7 +81,8 @@ class Target:
     kind: machines of one kind are replicates of each other. costs: of the machine. alter_system:
     settings of the whole server may be changed (and are put back). restart: a shell command that
     restarts the server, for settings that need that. observe_command: one that prints what
-    `pgpaces observe` does on its machine.
+    `pgpaces observe` does on its machine. nodes: DSNs of servers that belong to it, by name:
+    standby1, standby2, ..., pool.
     """
 
     name: str
@@ -92,6 +93,8 @@ class Target:
     alter_system: bool = False
     restart: str | None = None
     observe_command: str | None = None
+    # Not in the repr: a password may be in it.
+    nodes: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

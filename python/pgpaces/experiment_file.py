@@ -48,6 +48,7 @@ KEYS = {
     "targets.alter_system": "Settings of the whole server may be changed; they are put back.",
     "targets.restart": "A shell command that restarts the server, for settings that need it.",
     "targets.observe_command": "A shell command that runs `pgpaces observe` there, over ssh.",
+    "targets.nodes": "DSNs of servers that belong to it: standby1, standby2, ..., pool.",
     "profiles": "Named sets of settings, by the name that `profile` uses.",
     "quick": "What `--quick` changes: levels, and `trials`.",
     "set": "Settings that all cells share.",
@@ -62,8 +63,10 @@ def _model() -> type[BaseModel]:
     from pgpaces.host_file import CostTable
 
     level = str | bool | int | float
-    one = dict[str, level | dict[str, level]]
     many = Annotated[list[level], Field(min_length=1, max_length=10_000)]
+    # As deep as beside.NAME.define.VARIABLE.
+    one = dict[str, level | dict[str, level | dict[str, level | dict[str, level]]]]
+    several = dict[str, many | dict[str, many | dict[str, many | dict[str, many]]]]
 
     def key(name: str, default: Any) -> Any:
         return Field(default, description=KEYS[name])
@@ -74,6 +77,7 @@ def _model() -> type[BaseModel]:
         alter_system: bool = key("targets.alter_system", False)
         restart: str | None = key("targets.restart", None)
         observe_command: str | None = key("targets.observe_command", None)
+        nodes: dict[str, str] = key("targets.nodes", {})
 
     class ExperimentFile(BaseModel):
         model_config = ConfigDict(extra="allow", strict=True)
@@ -85,7 +89,7 @@ def _model() -> type[BaseModel]:
         trials: Annotated[int, Field(ge=1)] = key("trials", 1)
         seed: Annotated[int, Field(ge=0)] = key("seed", 1)
         missed: str = key("missed", "5%")
-        factors: dict[str, many | dict[str, many]] = key("factors", {})
+        factors: several = key("factors", {})
         exclude: list[one] = key("exclude", [])
         cells: list[one] = key("cells", [])
         targets: dict[str, TargetTable] = key("targets", {})
@@ -138,8 +142,11 @@ def _explained(path: Path, error: Any, model: type[BaseModel]) -> PlanError:
 
 
 def _draft(path: Path, keys: Mapping[str, Any], others: Mapping[str, Any]) -> Draft:
-    single = {name: (level,) for name, level in _flat(others)}
-    factors = dict(_flat(keys["factors"]))
+    single = {name: (_found(path, name, level),) for name, level in _flat(others)}
+    factors = {
+        name: [_found(path, name, level) for level in found]
+        for name, found in _flat(keys["factors"])
+    }
     for name in single:
         _check_key(name)
     for name in (*factors, *(name for name, _ in _flat(keys["quick"]) if name != "trials")):
@@ -191,10 +198,10 @@ def _check_key(name: str) -> None:
 
 
 def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """`set = {a = 1}` as `set.a`."""
+    """`set = {a = 1}` as `set.a`, however deep."""
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", found) for inner, found in value.items())
+            yield from ((f"{name}.{inner}", found) for inner, found in _flat(value))
         else:
             yield name, value
 
@@ -217,6 +224,13 @@ def _one(part: Mapping[str, Any]) -> dict[str, str]:
     return {name: _text(level) for name, level in _flat(part)}
 
 
+def _found(path: Path, name: str, level: Any) -> Any:
+    """A level; a workload beside another one as seen from the folder of the file."""
+    if name.startswith("beside.") and name.endswith(".workload") and isinstance(level, str):
+        return _near(path, level, script=level.endswith(".sql"))
+    return level
+
+
 def _near(path: Path, name: str, *, script: bool = False) -> str:
     """A file or folder as seen from the folder of the experiment file."""
     if not script and "/" not in name:
@@ -237,6 +251,10 @@ def schema() -> dict[str, Any]:
         text = levels.FAMILIES[table]
         single[table] = {"type": "object", "additionalProperties": level, "description": text}
         several[table] = {"type": "object", "additionalProperties": many, "description": text}
+    inner: dict[str, Any] = {"type": "object", "description": levels.FAMILIES["beside"]}
+    single["beside"] = several["beside"] = {**inner, "additionalProperties": {"type": "object"}}
+    one_each = {"type": "object", "additionalProperties": level}
+    single["node"] = {"anyOf": [single["node"], one_each], "description": about["node"]}
     part = {
         "type": "object",
         "properties": single,

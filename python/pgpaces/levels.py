@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from pgpaces.design import Cell, Design, Levels
 from pgpaces.errors import PlanError
-from pgpaces.plan import ON_ERROR, TrialPlan, trial_plan
+from pgpaces.plan import ON_ERROR, Pooler, PoolMode, PoolPlan, TrialPlan, trial_plan
 
 # Families of levels, each with a name of its own behind the dot.
 FAMILIES = {
     "set": "A setting of the server, applied as mildly as it can be: `set.work_mem`.",
     "define": "A variable of the scripts: `define.hot`.",
     "latency_limit": "The limit of one script: `latency_limit.by_fk1`.",
+    "node": "The node that one script goes to: `node.by_fk1`.",
+    "beside": "Another workload at the same time, by a name: `beside.reporting.rate`.",
 }
 
 
@@ -117,8 +120,25 @@ OTHERS: Mapping[str, Kind] = {
         _switch, "A server of ours by TCP on the loopback, with TLS (on) or without (off)."
     ),
     "target": Kind(str, "Somebody's server: a name of `[targets]`, or a DSN."),
+    "node": Kind(
+        str, "Where the load goes: primary, standbys (all of them), standby1, any, or pool."
+    ),
+    "standbys": Kind(_whole(0, 8), "So many standbys of a server of ours, by streaming."),
+    "pool": Kind(_one_of("none", "pgbouncer", "pgpool"), "A pooler before a server of ours."),
+    "pool_mode": Kind(
+        _one_of("session", "transaction"), "Of pgbouncer: how long a client keeps a connection."
+    ),
+    "pool_size": Kind(_whole(1, 10_000), "Server connections of the pool."),
     "profile": Kind(str, "Settings: a name of `[profiles]`, a shipped profile, or a TOML file."),
 }
+# What a workload beside another one shares with it.
+_SHARED = frozenset(
+    (
+        *("duration", "transactions", "warmup", "grace", "kill_switch"),
+        *("server", "tls", "target", "standbys", "pool", "pool_mode", "pool_size", "profile"),
+    )
+)
+BESIDE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(TRIAL),
     "think": "exponential",
@@ -146,8 +166,10 @@ def names() -> list[str]:
 def check_name(name: str) -> None:
     """Raises PlanError, with the nearest name, where levels cannot be of this name."""
     family, dot, rest = name.partition(".")
+    if dot and family == "beside":
+        return _check_beside(name, rest)
     if name in TRIAL or name in OTHERS or (dot and rest and family in FAMILIES):
-        return
+        return None
     near = difflib.get_close_matches(name, names(), n=1)
     known = ", ".join(sorted(names()))
     raise PlanError(
@@ -156,11 +178,27 @@ def check_name(name: str) -> None:
     )
 
 
+def _check_beside(name: str, rest: str) -> None:
+    """Raises PlanError for what cannot be said of a workload beside another one."""
+    of, dot, level = rest.partition(".")
+    if not dot or not level or not BESIDE_NAME.fullmatch(of):
+        raise PlanError(
+            f"'{name}' is not beside.NAME.LEVEL", "such as beside.reporting.rate; NAME is any word"
+        )
+    family = level.partition(".")[0]
+    if level in _SHARED or family in ("beside", "set"):
+        raise PlanError(f"{name}: {level} is of the whole trial", f"give {level} by itself")
+    if level != "workload":
+        check_name(level)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What the levels of a cell ask for.
 
-    settings: of the server or of the session, to be applied as mildly as it can be.
+    settings: of the server or of the session, to be applied as mildly as it can be. node: where the
+    load goes; nodes: where scripts go that are told apart. beside: the levels of each workload that
+    runs at the same time, by its name.
     """
 
     trial: TrialPlan
@@ -173,6 +211,24 @@ class Asked:
     target: str | None = None
     profile: str | None = None
     settings: tuple[tuple[str, str], ...] = ()
+    node: str | None = None
+    nodes: tuple[tuple[str, str], ...] = ()
+    standbys: int = 0
+    pool: str | None = None
+    pool_mode: str | None = None
+    pool_size: int | None = None
+    beside: Mapping[str, Levels] = field(default_factory=dict)
+
+    @property
+    def pool_plan(self) -> PoolPlan | None:
+        """The pooler asked for. Raises PlanError for what cannot be."""
+        if self.pool in (None, "none"):
+            if self.pool_mode or self.pool_size:
+                word = "pool_mode" if self.pool_mode else "pool_size"
+                raise PlanError(f"{word} needs a pool", "add pool: pgbouncer or pgpool")
+            return None
+        mode = self.pool_mode or "session"
+        return PoolPlan(cast("Pooler", self.pool), cast("PoolMode", mode), self.pool_size)
 
 
 def _read(name: str, text: str) -> Any:
@@ -204,7 +260,48 @@ def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Asked:
     given["latency_limit"] = (*(() if general is None else (general,)), *own)
     trial = trial_plan(given, defaults)
     trial = replace(trial, variables=_family(levels, "define"))
-    return Asked(trial, **others, settings=_family(levels, "set"))
+    return Asked(
+        trial,
+        **others,
+        settings=_family(levels, "set"),
+        nodes=_family(levels, "node"),
+        beside=beside_of(levels),
+    )
+
+
+def beside_of(levels: Levels) -> dict[str, dict[str, str]]:
+    """The levels of each workload beside another one, by its name."""
+    found: dict[str, dict[str, str]] = {}
+    for rest, level in _family(levels, "beside"):
+        of, _, name = rest.partition(".")
+        found.setdefault(of, {})[name] = level
+    return found
+
+
+def beside(text: str) -> dict[str, tuple[str, ...]]:
+    """`reporting node=standby1 rate=1/s,2/s` as levels: beside.reporting.rate, and so on.
+
+    The first word is a workload, and what it is called, unless `workload=` names another. Raises
+    PlanError.
+    """
+    try:
+        first, *words = shlex.split(text)
+    except ValueError as error:
+        raise PlanError(f"beside '{text}': {error}", "quotes come in pairs") from None
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
+    given: dict[str, tuple[str, ...]] = {"workload": (first,)}
+    for word in words:
+        key, equals, level = word.partition("=")
+        if not equals:
+            raise PlanError(
+                f"beside '{text}': '{word}' is not NAME=LEVEL",
+                "such as 'reporting node=standby1 rate=1/s latency_limit=500ms'",
+            )
+        given[key] = split(level)
+    found = {f"beside.{name}.{key}": level for key, level in given.items()}
+    for each in found:
+        check_name(each)
+    return found
 
 
 def in_cell(error: PlanError, cell: Cell) -> PlanError:

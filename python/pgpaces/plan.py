@@ -395,6 +395,8 @@ class TargetPlan:
     changed; they are put back. restart: a shell command that restarts it. observe_command: one that
     prints what `pgpaces observe` does on its machine.
     tls: a server of ours is reached by TCP, with TLS or without; None: by its socket.
+    standbys: so many are made of a server of ours. nodes: of somebody's, name and DSN: standby1,
+    standby2, ..., pool.
     """
 
     # Not in the repr: both may hold a password.
@@ -410,3 +412,39 @@ class TargetPlan:
     restart: str | None = None
     observe_command: str | None = None
     tls: bool | None = None
+    standbys: int = 0
+    # Not in the repr: a password may be in it.
+    nodes: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The servers that a load may go to, and the pooler of somebody's if there is one."""
+        ours = (f"standby{number}" for number in range(1, self.standbys + 1))
+        return ("primary", *ours, *(name for name, _ in self.nodes))
+
+
+Pooler = Literal["pgbouncer", "pgpool"]
+PoolMode = Literal["session", "transaction"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """A pooler of ours before a server of ours.
+
+    mode: of pgbouncer; pgpool keeps a server connection for each session. size: how many server
+    connections; None: as many as there are clients.
+    """
+
+    pooler: Pooler
+    mode: PoolMode = "session"
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for what cannot be."""
+        if self.pooler == "pgpool" and self.mode != "session":
+            raise PlanError(
+                f"pgpool has no pool mode {self.mode}: a session keeps its server connections",
+                "leave out --pool-mode, or use --pool pgbouncer",
+            )
+        if self.size is not None and not 1 <= self.size <= 10_000:
+            raise PlanError(f"a pool of {self.size} connections cannot be", "from 1 to 10000")

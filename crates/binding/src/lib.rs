@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Resolved connection parameters.
 #[pyclass(frozen, module = "pgpaces._engine")]
@@ -93,7 +94,7 @@ fn rehearse(
     Ok(found.into_iter().map(|(place, text)| (place, bytes(text))).collect())
 }
 
-/// A trial that is going on.
+/// A load whose clients are connected, or that is going on.
 #[pyclass(frozen, module = "pgpaces._engine")]
 struct Run {
     run: Mutex<run::Run>,
@@ -106,7 +107,7 @@ struct Run {
 
 #[pymethods]
 impl Run {
-    /// Connects all clients and starts the load.
+    /// Connects all clients.
     #[new]
     fn new(
         py: Python<'_>,
@@ -115,17 +116,23 @@ impl Run {
         route: &Route,
     ) -> PyResult<Self> {
         let plan = plan.plan()?;
-        let started = py.detach(|| {
+        let connected = py.detach(|| {
             let mut parsed = Scripts::default();
             for (name, weight, text) in &scripts {
                 parsed.add(name, *weight, text)?;
             }
-            run::Run::start(&plan, parsed, route.0.clone())
+            run::Run::connect(&plan, parsed, route.0.clone())
         });
-        let run = started.map_err(|e| exception(&e))?;
+        let run = connected.map_err(|e| exception(&e))?;
         let connect_ns = u64::try_from(run.connect_time.as_nanos()).unwrap_or(u64::MAX);
         let poll = run.poll.name();
         Ok(Self { handle: run.handle(), run: Mutex::new(run), connect_ns, poll })
+    }
+
+    /// Lets the load begin so many nanoseconds from now.
+    fn begin(&self, ahead_ns: u64) {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        run.begin(Duration::from_nanos(ahead_ns));
     }
 
     /// The next second; none when the trial is over.

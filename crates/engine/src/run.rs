@@ -1,5 +1,5 @@
-//! One trial: starts the threads, lets them begin together, and yields what they saw, one
-//! `Interval` a second. What fell due is counted here from a copy of the schedule, so that it
+//! One load: connects its clients, lets its threads begin together, with other loads if there are
+//! any, and yields what they saw, one `Interval` a second. What fell due is counted here from a copy of the schedule, so that it
 //! does not depend on anybody having served it.
 
 use crate::backlog::{Backlog, Moments};
@@ -20,8 +20,8 @@ use crate::script::Scripts;
 use crate::script::random::Random;
 use crate::worker::{Setup, Worker};
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,13 +36,15 @@ const STOP_NOTICE: Ns = 100_000_000;
 pub struct Handle {
     control: Arc<Control>,
     wakers: Arc<[Waker]>,
-    origin: Instant,
+    /// When the measured part begins; not known before the load does.
+    origin: Arc<OnceLock<Instant>>,
 }
 
 impl Handle {
     /// Lets nothing new fall due; what was due is still served within the grace period.
     pub fn stop(&self) {
-        let elapsed = Instant::now().checked_duration_since(self.origin).unwrap_or_default();
+        let since = |origin: &Instant| Instant::now().checked_duration_since(*origin);
+        let elapsed = self.origin.get().and_then(since).unwrap_or_default();
         let elapsed = Ns::try_from(elapsed.as_nanos()).unwrap_or(Ns::MAX / 4);
         self.control.end_at(elapsed + STOP_NOTICE);
         self.wake();
@@ -69,10 +71,13 @@ impl Handle {
     }
 }
 
-/// A trial that is going on.
+/// A load whose clients are connected, or that is going on.
 pub struct Run {
     handle: Handle,
     lines: Vec<Line>,
+    /// Where its threads hear when to begin; none once they have.
+    origins: Vec<Sender<Instant>>,
+    warmup: Ns,
     summary: Summary,
     /// What falls due by a schedule; empty in a closed load, where the workers say it.
     due: Vec<Stream>,
@@ -107,11 +112,11 @@ struct Line {
 type Ready = Result<(Waker, Chosen)>;
 
 impl Run {
-    /// Connects all clients and starts the load. Returns when it runs.
+    /// Connects all clients; the load begins when `begin` is called.
     ///
     /// # Errors
     /// What cannot be: a plan, a script, a connection; with its hint.
-    pub fn start(plan: &Plan, mut scripts: Scripts, route: Route) -> Result<Self> {
+    pub fn connect(plan: &Plan, mut scripts: Scripts, route: Route) -> Result<Self> {
         plan.check_limits(scripts.list.len())?;
         plan.check()?;
         if scripts.list.iter().all(|script| script.weight == 0) {
@@ -134,7 +139,7 @@ impl Run {
         let variables = variables(plan, &mut scripts, &mut seeds)?;
         let streams = Streams::new(plan, &scripts, &mut seeds, start);
         let log = plan.log.as_ref().map(|log| Log::open(log, plan, &seeds.sample));
-        let mut log = log.transpose()?;
+        let log = log.transpose()?;
         let settings = Arc::clone(&route.settings);
         let shared = Arc::new(Shared::new(plan, scripts, settings, Arc::clone(&control)));
         let mut starter = Starter {
@@ -157,13 +162,13 @@ impl Run {
                 ids.map(|id| (id, variables.clone(), seeds.functions[id as usize].clone()));
             starter.thread(number as usize, clients.collect(), feed, seeds.extra.split())?;
         }
-        let (wakers, poll, lines, origin) = starter.go(plan.warmup)?;
-        if let Some(log) = &mut log {
-            log.begin(origin, start);
-        }
+        let (wakers, poll) = starter.connected()?;
+        let Starter { lines, origins, .. } = starter;
         Ok(Self {
-            handle: Handle { control, wakers: wakers.into(), origin },
+            handle: Handle { control, wakers: wakers.into(), origin: Arc::default() },
             lines,
+            origins,
+            warmup: plan.warmup,
             summary: Summary::new(plan.clients, start),
             whole: streams.whole(),
             backlog: Backlog::new(start),
@@ -180,11 +185,29 @@ impl Run {
         })
     }
 
+    /// Lets the load begin `ahead` from now, but not before every thread can be ready for it. Loads
+    /// whose `ahead` names the same moment begin together. It begins once.
+    pub fn begin(&mut self, ahead: Duration) {
+        if self.origins.is_empty() {
+            return;
+        }
+        let warmup = Duration::from_nanos(u64::try_from(self.warmup).unwrap_or(0));
+        let origin = Instant::now() + ahead.max(HEAD_START) + warmup;
+        let _ = self.handle.origin.set(origin);
+        if let Some(log) = &mut self.log {
+            log.begin(origin, -self.warmup);
+        }
+        for sender in self.origins.drain(..) {
+            let _ = sender.send(origin);
+        }
+    }
+
     /// What became known in the next second; waits for it. None when the trial is over.
     ///
     /// # Errors
     /// Why the run had to end early; every interval before has been given.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
+        self.begin(HEAD_START);
         if self.ended {
             self.cancel_abandoned();
             return self.error.take().map_or(Ok(None), Err);
@@ -315,6 +338,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
+        self.origins.clear();
         self.handle.abort();
         for thread in self.lines.iter_mut().filter_map(|l| l.thread.take()) {
             if let Ok(Ok(keys)) = thread.join() {
@@ -384,8 +408,8 @@ impl Starter<'_> {
         Ok(())
     }
 
-    /// Waits until all are connected and gives them their common start.
-    fn go(mut self, warmup: Ns) -> Result<(Vec<Waker>, Chosen, Vec<Line>, Instant)> {
+    /// Waits until all are connected.
+    fn connected(&mut self) -> Result<(Vec<Waker>, Chosen)> {
         let (mut wakers, mut ways) = (Vec::new(), Vec::new());
         let mut failure = None;
         for _ in 0..self.lines.len() {
@@ -410,12 +434,7 @@ impl Starter<'_> {
             }
             return Err(error);
         }
-        let warmup = Duration::from_nanos(u64::try_from(warmup).unwrap_or(0));
-        let origin = Instant::now() + warmup + HEAD_START;
-        for sender in &self.origins {
-            let _ = sender.send(origin);
-        }
-        Ok((wakers, Chosen::of(&ways), self.lines, origin))
+        Ok((wakers, Chosen::of(&ways)))
     }
 }
 

@@ -8,7 +8,7 @@ let the warm-up be cut afterwards. Knows no statistics.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ KINDS = ("latency", "lag", "service")
 _OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
 _TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
 _STATEMENT = ("failed", "retries", "count", "times")
-_INTERVAL = ("ended_ns", "succeeded", "idle", "dispatch_ns")
+_INTERVAL = ("ended_ns", "idle", "dispatch_ns")
 # Seconds in a block, doubled whenever there would be more blocks than this: so a cut is exact to
 # 4 s in ten minutes, which is less than MSER-5's own step, and always to a hundredth of the trial.
 _BLOCK_S = 1
@@ -156,7 +156,8 @@ class Account:
     def __init__(self) -> None:
         self._scripts: dict[int, _Rows] = {}
         self._times: dict[tuple[int, str], _Blocks] = {}
-        self._failures: dict[str, _Rows] = {}
+        self._failures: dict[tuple[int, str], _Rows] = {}
+        self._succeeded: dict[int, _Rows] = {}
         self._statements: dict[tuple[int, int], tuple[_Rows, _Blocks]] = {}
         self._dispatch = _Blocks()
         self._cpu_ns: dict[int, array[int]] = {}
@@ -191,10 +192,11 @@ class Account:
             self._add_tally(tally)
         if interval.second < 0:
             return
-        succeeded = sum(t.on_time + t.late for t in interval.tallies)
+        for tally in interval.tallies:
+            rows = self._succeeded.setdefault(tally.script, _Rows(("succeeded",)))
+            rows.add(interval.second, (tally.on_time + tally.late,))
         dispatch = interval.dispatch
-        row = (interval.ended_ns, succeeded, dispatch.count, dispatch.sum_ns)
-        self._intervals.add(interval.second, row)
+        self._intervals.add(interval.second, (interval.ended_ns, dispatch.count, dispatch.sum_ns))
         self._cpu_ns[interval.second] = array("q", interval.cpu_ns)
         self._dispatch.add(0, dispatch)
         for statement in interval.statements:
@@ -208,7 +210,8 @@ class Account:
         rows = self._scripts.setdefault(tally.script, _Rows(_TALLY))
         rows.add(tally.due_second, (*known, tally.retried, tally.retries, *sums))
         for state, count in tally.failed.items():
-            self._failures.setdefault(state, _Rows(("count",))).add(tally.due_second, (count,))
+            rows = self._failures.setdefault((tally.script, state), _Rows(("count",)))
+            rows.add(tally.due_second, (count,))
         if tally.due_second >= 0:
             block = self._block(tally.due_second)
             for kind, found in zip(KINDS, times, strict=True):
@@ -248,23 +251,25 @@ class Account:
         """The seconds of a block."""
         return self._block_s
 
-    def times_of(self, kind: str, block: int) -> Times:
-        """The distribution of the times of all scripts of those due in a block, from 0."""
-        found = (blocks.at(block) for (_, name), blocks in self._times.items() if name == kind)
-        return merge(found)
+    def times_of(self, kind: str, block: int, scripts: Iterable[int]) -> Times:
+        """The distribution of the times of these scripts of those due in a block, from 0."""
+        found = (self._times.get((script, kind)) for script in scripts)
+        return merge(blocks.at(block) for blocks in found if blocks is not None)
 
     def times(self, kind: str, script: int, since: int) -> Times:
         """The distribution of a script's times of those due from second `since` on."""
         blocks = self._times.get((script, kind))
         return Times() if blocks is None else blocks.since(since // self._block_s)
 
-    def failures(self, since: int) -> dict[str, int]:
-        """How many of those due from second `since` on failed, by SQLSTATE."""
-        found = {
-            state: int(rows.table()[max(0, since - rows.first) :].sum())
-            for state, rows in self._failures.items()
-        }
-        return {state: count for state, count in found.items() if count}
+    def failures(self, since: int, scripts: Container[int]) -> dict[str, int]:
+        """How many of these scripts due from second `since` on failed, by SQLSTATE."""
+        found: dict[str, int] = {}
+        for (script, state), rows in self._failures.items():
+            if script in scripts and (
+                count := int(rows.table()[max(0, since - rows.first) :].sum())
+            ):
+                found[state] = found.get(state, 0) + count
+        return found
 
     def statements(self, since: int) -> Iterable[tuple[int, int, Numbers, Times]]:
         """Script, command, seconds and times of each command, of those that ended from `since` on.
@@ -278,7 +283,7 @@ class Account:
     def dispatch(self) -> tuple[Times, Numbers, Numbers]:
         """Lag of those whose client was idle when they were due: all, and counts and sums in ns."""
         table = self._intervals.table()
-        return self._dispatch.since(0), table[:, 2], table[:, 3]
+        return self._dispatch.since(0), table[:, 1], table[:, 2]
 
     def cpu_shares(self, seconds: float) -> list[float]:
         """Each thread's share of a CPU in so many seconds; what comes behind is mostly waiting."""
@@ -289,16 +294,27 @@ class Account:
         spent = [sum(cpu[t] for cpu in within.values() if t < len(cpu)) for t in range(threads)]
         return [ns / covered_ns for ns in spent] if covered_ns > 0 else []
 
-    def succeeded(self, start: int, end: int) -> Numbers:
-        """How many succeeded in each second from `start` until before `end`, whenever due."""
+    def succeeded(self, start: int, end: int, scripts: Iterable[int]) -> Numbers:
+        """How many of these scripts succeeded a second, from `start` until before `end`.
+
+        Whenever they were due.
+        """
         import numpy as np
 
         found = np.zeros(max(0, end - start), dtype=np.int64)
-        table, first = self._intervals.table()[:, 1], self._intervals.first
-        low, high = max(start, first), min(end, first + len(table))
-        if low < high:
-            found[low - start : high - start] = table[low - first : high - first]
+        for rows in filter(None, map(self._succeeded.get, scripts)):
+            table, first = rows.table()[:, 0], rows.first
+            low, high = max(start, first), min(end, first + len(table))
+            if low < high:
+                found[low - start : high - start] += table[low - first : high - first]
         return found
+
+
+def own_scripts(trial: Trial) -> range:
+    """The numbers of a trial's own scripts; those of workloads beside it come behind them."""
+    lanes = trial.plan.get("lanes", ())
+    beside = sum(len(lane["scripts"]) for lane in lanes if lane["of"])
+    return range(len(trial.workload["scripts"]) - beside)
 
 
 def together(ledgers: Iterable[Ledger]) -> Ledger:

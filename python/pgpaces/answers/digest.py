@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pgpaces.answers.account import Account, together
+from pgpaces.answers.account import Account, own_scripts, together
 from pgpaces.answers.stats import quantile_rank
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Counts, Sample, Times, Trial, merge, values_at_ranks
 
-VERSION = 1
+VERSION = 2
 # What charts show first, by source and the ends of its name. Of a machine there is no more than
 # these: there would be dozens. Its other samples stay in the store.
 _FIRST = (
@@ -87,7 +87,7 @@ class Digest:
 def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
     """The digest of a trial. account: its intervals."""
     series = tuple(_series(trial, account))
-    scripts = range(len(trial.workload["scripts"]))
+    scripts = own_scripts(trial)
     since = summary.cut_s
 
     def curve(kind: str) -> tuple[tuple[float, float | None], ...]:
@@ -107,11 +107,12 @@ def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
 def _series(trial: Trial, account: Account) -> Iterable[Bucket]:
     if not trial.plan.get("by_second", True):
         return
-    every = together(account.ledgers(trial).values())
+    scripts, ledgers = own_scripts(trial), account.ledgers(trial)
+    every = together(ledgers[script] for script in scripts if script in ledgers)
     length = account.block_s
     for block in range(-(-max(0, every.end) // length)):
         counts = every.between(block * length, (block + 1) * length).counts
-        times, lag = account.times_of("latency", block), account.times_of("lag", block)
+        times, lag = (account.times_of(kind, block, scripts) for kind in ("latency", "lag"))
         mean = times.mean_ns
         p50, p95, p99 = _quantiles(times, (0.5, 0.95, 0.99))
         yield Bucket(

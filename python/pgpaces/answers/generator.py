@@ -52,7 +52,8 @@ def examine(trial: Trial, account: Account, every: Ledger, seconds: float) -> Ge
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Only where every transaction that began is in the sum of service times.
     told = service_ns and not (sums.failed or sums.unfinished or "imported" in trial.plan)
-    late = p99 is not None and p99.value > _floor_ms(trial) and trial.plan.get("model") != "closed"
+    models = {load.get("model") for load in (trial.plan, *trial.plan.get("lanes", ()))}
+    late = p99 is not None and p99.value > _floor_ms(trial) and models != {"closed"}
     return Generator(
         cpu=cpu,
         dispatch_p99=p99,
@@ -63,7 +64,9 @@ def examine(trial: Trial, account: Account, every: Ledger, seconds: float) -> Ge
 
 
 def _floor_ms(trial: Trial) -> float:
-    limits = [trial.plan.get("limit_ns"), *(ns for _, ns in trial.plan.get("limits", ()))]
+    loads = (trial.plan, *trial.plan.get("lanes", ()))
+    limits = [load.get("limit_ns") for load in loads]
+    limits += [ns for load in loads for _, ns in load.get("limits", ())]
     limit_ns: int = min((ns for ns in limits if ns), default=0)
     return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
 

@@ -47,7 +47,26 @@ def levels_of(trial: Trial) -> dict[str, str]:
     found |= {
         name: _duration(plan[key]) for name, key in _DURATIONS.items() if plan.get(key) is not None
     }
+    found |= _layout(trial)
     found |= {f"set.{name}": str(value) for name, value in plan.get("settings", {}).items()}
+    return found
+
+
+def _layout(trial: Trial) -> dict[str, str]:
+    """Standbys, pool, where the load went, and what ran beside it."""
+    lanes, pool = trial.plan.get("lanes", ()), trial.server.get("pool") or {}
+    own = dict.fromkeys(lane["node"] for lane in lanes if not lane["of"])
+    found = {
+        "standbys": str(trial.server.get("standbys", 0)),
+        "pool": str(pool.get("pooler", "none")),
+        "node": " ".join(own) or "primary",
+    }
+    if pool:
+        found |= {"pool_mode": str(pool["mode"]), "pool_size": str(pool["size"])}
+    for lane in lanes:
+        if lane["of"]:
+            load = f"{lane['workload']}, {lane['load_text']} on {lane['node']}"
+            found[f"beside.{lane['of']}"] = load
     return found
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import stats, steady, validity
-from pgpaces.answers.account import KINDS, Account, Ledger, Outages, together
+from pgpaces.answers.account import KINDS, Account, Ledger, Outages, own_scripts, together
 from pgpaces.answers.generator import Generator, examine
 from pgpaces.answers.spread import Spread, spread_of
 from pgpaces.answers.steady import Flatness
@@ -49,9 +49,22 @@ class StatementSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """The answer of one trial.
+class BesideSummary:
+    """A workload that ran beside the trial's own. phi: dispersion of what missed."""
 
+    name: str
+    counts: Counts
+    missed: Estimate | None
+    phi: float
+    rate: Estimate
+    latency: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The answer of one trial: of its own workload; each one beside it has an answer of its own.
+
+    scripts, statements, generator, validity and connections are of all of them.
     seconds: how long the part lasted that it is about. cut_s: so much before it, behind the minimum
     of the warm-up, is left out. phi: dispersion of what missed. retried: transactions that were
     tried more than once. retries: their tries behind the first.
@@ -78,6 +91,7 @@ class Summary:
     connects: int
     disconnects: int
     outages: Outages
+    beside: tuple[BesideSummary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +121,16 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
     scripts = account.ledgers(trial)
     every = together(scripts.values())
     end = _end(trial, every)
-    cut = _cut(trial, account, every)
+    numbers = own_scripts(trial)
+    own = every if len(numbers) == len(trial.workload["scripts"]) else _of(scripts, numbers)
+    cut = _cut(trial, account, own)
     part = _Part(trial, account, scripts, cut.seconds, end)
-    kept = part.seconds(every)
+    kept = part.seconds(own)
     total, windows = kept.counts, _windows(kept)
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
     generator = examine(trial, account, every, end)
     phi = stats.dispersion(windows)
-    spreads = {kind: _spread(part, kept, kind, scripts) for kind in KINDS}
+    spreads = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
     return Summary(
         counts=total,
         missed=stats.proportion(total.missed, total.due, phi),
@@ -124,11 +140,11 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
         phi=phi,
         retried=int(kept.column("retried").sum()),
         retries=int(kept.column("retries").sum()),
-        failures=account.failures(part.start),
+        failures=account.failures(part.start, numbers),
         messages=dict(account.messages),
         seconds=max(0.0, end - part.start),
         cut_s=cut.seconds,
-        rate=_rate(part, total),
+        rate=_rate(part, total, numbers),
         scripts=tuple(_scripts(part)),
         statements=tuple(_statements(part)),
         generator=generator,
@@ -136,8 +152,29 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
         connects=account.connects,
         disconnects=account.disconnects,
         outages=account.outages,
+        beside=tuple(_beside(part)),
         **spreads,
     )
+
+
+def _of(scripts: Mapping[int, Ledger], numbers: Iterable[int]) -> Ledger:
+    return together(scripts[number] for number in numbers if number in scripts)
+
+
+def _beside(part: _Part) -> Iterable[BesideSummary]:
+    """Each workload beside the trial's own, in the same part of it."""
+    numbers: dict[str, list[int]] = {}
+    first = 0
+    for lane in part.trial.plan.get("lanes", ()):
+        if lane["of"]:
+            numbers.setdefault(lane["of"], []).extend(range(first, first + len(lane["scripts"])))
+        first += len(lane["scripts"])
+    for name, found in numbers.items():
+        own = part.seconds(_of(part.scripts, found))
+        total, phi = own.counts, stats.dispersion(_windows(own))
+        missed = stats.proportion(total.missed, total.due, phi)
+        latency = _spread(part, own, "latency", found)
+        yield BesideSummary(name, total, missed, phi, _rate(part, total, found), latency)
 
 
 def _end(trial: Trial, every: Ledger) -> float:
@@ -191,8 +228,8 @@ def _spread(part: _Part, seconds: Ledger, kind: str, scripts: Iterable[int]) -> 
     return spread_of(times, due, seconds.column("count"), seconds.column(kind))
 
 
-def _rate(part: _Part, total: Counts) -> Estimate:
-    """Transactions that succeeded a second, of those that ended before the end of the trial.
+def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
+    """Transactions of these scripts that succeeded a second, of those that ended before the end.
 
     What is served in the grace period behind the end is counted, but is no throughput; what was due
     before the cut and is served behind it is. A trial of less than a second, or one that ends by
@@ -200,7 +237,8 @@ def _rate(part: _Part, total: Counts) -> Estimate:
     """
     succeeded, seconds = total.on_time + total.late, part.end - part.start
     by_second = part.trial.plan.get("by_second", True)  # not so where a report was imported
-    found = stats.rate(part.account.succeeded(part.start, int(part.end))) if by_second else None
+    ended = part.account.succeeded(part.start, int(part.end), scripts)
+    found = stats.rate(ended) if by_second else None
     if found is not None and part.trial.plan.get("transactions") is None:
         return found
     value = succeeded / seconds if seconds > 0 else 0.0

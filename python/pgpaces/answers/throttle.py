@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.account import Account, together
+from pgpaces.answers.account import Account, own_scripts, together
 from pgpaces.answers.stats import inefficiency
 from pgpaces.answers.validity import changes
 from pgpaces.result import Finding, Sample, Severity, Trial
@@ -68,7 +68,7 @@ def pace(account: Account, trial: Trial, seconds: int) -> Pace:
     count, sums = ledger.column("count"), ledger.column("latency")
     latency_ms = np.full(seconds, np.nan)
     np.divide(sums, count * 1e6, out=latency_ms, where=count > 0)
-    return Pace(account.succeeded(0, seconds), latency_ms, not changes(trial))
+    return Pace(account.succeeded(0, seconds, own_scripts(trial)), latency_ms, not changes(trial))
 
 
 @dataclass(frozen=True, slots=True)

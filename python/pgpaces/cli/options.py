@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgpaces.errors import PlanError
-from pgpaces.plan import ON_ERROR, TargetPlan, pairs
+from pgpaces.plan import ON_ERROR, PoolPlan, TargetPlan, pairs
 
 if TYPE_CHECKING:
     from pgpaces.workload import WorkloadScript
@@ -51,6 +52,50 @@ TARGET = (
     ),
     click.option("--own", metavar="DBNAME", help="A database that you hand over on the target."),
     click.option("--fresh", is_flag=True, help="Make the data anew."),
+)
+
+TOPOLOGY = (
+    click.option(
+        "--beside",
+        multiple=True,
+        metavar="'WORKLOAD NAME=LEVEL...'",
+        help="Another workload at the same time: 'reporting node=standby1 rate=1/s'.",
+    ),
+    click.option(
+        "--target-node",
+        multiple=True,
+        metavar="NAME=DSN",
+        help="A server that belongs to the --target: standby1, ..., or its pool.",
+    ),
+)
+
+LAYOUT = (
+    click.option(
+        "--standbys",
+        type=click.IntRange(0, 8),
+        metavar="N",
+        help="Make so many standbys of our server, streaming from it.",
+    ),
+    click.option(
+        "--pool",
+        type=click.Choice(["pgbouncer", "pgpool"]),
+        help="A pooler before our server; pgpool sends what only reads to the standbys.",
+    ),
+    click.option(
+        "--pool-mode",
+        type=click.Choice(["session", "transaction"]),
+        help="Of pgbouncer: how long a client keeps a connection. [default: session]",
+    ),
+    click.option(
+        "--pool-size", type=int, metavar="N", help="Server connections. [default: as clients]"
+    ),
+    click.option(
+        "--node",
+        "nodes",
+        multiple=True,
+        metavar="[SCRIPT=]NODE",
+        help="Where the load, or one script, goes: primary, standbys, standby1, any, pool.",
+    ),
 )
 
 GUARD = (
@@ -196,8 +241,8 @@ def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
             "leave out --own, or name a workload as well",
         )
     if given["target"] is not None:
-        for name in ("server", "data_dir", "profile", "tls"):
-            if given[name] is not None:
+        for name in ("server", "data_dir", "profile", "tls", "standbys", "pool"):
+            if given[name]:
                 raise PlanError(
                     f"--{name.replace('_', '-')} is for servers of ours, --target for somebody's",
                     "choose one",
@@ -206,6 +251,8 @@ def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
             raise PlanError("--server-set is for servers of ours, --target for somebody's")
     elif given["observe_command"] is not None:
         raise PlanError("--observe-command is for the machine of a --target; ours is seen anyway")
+    elif given["target_node"]:
+        raise PlanError("--target-node belongs to a --target; --standbys makes some of ours")
     elif given["own"] is not None:
         raise PlanError("--own needs --target: on a server of ours everything is ours")
     return TargetPlan(
@@ -218,7 +265,53 @@ def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
         server_settings=_server_settings(given),
         tls=None if given["tls"] is None else given["tls"] == "on",
         as_is=as_is and given["target"] is not None,
+        standbys=given["standbys"] or 0,
+        nodes=nodes(given["target_node"]),
     )
+
+
+def nodes(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """NAME=DSN texts of servers that belong to a target. Raises PlanError."""
+    found = pairs(values, "--target-node")
+    for name, _ in found:
+        if not re.fullmatch(r"standby[1-9][0-9]?|pool", name):
+            raise PlanError(f"--target-node '{name}' is neither standby1, standby2, ... nor pool")
+    return found
+
+
+def by_script(values: Sequence[str]) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+    """[SCRIPT=]NODE texts: the node of all, and of scripts told apart. Raises PlanError."""
+    of_all = [value for value in values if "=" not in value]
+    if len(of_all) > 1:
+        raise PlanError(f"--node is given twice: {', '.join(of_all)}", "or say it by script")
+    own = pairs([value for value in values if "=" in value], "--node")
+    return (of_all[0] if of_all else None), own
+
+
+def pool(given: Mapping[str, Any]) -> PoolPlan | None:
+    """The pooler asked for. Raises PlanError."""
+    if given["pool"] is None:
+        for name in ("pool_mode", "pool_size"):
+            if given[name] is not None:
+                raise PlanError(f"--{name.replace('_', '-')} needs --pool", "pgbouncer or pgpool")
+        return None
+    return PoolPlan(given["pool"], given["pool_mode"] or "session", given["pool_size"])
+
+
+def beside(values: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The levels of workloads that run at the same time, by name. Raises PlanError."""
+    from pgpaces import levels
+
+    every: dict[str, str] = {}
+    for value in values:
+        for name, found in levels.beside(value).items():
+            if len(found) > 1:
+                raise PlanError(
+                    f"--beside '{value}': a run has one level of each",
+                    "`pgpaces sweep` has several",
+                )
+            every[name] = found[0]
+    return levels.beside_of(every)
 
 
 def _server_settings(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

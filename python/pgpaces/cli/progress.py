@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pgpaces.design import Slot
     from pgpaces.errors import PgpacesError
     from pgpaces.experiment import Outcome, Progress
-    from pgpaces.generators.engine import EnginePlan
     from pgpaces.result import Interval, Trial
 
 
@@ -95,15 +94,17 @@ class TrialProgress(Listener):
             self._teller.tell(f"{self._prefix}{text}", rewrite=True)
             self._last_say, self._last_text = now, stage
 
-    def started(self, trial: Trial, plan: EnginePlan, connect_ns: int) -> None:
+    def started(self, trial: Trial, connect_ns: int) -> None:
         """Says what runs."""
-        if self._every_s and not self._prefix:
-            end = f"{(plan.warmup_ns + (plan.duration_ns or 0)) / 1e9:g} s"
-            count = f"{plan.transactions} transactions each"
-            self._teller.tell(
-                f"running {trial.workload['name']}: {trial.plan['load_text']},"
-                f" {plan.clients} clients, {end if plan.duration_ns else count}",
-            )
+        if not self._every_s or self._prefix:
+            return
+        plan = trial.plan
+        end = f"{(plan['warmup_ns'] + (plan['duration_ns'] or 0)) / 1e9:g} s"
+        count = f"{plan['transactions']} transactions each"
+        self._teller.tell(
+            f"running {trial.workload['name']}: {plan['load_text']},"
+            f" {plan['clients']} clients, {end if plan['duration_ns'] else count}",
+        )
 
     def interval(self, interval: Interval) -> None:
         """Counts, and says so every few seconds; what clients say comes at once."""

@@ -28,6 +28,8 @@ Examples:
   pgpaces run reporting --users 8 --pace 1/s -L 500ms --duration 10min
   pgpaces run tpcb-like --clients 10 -M prepared -T 60s
   pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
+  pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
+  pgpaces run simple-update --standbys 1 --beside 'reporting node=standby1 rate=1/s'
   pgpaces run -f read.sql@9 -f write.sql --target postgresql://pi4/shop --rate 50
 """
 
@@ -55,8 +57,9 @@ Examples:
     "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
 )
 @options.options(
-    options.LOAD, options.TRIAL, options.TARGET, options.GUARD, options.MACHINE, (options.STORE,)
+    options.LOAD, options.TRIAL, options.TARGET, options.LAYOUT, options.TOPOLOGY, options.GUARD
 )
+@options.options(options.MACHINE, (options.STORE,))
 @click.option(
     "--on-store-error",
     type=click.Choice(["continue", "stop"]),
@@ -89,6 +92,7 @@ def run(**given: Any) -> int:
     as_is = given["workload"] is None and given["from_database"] is None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
     target = options.target(given, as_is=as_is)
+    node, nodes = options.by_script(given["nodes"])
     request = experiment.Request(
         workload=found,
         trial=trial_plan(given, found.load),
@@ -101,7 +105,11 @@ def run(**given: Any) -> int:
         from_database=given["from_database"],
         occasion="run",
         costs=costs.of_target(target, given["host_file"]),
+        node=node,
+        nodes=nodes,
+        pool=options.pool(given),
     )
+    request = replace(request, beside=experiment.besides(request, options.beside(given["beside"])))
     progress = TrialProgress(given["progress"])
     try:
         outcome = experiment.run(request, progress)

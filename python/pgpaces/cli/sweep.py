@@ -63,7 +63,7 @@ class Once(click.Option):
 
 def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for everything that levels may be of."""
-    several = ("target", "latency_limit")
+    several = ("target", "latency_limit", "node")
     for name, kind in reversed([*levels.TRIAL.items(), *levels.OTHERS.items()]):
         words = [f"--{name.replace('_', '-')}", f"level_{name}"]
         words += [_SHORT[name]] if name in _SHORT else []
@@ -86,6 +86,7 @@ def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_level_options
 @click.option("--set", "settings", multiple=True, metavar="NAME=LEVELS", help="Server settings.")
 @click.option("-D", "--define", multiple=True, metavar="NAME=LEVELS", help="Script variables.")
+@options.options(options.TOPOLOGY)
 @click.option("--trials", type=click.IntRange(1), metavar="N", help="Of each cell. [default: 1]")
 @click.option("--seed", type=click.IntRange(0), help="Of order, arrivals, parameters. [default: 1]")
 @click.option("--missed", metavar="SHARE", help="Up to this share, a cell holds. [default: 5%]")
@@ -277,8 +278,8 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
     found: dict[str, tuple[str, ...]] = {}
     for name in (*levels.TRIAL, *levels.OTHERS):
         text = given[f"level_{name}"]
-        if name == "latency_limit":
-            found |= _limits(text)
+        if name in ("latency_limit", "node"):
+            found |= _by_script(name, text)
         elif name != "target":
             for levels_of in text:
                 _add(found, name, levels_of)
@@ -290,6 +291,8 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
             if not equals or not name.strip():
                 raise PlanError(f"--{family} '{text}' is not NAME=LEVELS")
             _add(found, f"{family}.{name.strip()}", values)
+    for text in given["beside"]:
+        found |= levels.beside(text)
     return found
 
 
@@ -301,12 +304,12 @@ def _add(found: dict[str, tuple[str, ...]], name: str, text: str) -> None:
     found[name] = levels.split(text)
 
 
-def _limits(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """`500ms,250ms` for all scripts, `NAME=100ms` for one."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         script, equals, values = text.rpartition("=")
-        _add(found, f"latency_limit.{script}" if equals else "latency_limit", values)
+        _add(found, f"{family}.{script}" if equals else family, values)
     return found
 
 
@@ -325,6 +328,7 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
         alter_system=given["allow_alter_system"],
         restart=given["restart_command"],
         observe_command=given["observe_command"],
+        nodes=dict(options.nodes(given["target_node"])),
     )
 
 
@@ -344,7 +348,8 @@ def _costs(given: Mapping[str, Any]) -> Costs | None:
 
 def _command(given: Mapping[str, Any]) -> str:
     """What was typed, without a password."""
-    dsns = (*given["level_target"], given["from_database"] or "", given["store_path"] or "")
+    dsns = [*given["level_target"], given["from_database"] or "", given["store_path"] or ""]
+    dsns += given["target_node"]
     words = ["pgpaces", *sys.argv[1:]]
     for dsn in filter(None, dsns):
         if _SECRET.search(dsn):

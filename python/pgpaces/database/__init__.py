@@ -8,6 +8,7 @@ originals.py copies of databases of somebody's, from here or from another server
 copies.py    copies for trials that write, and a server at rest before them
 settings.py  settings applied as mildly as it can be, verified
 changes.py   settings that outlive a session: noted before they are changed, put back after
+streaming.py standbys: until they have what the primary wrote
 identity.py  facts of a server, and whether it is still the same one
 
 We never drop, truncate or overwrite what has no mark. Knows nothing of load and results.
@@ -19,6 +20,7 @@ from pgpaces.database.identity import facts, free_connections, same_server, sett
 from pgpaces.database.marks import Mark, clean, ours
 from pgpaces.database.originals import is_dsn
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
+from pgpaces.database.streaming import on_standbys, wait_for_standbys
 from pgpaces.database.wishes import Prepared, Wish
 
 __all__ = [
@@ -38,8 +40,10 @@ __all__ = [
     "free_connections",
     "is_dsn",
     "of_server",
+    "on_standbys",
     "ours",
     "prepare",
     "same_server",
     "settings_of",
+    "wait_for_standbys",
 ]

@@ -42,13 +42,14 @@ class Terms:
 
     ours: it is a server of ours. alter_system: its owner allows settings of the whole server.
     restart: restarts it, and gives when it is back; it ends every session there, also that which
-    holds a database prepared.
+    holds a database prepared. pooled: the load goes there through a pooler that drops options.
     """
 
     ours: bool = False
     alter_system: bool = False
     restart: Callable[[], None] | None = None
     say: Say = _silent
+    pooled: bool = False
 
     @property
     def whole_server(self) -> bool:
@@ -99,7 +100,7 @@ def applied(
         terms.say("jit = off is left out: this PostgreSQL is older than jit, and compiles nothing")
     of_sessions = [want for want in found if want.context in _OF_SESSIONS]
     of_server = [want for want in found if want.context not in _OF_SESSIONS]
-    lost = _lost(access, dbname, of_sessions)
+    lost = of_sessions if terms.pooled else _lost(access, dbname, of_sessions)
     options = tuple((want.name, want.value) for want in of_sessions if want not in lost)
     how: dict[str, How] = {name: "connection" for name, _ in options}
     settable = [want for want in lost if want.context in _SETTABLE]

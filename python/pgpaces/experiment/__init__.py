@@ -2,7 +2,9 @@
 
 request.py   what a trial is asked to be
 trial.py     one trial, from its plan to its answer in the store
-cell.py      one whose data and server stand ready
+ready.py     everything that one needs: data, settings, standbys that have it all, a pool
+lanes.py     its loads: scripts of one workload that go to one server
+cell.py      one whose data and servers stand ready
 costs.py     what the machine of a trial's server costs
 beside.py    what looks at the server beside the load
 site.py      where the load goes: somebody's server, or one of ours
@@ -19,7 +21,7 @@ Knows no terminal.
 from pgpaces.experiment.keeper import keep
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.machine import Progress, SweepListener
-from pgpaces.experiment.request import OnStoreError, Request, choose
+from pgpaces.experiment.request import OnStoreError, Request, besides, choose
 from pgpaces.experiment.site import Site, server_settings, site
 from pgpaces.experiment.trial import Outcome, run
 
@@ -31,6 +33,7 @@ __all__ = [
     "Request",
     "Site",
     "SweepListener",
+    "besides",
     "choose",
     "keep",
     "run",

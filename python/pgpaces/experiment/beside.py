@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
 from pgpaces.experiment.cell import Cell
+from pgpaces.experiment.lanes import Lane
 from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.request import POOL
 from pgpaces.experiment.site import for_driver
 from pgpaces.experiment.stops import Load
 from pgpaces.generators import engine as generator
@@ -18,9 +20,10 @@ from pgpaces.result import Explained, Finding, Sample
 
 
 @contextlib.contextmanager
-def beside(cell: Cell, connection: generator.Connection, listener: Listener) -> Iterator[Beside]:
+def beside(cell: Cell, listener: Listener) -> Iterator[Beside]:
     """Who looks, as long as the load lasts; they keep what they saw."""
-    keywords, factor = for_driver(connection), cell.request.trial.kill_switch
+    connection, factor = cell.primary(), cell.request.trial.kill_switch
+    keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
         watch, sensors = None, None
         if factor is not None:
@@ -121,24 +124,35 @@ class Beside:
 
         In a database that stays as it is for its owner, statements are not executed.
         """
-        cell = self._cell
-        variables = tuple(cell.variables().items())
+        found: list[Explained] = []
+        first = 0
+        for lane in self._cell.lanes:
+            found += self._explain(lane, first)
+            first += len(lane.places)
+        self.explained = tuple(found)
+
+    def _explain(self, lane: Lane, first: int) -> list[Explained]:
+        """The plans of a lane, on its own server; of a pool, on the one that we administer.
+
+        first: the number of its first script.
+        """
+        cell, work = self._cell, lane.work
+        variables = tuple(work.variables().items())
         statements = [
             (number, command, text)
-            for number, script in enumerate(cell.scripts)
+            for number, script in enumerate(lane.scripts, first)
             for command, text in generator.rehearse(
-                script.name, script.text, variables, cell.request.trial.seed
+                script.name, script.text, variables, lane.plan.seed
             )
         ]
-        analyze = not cell.request.target.as_is
+        as_is = cell.request.target.as_is and work.prepared.dbname == cell.prepared.dbname
+        keywords = self._keywords if lane.node == POOL else for_driver(cell.connection(lane))
+        dbname, say = work.prepared.dbname, self._notes.append
         try:
-            found = plans.explain(
-                self._keywords, cell.prepared.dbname, statements, analyze, self._notes.append
-            )
+            return list(plans.explain(keywords, dbname, statements, not as_is, say))
         except PgpacesError as error:
-            self._notes.append(f"plans: {error.message}")
-            return
-        self.explained = tuple(found)
+            say(f"plans{f' on {lane.node}' if len(cell.lanes) > 1 else ''}: {error.message}")
+            return []
 
     def samples(self) -> tuple[Sample, ...]:
         """What the sensors read."""

@@ -1,108 +1,161 @@
-"""A trial whose data and server stand ready: its connection, its plan, the record of it."""
+"""A trial whose data and servers stand ready: the ways to them, and the record of it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pgpaces import database, host
 from pgpaces.experiment import costs
-from pgpaces.experiment.request import Request
+from pgpaces.experiment.lanes import Lane, Work, limits
+from pgpaces.experiment.request import PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.result import Finding, Trial
 from pgpaces.store import new_id
-from pgpaces.workload import WorkloadScript
 
 _STARTED = "postmaster_started"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A trial whose data and server stand ready."""
+    """A trial whose data and servers stand ready.
+
+    works: its own workload, and those beside it. nodes: the ways to its servers, and to a pool,
+    whose facts are in `pool`.
+    """
 
     request: Request
-    scripts: tuple[WorkloadScript, ...]
-    commands: list[list[generator.Command]]
+    works: tuple[Work, ...]
     site: Site
-    prepared: database.Prepared
-    scale: int
     applied: database.Applied
+    lanes: tuple[Lane, ...]
+    nodes: Mapping[str, database.Access]
+    pool: Mapping[str, Any] = field(default_factory=dict)
 
-    def connection(self) -> generator.Connection:
-        """The way of the load to its database, with the session settings asked for."""
-        present = self.site.access.keywords.get("options", "")
-        overrides = {k: v for k, v in self.site.access.keywords.items() if k != "options"}
-        overrides["dbname"] = self.prepared.dbname
+    @property
+    def prepared(self) -> database.Prepared:
+        """The data of its own workload."""
+        return self.works[0].prepared
+
+    def way(self, node: str, dbname: str) -> generator.Connection:
+        """To a database on a node, with the session settings asked for."""
+        access = self.nodes[node]
+        present = access.keywords.get("options", "")
+        overrides = {k: v for k, v in access.keywords.items() if k != "options"}
+        overrides["dbname"] = dbname
         overrides["options"] = database.as_options(present, self.applied.options)
         overrides.setdefault("application_name", "pgpaces")
         return generator.resolve("", **overrides)
 
-    def variables(self) -> dict[str, str]:
-        """Those of the scripts: the scale, the workload's own, and what was given."""
-        own = self.request.workload.variables
-        return {"scale": str(self.scale), **own, **dict(self.request.trial.variables)}
+    def connection(self, lane: Lane) -> generator.Connection:
+        """The way of a lane to its database."""
+        return self.way(lane.node, lane.work.prepared.dbname)
 
-    def engine_plan(self) -> generator.EnginePlan:
-        """The trial with the number of clients and threads decided."""
-        trial = self.request.trial
-        free = None if trial.clients else database.free_connections(self.site.access)
-        clients = trial.clients_for(free)
-        threads = trial.threads or max(1, min((os.cpu_count() or 2) // 2, clients // 64))
-        decided = replace(trial, variables=tuple(self.variables().items()))
-        names = [script.name for script in self.scripts]
-        return generator.EnginePlan.of(decided, clients, threads, names)
+    def primary(self) -> generator.Connection:
+        """The way to the primary, whose counters and facts are the trial's."""
+        return self.way(PRIMARY, self.prepared.dbname)
 
 
-def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connection) -> Trial:
+def record(cell: Cell) -> Trial:
     """The record of a trial that is about to start, with all that a rerun needs."""
     from importlib.metadata import version
 
     request, workload = cell.request, cell.request.workload
-    access = replace(cell.site.access, keywords=for_driver(connection))
-    server = database.facts(access, cell.prepared.dbname)
-    shown = ("host", "hostaddr", "port", "user", "sslmode")
-    server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
-    how = {**dict.fromkeys(cell.site.given, "start"), **cell.applied.how}
-    server |= {"ours": cell.site.ours, **cell.site.server, "applied": how}
-    scripts = [
-        {**asdict(script), "commands": [[c.line, c.text, c.is_sql] for c in commands]}
-        for script, commands in zip(cell.scripts, cell.commands, strict=True)
-    ]
     return Trial(
         id=new_id(),
         state="running",
         started_at=datetime.now(UTC),
         version=version("pgpaces"),
-        plan={
-            **asdict(plan),
-            "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
-            "shape": str(request.trial.load.shape),
-            "limits": [list(limit) for limit in request.trial.limits],
-            "load_text": str(request.trial.load),
-            "model": request.trial.load.model,
-            "settings": dict(request.trial.settings),
-            "kill_switch": request.trial.kill_switch,
-        },
+        plan=_plan(cell),
         workload={
             "name": workload.name,
             "description": workload.description,
             "hash": workload.hash,
-            "scale": cell.scale,
+            "scale": cell.works[0].scale,
             "data_seed": request.data_seed,
             "init": {step.name: step.text for step in workload.init},
-            "scripts": scripts,
+            "scripts": list(_scripts(cell)),
             "prepared": asdict(cell.prepared),
+            "beside": [_beside(work) for work in cell.works[1:]],
         },
-        server=server,
+        server=(server := _server(cell)),
         host={**host.facts(), **costs.facts(server, request.costs)},
-        notes=cell.prepared.notes,
+        notes=tuple(_notes(cell)),
         findings=tuple(_changed(cell, server)),
         place=request.place,
     )
+
+
+def _plan(cell: Cell) -> dict[str, Any]:
+    """What was asked: of the trial's own load, with the clients and threads of all."""
+    trial, own = cell.request.trial, cell.lanes[0]
+    plan = own.engine_plan()
+    every = [lane.engine_plan() for lane in cell.lanes]
+    return {
+        **asdict(plan),
+        "rate": trial.load.rate or plan.rate,
+        "clients": sum(each.clients for each in every),
+        "threads": sum(each.threads for each in every),
+        "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
+        "shape": str(trial.load.shape),
+        "limits": limits([lane for lane in cell.lanes if not lane.work.name], trial.limit_ns),
+        "load_text": str(trial.load),
+        "model": trial.load.model,
+        "settings": dict(trial.settings),
+        "kill_switch": trial.kill_switch,
+        "lanes": [lane.facts() for lane in cell.lanes],
+    }
+
+
+def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
+    """Those of every lane, in the order in which its intervals count them."""
+    for lane in cell.lanes:
+        for label, script, commands in zip(lane.labels, lane.scripts, lane.commands, strict=True):
+            listed = [[c.line, c.text, c.is_sql] for c in commands]
+            yield {**asdict(script), "name": label, "node": lane.node, "commands": listed}
+
+
+def _beside(work: Work) -> dict[str, Any]:
+    workload = work.request.workload
+    return {
+        "of": work.name,
+        "name": workload.name,
+        "hash": workload.hash,
+        "scale": work.scale,
+        "prepared": asdict(work.prepared),
+    }
+
+
+def _server(cell: Cell) -> dict[str, Any]:
+    """Facts of the primary, as a session of the load sees them; of the others, where they are."""
+    shown = ("host", "hostaddr", "port", "user", "sslmode")
+    connection = cell.primary()
+    access = replace(cell.site.access, keywords=for_driver(connection))
+    server = database.facts(access, cell.prepared.dbname)
+    server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
+    how = {**dict.fromkeys(cell.site.given, "start"), **cell.applied.how}
+    server |= {"ours": cell.site.ours, **cell.site.server, "applied": how}
+    server["nodes"] = {
+        name: {k: v for k, v in way.keywords.items() if k in shown}
+        for name, way in cell.nodes.items()
+    }
+    server["standbys"] = len(cell.site.standbys)
+    server["pool"] = dict(cell.pool)
+    return server
+
+
+def _notes(cell: Cell) -> Iterator[str]:
+    """What the numbers of several lanes mean."""
+    for work in cell.works:
+        yield from work.prepared.notes
+    own = [lane for lane in cell.lanes if not lane.work.name]
+    if len(own) > 1:
+        where = ", ".join(f"{lane.node} ({lane.clients} clients)" for lane in own)
+        streams = f"the load is {len(own)} streams of their own, to {where}"
+        yield f"{streams}: {len(own)} queues are not one"
 
 
 def _changed(cell: Cell, now: Mapping[str, Any]) -> Iterator[Finding]:

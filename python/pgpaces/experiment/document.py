@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pgpaces import database
-from pgpaces.design import Experiment
+from pgpaces.design import Experiment, Target
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
@@ -28,10 +28,15 @@ class Beside:
 
 def write(experiment: Experiment, beside: Beside) -> dict[str, Any]:
     """The document."""
-    targets = tuple(replace(t, dsn=_without_password(t.dsn)) for t in experiment.targets)
+    targets = tuple(_shown(target) for target in experiment.targets)
     original = shown_original(experiment.from_database)
     stored = replace(experiment, targets=targets, from_database=original)
     return {"experiment": asdict(stored), **asdict(beside)}
+
+
+def _shown(target: Target) -> Target:
+    nodes = {name: _without_password(dsn) for name, dsn in target.nodes.items()}
+    return replace(target, dsn=_without_password(target.dsn), nodes=nodes)
 
 
 def shown_original(from_database: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pgpaces.generators.engine import EnginePlan
 from pgpaces.result import Interval, Trial
 
 
@@ -12,7 +11,7 @@ class Listener:
     def say(self, text: str) -> None:
         """A stage has begun or goes on."""
 
-    def started(self, trial: Trial, plan: EnginePlan, connect_ns: int) -> None:
+    def started(self, trial: Trial, connect_ns: int) -> None:
         """The load runs; connecting took so long."""
 
     def interval(self, interval: Interval) -> None:

@@ -7,15 +7,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pgpaces import database
+from pgpaces import database, levels, workload
 from pgpaces.costs import Costs
+from pgpaces.design import Levels
 from pgpaces.errors import PlanError
 from pgpaces.generators import engine as generator
-from pgpaces.plan import TargetPlan, TrialPlan
+from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan
 from pgpaces.result import Place
+from pgpaces.servers import pooler
 from pgpaces.workload import Workload, WorkloadScript
 
 _SCALE_MAX = 1_000_000
+# A workload beside one that ends by count ends with it.
+_UNTIL_ENDED_NS = 30 * 86_400 * 1_000_000_000
+PRIMARY, STANDBYS, ANY, POOL = "primary", "standbys", "any", "pool"
 
 OnStoreError = Literal["continue", "stop"]
 
@@ -30,7 +35,10 @@ class Request:
     copy is measured instead of the workload's data; one copy for each `occasion`.
     expected: facts of the server as it was for earlier trials that this one is to compare with.
     observe: sensors look at the server beside the load, and plans are looked at behind it.
-    costs: of the server's machine.
+    node: where the load goes, by default to the pool if there is one, else to the primary; nodes:
+    where scripts go that are told apart. pool: a pooler before a server of ours. beside: other
+    workloads that run at the same time, by name, as long as this one does. costs: of the server's
+    machine.
     """
 
     workload: Workload
@@ -47,8 +55,72 @@ class Request:
     from_database: str | None = field(default=None, repr=False)
     occasion: str = ""
     observe: bool = True
+    node: str | None = None
+    nodes: tuple[tuple[str, str], ...] = ()
+    pool: PoolPlan | None = None
+    beside: tuple[tuple[str, Request], ...] = ()
     expected: Mapping[str, Any] | None = field(default=None, repr=False)
     costs: Costs | None = None
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The servers and poolers that a load may go to."""
+        return (*self.target.node_names, *(("pool",) if self.pool else ()))
+
+
+def besides(main: Request, given: Mapping[str, Levels]) -> tuple[tuple[str, Request], ...]:
+    """The workloads beside another one, from their levels, by name. Raises PlanError.
+
+    They begin and end with it. One that makes no data, or whose data is the same, works on its
+    database.
+    """
+    found = []
+    for name, each in given.items():
+        try:
+            found.append((name, _beside(main, name, dict(each))))
+        except PlanError as error:
+            raise PlanError(f"beside {name}: {error.message}", error.hint) from None
+    return tuple(found)
+
+
+def _beside(main: Request, name: str, given: dict[str, str]) -> Request:
+    base = _named(given.pop("workload", name))
+    if (variant := given.get("variant")) is not None:
+        base = workload.variant(base, variant)
+    asked = levels.asked(given, base.load, main.trial.seed)
+    trial = replace(
+        asked.trial,
+        duration_ns=main.trial.duration_ns or _UNTIL_ENDED_NS,
+        warmup_ns=0 if main.trial.transactions is not None else main.trial.warmup,
+        settings=main.trial.settings,
+    )
+    return Request(
+        workload=base,
+        trial=trial,
+        target=replace(main.target, as_is=False, own=None, fresh=False),
+        scale=asked.scale,
+        data_seed=asked.data_seed,
+        scripts=asked.scripts,
+        node=asked.node,
+        nodes=asked.nodes,
+        pool=main.pool,
+    )
+
+
+def _named(name: str) -> Workload:
+    """A workload, or a script that works on the data of the one beside it."""
+    if name.endswith(".sql"):
+        return workload.of_scripts(name, [workload.read_script(name)])
+    return workload.find(name)
+
+
+def shares_data(main: Request, other: Request) -> bool:
+    """Whether a workload works on the database of the one that it runs beside."""
+    if not other.workload.init:
+        return True
+    if main.from_database is not None or main.target.as_is or main.target.own is not None:
+        return False
+    return database.fingerprints(wish_of(main)) == database.fingerprints(wish_of(other))
 
 
 def wish_of(request: Request) -> database.Wish:
@@ -77,6 +149,49 @@ def check(request: Request) -> None:
     scripts = choose(request.workload, request.scripts)
     request.trial.limits_of([script.name for script in scripts])
     commands_of(scripts)
+    if request.pool is not None:
+        _check_pool(request)
+    for name, node in request.nodes:
+        if name not in {script.name for script in scripts}:
+            listed = ", ".join(script.name for script in scripts)
+            raise PlanError(f"node {node} is for script '{name}', which does not run", listed)
+    for script in scripts:
+        nodes_of(node_of(request, script.name, request.node_names), request.node_names)
+    for _, other in request.beside:
+        check(other)
+
+
+def _check_pool(request: Request) -> None:
+    """Raises PlanError, ServerError for a pool that cannot be, or cannot carry the load."""
+    assert request.pool is not None
+    if request.target.dsn is not None:
+        raise PlanError(
+            "a pool of ours is for servers of ours, --target for somebody's",
+            "name their pooler as a node of the target",
+        )
+    if request.target.tls is not None:
+        raise PlanError("a pool of ours is reached by its socket, without TLS", "leave out tls")
+    program = pooler.find(request.pool.pooler)
+    pooler.check(request.pool, program, request.trial.protocol, request.trial.clients)
+
+
+def node_of(request: Request, script: str, nodes: Sequence[str]) -> str:
+    """Where a script goes: as asked, else through the pool if there is one, to the primary."""
+    default = POOL if POOL in nodes else PRIMARY
+    return dict(request.nodes).get(script, request.node or default)
+
+
+def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    """The nodes that a name means. Raises PlanError where there are none."""
+    standbys = tuple(node for node in nodes if node.startswith("standby"))
+    several = {STANDBYS: standbys, ANY: (PRIMARY, *standbys)}
+    if found := several.get(name, (name,) if name in nodes else ()):
+        return found
+    known = [*nodes, ANY, *([STANDBYS] if standbys else [])]
+    raise PlanError(
+        f"there is no node '{name}'",
+        f"nodes are {', '.join(known)}; --standbys and --pool make others",
+    )
 
 
 def commands_of(scripts: Sequence[WorkloadScript]) -> list[list[generator.Command]]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pgpaces import database, psql
 from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
-from pgpaces.servers import binaries, embedded, libraries, packages, profiles
+from pgpaces.servers import binaries, embedded, libraries, packages, profiles, topology
 from pgpaces.servers.access import Listen
 from pgpaces.servers.record import Transport
 
@@ -27,13 +27,21 @@ _BACK_S = 120.0
 class Site:
     """Where the load goes: the way to administer it, and whether the server is ours.
 
-    given: settings that it was started with.
+    given: settings that it was started with. nodes: the ways to others that belong to it, by name:
+    standbys, and somebody's pooler. servers: of ours, the primary first.
     """
 
     access: database.Access
     ours: bool
     server: dict[str, Any] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, database.Access] = field(default_factory=dict)
+    servers: tuple[embedded.Server, ...] = ()
+
+    @property
+    def standbys(self) -> dict[str, database.Access]:
+        """The ways to the standbys, by name."""
+        return {name: way for name, way in self.nodes.items() if name.startswith("standby")}
 
 
 @contextlib.contextmanager
@@ -47,16 +55,34 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
             say(f"warning: {warning}")
         generator.probe(connection)
         program = psql.find(None, candidates)
-        yield Site(database.Access(for_driver(connection), program, folders), ours=False)
+        access = database.Access(for_driver(connection), program, folders)
+        nodes = {name: _node(access, dsn) for name, dsn in target.nodes}
+        yield Site(access, ours=False, nodes=nodes)
         return
-    with without_pg_variables(), _our_server(target, say) as server:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(without_pg_variables())
+        server = stack.enter_context(_our_server(target, say))
+        data_dir = Path(target.data_dir) if target.data_dir else None
+        others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say))
         way = Transport.SOCKET if target.tls is None else Transport.TCP
         keywords = for_driver(generator.resolve(server.dsn(transport=way)))
         program = psql.find(_existing(server.bin / "psql"), candidates)
         about = {"name": server.name, "stays": server.stays, "tls": target.tls}
         about["build"] = packages.family(server.bin)
         access = database.Access(keywords, program, folders)
-        yield Site(access, True, about, dict(target.server_settings))
+        nodes = {
+            f"standby{number}": _node(access, other.dsn(transport=way))
+            for number, other in enumerate(others, 1)
+        }
+        given = dict(target.server_settings)
+        yield Site(access, True, about, given, nodes, (server, *others))
+
+
+def _node(primary: database.Access, dsn: str) -> database.Access:
+    """The way to another server of the same layout. Raises ServerError where there is none."""
+    connection = generator.resolve(dsn)
+    generator.probe(connection)
+    return replace(primary, keywords=for_driver(connection))
 
 
 @contextlib.contextmanager
@@ -69,11 +95,14 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
             yield running
             return
     installation = packages.locate(target.server, say)
+    settings = _server_settings(target, installation.server_name)
+    if target.standbys:
+        settings = topology.settings_for(settings, installation.major)
     spec = embedded.ServerSpec(
         installation,
         data_dir=Path(target.data_dir) if target.data_dir else None,
         settings=profiles.fitting(
-            _server_settings(target, installation.server_name),
+            settings,
             installation.major,
             libraries.has_jit(installation.bin.parent),
             say,

@@ -23,7 +23,15 @@ from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
 from pgpaces.experiment.costs import is_here
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
-from pgpaces.experiment.request import OnStoreError, Request, check, choose, commands_of, wish_of
+from pgpaces.experiment.request import (
+    OnStoreError,
+    Request,
+    besides,
+    check,
+    choose,
+    commands_of,
+    wish_of,
+)
 from pgpaces.experiment.site import for_driver, original, without_pg_variables
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.experiment.trial import Keeping
@@ -170,9 +178,10 @@ class _Builder:
             base = workload.variant(self.base, variant) if variant else self.base
             asked = levels.asked(every, base.load, design.load_seed(slot.block))
             target = self._target(asked)
+            pool = asked.pool_plan
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
-        return Request(
+        found = Request(
             workload=base,
             trial=replace(asked.trial, settings=self._settings(asked)),
             target=target,
@@ -184,7 +193,14 @@ class _Builder:
             from_database=original(experiment.from_database),
             occasion=experiment_id,
             costs=self._costs(asked.target),
+            node=asked.node,
+            nodes=asked.nodes,
+            pool=pool,
         )
+        try:
+            return replace(found, beside=besides(found, asked.beside))
+        except PlanError as error:
+            raise levels.in_cell(error, slot.cell) from None
 
     def _costs(self, target: str | None) -> Costs | None:
         """Of the machine of a target: what is said of it, else what this one costs."""
@@ -200,12 +216,22 @@ class _Builder:
 
     def _target(self, asked: levels.Asked) -> TargetPlan:
         if asked.target is None:
-            return TargetPlan(server=asked.server, data_dir=self.order.data_dir, tls=asked.tls)
+            return TargetPlan(
+                server=asked.server,
+                data_dir=self.order.data_dir,
+                tls=asked.tls,
+                standbys=asked.standbys,
+            )
         if asked.server is not None:
             raise PlanError("server is for servers of ours, target for somebody's", "choose one")
         if asked.tls is not None:
             raise PlanError(
                 "tls is for servers of ours, target for somebody's", "say sslmode in the target"
+            )
+        if asked.standbys:
+            raise PlanError(
+                "standbys are made of servers of ours, target is for somebody's",
+                "name theirs as nodes of the target",
             )
         found = self.targets[asked.target]
         return TargetPlan(
@@ -214,6 +240,7 @@ class _Builder:
             alter_system=found.target.alter_system,
             restart=found.target.restart,
             observe_command=found.target.observe_command,
+            nodes=tuple(found.target.nodes.items()),
         )
 
 

@@ -5,7 +5,6 @@ Knows no terminal: what happens is told to a Listener.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,28 +12,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pgpaces import database
 from pgpaces.answers import throttle
 from pgpaces.answers.summary import Summary, summarize
-from pgpaces.database import Applied
-from pgpaces.errors import ConnectionsError, PgpacesError, StoreError
+from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.experiment.beside import Beside, beside
 from pgpaces.experiment.cell import Cell, record
 from pgpaces.experiment.keeper import Keeper
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import (
-    OnStoreError,
-    Request,
-    check,
-    choose,
-    commands_of,
-    source_of,
-    wish_of,
-)
-from pgpaces.experiment.site import Site, original, restarting, site
+from pgpaces.experiment.ready import ready
+from pgpaces.experiment.request import OnStoreError, Request, check
+from pgpaces.experiment.site import Site, original, site
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.generators import engine as generator
-from pgpaces.plan import TrialPlan
+from pgpaces.generators.together import Together
 from pgpaces.result import Finding, State, Trial
 from pgpaces.store import Store
 
@@ -86,92 +76,37 @@ class Keeping:
 
 def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
     """Runs one trial on a server that runs. Raises as `run`."""
-    scripts = choose(request.workload, request.scripts)
-    commands = commands_of(scripts)
-    with _ready(where, request, keeping) as (prepared, applied):
-        keeping.stops.check()
-        scale = request.scale or (1 if request.target.as_is else request.workload.scale)
-        cell = Cell(request, scripts, commands, where, prepared, scale, applied)
+    stops = keeping.stops
+    with ready(where, request, keeping.listener.say, stops.check) as cell:
+        stops.check()
         return _measure(cell, keeping)
-
-
-@contextlib.contextmanager
-def _ready(
-    where: Site, request: Request, keeping: Keeping
-) -> Iterator[tuple[database.Prepared, Applied]]:
-    """The data, and the settings in effect. Those of the whole server come first: some restart it,
-
-    which would end the sessions that hold the data.
-    """
-    access, target = where.access, request.target
-    restart = restarting(target.restart, access) if target.restart else None
-    terms = database.Terms(where.ours, target.alter_system, restart, keeping.listener.say)
-    wanted = {n: v for n, v in request.trial.settings if n not in where.given}
-    if not wanted and target.as_is:
-        yield database.as_is(access), Applied()
-        return
-    whole = {name: wanted[name] for name in database.of_server(access, wanted)}
-    rest = {name: value for name, value in wanted.items() if name not in whole}
-    with contextlib.ExitStack() as stack:
-        around = Applied()
-        if whole:
-            around = stack.enter_context(database.applied(access, access.dbname, whole, terms))
-        _check_connections(where, request.trial)
-        prepared = stack.enter_context(_data(where, request, keeping))
-        inner = stack.enter_context(database.applied(access, prepared.dbname, rest, terms))
-        how = {**around.how, **inner.how}
-        yield prepared, Applied(inner.options, how, {**around.verified, **inner.verified})
-
-
-@contextlib.contextmanager
-def _data(where: Site, request: Request, keeping: Keeping) -> Iterator[database.Prepared]:
-    """The database that the load goes to. Raises StoppedError where nobody waits for it any more.
-
-    That is asked whenever making it says something, which it does every few seconds.
-    """
-    target = request.target
-    if target.as_is:
-        yield database.as_is(where.access)
-        return
-
-    def say(text: str) -> None:
-        keeping.stops.check()
-        keeping.listener.say(text)
-
-    with database.prepare(where.access, wish_of(request), say) as prepared:
-        yield prepared
-
-
-def _check_connections(where: Site, plan: TrialPlan) -> None:
-    if plan.clients is None:
-        return
-    free = database.free_connections(where.access)
-    if free is not None and free < plan.clients:
-        raise ConnectionsError(
-            f"the server has {max(0, free)} free connections, {plan.clients} clients need as many",
-            "use fewer --clients, or raise max_connections (on a server of ours:"
-            f" --server-set max_connections={plan.clients + 20})",
-        )
 
 
 def _measure(cell: Cell, keeping: Keeping) -> Outcome:
     """Generates the load and stores what it does, until its end or somebody's."""
     listener, stops, store = keeping.listener, keeping.stops, keeping.store
-    plan, connection = cell.engine_plan(), cell.connection()
-    generator.probe(connection)
+    connections = [cell.connection(lane) for lane in cell.lanes]
+    for connection in connections:
+        generator.probe(connection)
+    plan = cell.lanes[0].engine_plan()
     before = store.size_bytes() if store else 0
-    trial = record(cell, plan, connection)
-    texts = [(source_of(s), s.weight, generator.encoded(s.text)) for s in cell.scripts]
-    with beside(cell, connection, listener) as looks:
-        load = generator.Engine(plan, texts, connection)
-        start_s = time.monotonic() + plan.warmup_ns / 1e9
+    trial = record(cell)
+    with beside(cell, listener) as looks:
+        loads = [
+            (lane.work.name, lane.load(connection))
+            for lane, connection in zip(cell.lanes, connections, strict=True)
+        ]
+        load = Together(
+            [load for name, load in loads if not name], [load for name, load in loads if name]
+        )
         trial = replace(trial, plan={**trial.plan, "poll": load.poll})
         keeper = Keeper(store, trial, listener.say)
         with signals(stops, listener), stops.over(load):
             try:
                 keeper.begin()
-                listener.started(trial, plan, load.connect_ns)
-                looks.begin(start_s)
+                load.begin()
+                listener.started(trial, load.connect_ns)
+                looks.begin(time.monotonic() + plan.warmup_ns / 1e9)
                 error = _follow(load, keeper, listener, (cell.request.on_store_error, looks))
             except BaseException:
                 load.abort()
@@ -198,7 +133,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
             *trial.notes,
             *keeper.notes,
             *looks.notes(),
-            *_given_up(keeper, plan.clients),
+            *_given_up(keeper, load.clients),
         ),
         findings=(*trial.findings, *looks.findings(pace), *_stored(keeper, store, before)),
         samples=looks.samples(),
@@ -235,7 +170,7 @@ def _stored(keeper: Keeper, store: Store | None, before: int) -> Iterator[Findin
 
 
 def _follow(
-    load: generator.Engine,
+    load: Together,
     keeper: Keeper,
     listener: Listener,
     watching: tuple[OnStoreError, Beside],

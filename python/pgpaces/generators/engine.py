@@ -161,19 +161,27 @@ def rehearse(
 
 
 class Engine:
-    """A trial that is going on: iterate over it, `stop` or `abort` it from a signal handler."""
+    """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
+
+    A generators.together.Load.
+    """
 
     def __init__(
         self, plan: EnginePlan, scripts: Sequence[ScriptText], connection: Connection
     ) -> None:
-        """Connects all clients and starts the load. Raises PgpacesError."""
+        """Connects all clients. Raises PgpacesError."""
         route = _engine.find_route(connection.resolved)
         self._run = _engine.Run(plan, list(scripts), route)
+        self.scripts, self.threads, self.clients = len(scripts), plan.threads, plan.clients
         self.connect_ns = self._run.connect_ns
         self.poll = self._run.poll
 
+    def begin(self, ahead_ns: int = 0) -> None:
+        """Lets the load begin so many nanoseconds from now."""
+        self._run.begin(ahead_ns)
+
     def __iter__(self) -> Iterator[Interval]:
-        """One interval a second until the trial is over; then why it ended early, if it did."""
+        """One interval a second until the load is over; then why it ended early, if it did."""
         while (interval := self._run.next_interval()) is not None:
             yield _interval(interval)
 

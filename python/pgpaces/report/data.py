@@ -12,9 +12,11 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import breaks
+from pgpaces.answers.beside import BesideRow
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
 from pgpaces.answers.costs import Priced
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.paired import Ratio
 from pgpaces.answers.summary import as_json
 from pgpaces.errors import RunError
 from pgpaces.report import costs, escape
@@ -204,6 +206,30 @@ def json(page: Page) -> str:
     return escape.json_text(_document(page))
 
 
+def _ratio(found: Ratio) -> dict[str, Any]:
+    return {
+        "factor": found.factor,
+        "level": found.level,
+        "against": found.base,
+        "at": dict(found.at),
+        "rate": _estimate(found.rate),
+        "mean_latency": _estimate(found.latency),
+    }
+
+
+def _beside(found: BesideRow) -> dict[str, Any]:
+    return {
+        "cell": found.row.cell.key,
+        "workload": found.name,
+        "due": found.due,
+        "missed": _estimate(found.missed),
+        "rate": _estimate(found.rate),
+        "mean_ms": _estimate(found.mean),
+        "p95_ms": _estimate(found.p95),
+        "p99_ms": _estimate(found.p99),
+    }
+
+
 def _document(page: Page) -> dict[str, Any]:
     about = page.about
     return {
@@ -236,6 +262,8 @@ def _document(page: Page) -> dict[str, Any]:
             }
             for each in page.statements
         ],
+        "ratios": [_ratio(each) for each in page.ratios],
+        "beside": [_beside(each) for each in page.beside],
         "plans": [_plan(page, each) for each in _seen(page)],
         "differences": [
             {

@@ -63,6 +63,8 @@ def html(page: Page) -> str:
         overview=_side_by_side(each for each in overview if each not in heat),
         heat=heat,
         panels_left=figure.panels(page)[1],
+        ratios=tables.ratios(page),
+        beside=tables.beside(page),
         statements=tables.statements(page),
         statement_figures=statements,
         plans=[(plan, *tables.plans(page, plan), _one_of_each(plan)) for plan in page.plans],

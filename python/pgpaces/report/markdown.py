@@ -53,6 +53,12 @@ def _parts(page: Page) -> Iterator[str]:
     yield from _answer(page)
     yield "## All cells\n"
     yield from _table(tables.cells(page))
+    if (ratios := tables.ratios(page)).rows:
+        yield f"## {ratios.title}\n"
+        yield from _table(ratios)
+    if page.beside:
+        yield "## At the same time\n"
+        yield from _table(tables.beside(page))
     if page.costs:
         yield "## What it costs\n"
         yield from _table(tables.costs(page))

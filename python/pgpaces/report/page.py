@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from pgpaces.answers import breaks, cells, placed, replicates
+from pgpaces.answers import breaks, cells, paired, placed, replicates
+from pgpaces.answers.beside import BesideRow, beside_of
 from pgpaces.answers.breaks import Line
 from pgpaces.answers.cells import Row
 from pgpaces.answers.costs import Economy, Priced, priced
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.paired import Ratio
 from pgpaces.answers.plans import PlanOf, plans_of
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
@@ -69,6 +71,8 @@ class Page:
     apart: tuple[Apart, ...] = ()
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
+    beside: tuple[BesideRow, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
     economies: tuple[tuple[Row, Economy], ...] = ()
     costs: tuple[Priced, ...] = ()
 
@@ -121,6 +125,8 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         apart=apart,
         missing=missing,
         failures=failures,
+        beside=beside_of(rows),
+        ratios=paired.compared(rows, shown, kinds),
         economies=economies,
         costs=machines,
     )

@@ -185,6 +185,59 @@ def statements(page: Page) -> Table:
     return Table("statements", "Statements", columns, 1 + len(names), rows)
 
 
+def ratios(page: Page) -> Table:
+    """What each level makes of another one, over pairs of trials."""
+    others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
+    columns = (
+        "level",
+        "against",
+        *(words.factor_name(factor.name) for factor in others),
+        "pairs",
+        "TPS, times",
+        "mean latency, times",
+    )
+    rows = tuple(
+        (
+            Cell(f"{words.factor_name(each.factor)} = {each.level}"),
+            Cell(each.base),
+            *(Cell(dict(each.at).get(factor.name, "-")) for factor in others),
+            Cell(str(max(e.n for e in (each.rate, each.latency) if e))),
+            _number(each.rate, times),
+            _number(each.latency, times),
+        )
+        for each in page.ratios
+        if each.rate or each.latency
+    )
+    note = "The mean ratio over pairs of trials of one block, with its 95 % interval."
+    return Table("ratios", "Against each other", columns, 2 + len(others), rows, note)
+
+
+def times(value: float) -> str:
+    """A ratio: so many times."""
+    return f"{value:.3f}" if value < 10 else f"{value:.3g}"
+
+
+def beside(page: Page) -> Table:
+    """What became of the workloads that ran beside the one that the cells are about."""
+    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    columns = ("workload", *names, "due", "TPS", "missed %", "mean ms", "p95 ms", "p99 ms")
+    rows = tuple(
+        (
+            Cell(each.name),
+            *(Cell(breaks.level_of(each.row, factor.name)) for factor in page.factors),
+            Cell(f"{each.due:,}"),
+            _number(each.rate, rate),
+            _share(each.missed),
+            *(
+                _number(time, lambda ms: milliseconds(ms, "none"))
+                for time in (each.mean, each.p95, each.p99)
+            ),
+        )
+        for each in page.beside
+    )
+    return Table("beside", "At the same time", columns, 1 + len(names), rows)
+
+
 def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
     """How one statement was executed: cells with the same in a row, then every cell."""
     names = tuple(words.factor_name(factor.name) for factor in page.factors)

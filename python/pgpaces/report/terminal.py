@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -96,6 +96,7 @@ def _tables(page: Page, width: int, left: int) -> Iterator[RenderableType]:
     yield _cells(cells, (*short, *cells.columns[cells.labels :]), width)
     if left:
         yield Text(f"and {left} more cells that were not run", style="dim")
+    yield from _others(page, {whole.strip(): name for name, whole in short.items()}, width)
     if page.failures:
         yield Text("")
         yield Text("trials that never began", style="bold")
@@ -122,6 +123,17 @@ def _shortened(page: Page) -> Page:
         rows=tuple(row for row in page.rows if row.cell.key not in left),
         lines=tuple(each for each in lines if each.rows),
     )
+
+
+def _others(page: Page, short: Mapping[str, str], width: int) -> Iterator[RenderableType]:
+    """The tables beside that of cells, if there is something in them. short: of columns."""
+    from rich.text import Text
+
+    for other in (tables.ratios(page), tables.beside(page)):
+        if other.rows:
+            yield Text("")
+            yield Text(other.title.lower(), style="bold")
+            yield _cells(other, [short.get(name, name) for name in other.columns], width)
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:

@@ -86,12 +86,25 @@ def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True)
         if complete:
             return "nothing was due: the trial was too short for its rate"
         return "nothing was due before the trial ended early"
-    missed = summary.missed
-    return (
-        f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
-        f" of {summary.counts.due} due{within}, policy {plan['policy']}:"
-        f" {classes(summary.counts)}"
-    )
+    return f"missed {_missed(summary.missed, summary.counts, within, plan['policy'])}"
+
+
+def _missed(missed: Estimate, counts: Counts, within: str, policy: str) -> str:
+    share = f"{percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
+    return f"{share} of {counts.due} due{within}, policy {policy}: {classes(counts)}"
+
+
+def beside(summary: Summary, plan: Mapping[str, Any]) -> Iterable[str]:
+    """The answer of each workload beside the trial's own, as lines."""
+    for each in summary.beside:
+        lanes = [lane for lane in plan["lanes"] if lane["of"] == each.name]
+        where = ", ".join(lane["node"] for lane in lanes)
+        said = f"beside it {each.name} on {where}: "
+        if each.missed is None:
+            yield f"{said}nothing was due"
+        else:
+            within, policy = _within(lanes[0]), lanes[0]["policy"]
+            yield f"{said}missed {_missed(each.missed, each.counts, within, policy)}"
 
 
 def _within(plan: Mapping[str, Any]) -> str:
@@ -105,6 +118,8 @@ def _within(plan: Mapping[str, Any]) -> str:
 
 def _above(plan: Mapping[str, Any], script: str | None = None) -> str:
     """How a quantile is shown that falls among what did not succeed: of all scripts or of one."""
+    lanes = (lane for lane in plan.get("lanes", ()) if script in lane["scripts"])
+    plan = next(lanes, plan)
     own = dict(plan.get("limits", ()))
     if script is None and plan["limit_ns"]:
         limit_ns = min(plan["limit_ns"], *own.values()) if own else plan["limit_ns"]
@@ -237,13 +252,14 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     plan, workload, server = trial.plan, trial.workload, trial.server
     yield (
         f"run {trial.id}: {workload['name']} at scale {workload['scale']}"
-        f" on PostgreSQL {server['version']}"
+        f" on PostgreSQL {server['version']}{_layout(server)}"
     )
     yield from copied(workload.get("prepared", {}))
     warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
     warmup = f" after {duration(warmup_ns)} warm-up" if warmup_ns else ""
     yield (
-        f"load {plan['load_text']}; {plan['clients']} clients, {plan['protocol']} protocol,"
+        f"load {plan['load_text']}; {plan['clients']} clients{_where(plan)},"
+        f" {plan['protocol']} protocol,"
         f" {duration(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
     )
     yield f"rate {_in_words(summary.rate, rate, '/s')} succeeded"
@@ -269,6 +285,26 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
             yield f"note: {finding.text}"
 
 
+def _where(plan: Mapping[str, Any]) -> str:
+    """Where the clients are, unless all are at the primary."""
+    lanes = plan.get("lanes", ())
+    if {lane["node"] for lane in lanes} <= {"primary"}:
+        return ""
+    each = ", ".join(f"{lane['clients']} at {lane['node']}" for lane in lanes)
+    return f" ({each})"
+
+
+def _layout(server: Mapping[str, Any]) -> str:
+    """What belongs to the server."""
+    count, pool = server.get("standbys", 0), server.get("pool") or {}
+    parts = [f"{count} standby{'s' * (count > 1)}"] if count else []
+    if pool:
+        mode = f" in {pool['mode']} mode" if pool["pooler"] == "pgbouncer" else ""
+        size = f"{pool['size']} connection{'s' * (pool['size'] > 1)}"
+        parts.append(f"{pool['pooler']} {pool['version']}{mode} with {size}")
+    return f" with {' and '.join(parts)}" if parts else ""
+
+
 def judgement(validity: Validity) -> Iterable[str]:
     """Whether the trial is valid, why not, and what to know before one believes it, as lines."""
     yield "valid" if validity.state == "valid" else f"not valid: {'; '.join(validity.reasons)}"
@@ -288,6 +324,7 @@ def answer(
     parts: list[RenderableType] = [
         Text(verdict(summary, trial.plan, complete=trial.state == "finished"), style="bold")
     ]
+    parts += [Text(line(said), style="bold") for said in beside(summary, trial.plan)]
     parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
     parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
     parts.append(Text(""))

@@ -7,6 +7,8 @@ libraries.py   what of the system a program lacks
 profiles.py    settings with a name, shipped ones in profiles/; how two sets of settings differ
 tls.py         certificates, and which builds can use them
 embedded.py    servers of our own: start, running, stop. What the rest of pgpaces calls
+topology.py    a primary and its standbys, made by pg_basebackup
+pooler.py      pgbouncer or pgpool before them
 record.py      what is known of one server: its address as DSN and PG* variables, its file
 folder.py      where a server lives on disk, and who may use that folder now
 access.py      who may connect: the private socket, TCP with a password

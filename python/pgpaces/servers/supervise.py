@@ -1,9 +1,10 @@
-"""A program of its own: the parent of one postmaster, which ends it when pgpaces ends.
+"""A program of its own: the parent of one postmaster or pooler, which ends it when pgpaces ends.
 
 Run as `python -I -S supervise.py` in a session of its own, so that neither Ctrl-C nor the
 death of pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces holds:
 
-    first line   the order, as JSON: argv, uid, gid, lock_fd, files, folder
+    first line   the order, as JSON: argv, uid, gid, lock_fd, stays, files, folder,
+                 ending
     "leave"      go, and leave the server running: it is one that stays
     "stop"       end the server politely: everything is checkpointed first
     end of file  pgpaces is gone, by whatever death: end the server within seconds
@@ -47,7 +48,7 @@ def say(words: str) -> None:
         os.write(1, f"{words}\n".encode())
 
 
-def end_with_us() -> Callable[[], object] | None:
+def end_with_us(ending: int) -> Callable[[], object] | None:
     """A preexec function that lets the postmaster end when this program is killed (Linux)."""
     if sys.platform != "linux":
         return None
@@ -57,7 +58,7 @@ def end_with_us() -> Callable[[], object] | None:
         prctl = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
         return None
-    return lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGINT))
+    return lambda: prctl(PR_SET_PDEATHSIG, ending)
 
 
 def launch(order: dict[str, Any]) -> subprocess.Popen[bytes]:
@@ -71,7 +72,7 @@ def launch(order: dict[str, Any]) -> subprocess.Popen[bytes]:
         stdout=sys.stderr.fileno(),
         stderr=sys.stderr.fileno(),
         pass_fds=(order["lock_fd"],),
-        preexec_fn=None if order["stays"] else end_with_us(),  # noqa: PLW1509 (no threads here)
+        preexec_fn=None if order["stays"] else end_with_us(order["ending"]),  # noqa: PLW1509 (no threads here)
         **account,
     )
 
@@ -101,9 +102,9 @@ def next_word(process: subprocess.Popen[bytes], signals: int, timeout_s: float |
     return "ended"
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes], ending: int) -> None:
     """Fast, then immediate, then by force; the postmaster is reaped in every case."""
-    for number, wait_s in ((signal.SIGINT, FAST_S), (signal.SIGQUIT, IMMEDIATE_S)):
+    for number, wait_s in ((ending, FAST_S), (signal.SIGQUIT, IMMEDIATE_S)):
         process.send_signal(number)
         try:
             process.wait(wait_s)
@@ -137,10 +138,10 @@ def main() -> int:
     if word == "leave":
         return 0
     if word == "stop":
-        process.send_signal(signal.SIGINT)
+        process.send_signal(order["ending"])
         next_word(process, signals, POLITE_S)
     if process.poll() is None:
-        end(process)
+        end(process, order["ending"])
     clean(order)
     say(f"exit {process.returncode}")
     return 0

@@ -207,7 +207,7 @@ class _Watch(experiment.Listener):
         self.connect_ns = 0
         self._options, self._voice = options, voice
 
-    def started(self, trial: Trial, plan: engine.EnginePlan, connect_ns: int) -> None:
+    def started(self, trial: Trial, connect_ns: int) -> None:
         """The load runs; connecting all clients took this long."""
         self.connect_ns = connect_ns
 

@@ -1,0 +1,144 @@
+"""Makes everything ready that a trial needs, and puts it away behind it.
+
+In this order: settings of the whole server (some restart it, which would end the sessions that hold
+the data), data, settings of sessions and databases, standbys that have everything, a pool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from pgpaces import database
+from pgpaces.database import Applied
+from pgpaces.errors import ConnectionsError
+from pgpaces.experiment.cell import Cell
+from pgpaces.experiment.lanes import Lane, Work, lanes
+from pgpaces.experiment.request import POOL, Request, choose, commands_of, shares_data, wish_of
+from pgpaces.experiment.site import Say, Site, restarting
+from pgpaces.servers import pooler
+
+Check = Callable[[], None]
+
+
+@contextlib.contextmanager
+def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Cell]:
+    """A trial whose data, settings, standbys and pool stand ready, as long as this lasts.
+
+    check: raises StoppedError where nobody waits for it any more; it is asked whenever making
+    something says something, which it does every few seconds.
+    """
+    target = request.target
+    restart = restarting(target.restart, where.access) if target.restart else None
+    pooled = request.pool is not None
+    terms = database.Terms(where.ours, target.alter_system, restart, say, pooled)
+    wanted = {n: v for n, v in request.trial.settings if n not in where.given}
+    whole = database.of_server(where.access, wanted) if wanted else {}
+    of_server = {name: wanted[name] for name in whole}
+    rest = {name: value for name, value in wanted.items() if name not in whole}
+    untouched = target.as_is and not wanted
+    with contextlib.ExitStack() as stack:
+        around = Applied()
+        if of_server:
+            way = database.applied(where.access, where.access.dbname, of_server, terms)
+            around = stack.enter_context(way)
+            if where.ours:
+                stack.enter_context(database.on_standbys(where.standbys, of_server))
+        _check_connections(where, request)
+        works = stack.enter_context(_works(where, request, say, check))
+        inner = Applied()
+        # One database first: what is said of it is said of the trial.
+        for dbname in [] if untouched else dict.fromkeys(w.prepared.dbname for w in works):
+            found = stack.enter_context(database.applied(where.access, dbname, rest, terms))
+            inner = inner if inner.how else found
+        effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
+        effect = replace(effect, verified={**around.verified, **inner.verified})
+        check()
+        free = database.free_connections(where.access)
+        found_lanes = lanes(works, (*request.target.node_names, *([POOL] if pooled else [])), free)
+        if where.standbys:
+            say("waiting for the standbys")
+            database.wait_for_standbys(where.access, where.standbys, say, check)
+        nodes, about = stack.enter_context(_pool(where, request, found_lanes, say))
+        yield Cell(request, works, where, effect, found_lanes, nodes, about)
+
+
+@contextlib.contextmanager
+def _works(where: Site, request: Request, say: Say, check: Check) -> Iterator[tuple[Work, ...]]:
+    """The trial's own workload and those beside it, each with its data."""
+
+    def heard(text: str) -> None:
+        check()
+        say(text)
+
+    sharing = [other for _, other in request.beside if shares_data(request, other)]
+    writes = any(each.workload.writes for each in (request, *sharing))
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(_data(where, request, heard, writes=writes))
+        works = [_work("", request, own)]
+        for name, other in request.beside:
+            prepared = own
+            if not shares_data(request, other):
+                writes = other.workload.writes
+                prepared = stack.enter_context(_data(where, other, heard, writes=writes))
+            works.append(_work(name, other, prepared))
+        yield tuple(works)
+
+
+def _work(name: str, request: Request, prepared: database.Prepared) -> Work:
+    scripts = choose(request.workload, request.scripts)
+    scale = request.scale or (1 if request.target.as_is else request.workload.scale)
+    return Work(name, request, scripts, commands_of(scripts), prepared, scale)
+
+
+@contextlib.contextmanager
+def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[database.Prepared]:
+    """The database that a load goes to. writes: what goes there changes it."""
+    if request.target.as_is:
+        yield database.as_is(where.access)
+        return
+    wish = wish_of(request)
+    wish = replace(wish, workload=replace(wish.workload, writes=writes))
+    with database.prepare(where.access, wish, say) as prepared:
+        yield prepared
+
+
+def _check_connections(where: Site, request: Request) -> None:
+    """Raises ConnectionsError where the server lets in fewer than the clients that are known of."""
+    plans = (request.trial, *(other.trial for _, other in request.beside))
+    clients = sum(plan.clients or 0 for plan in plans)
+    if request.pool is not None and request.pool.size is not None:
+        clients = min(clients, request.pool.size)
+    free = database.free_connections(where.access) if clients else None
+    if free is not None and free < clients:
+        raise ConnectionsError(
+            f"the server has {max(0, free)} free connections, {clients} clients need as many",
+            "use fewer --clients, or raise max_connections (on a server of ours:"
+            f" --server-set max_connections={clients + 20})",
+        )
+
+
+@contextlib.contextmanager
+def _pool(
+    where: Site, request: Request, found: tuple[Lane, ...], say: Say
+) -> Iterator[tuple[Mapping[str, database.Access], dict[str, object]]]:
+    """The ways to all nodes, with that to a pool of ours if one is wanted, and what is known of it.
+
+    It is started for each trial: no connection in it is older than the trial's settings.
+    """
+    nodes = {"primary": where.access, **where.nodes}
+    if request.pool is None:
+        yield nodes, {}
+        return
+    clients = sum(lane.clients for lane in found if lane.node == POOL)
+    with pooler.pool(request.pool, max(1, clients), where.servers, say) as running:
+        way = {"host": running.host, "port": str(running.port)}
+        keywords = {k: v for k, v in where.access.keywords.items() if k not in ("host", "port")}
+        about: dict[str, object] = {
+            "pooler": request.pool.pooler,
+            "version": running.version,
+            "mode": request.pool.mode,
+            "size": running.size,
+        }
+        yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about

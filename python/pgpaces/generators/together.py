@@ -1,0 +1,169 @@
+"""Several loads as one: they begin at the same moment, and their seconds are added up.
+
+So a trial may send scripts to several servers, run several workloads at once, or time a command
+beside them, and everything behind it sees one load. Knows nothing of servers and stores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Protocol
+
+from pgpaces.errors import PgpacesError
+from pgpaces.result import Interval, StatementTally, Tally, merge
+
+# Far enough ahead that every load has heard of it.
+_AHEAD_NS = 20_000_000
+
+
+class Load(Protocol):
+    """One load: connected, begun once, iterated over to its end. Any generator.
+
+    scripts, threads, clients: how many; numbers in its intervals are below them. connect_ns: what
+    connecting took. poll: how it waits. end_ns: when nothing new falls due, from the start of the
+    measured part. Its seconds are those of the trial, from the first one of the warm-up.
+    """
+
+    scripts: int
+    threads: int
+    clients: int
+    connect_ns: int
+    poll: str
+
+    @property
+    def end_ns(self) -> int:
+        """When nothing new falls due any more."""
+
+    def begin(self, ahead_ns: int) -> None:
+        """Lets it begin so many nanoseconds from now."""
+
+    def __iter__(self) -> Iterator[Interval]:
+        """Its seconds; then raises why it ended early, if it did."""
+
+    def stop(self) -> None:
+        """Lets nothing new fall due."""
+
+    def abort(self) -> None:
+        """Ends at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """A load, and where its numbers begin among those of all."""
+
+    load: Load
+    seconds: Iterator[Interval]
+    script: int
+    thread: int
+
+
+class Together:
+    """Loads that are one: those of the trial itself, and others that end when these have.
+
+    A Load itself. Of one load alone it gives what that gives.
+    """
+
+    def __init__(self, own: Sequence[Load], others: Sequence[Load] = ()) -> None:
+        """own: at least one."""
+        loads = [*own, *others]
+        self.scripts = sum(load.scripts for load in loads)
+        self.threads = sum(load.threads for load in loads)
+        self.clients = sum(load.clients for load in loads)
+        self.connect_ns = sum(load.connect_ns for load in loads)
+        self.poll = ", ".join(dict.fromkeys(load.poll for load in loads))
+        self._own, self._loads = list(own), loads
+        scripts = accumulate((load.scripts for load in loads), initial=0)
+        threads = accumulate((load.threads for load in loads), initial=0)
+        self._seats = [
+            _Seat(load, iter(load), script, thread)
+            for load, script, thread in zip(loads, scripts, threads, strict=False)
+        ]
+
+    @property
+    def end_ns(self) -> int:
+        """When nothing new of the trial itself falls due any more."""
+        return max(load.end_ns for load in self._own)
+
+    def begin(self, ahead_ns: int = 0) -> None:
+        """Lets them begin at one moment, so many nanoseconds from now, or a little later."""
+        moment = time.monotonic_ns() + max(ahead_ns, _AHEAD_NS if len(self._loads) > 1 else 0)
+        for load in self._loads:
+            load.begin(max(0, moment - time.monotonic_ns()))
+
+    def __iter__(self) -> Iterator[Interval]:
+        """Seconds of all. Raises why the first of them ended early, when all have ended."""
+        going, failure = list(self._seats), None
+        while going:
+            parts, left = [], []
+            for seat in going:
+                try:
+                    parts.append((seat, next(seat.seconds)))
+                    left.append(seat)
+                except StopIteration:
+                    pass
+                except PgpacesError as error:
+                    failure = failure or error
+                    self.abort()
+            if failure is None and not any(seat.load in self._own for seat in left):
+                for seat in left:
+                    seat.load.stop()
+            going = left
+            if parts:
+                yield self._sum(parts)
+        if failure is not None:
+            raise failure
+
+    def stop(self) -> None:
+        """Lets nothing new fall due in any of them."""
+        for load in self._loads:
+            load.stop()
+
+    def abort(self) -> None:
+        """Ends all at once."""
+        for load in self._loads:
+            load.abort()
+
+    def _sum(self, parts: Sequence[tuple[_Seat, Interval]]) -> Interval:
+        """One second of all. down: clients of all of them; all_down: every one of them had none."""
+        if len(self._seats) == 1:
+            return parts[0][1]
+        cpu_ns = [0] * self.threads
+        for seat, part in parts:
+            cpu_ns[seat.thread : seat.thread + len(part.cpu_ns)] = part.cpu_ns
+        found = [part for _, part in parts]
+        return Interval(
+            second=found[0].second,
+            tallies=tuple(_tally(t, seat.script) for seat, part in parts for t in part.tallies),
+            statements=tuple(
+                _statement(s, seat.script) for seat, part in parts for s in part.statements
+            ),
+            messages=tuple(message for part in found for message in part.messages),
+            cpu_ns=tuple(cpu_ns),
+            dispatch=merge(part.dispatch for part in found),
+            in_flight_ns=sum(part.in_flight_ns for part in found),
+            pending_ns=sum(part.pending_ns for part in found),
+            waited_ns=sum(part.waited_ns for part in found),
+            ended_ns=max(part.ended_ns for part in found),
+            connects=sum(part.connects for part in found),
+            disconnects=sum(part.disconnects for part in found),
+            notes=tuple(dict.fromkeys(note for part in found for note in part.notes)),
+            connect_ns=sum(part.connect_ns for part in found),
+            aborted=tuple(seat.thread + number for seat, part in parts for number in part.aborted),
+            lines=tuple(line for part in found for line in part.lines),
+            outages=sum(part.outages for part in found),
+            outage_ns_max=max(part.outage_ns_max for part in found),
+            down=sum(part.down for part in found),
+            some_down_ns=max(part.some_down_ns for part in found),
+            all_down_ns=min(part.all_down_ns for part in found),
+        )
+
+
+def _tally(tally: Tally, first: int) -> Tally:
+    return replace(tally, script=tally.script + first)
+
+
+def _statement(tally: StatementTally, first: int) -> StatementTally:
+    return replace(tally, script=tally.script + first)

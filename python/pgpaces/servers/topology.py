@@ -1,0 +1,75 @@
+"""Several servers of ours that belong together: a primary and its standbys.
+
+A standby is a copy of the primary that streams from it, made anew whenever it is wanted: so it
+never has to be told whether an old one can still follow, and nothing of it remains. Knows nothing
+of loads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from pgpaces.errors import PlanError
+from pgpaces.servers import binaries, embedded
+from pgpaces.servers.access import Listen
+
+# Its own defaults let nothing stream.
+_OLD = {"wal_level": "replica", "max_wal_senders": "10", "hot_standby": "on"}
+_OLD_BELOW = 10
+_SLOT_SINCE = 13
+_LEVELS = ("replica", "logical", "hot_standby", "archive")
+
+
+def settings_for(settings: Mapping[str, str], major: int) -> dict[str, str]:
+    """Those of a primary with standbys. Raises PlanError where they let nothing stream."""
+    found = {**(_OLD if major < _OLD_BELOW else {}), **settings}
+    if found.get("wal_level", "replica") not in _LEVELS:
+        raise PlanError(
+            f"wal_level = {found['wal_level']} writes too little for a standby",
+            "leave it at replica, or run without standbys",
+        )
+    if found.get("max_wal_senders") == "0":
+        raise PlanError("max_wal_senders = 0 lets no standby stream", "leave it at its default")
+    return found
+
+
+@contextlib.contextmanager
+def standbys(
+    primary: embedded.Server, count: int, data_dir: Path | None, say: Callable[[str], None]
+) -> Iterator[tuple[embedded.Server, ...]]:
+    """So many standbys of a server of ours that runs, as long as this lasts.
+
+    data_dir: the folder that the user chose for data, if one was. Raises ServerError.
+    """
+    installation = binaries.inspect(primary.bin)
+    settings = settings_for(primary.settings, primary.major)
+    if primary.major >= _SLOT_SINCE:
+        # What a standby still needs is kept as long as it streams, and not a moment longer.
+        settings |= {"wal_receiver_create_temp_slot": "on"}
+    with contextlib.ExitStack() as stack:
+        found = []
+        for number in range(1, count + 1):
+            spec = embedded.ServerSpec(
+                installation,
+                name=f"{primary.name}-standby{number}",
+                data_dir=data_dir,
+                settings=settings,
+                listen=None if primary.tcp_host is None else Listen(),
+                tls=primary.certificate is not None,
+                standby_of=primary,
+            )
+            found.append(stack.enter_context(_standby(spec, say)))
+        yield tuple(found)
+
+
+@contextlib.contextmanager
+def _standby(spec: embedded.ServerSpec, say: Callable[[str], None]) -> Iterator[embedded.Server]:
+    server = embedded.start(spec, on_progress=say)
+    try:
+        with server:
+            yield server
+    finally:
+        shutil.rmtree(server.data_dir, ignore_errors=True)
