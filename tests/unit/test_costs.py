@@ -134,6 +134,30 @@ def test_on_time_is_what_succeeded_without_what_was_late(
     assert rules.on_time(rate, given_, Counts()) is None
 
 
+@pytest.mark.parametrize(
+    ("plan", "users"),
+    [
+        ({"model": "paced", "clients": 8}, 8),
+        ({"model": "open", "clients": 8}, None),
+        ({"model": "paced"}, None),
+        (
+            {
+                "model": "paced",
+                "clients": 15,
+                "lanes": [
+                    {"of": "", "clients": 5},
+                    {"of": "", "clients": 3},
+                    {"of": "reporting", "clients": 7},
+                ],
+            },
+            8,
+        ),
+    ],
+)
+def test_users_are_those_of_the_trials_own_load(plan: dict[str, Any], users: int | None) -> None:
+    assert rules.users_of(trial([], plan=plan)) == users
+
+
 def measured(**host_: Any) -> Trial:
     samples = [
         Sample(second, source, name, value, unit)

@@ -194,10 +194,16 @@ def machines_of(trial: Trial) -> tuple[Costs, ...]:
 
 
 def users_of(trial: Trial, *, clients: bool = False) -> int | None:
-    """How many users a trial had: those of a paced load; clients: each client is one as well."""
-    count = trial.plan.get("clients")
-    able = isinstance(count, int) and (clients or trial.plan.get("model") == "paced")
-    return count if able else None
+    """How many users a trial had: those of a paced load; clients: each client is one as well.
+
+    Clients of workloads that ran beside it are none of its own.
+    """
+    if not clients and trial.plan.get("model") != "paced":
+        return None
+    lanes = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients")},)
+    counts = [lane.get("clients") for lane in lanes if not lane.get("of")]
+    own = [count for count in counts if isinstance(count, int)]
+    return sum(own) if own else None
 
 
 Means = dict[tuple[str, str], float]
