@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pgpaces import experiment, workload
+from pgpaces.answers.costs import Economy
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import ScriptSummary, StatementSummary, Summary, summarize
 from pgpaces.answers.validity import Validity
-from pgpaces.plan import Load, TargetPlan, TrialPlan, choose_load
+from pgpaces.errors import PlanError
+from pgpaces.experiment import costs
+from pgpaces.plan import TargetPlan, TrialPlan, choose_load
 from pgpaces.result import Counts, Estimate, Trial
+from pgpaces.servers import profiles
 from pgpaces.store import Store
 from pgpaces.units import duration_ns
+
+# Arguments of `run` that say what kind of load it is, as texts.
+_LOAD = ("rate", "rate_per_client", "pace", "think_time", "think", "arrivals", "shape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,13 @@ class Result:
         return self.summary.statements
 
     @property
+    def costs(self) -> Economy | None:
+        """What its machine costs and buys, where a host file says so."""
+        from pgpaces.report.costs import of_run
+
+        return of_run(self.trial, self.summary)
+
+    @property
     def generator(self) -> Generator:
         """What the generator says of itself."""
         return self.summary.generator
@@ -94,35 +108,96 @@ def _duration(value: str | float | None, what: str, *, zero: bool = False) -> in
     return duration_ns(value if isinstance(value, str) else f"{value}s", what, zero=zero)
 
 
-def _load(given: dict[str, Any], defaults: dict[str, str]) -> tuple[Load, int | None]:
-    texts = {k: None if v is None else str(v) for k, v in given.items()}
+def _plan(
+    given: Mapping[str, Any], defaults: Mapping[str, str], options: Mapping[str, Any]
+) -> TrialPlan:
+    """The trial. given: the arguments of `run` by name; options: other fields of TrialPlan."""
+    texts = {k: None if given[k] is None else str(given[k]) for k in _LOAD}
+    pause = given["think_time"]
+    if isinstance(pause, int | float):
+        texts["think_time"] = f"{pause}s"
     numbers = {k: given[k] for k in ("clients", "users")}
-    return choose_load({**texts, **numbers}, defaults)
+    kind, count = choose_load({**texts, **numbers}, defaults)
+    limit = given["latency_limit"]
+    limit = defaults.get("latency_limit") if limit is None else limit
+    return TrialPlan(
+        load=kind,
+        clients=count,
+        limit_ns=_duration(limit, "latency_limit"),
+        duration_ns=_duration(given["duration"], "duration"),
+        warmup_ns=_duration(given["warmup"], "warmup", zero=True),
+        **options,
+    )
+
+
+def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
+    """Where the load goes. Raises PlanError for what is of servers of ours, beside a target."""
+    settings = dict(given["server_settings"] or {})
+    if given["target"] is not None:
+        for name in ("server", "data_dir", "profile", "tls", "server_settings"):
+            if given[name] is not None:
+                raise PlanError(
+                    f"{name} is for servers of ours, target for somebody's", "choose one"
+                )
+    elif given["own"] is not None or given["observe_command"] is not None:
+        raise PlanError("own and observe_command need a target: servers of ours are ours anyway")
+    if given["profile"] is not None:
+        settings = {**profiles.find(given["profile"]).settings, **settings}
+    return TargetPlan(
+        given["target"],
+        given["server"],
+        data_dir=None if given["data_dir"] is None else str(given["data_dir"]),
+        own=given["own"],
+        fresh=given["fresh"] or given["from_database"] is not None,
+        server_settings=tuple((key, str(value)) for key, value in settings.items()),
+        observe_command=given["observe_command"],
+        tls=given["tls"],
+        as_is=as_is and given["target"] is not None,
+    )
+
+
+def _workload(name: str | None, files: Sequence[str | Path]) -> workload.Workload:
+    """The one that is named, with the scripts in these files if there are any."""
+    scripts = tuple(workload.read_script(str(file)) for file in files)
+    if name is not None:
+        found = workload.find(name)
+        return replace(found, scripts=scripts) if scripts else found
+    if not scripts:
+        raise PlanError("nothing to run was named", "name a workload, or files")
+    return workload.of_scripts("scripts", scripts)
 
 
 def run(  # noqa: PLR0913 - the options of a command, all by keyword
-    name: str,
+    name: str | None = None,
     *,
+    files: Sequence[str | Path] = (),
     rate: str | float | None = None,
     rate_per_client: str | float | None = None,
     clients: int | None = None,
     users: int | None = None,
     pace: str | float | None = None,
     think_time: str | float | None = None,
+    think: str = "exponential",
     arrivals: str = "poisson",
     shape: str | None = None,
     latency_limit: str | float | None = None,
-    duration: str | float = 60,
+    duration: str | float | None = 60,
     warmup: str | float | None = None,
     target: str | None = None,
     observe_command: str | None = None,
     server: str | None = None,
+    data_dir: str | Path | None = None,
+    server_settings: Mapping[str, object] | None = None,
+    profile: str | None = None,
+    tls: bool | None = None,
     scale: int | None = None,
     data_seed: int = 1,
     scripts: Sequence[str] = (),
     own: str | None = None,
     fresh: bool = False,
+    from_database: str | None = None,
     store: str | Path | None = None,
+    host_file: str | Path | None = None,
     on_store_error: experiment.OnStoreError = "continue",
     listener: experiment.Listener | None = None,
     **options: Any,
@@ -133,36 +208,22 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     rates are texts ("1/s") or numbers a second. options: the other fields of TrialPlan, such as
     policy, protocol, seed, threads. Raises PgpacesError.
     """
-    found = workload.find(name)
-    given = {
-        "rate": rate,
-        "rate_per_client": rate_per_client,
-        "clients": clients,
-        "users": users,
-        "pace": pace,
-        "think_time": f"{think_time}s" if isinstance(think_time, int | float) else think_time,
-        "think": "exponential",
-        "arrivals": arrivals,
-        "shape": shape,
-    }
-    kind, count = _load(given, found.load)
-    limit = latency_limit if latency_limit is not None else found.load.get("latency_limit")
+    given = dict(locals())
+    found = _workload(name, files)
+    as_is = name is None and from_database is None
+    where = _target(given, as_is=as_is)
     request = experiment.Request(
         workload=found,
-        trial=TrialPlan(
-            load=kind,
-            clients=count,
-            limit_ns=_duration(limit, "latency_limit"),
-            duration_ns=_duration(duration, "duration"),
-            warmup_ns=_duration(warmup, "warmup", zero=True),
-            **options,
-        ),
-        target=TargetPlan(target, server, own=own, fresh=fresh, observe_command=observe_command),
+        trial=_plan(given, found.load, options),
+        target=where,
         scale=scale,
         data_seed=data_seed,
         scripts=tuple((script, None) for script in scripts),
         store=store,
         on_store_error=on_store_error,
+        from_database=from_database,
+        occasion="run",
+        costs=costs.of_target(where, host_file),
     )
     outcome = experiment.run(request, listener)
     for error in (outcome.error, outcome.store_error):

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pgpaces import database, levels, workload
+from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, preview
+from pgpaces.costs import Costs
 from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
+from pgpaces.experiment.costs import is_here
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.request import (
     OnStoreError,
@@ -35,14 +38,13 @@ from pgpaces.experiment.trial import Keeping
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
-from pgpaces.servers import binaries, packages, tls
+from pgpaces.servers import binaries, embedded, packages, tls
 from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
 from pgpaces.store.listing import sizes_at_once
 
 _BEAT_S = 5.0
 # So long a store that takes nothing is waited for, before a trial and behind it.
 PATIENCE_S = 60.0
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Order:
 
     store: where results go; None for the default. resume: the id of the one to go on with.
     command: what was typed, for whoever wants to run it again. data_dir: the disk of the data of
-    servers of ours.
+    servers of ours. costs: of this machine.
     """
 
     experiment: Experiment
@@ -60,6 +62,7 @@ class Order:
     on_store_error: OnStoreError = "continue"
     command: str = ""
     data_dir: str | None = None
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ def plan(order: Order) -> Planned:
     left = slots
     if order.resume is not None:
         left = _left(order, slots, base.hash)
+    _check_servers(requests[slot.block, slot.cell.key] for slot in left)
     machines = {name: target.machine for name, target in targets.items()}
     return Planned(
         order=order,
@@ -119,6 +123,13 @@ def plan(order: Order) -> Planned:
         id=found,
         workload_hash=base.hash,
     )
+
+
+def _check_servers(requests: Iterable[Request]) -> None:
+    """Raises ServerError for versions that are not here and cannot be fetched."""
+    named = {request.target.server for request in requests if request.target.dsn is None}
+    for server in named - {running.name for running in embedded.running() if running.stays}:
+        packages.check(server)
 
 
 def _workload(experiment: Experiment) -> workload.Workload:
@@ -146,8 +157,7 @@ class _Resolved:
 def _resolved(target: Target) -> _Resolved:
     keywords = for_driver(generator.resolve(target.dsn))
     host = keywords.get("hostaddr") or keywords.get("host", "")
-    local = not host or host.startswith(("/", "@")) or host in _LOCAL
-    return _Resolved(target, keywords, HERE if local else host)
+    return _Resolved(target, keywords, HERE if is_here(keywords) else host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +192,7 @@ class _Builder:
             place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
             from_database=original(experiment.from_database),
             occasion=experiment_id,
+            costs=self._costs(asked.target),
             node=asked.node,
             nodes=asked.nodes,
             pool=pool,
@@ -190,6 +201,13 @@ class _Builder:
             return replace(found, beside=besides(found, asked.beside))
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
+
+    def _costs(self, target: str | None) -> Costs | None:
+        """Of the machine of a target: what is said of it, else what this one costs."""
+        if target is None:
+            return self.order.costs
+        found = self.targets[target]
+        return found.target.costs or (self.order.costs if found.machine == HERE else None)
 
     def _settings(self, asked: levels.Asked) -> tuple[tuple[str, str], ...]:
         profiles = self.order.experiment.profiles
@@ -279,15 +297,14 @@ def _preview(
 ) -> Preview:
     sizes = sizes_at_once(order.store)
     steps: dict[str, list[Step]] = {}
+    prices: dict[str, tuple[float, str]] = {}
     for machine, found in by_machine(slots, machines).items():
         made = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in found}
         cells_steps = {key: _step(request, sizes) for key, request in made.items()}
         steps[machine] = [cells_steps[slot.cell.key] for slot in found]
-    prices = {
-        machines[target.name]: (target.price_per_h, target.currency)
-        for target in order.experiment.targets
-        if target.price_per_h is not None
-    }
+        for costs in (request.costs for request in made.values()):
+            if costs is not None and (hourly := an_hour(costs)) is not None:
+                prices[machine] = (hourly, costs.currency)
     cells = len({slot.cell.key for slot in slots})
     return preview(cells, steps, prices)
 

@@ -58,6 +58,8 @@ def html(page: Page) -> str:
         svg={key: _safe(text) for key, text in draw.drawn(every).items()},
         drawn=draw.available(),
         cells=tables.cells(page),
+        costs=tables.costs(page),
+        failures=tables.failures(page),
         overview=_side_by_side(each for each in overview if each not in heat),
         heat=heat,
         panels_left=figure.panels(page)[1],
