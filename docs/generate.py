@@ -19,7 +19,8 @@ from typing import Any
 import click
 
 from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload
-from pgpaces.answers import generator, spread, steady, summary, validity
+from pgpaces import costs as prices
+from pgpaces.answers import costs, generator, spread, steady, summary, validity
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
 from pgpaces.cli.pgbench.help import usage
@@ -73,26 +74,33 @@ KEYS = {
 }
 
 RUN_ARGUMENTS = {
-    "name": "A shipped workload, or a folder.",
+    "name": "A shipped workload, or a folder; or none, with `files`.",
+    "files": "Scripts that run instead of the workload's.",
     "rate": "Open load: transactions a second in all.",
     "rate_per_client": "Open load: this much for each of `clients`, on one schedule.",
     "clients": "Connections.",
     "users": "Paced load: so many users, each with the `pace`.",
     "pace": "Paced load: transactions a second of each user.",
     "think_time": "Closed load: mean pause of a client before each transaction; 0: none.",
+    "think": 'How these pauses are spread: `"exponential"` or `"fixed"`.',
     "arrivals": '`"poisson"` or `"even"`.',
     "shape": 'How the rate changes over the trial, such as `"steps:0.5:1:2"`.',
     "latency_limit": "Later than this is late. Default: the workload's, or none.",
-    "duration": "How long, warm-up apart.",
+    "duration": "How long, warm-up apart; None where `transactions` end it.",
     "warmup": "Default: a tenth of the duration, 30 s at most.",
     "observe_command": "As `--observe-command`: runs `pgpaces observe` on the target's machine.",
     "target": "Somebody's server: anything libpq reads. Default: a server of ours.",
     "server": "The version or folder of an installed PostgreSQL, or the name of a server of ours.",
+    "data_dir": "The disk for the data of a server of ours.",
+    "server_settings": 'Settings of a server of ours: `{"shared_buffers": "1GB"}`.',
+    "profile": "Settings of a server of ours that have a name, or their file.",
+    "tls": "A server of ours by TCP on the loopback, with TLS or without; None: its socket.",
     "scale": "The size of the data. Default: the workload's.",
     "data_seed": "The data follows from it.",
     "scripts": "Names of the scripts to run. Default: all.",
     "own": "A database on the target that you hand over.",
     "fresh": "Make the data anew.",
+    "from_database": "Measure a copy of this database, not the workload's data.",
     "standbys": "So many standbys of a server of ours, by streaming.",
     "pool": 'A pooler before a server of ours: `"pgbouncer"` or `"pgpool"`.',
     "pool_mode": 'Of pgbouncer: `"session"` (the default) or `"transaction"`.',
@@ -100,6 +108,8 @@ RUN_ARGUMENTS = {
     "node": "Where the load goes; for scripts told apart, a mapping of script and node.",
     "beside": "Workloads at the same time, by name: a mapping of levels for each.",
     "store": "The file of results. Default: as for the command line.",
+    "host_file": "As `--host-file`: what the server's machine costs. Default: as for the command"
+    " line.",
     "on_store_error": 'If the store fails: `"continue"` in memory, or `"stop"` the load.',
     "listener": "An object that hears what happens: a subclass of `pgpaces.experiment.Listener`.",
     "options": "Other fields of the trial: see the next table.",
@@ -116,6 +126,7 @@ SWEEP_ARGUMENTS = {
     "quick": "Seconds instead of minutes.",
     "resume": "The experiment to go on with: `last`, an id, or its name.",
     "store": "Where results are. Default: as for the command line.",
+    "host_file": "As `--host-file`: what this machine costs. Default: as for the command line.",
     "listener": "An object that hears what happens: a subclass of"
     " `pgpaces.experiment.SweepListener`.",
     "levels": "Everything that [levels](experiment-toml.md#levels) may be of: one or a list."
@@ -155,6 +166,8 @@ FIELD_CLASSES = (
     summary.ScriptSummary,
     summary.StatementSummary,
     generator.Generator,
+    costs.Economy,
+    costs.Written,
 )
 
 
@@ -334,6 +347,11 @@ def experiment_keys() -> str:
     return table(("key", "meaning"), ((f"`{key}`", text) for key, text in keys.items()))
 
 
+def host_keys() -> str:
+    """The keys of a host file."""
+    return table(("key", "meaning"), ((f"`{key}`", text) for key, text in prices.KEYS.items()))
+
+
 def level_names() -> str:
     """What levels may be of."""
     kinds = {**levels.TRIAL, **levels.OTHERS}
@@ -447,6 +465,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit-codes": exit_codes,
     "workload-keys": workload_keys,
     "experiment-keys": experiment_keys,
+    "host-keys": host_keys,
     "level-names": level_names,
     "run-arguments": run_arguments,
     "sweep-arguments": sweep_arguments,

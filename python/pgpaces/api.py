@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces import experiment, levels, workload
+from pgpaces.answers.costs import Economy
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import (
@@ -19,10 +20,15 @@ from pgpaces.answers.summary import (
 )
 from pgpaces.answers.validity import Validity
 from pgpaces.errors import PlanError
-from pgpaces.plan import Load, Pooler, PoolMode, PoolPlan, TargetPlan, TrialPlan, choose_load
+from pgpaces.experiment import costs
+from pgpaces.plan import Pooler, PoolMode, PoolPlan, TargetPlan, TrialPlan, choose_load
 from pgpaces.result import Counts, Estimate, Trial
+from pgpaces.servers import profiles
 from pgpaces.store import Store
 from pgpaces.units import duration_ns
+
+# Arguments of `run` that say what kind of load it is, as texts.
+_LOAD = ("rate", "rate_per_client", "pace", "think_time", "think", "arrivals", "shape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,13 @@ class Result:
         return self.summary.statements
 
     @property
+    def costs(self) -> Economy | None:
+        """What its machine costs and buys, where a host file says so."""
+        from pgpaces.report.costs import of_run
+
+        return of_run(self.trial, self.summary)
+
+    @property
     def generator(self) -> Generator:
         """What the generator says of itself."""
         return self.summary.generator
@@ -106,46 +119,82 @@ def _duration(value: str | float | None, what: str, *, zero: bool = False) -> in
     return duration_ns(value if isinstance(value, str) else f"{value}s", what, zero=zero)
 
 
-def _load(given: Mapping[str, Any], defaults: dict[str, str]) -> tuple[Load, int | None]:
-    names = ("rate", "rate_per_client", "pace", "arrivals", "shape")
-    texts = {k: None if given[k] is None else str(given[k]) for k in names}
+def _plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
+    """The trial. given: the arguments of `run` by name."""
+    texts = {k: None if given[k] is None else str(given[k]) for k in _LOAD}
     pause = given["think_time"]
-    pause = f"{pause}s" if isinstance(pause, int | float) else pause
+    if isinstance(pause, int | float):
+        texts["think_time"] = f"{pause}s"
     numbers = {k: given[k] for k in ("clients", "users")}
-    return choose_load({**texts, **numbers, "think_time": pause, "think": "exponential"}, defaults)
-
-
-def _trial(given: Mapping[str, Any], defaults: dict[str, str]) -> TrialPlan:
-    kind, count = _load(given, defaults)
+    kind, count = choose_load({**texts, **numbers}, defaults)
     limit = given["latency_limit"]
+    limit = defaults.get("latency_limit") if limit is None else limit
     return TrialPlan(
         load=kind,
         clients=count,
-        limit_ns=_duration(
-            defaults.get("latency_limit") if limit is None else limit, "latency_limit"
-        ),
+        limit_ns=_duration(limit, "latency_limit"),
         duration_ns=_duration(given["duration"], "duration"),
         warmup_ns=_duration(given["warmup"], "warmup", zero=True),
         **given["options"],
     )
 
 
+def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
+    """Where the load goes. Raises PlanError for what is of servers of ours, beside a target."""
+    settings = dict(given["server_settings"] or {})
+    if given["target"] is not None:
+        names = ("server", "data_dir", "profile", "tls", "server_settings", "pool")
+        for name in (*names, *(["standbys"] if given["standbys"] else [])):
+            if given[name] is not None:
+                raise PlanError(
+                    f"{name} is for servers of ours, target for somebody's", "choose one"
+                )
+    elif given["own"] is not None or given["observe_command"] is not None:
+        raise PlanError("own and observe_command need a target: servers of ours are ours anyway")
+    if given["profile"] is not None:
+        settings = {**profiles.find(given["profile"]).settings, **settings}
+    return TargetPlan(
+        given["target"],
+        given["server"],
+        data_dir=None if given["data_dir"] is None else str(given["data_dir"]),
+        own=given["own"],
+        fresh=given["fresh"] or given["from_database"] is not None,
+        server_settings=tuple((key, str(value)) for key, value in settings.items()),
+        observe_command=given["observe_command"],
+        tls=given["tls"],
+        as_is=as_is and given["target"] is not None,
+        standbys=given["standbys"],
+    )
+
+
+def _workload(name: str | None, files: Sequence[str | Path]) -> workload.Workload:
+    """The one that is named, with the scripts in these files if there are any."""
+    scripts = tuple(workload.read_script(str(file)) for file in files)
+    if name is not None:
+        found = workload.find(name)
+        return replace(found, scripts=scripts) if scripts else found
+    if not scripts:
+        raise PlanError("nothing to run was named", "name a workload, or files")
+    return workload.of_scripts("scripts", scripts)
+
+
 def _request(given: Mapping[str, Any]) -> experiment.Request:
     """The trial that the arguments of `run` ask for, by their names. Raises PgpacesError."""
-    found = workload.find(given["name"])
-    node, names = given["node"], ("server", "own", "fresh", "observe_command", "standbys")
+    found = _workload(given["name"], given["files"])
+    as_is = given["name"] is None and given["from_database"] is None
+    where, node = _target(given, as_is=as_is), given["node"]
+    taken = ("scale", "data_seed", "store", "on_store_error", "from_database")
     request = experiment.Request(
         workload=found,
-        trial=_trial(given, found.load),
-        target=TargetPlan(given["target"], **{name: given[name] for name in names}),
-        scale=given["scale"],
-        data_seed=given["data_seed"],
+        trial=_plan(given, found.load),
+        target=where,
         scripts=tuple((script, None) for script in given["scripts"]),
-        store=given["store"],
-        on_store_error=given["on_store_error"],
+        occasion="run",
+        costs=costs.of_target(where, given["host_file"]),
         node=node if isinstance(node, str) else None,
         nodes=tuple(node.items()) if isinstance(node, Mapping) else (),
         pool=_pool(given["pool"], given["pool_mode"], given["pool_size"]),
+        **{name: given[name] for name in taken},
     )
     return replace(request, beside=experiment.besides(request, _beside(given["beside"] or {})))
 
@@ -168,27 +217,34 @@ def _beside(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]
 
 
 def run(  # noqa: PLR0913 - the options of a command, all by keyword
-    name: str,
+    name: str | None = None,
     *,
+    files: Sequence[str | Path] = (),
     rate: str | float | None = None,
     rate_per_client: str | float | None = None,
     clients: int | None = None,
     users: int | None = None,
     pace: str | float | None = None,
     think_time: str | float | None = None,
+    think: str = "exponential",
     arrivals: str = "poisson",
     shape: str | None = None,
     latency_limit: str | float | None = None,
-    duration: str | float = 60,
+    duration: str | float | None = 60,
     warmup: str | float | None = None,
     target: str | None = None,
     observe_command: str | None = None,
     server: str | None = None,
+    data_dir: str | Path | None = None,
+    server_settings: Mapping[str, object] | None = None,
+    profile: str | None = None,
+    tls: bool | None = None,
     scale: int | None = None,
     data_seed: int = 1,
     scripts: Sequence[str] = (),
     own: str | None = None,
     fresh: bool = False,
+    from_database: str | None = None,
     standbys: int = 0,
     pool: Pooler | None = None,
     pool_mode: PoolMode | None = None,
@@ -196,6 +252,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     node: str | Mapping[str, str] | None = None,
     beside: Mapping[str, Mapping[str, Any]] | None = None,
     store: str | Path | None = None,
+    host_file: str | Path | None = None,
     on_store_error: experiment.OnStoreError = "continue",
     listener: experiment.Listener | None = None,
     **options: Any,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
+from pgpaces.costs import Costs
 from pgpaces.errors import PlanError
 
 Levels = Mapping[str, str]
@@ -77,19 +78,18 @@ class Slot:
 class Target:
     """A machine with a server on it, by name.
 
-    kind: machines of one kind are replicates of each other. price_per_h: of the machine, in
-    `currency`. alter_system: settings of the whole server may be changed (and are put back).
-    restart: a shell command that restarts the server, for settings that need that.
-    observe_command: one that prints what `pgpaces observe` does on its machine. nodes: DSNs of
-    servers that belong to it, by name: standby1, standby2, ..., pool.
+    kind: machines of one kind are replicates of each other. costs: of the machine. alter_system:
+    settings of the whole server may be changed (and are put back). restart: a shell command that
+    restarts the server, for settings that need that. observe_command: one that prints what
+    `pgpaces observe` does on its machine. nodes: DSNs of servers that belong to it, by name:
+    standby1, standby2, ..., pool.
     """
 
     name: str
     # Not in the repr: it may hold a password.
     dsn: str = field(repr=False)
     kind: str | None = None
-    price_per_h: float | None = None
-    currency: str = "USD"
+    costs: Costs | None = None
     alter_system: bool = False
     restart: str | None = None
     observe_command: str | None = None

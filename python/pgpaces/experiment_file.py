@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pgpaces import levels
+from pgpaces import costs, levels
 from pgpaces.design import Target
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
@@ -44,8 +44,7 @@ KEYS = {
     "targets": "Somebody's servers, by the name that `target` uses.",
     "targets.dsn": "Anything libpq reads. Leave the password to a password file.",
     "targets.kind": "Machines of one kind are replicates of each other.",
-    "targets.price_per_h": "What the machine costs an hour.",
-    "targets.currency": "Of the price.",
+    **{f"targets.{name}": text for name, text in costs.KEYS.items()},
     "targets.alter_system": "Settings of the whole server may be changed; they are put back.",
     "targets.restart": "A shell command that restarts the server, for settings that need it.",
     "targets.observe_command": "A shell command that runs `pgpaces observe` there, over ssh.",
@@ -61,6 +60,8 @@ def _model() -> type[BaseModel]:
     """The model of the file; pydantic is imported only where one is read."""
     from pydantic import BaseModel, ConfigDict, Field
 
+    from pgpaces.host_file import CostTable
+
     level = str | bool | int | float
     many = Annotated[list[level], Field(min_length=1, max_length=10_000)]
     # As deep as beside.NAME.define.VARIABLE.
@@ -70,12 +71,9 @@ def _model() -> type[BaseModel]:
     def key(name: str, default: Any) -> Any:
         return Field(default, description=KEYS[name])
 
-    class TargetTable(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
+    class TargetTable(CostTable):
         dsn: str = key("targets.dsn", ...)
         kind: str | None = key("targets.kind", None)
-        price_per_h: Annotated[float, Field(ge=0)] | None = key("targets.price_per_h", None)
-        currency: str = key("targets.currency", "USD")
         alter_system: bool = key("targets.alter_system", False)
         restart: str | None = key("targets.restart", None)
         observe_command: str | None = key("targets.observe_command", None)
@@ -168,12 +166,22 @@ def _draft(path: Path, keys: Mapping[str, Any], others: Mapping[str, Any]) -> Dr
         factors=frozenset(factors),
         exclude=tuple(_one(part) for part in keys["exclude"]),
         extra=tuple(_one(part) for part in keys["cells"]),
-        targets=tuple(Target(name=name, **found) for name, found in keys["targets"].items()),
+        targets=tuple(_target(name, found) for name, found in keys["targets"].items()),
         profiles={name: _one(found) for name, found in keys["profiles"].items()},
         files=tuple(_near(path, file, script=True) for file in keys["files"]),
         from_database=keys["from_database"],
         quick=_one(keys["quick"]),
     )
+
+
+def _target(name: str, keys: Mapping[str, Any]) -> Target:
+    """Raises PlanError for costs that cannot be."""
+    rest = {key: found for key, found in keys.items() if key not in costs.KEYS}
+    try:
+        found = costs.Costs(**{key: keys[key] for key in costs.KEYS})
+    except PlanError as error:
+        raise PlanError(f"[targets.{name}]: {error.message}", error.hint) from None
+    return Target(name=name, costs=found if found.plain() else None, **rest)
 
 
 def _check_key(name: str) -> None:

@@ -7,6 +7,9 @@ import platform
 from pathlib import Path
 from typing import Any
 
+# So many volumes may lie on top of each other.
+_VOLUMES_MAX = 8
+
 
 def facts() -> dict[str, Any]:
     """What must be known of this machine to compare results."""
@@ -21,6 +24,34 @@ def facts() -> dict[str, Any]:
         "python": platform.python_version(),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def disk_of(path: Path, sys: Path = Path("/sys")) -> str | None:
+    """The disk that a file or folder lies on, as /proc/diskstats calls it; None: not known.
+
+    Of a partition or a volume on one disk it is that disk.
+    """
+    try:
+        number = path.stat().st_dev
+    except OSError:
+        return None
+    return disk_of_number(f"{os.major(number)}:{os.minor(number)}", sys)
+
+
+def disk_of_number(number: str, sys: Path = Path("/sys")) -> str | None:
+    """The disk of a block device by its `major:minor`; file systems without one have none."""
+    try:
+        device = (sys / "dev" / "block" / number).resolve(strict=True)
+        for _ in range(_VOLUMES_MAX):
+            if (device / "partition").exists():
+                device = device.parent
+            below = list((device / "slaves").iterdir()) if (device / "slaves").is_dir() else []
+            if len(below) != 1:
+                return device.name
+            device = below[0].resolve(strict=True)
+    except OSError:
+        return None
+    return None
 
 
 def _field(path: Path, names: tuple[str, ...]) -> str | None:

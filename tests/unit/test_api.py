@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +116,25 @@ def test_levels_of_pythons_values() -> None:
 def test_a_workload_beside_another_that_is_no_mapping_is_refused() -> None:
     with pytest.raises(PlanError, match=r"beside\.reporting"):
         pgpaces.run("simple-update", beside={"reporting": "1/s"})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        (None, {}, "nothing to run was named"),
+        ("reporting", {"target": "host=pi4", "profile": "pi-4gb"}, "profile is for servers of"),
+        ("reporting", {"target": "host=pi4", "tls": False}, "tls is for servers of ours"),
+        ("reporting", {"target": "host=pi4", "server_settings": {"a": 1}}, "server_settings is"),
+        ("reporting", {"target": "host=pi4", "standbys": 1}, "standbys is for servers of ours"),
+        ("reporting", {"target": "host=pi4", "pool": "pgpool"}, "pool is for servers of ours"),
+        ("reporting", {"own": "mine"}, "need a target"),
+        ("reporting", {"profile": "pi-4g"}, "there is no profile 'pi-4g'"),
+        ("reporting", {"host_file": "/nowhere/host.toml"}, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_started(
+    name: str | None, given: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PlanError, match=said):
+        pgpaces.run(name, store=tmp_path / "results.db", **given)
+    assert not (tmp_path / "results.db").exists()

@@ -98,6 +98,21 @@ def test_lists_are_of_a_tag_or_of_an_experiment(store: Store, pgpaces: Pgpaces) 
     assert isinstance(wrong.exception, PlanError)
 
 
+def test_a_tag_is_taken_from_some_or_from_all(store: Store, pgpaces: Pgpaces) -> None:
+    one, two, three = (keep(store, whole()).id for _ in range(3))
+    assert pgpaces("runs", "tag", "mine", one, two, three).exit_code == 0
+    assert pgpaces("runs", "tag", "other", one).exit_code == 0
+    assert "took it from 1" in pgpaces("runs", "tag", "--remove", "mine", one).stderr
+    assert set(listed(pgpaces("runs", "--tag", "mine", "--json"))) == {two, three}
+    assert "took it from 2" in pgpaces("runs", "tag", "--remove", "mine").stderr
+    assert listed(pgpaces("runs", "--tag", "mine", "--json")) == []
+    assert store.names([one]) == {one: ("other",)}
+    for words in ((), (one,)):
+        gone = pgpaces("runs", "tag", "--remove", "mine", *words)
+        assert isinstance(gone.exception, PlanError)
+    assert pgpaces("runs", "tag", "mine").exit_code == 2
+
+
 def test_experiments_are_listed_with_how_many_runs_they_have(
     store: Store, pgpaces: Pgpaces
 ) -> None:
@@ -262,14 +277,16 @@ def test_what_goes_on_is_not_deleted(store: Store, pgpaces: Pgpaces) -> None:
     assert "still runs" in str(done.exception)
 
 
-def test_a_list_needs_no_sqlalchemy(store: Store, pgpaces: Pgpaces) -> None:
+@pytest.mark.parametrize("words", [[], ["-E"]])
+def test_a_list_needs_no_sqlalchemy(store: Store, words: list[str]) -> None:
     import subprocess
     import sys
 
-    keep(store, whole())
+    experiment(store)
+    called = ["runs", *words, "--store", str(store.path)]
     code = (
         "import sys\nfrom pgpaces.cli.main import cli\n"
-        f"cli.main(['runs', '--store', {str(store.path)!r}], standalone_mode=False)\n"
+        f"cli.main({called!r}, standalone_mode=False)\n"
         "print([m for m in ('sqlalchemy', 'numpy', 'pydantic', 'psycopg') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,7 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pgpaces.cli import sweep as face
-from pgpaces.errors import PgpacesError
+from pgpaces.costs import Costs
+from pgpaces.design import Experiment
+from pgpaces.errors import PgpacesError, PlanError
+from pgpaces.experiment.sweep import Order
 
 FILE = """
 workload = "reporting"
@@ -92,3 +95,34 @@ def test_the_command_that_goes_on_names_the_store_that_was_named(store: str, sho
 def test_the_command_that_goes_on_says_nothing_of_the_usual_store() -> None:
     with face.sweep.make_context("sweep", []) as context:
         assert face._resume("E1", context.params) == "pgpaces sweep --resume E1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--observe-command", "x"), ("--restart-command", "x"), ("--price-per-hour", "1")],
+)
+def test_what_is_of_a_target_needs_one(tmp_path: Path, words: tuple[str, ...]) -> None:
+    error = refused(called(tmp_path, "reporting", *words, "--dry-run"))
+    assert f"{words[0]} is for the machine of a --target" in error.message
+
+
+def test_a_target_of_the_command_line_is_observed_by_a_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Experiment] = []
+
+    def planned(order: Order) -> None:
+        asked.append(order.experiment)
+        raise PlanError("enough")
+
+    monkeypatch.setattr("pgpaces.experiment.sweep.plan", planned)
+    words = ("--target", "pi4=host=pi4", "--observe-command", "ssh pi4 pgpaces observe")
+    refused(called(tmp_path, "reporting", *words, "--price-per-hour", "0.01"))
+    (target,) = asked[0].targets
+    assert target.observe_command == "ssh pi4 pgpaces observe"
+    assert target.costs == Costs(price_per_h=0.01)
+
+
+def test_a_target_has_one_price(tmp_path: Path) -> None:
+    words = ("--target", "host=pi4", "--host-file", "x.toml", "--price-per-hour", "1")
+    assert "choose one" in str(refused(called(tmp_path, "reporting", *words)).hint)

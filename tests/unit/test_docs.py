@@ -13,7 +13,7 @@ import click
 import jsonschema
 import pytest
 
-from pgpaces import errors, experiment_file, plan, workload
+from pgpaces import costs, errors, experiment_file, host_file, plan, workload
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
@@ -215,7 +215,7 @@ def test_every_printed_script_parses(page: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("toml"))
-def test_every_printed_toml_is_a_workload_a_profile_or_of_an_experiment(
+def test_every_printed_toml_is_a_workload_a_profile_a_host_file_or_of_an_experiment(
     page: str, code: str, tmp_path: Path
 ) -> None:
     found = tomllib.loads(code)
@@ -224,6 +224,9 @@ def test_every_printed_toml_is_a_workload_a_profile_or_of_an_experiment(
     elif "settings" in found:
         (tmp_path / "profile.toml").write_text(code)
         profiles.read(tmp_path / "profile.toml")
+    elif found.keys() <= costs.KEYS.keys():
+        (tmp_path / "host.toml").write_text(code)
+        host_file.read(tmp_path / "host.toml")
     else:
         jsonschema.validate(found, experiment_file.schema())
 

@@ -373,3 +373,75 @@ def test_a_percentile_without_an_interval_says_so() -> None:
     assert "not estimable" in html(PAGE_OF)
     assert "not estimable" in terminal(PAGE_OF, 120)
     assert "not estimable" in markdown(PAGE_OF)
+
+
+def built(found: Digest, version: str, build: str | None) -> Digest:
+    server = {**found.trial.server, "version": version}
+    server |= {} if build is None else {"build": build}
+    return replace(found, trial=replace(found.trial, server=server))
+
+
+@pytest.mark.parametrize(
+    ("builds", "said"),
+    [
+        ((("15.18", "Debian"), ("18.6", "npm's")), True),
+        ((("15.18", "Debian"), ("18.6", "Debian")), False),
+        # Where it is one version, builds are what is compared.
+        ((("15.18", "Debian"), ("15.18", "npm's")), False),
+        # Of somebody's server it is not known.
+        ((("15.18", None), ("18.6", "npm's")), False),
+    ],
+)
+def test_versions_of_different_builds_are_told_in_all_forms(
+    builds: tuple[tuple[str, str | None], ...], said: bool
+) -> None:
+    plan = Design((Factor("server", ("15", "18")), Factor("clients", ("1", "4"))))
+    of_level = dict(zip(("15", "18"), builds, strict=True))
+    digests = [
+        built(made(slot, 12), *of_level[dict(slot.cell.levels)["server"]]) for slot in plan.slots()
+    ]
+    found = gather(digests, ABOUT, experiment(design=plan))
+    for form in ("html", "md", "text", "json"):
+        shown = " ".join(render.render(found, form, 200).decode().split())  # type: ignore[arg-type]
+        assert ("of different builds (Debian: 15.18; npm" in shown) is said, form
+
+
+WIDE = Design((Factor("clients", tuple(map(str, range(1, 501)))),))
+
+
+def test_a_page_without_a_trial_says_why_in_all_forms() -> None:
+    cells = WIDE.cells()
+    failed = tuple((cell.key, 1, "no route to host\x1b[31m") for cell in cells)
+    found = gather([], replace(ABOUT, failures=failed), experiment(design=WIDE))
+    for form in ("html", "md", "text"):
+        shown = " ".join(render.render(found, form, 200).decode().split())  # type: ignore[arg-type]
+        assert "Nothing was run yet" in shown
+        assert "A trial could not begin (500 times, first for clients=1, trial 1)" in shown
+        assert "clients=1, trial 1, and 499 more" in shown, form
+        assert "\x1b" not in shown
+    assert len(json.loads(render.render(found, "json"))["failures"]) == 500
+
+
+def test_reasons_that_all_differ_are_not_a_page_of_their_own() -> None:
+    cells = WIDE.cells()
+    failed = tuple((cell.key, 1, f"reason {n}") for n, cell in enumerate(cells))
+    found = gather([], replace(ABOUT, failures=failed), experiment(design=WIDE))
+    for form in ("html", "md", "text"):
+        shown = render.render(found, form, 200).decode()  # type: ignore[arg-type]
+        assert "reason 19" in shown
+        assert "reason 20" not in shown
+        assert "and 480 more reasons" in shown
+
+
+def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others() -> None:
+    slots = WIDE.slots()
+    ran = [made(slot, 12) for slot in slots if dict(slot.cell.levels)["clients"] in ("3", "9")]
+    for digests, listed in ((ran, 22), ([], 20)):
+        page = gather(digests, ABOUT, experiment(design=WIDE))
+        shown = terminal(page, 120)
+        # Where any ran, each in the table and in three charts, and once for all of them; below.
+        assert shown.count("not run") == (4 * 20 + 1 if digests else 0) + 1
+        assert f"and {500 - listed} more cells that were not run" in shown
+        assert len(shown.splitlines()) < 250
+    assert "and 0 more" not in terminal(PAGE_OF, 120)
+    assert "more cells that were not run" not in terminal(PAGE_OF, 120)

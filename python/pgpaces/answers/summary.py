@@ -279,20 +279,20 @@ def as_json(summary: Summary) -> dict[str, Any]:
 
     An estimate says whether its interval is estimable; apart from that, null is above every value.
     """
-    values: dict[str, Any] = _plain(summary)
+    values: dict[str, Any] = plain(summary)
     values["counts"]["missed"] = summary.counts.missed
     return values
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Objects, lists, numbers and texts; no infinity, which JSON does not know."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if not dataclasses.is_dataclass(value):
         return value
-    found = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    found = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return found | {"estimable": value.estimable} if isinstance(value, Estimate) else found

@@ -47,14 +47,30 @@ def copy(other: str, names: Sequence[str], store_path: str | None) -> None:
         raise StoreError(f"not copied: {damaged[0]}{more}", "all others are copied")
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces runs tag before-index last")
+@click.command(
+    epilog="\b\nExample:\n  pgpaces runs tag before-index last"
+    "\n  pgpaces runs tag before-index --remove"
+)
 @click.argument("tag", metavar="NAME")
-@click.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
+@click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
+@click.option("--remove", is_flag=True, help="Take it from them, or from all that have it.")
 @options.options((options.STORE,))
-def tag(tag: str, names: Sequence[str], store_path: str | None) -> None:
+def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
     """Give runs and experiments a tag; `NAME` then means the newest of them."""
+    if not names and not remove:
+        raise click.UsageError("name the runs and experiments that get the tag")
     store = _open(store_path)
-    for id_ in [store.find_any(name) for name in names]:
+    ids = [store.find_any(name) for name in names]
+    if remove:
+        count = store.untag(tag, ids or None)
+        if not count:
+            raise PlanError(
+                f"{'none of them' if ids else 'nothing'} has the tag '{tag}'",
+                "`pgpaces runs` and `pgpaces runs -E` show tags in brackets",
+            )
+        click.echo(f"took it from {count}", err=True)
+        return
+    for id_ in ids:
         store.tag(tag, id_)
 
 

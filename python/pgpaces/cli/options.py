@@ -107,6 +107,15 @@ GUARD = (
     ),
 )
 
+MACHINE = (
+    click.option(
+        "--host-file",
+        metavar="FILE",
+        help="What the server's machine costs: price, watts, a card's endurance. [default, on this"
+        " machine: $PGPACES_HOST_FILE, else host.toml in the data folder]",
+    ),
+)
+
 LOAD = (
     click.option(
         "--rate", metavar="RATE", help="Open load: transactions a second in all, e.g. 10."

@@ -59,7 +59,7 @@ Examples:
 @options.options(
     options.LOAD, options.TRIAL, options.TARGET, options.LAYOUT, options.TOPOLOGY, options.GUARD
 )
-@options.options((options.STORE,))
+@options.options(options.MACHINE, (options.STORE,))
 @click.option(
     "--on-store-error",
     type=click.Choice(["continue", "stop"]),
@@ -84,17 +84,19 @@ def run(**given: Any) -> int:
     """
     from pgpaces import experiment
     from pgpaces.answers import condition
+    from pgpaces.experiment import costs
 
     found = _workload(given["workload"], given["files"])
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
     as_is = given["workload"] is None and given["from_database"] is None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
+    target = options.target(given, as_is=as_is)
     node, nodes = options.by_script(given["nodes"])
     request = experiment.Request(
         workload=found,
         trial=trial_plan(given, found.load),
-        target=options.target(given, as_is=as_is),
+        target=target,
         scale=given["scale"],
         data_seed=given["data_seed"],
         scripts=options.scripts(given["scripts"]),
@@ -102,6 +104,7 @@ def run(**given: Any) -> int:
         on_store_error=given["on_store_error"],
         from_database=given["from_database"],
         occasion="run",
+        costs=costs.of_target(target, given["host_file"]),
         node=node,
         nodes=nodes,
         pool=options.pool(given),
@@ -133,7 +136,9 @@ def _workload(name: str | None, files: Sequence[str]) -> Workload:
 
 def _print(outcome: Outcome, *, as_json: bool) -> None:
     from pgpaces.cli.main import put
+    from pgpaces.report import costs
 
+    economy = costs.of_run(outcome.trial, outcome.summary)
     if as_json:
         from pgpaces.answers.summary import as_json as plain
 
@@ -146,6 +151,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
             "plan": dict(outcome.trial.plan),
             "notes": list(outcome.trial.notes),
             **plain(outcome.summary),
+            **({} if economy is None else {"costs": costs.as_json(economy)}),
         }
         put(escape.json_text(document))
         return
@@ -154,8 +160,9 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
     from pgpaces.report.text import answer
 
     console = Console(highlight=False)
+    more = [] if economy is None else costs.lines(economy, outcome.summary)
     with console.capture() as text:
-        for part in answer(outcome.trial, outcome.summary, console.width):
+        for part in answer(outcome.trial, outcome.summary, console.width, more):
             console.print(part)
     put(text.get())
 

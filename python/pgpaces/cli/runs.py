@@ -18,7 +18,8 @@ from pgpaces.report import escape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgpaces.store import ExperimentRow, Store, TrialRow
+    from pgpaces.store import Store, TrialRow
+    from pgpaces.store.listing import ExperimentLine
 
 
 # What stands first in a line of a table, and the rest by the names of its columns.
@@ -55,7 +56,7 @@ def runs(context: click.Context, /, **given: Any) -> None:
     if given["experiments"]:
         if experiment or tag:
             raise click.UsageError("--experiment and --tag choose runs, --experiments lists others")
-        _list_experiments(_open(store_path), limit, as_json)
+        _list_experiments(_experiments(store_path, limit), as_json)
         return
     rows = _listed(store_path, limit, experiment, tag)
     if as_json:
@@ -144,10 +145,31 @@ def _plain(row: TrialRow) -> dict[str, Any]:
     }
 
 
-def _list_experiments(store: Store, limit: int, as_json: bool) -> None:
+def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
+    """The experiments; as `_listed`."""
+    from pgpaces.store import listing
+
+    found = listing.experiments_at_once(store_path, limit)
+    if found is not None:
+        return found
+    store = _open(store_path)
     rows = store.experiments(limit)
     names = store.names([row.id for row in rows])
-    runs = {row.id: len(store.placed(row.id)) for row in rows}
+    return [
+        listing.ExperimentLine(
+            row.id,
+            row.name,
+            row.state,
+            row.started_at,
+            row.ended_at,
+            len(store.placed(row.id)),
+            names.get(row.id, ()),
+        )
+        for row in rows
+    ]
+
+
+def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
     if as_json:
         document = [
             {
@@ -156,8 +178,8 @@ def _list_experiments(store: Store, limit: int, as_json: bool) -> None:
                 "state": row.state,
                 "started_at": row.started_at.isoformat(),
                 "ended_at": row.ended_at and row.ended_at.isoformat(),
-                "runs": runs[row.id],
-                "names": names.get(row.id, ()),
+                "runs": row.runs,
+                "names": row.names,
             }
             for row in rows
         ]
@@ -167,15 +189,15 @@ def _list_experiments(store: Store, limit: int, as_json: bool) -> None:
         click.echo("no experiments yet", err=True)
         return
     columns = ["experiment", "started", "runs", "state"]
-    _print_table("name", columns, columns, [_experiment_cells(r, names, runs[r.id]) for r in rows])
+    _print_table("name", columns, columns, [_experiment_cells(row) for row in rows])
 
 
-def _experiment_cells(row: ExperimentRow, names: dict[str, tuple[str, ...]], runs: int) -> _Line:
-    called = f" [{', '.join(names[row.id])}]" if row.id in names else ""
+def _experiment_cells(row: ExperimentLine) -> _Line:
+    called = f" [{', '.join(row.names)}]" if row.names else ""
     return row.name + called, {
         "experiment": row.id[-8:],
         "started": row.started_at.astimezone().strftime("%m-%d %H:%M"),
-        "runs": str(runs),
+        "runs": str(row.runs),
         "state": row.state,
     }
 

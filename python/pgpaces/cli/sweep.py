@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ import click
 from pgpaces import draft as drafts
 from pgpaces import experiment_file, levels
 from pgpaces.cli import options
+from pgpaces.costs import Costs
 from pgpaces.design import Target
-from pgpaces.errors import PlanError, RunError
+from pgpaces.errors import PlanError, RunError, ServerError
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
@@ -95,6 +96,11 @@ def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--allow-alter-system", is_flag=True, help="On --target; settings are put back.")
 @click.option("--restart-command", metavar="COMMAND", help="Restarts the server of --target.")
+@click.option(
+    "--observe-command",
+    metavar="COMMAND",
+    help="Runs `pgpaces observe` on the --target's machine, over ssh.",
+)
 @click.option("--price-per-hour", type=float, metavar="PRICE", help="Of the machine of --target.")
 @click.option("--data-dir", metavar="DIR", help="The disk for the data of servers of ours.")
 @click.option("--quick", is_flag=True, help="Seconds instead of minutes: does all of it work?")
@@ -121,7 +127,7 @@ def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="While the store takes nothing: go on in memory, or end the trial.",
 )
-@options.options((options.STORE,))
+@options.options(options.MACHINE, (options.STORE,))
 def sweep(**given: Any) -> int:
     """Run every combination of levels, in random blocks, and say from where on it breaks.
 
@@ -156,6 +162,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
 
         render.form_of(given["output"])
         _check_folder(Path(given["output"]).resolve().parent)
+    from pgpaces import host_file
     from pgpaces.experiment import sweep as pipeline
 
     resume, experiment, data_dir = None, None, None
@@ -184,6 +191,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         on_store_error=given["on_store_error"],
         command=_command(given),
         data_dir=str(Path(given["data_dir"]).resolve()) if given["data_dir"] else data_dir,
+        costs=host_file.find(given["host_file"]),
     )
     return pipeline.plan(order)
 
@@ -228,6 +236,7 @@ def _check_size(experiment: Experiment, given: Mapping[str, Any]) -> None:
 def _draft(given: Mapping[str, Any]) -> drafts.Draft | None:
     """The experiment that file and options describe; None where neither names one."""
     what = given["what"]
+    _check_of_target(given)
     if what is None and not given["files"]:
         if _levels(given, targets=()):
             raise PlanError("levels are given, but no workload", "name an experiment file or one")
@@ -252,6 +261,16 @@ def _draft(given: Mapping[str, Any]) -> drafts.Draft | None:
         files=tuple(given["files"]) or draft.files,
         from_database=given["from_database"] or draft.from_database,
     )
+
+
+def _check_of_target(given: Mapping[str, Any]) -> None:
+    """Raises PlanError for options of a --target where none is given."""
+    for name in ("restart_command", "observe_command", "price_per_hour"):
+        if given[name] is not None and not given["level_target"]:
+            raise PlanError(
+                f"--{name.replace('_', '-')} is for the machine of a --target",
+                "name that, or write it below [targets.NAME] of the file",
+            )
 
 
 def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
@@ -304,11 +323,26 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
     return Target(
         name=name,
         dsn=dsn,
-        price_per_h=given["price_per_hour"],
+        costs=_costs(given),
         alter_system=given["allow_alter_system"],
         restart=given["restart_command"],
+        observe_command=given["observe_command"],
         nodes=dict(options.nodes(given["target_node"])),
     )
+
+
+def _costs(given: Mapping[str, Any]) -> Costs | None:
+    """Of the machine of --target; None: not given. Raises PlanError."""
+    from pgpaces import host_file
+
+    if given["price_per_hour"] is not None:
+        if given["host_file"] is not None:
+            raise PlanError(
+                "--price-per-hour and --host-file are of the same machine",
+                "choose one; a host file has the key price_per_h",
+            )
+        return Costs(price_per_h=given["price_per_hour"])
+    return host_file.read(Path(given["host_file"])) if given["host_file"] is not None else None
 
 
 def _command(given: Mapping[str, Any]) -> str:
@@ -342,8 +376,8 @@ def _preview(planned: Planned, given: Mapping[str, Any]) -> None:
     from pgpaces.report import escape
     from pgpaces.report.preview import as_json, lines
 
-    if (mixed := _mixed(planned.order.experiment)) is not None:
-        click.echo(f"note: {mixed}", err=True)
+    for note in (*_mixed(planned.order.experiment), *_misspelled(planned)):
+        click.echo(f"note: {escape.line(note)}", err=True)
     if given["dry_run"] and given["as_json"]:
         put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
         return
@@ -356,12 +390,31 @@ def _preview(planned: Planned, given: Mapping[str, Any]) -> None:
         click.echo(text, err=True, nl=False)
 
 
-def _mixed(experiment: Experiment) -> str | None:
+def _mixed(experiment: Experiment) -> Iterator[str]:
     """A sentence where versions of different builds are compared."""
     from pgpaces.servers import packages
 
     factors = {factor.name: factor.levels for factor in experiment.design.factors}
-    return packages.mixed(factors["server"]) if "server" in factors else None
+    said = packages.mixed(factors["server"]) if "server" in factors else None
+    yield from () if said is None else (said,)
+
+
+def _misspelled(planned: Planned) -> Iterator[str]:
+    """A sentence for each setting that a version which is here does not list by this name."""
+    from pgpaces.servers import binaries, describe
+
+    asked: dict[str | None, set[str]] = {}
+    for request in planned.requests.values():
+        if request.target.dsn is None and request.trial.settings:
+            names = {name for name, _ in request.trial.settings}
+            asked.setdefault(request.target.server, set()).update(names)
+    for server, names in asked.items():
+        try:
+            found = binaries.find(server)
+        except ServerError:
+            continue  # to be fetched, or one that runs
+        for name, near in describe.misspelled(found, sorted(names)):
+            yield f"PostgreSQL {found.version} lists no setting {name}; did you mean {near}?"
 
 
 def _run(planned: Planned, given: Mapping[str, Any]) -> int:

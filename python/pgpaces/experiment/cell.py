@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pgpaces import database, host
+from pgpaces.experiment import costs
 from pgpaces.experiment.lanes import Lane, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
@@ -81,7 +82,7 @@ def record(cell: Cell) -> Trial:
             "beside": [_beside(work) for work in cell.works[1:]],
         },
         server=(server := _server(cell)),
-        host=host.facts(),
+        host={**host.facts(), **costs.facts(server, request.costs)},
         notes=tuple(_notes(cell)),
         findings=(*_changed(cell, server), *_unused(cell)),
         place=request.place,

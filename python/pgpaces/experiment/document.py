@@ -8,7 +8,7 @@ from typing import Any
 
 from pgpaces import database
 from pgpaces.design import Experiment, Target
-from pgpaces.errors import StoreError
+from pgpaces.errors import PlanError, StoreError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
 
@@ -63,7 +63,18 @@ def read(document: Mapping[str, Any]) -> Experiment:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        found: Experiment = TypeAdapter(Experiment).validate_python(document["experiment"])
-    except (ValidationError, KeyError, TypeError) as error:
+        written = {**document["experiment"]}
+        written["targets"] = [_priced(target) for target in written.get("targets", ())]
+        found: Experiment = TypeAdapter(Experiment).validate_python(written)
+    except (ValidationError, PlanError, KeyError, TypeError) as error:
         raise StoreError(f"the stored experiment is damaged: {error}") from None
+    return found
+
+
+def _priced(target: Mapping[str, Any]) -> dict[str, Any]:
+    """A target as it is stored now; before there were costs it had a price an hour."""
+    found = {**target}
+    price, currency = found.pop("price_per_h", None), found.pop("currency", "USD")
+    if price is not None:
+        found["costs"] = {"price_per_h": price, "currency": currency}
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pgpaces import database, levels, workload
+from pgpaces.costs import Costs
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError
 from pgpaces.generators import engine as generator
@@ -36,7 +37,8 @@ class Request:
     observe: sensors look at the server beside the load, and plans are looked at behind it.
     node: where the load goes, by default to the pool if there is one, else to the primary; nodes:
     where scripts go that are told apart. pool: a pooler before a server of ours. beside: other
-    workloads that run at the same time, by name, as long as this one does.
+    workloads that run at the same time, by name, as long as this one does. costs: of the server's
+    machine.
     """
 
     workload: Workload
@@ -58,6 +60,7 @@ class Request:
     pool: PoolPlan | None = None
     beside: tuple[tuple[str, Request], ...] = ()
     expected: Mapping[str, Any] | None = field(default=None, repr=False)
+    costs: Costs | None = None
 
     @property
     def node_names(self) -> tuple[str, ...]:

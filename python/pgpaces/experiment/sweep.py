@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces import database, levels, workload
+from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, preview
+from pgpaces.costs import Costs
 from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
+from pgpaces.experiment.costs import is_here
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.request import (
     OnStoreError,
@@ -36,14 +39,13 @@ from pgpaces.experiment.trial import Keeping
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
-from pgpaces.servers import binaries, packages, tls
+from pgpaces.servers import binaries, embedded, packages, tls
 from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
 from pgpaces.store.listing import sizes_at_once
 
 _BEAT_S = 5.0
 # So long a store that takes nothing is waited for, before a trial and behind it.
 PATIENCE_S = 60.0
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Order:
 
     store: where results go; None for the default. resume: the id of the one to go on with.
     command: what was typed, for whoever wants to run it again. data_dir: the disk of the data of
-    servers of ours.
+    servers of ours. costs: of this machine.
     """
 
     experiment: Experiment
@@ -61,6 +63,7 @@ class Order:
     on_store_error: OnStoreError = "continue"
     command: str = ""
     data_dir: str | None = None
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ def plan(order: Order) -> Planned:
     left, workload_hash = slots, _hash(base, requests.values())
     if order.resume is not None:
         left = _left(order, slots, workload_hash)
+    _check_servers(requests[slot.block, slot.cell.key] for slot in left)
     machines = {name: target.machine for name, target in targets.items()}
     return Planned(
         order=order,
@@ -131,6 +135,13 @@ def _hash(base: workload.Workload, requests: Iterable[Request]) -> str:
     if not others:
         return base.hash
     return hashlib.sha256("\0".join([base.hash, *sorted(others)]).encode()).hexdigest()
+
+
+def _check_servers(requests: Iterable[Request]) -> None:
+    """Raises ServerError for versions that are not here and cannot be fetched."""
+    named = {request.target.server for request in requests if request.target.dsn is None}
+    for server in named - {running.name for running in embedded.running() if running.stays}:
+        packages.check(server)
 
 
 def _workload(experiment: Experiment) -> workload.Workload:
@@ -158,8 +169,7 @@ class _Resolved:
 def _resolved(target: Target) -> _Resolved:
     keywords = for_driver(generator.resolve(target.dsn))
     host = keywords.get("hostaddr") or keywords.get("host", "")
-    local = not host or host.startswith(("/", "@")) or host in _LOCAL
-    return _Resolved(target, keywords, HERE if local else host)
+    return _Resolved(target, keywords, HERE if is_here(keywords) else host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +204,7 @@ class _Builder:
             place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
             from_database=original(experiment.from_database),
             occasion=experiment_id,
+            costs=self._costs(asked.target),
             node=asked.node,
             nodes=asked.nodes,
             pool=pool,
@@ -202,6 +213,13 @@ class _Builder:
             return replace(found, beside=besides(found, asked.beside))
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
+
+    def _costs(self, target: str | None) -> Costs | None:
+        """Of the machine of a target: what is said of it, else what this one costs."""
+        if target is None:
+            return self.order.costs
+        found = self.targets[target]
+        return found.target.costs or (self.order.costs if found.machine == HERE else None)
 
     def _settings(self, asked: levels.Asked) -> tuple[tuple[str, str], ...]:
         profiles = self.order.experiment.profiles
@@ -291,15 +309,14 @@ def _preview(
 ) -> Preview:
     sizes = sizes_at_once(order.store)
     steps: dict[str, list[Step]] = {}
+    prices: dict[str, tuple[float, str]] = {}
     for machine, found in by_machine(slots, machines).items():
         made = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in found}
         cells_steps = {key: _step(request, sizes) for key, request in made.items()}
         steps[machine] = [cells_steps[slot.cell.key] for slot in found]
-    prices = {
-        machines[target.name]: (target.price_per_h, target.currency)
-        for target in order.experiment.targets
-        if target.price_per_h is not None
-    }
+        for costs in (request.costs for request in made.values()):
+            if costs is not None and (hourly := an_hour(costs)) is not None:
+                prices[machine] = (hourly, costs.currency)
     cells = len({slot.cell.key for slot in slots})
     return preview(cells, steps, prices)
 

@@ -12,11 +12,14 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import breaks
+from pgpaces.answers.beside import BesideRow
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
+from pgpaces.answers.costs import Priced
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.paired import Ratio
 from pgpaces.answers.summary import as_json
 from pgpaces.errors import RunError
-from pgpaces.report import escape
+from pgpaces.report import costs, escape
 from pgpaces.report.page import Page
 from pgpaces.result import Counts, Estimate
 
@@ -25,17 +28,24 @@ if TYPE_CHECKING:
 
 _COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
 _TIMES = ("mean", "p50", "p95", "p99", "p99.9")
-_TEXTS = ("row", "experiment", "cell", "run", "state", "verdict", "started_at")
-_WHOLE = ("trials", "block", "attempt", *_COUNTS)
+_TEXTS = ("row", "experiment", "cell", "run", "state", "verdict", "started_at", "currency")
+_WHOLE = ("trials", "block", "attempt", "users", *_COUNTS)
 
 
 def rows(page: Page) -> list[dict[str, Any]]:
     """A row for each cell and for each of its trials; columns are the same for both.
 
     Shares from 0 to 1, times in ms, rates a second, each with `_low` and `_high` (None where they
-    cannot be estimated). Infinity is above every time.
+    cannot be estimated). Infinity is above every time. What its machines cost stands beside a cell
+    where that is known of any.
     """
     return [each for row in page.rows for each in _rows(page, row)]
+
+
+def _costs(page: Page, row: Row | None) -> dict[str, Any]:
+    """Of a cell; of a trial (None) nothing is said of it."""
+    known = next((found for priced, found in page.economies if priced is row), None)
+    return costs.row_values(known) if page.economies else {}
 
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
@@ -61,9 +71,10 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         "verdict": verdict,
         **_counts(row.counts),
         **_spread(row),
+        **_costs(page, row),
     }
     for digest in row.every:
-        yield _trial(base, row, digest)
+        yield {**_trial(base, row, digest), **_costs(page, None)}
 
 
 def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
@@ -195,6 +206,30 @@ def json(page: Page) -> str:
     return escape.json_text(_document(page))
 
 
+def _ratio(found: Ratio) -> dict[str, Any]:
+    return {
+        "factor": found.factor,
+        "level": found.level,
+        "against": found.base,
+        "at": dict(found.at),
+        "rate": _estimate(found.rate),
+        "mean_latency": _estimate(found.latency),
+    }
+
+
+def _beside(found: BesideRow) -> dict[str, Any]:
+    return {
+        "cell": found.row.cell.key,
+        "workload": found.name,
+        "due": found.due,
+        "missed": _estimate(found.missed),
+        "rate": _estimate(found.rate),
+        "mean_ms": _estimate(found.mean),
+        "p95_ms": _estimate(found.p95),
+        "p99_ms": _estimate(found.p99),
+    }
+
+
 def _document(page: Page) -> dict[str, Any]:
     about = page.about
     return {
@@ -211,6 +246,8 @@ def _document(page: Page) -> dict[str, Any]:
         "factors": {factor.name: factor.levels for factor in page.factors},
         "asked": dict(page.asked),
         "cells": [_cell(page, row) for row in page.rows],
+        "failures": [{"trial": where, "error": why} for where, why in page.failures],
+        "costs": [_machine(one) for one in page.costs],
         "statements": [
             {
                 "cell": each.row.cell.key,
@@ -225,19 +262,8 @@ def _document(page: Page) -> dict[str, Any]:
             }
             for each in page.statements
         ],
-        "beside": [
-            {
-                "cell": each.row.cell.key,
-                "workload": each.name,
-                "due": each.due,
-                "missed": _estimate(each.missed),
-                "rate": _estimate(each.rate),
-                "mean_ms": _estimate(each.mean),
-                "p95_ms": _estimate(each.p95),
-                "p99_ms": _estimate(each.p99),
-            }
-            for each in page.beside
-        ],
+        "ratios": [_ratio(each) for each in page.ratios],
+        "beside": [_beside(each) for each in page.beside],
         "plans": [_plan(page, each) for each in _seen(page)],
         "differences": [
             {
@@ -270,6 +296,12 @@ def _document(page: Page) -> dict[str, Any]:
             for place in page.places
         ],
     }
+
+
+def _machine(one: Priced) -> dict[str, Any]:
+    """What a machine costs, and what that buys at its largest cell."""
+    about = {"machine": one.name, "cell": one.row.cell.key, "held": one.held}
+    return {**about, **costs.as_json(one.economy)}
 
 
 def _seen(page: Page) -> Sequence[tuple[Any, Any]]:

@@ -17,7 +17,7 @@ from pgpaces.result import Trial
 
 Pairs = tuple[tuple[str, str], ...]
 
-_SERVER = ("version_text", "data_directory", "configure", "system_identifier")
+_SERVER = ("version_text", "build", "data_directory", "configure", "system_identifier")
 _TARGET = ("host", "hostaddr", "port", "sslmode")
 _HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 _PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
@@ -182,6 +182,22 @@ def _place(trials: Sequence[Trial]) -> Place:
     )
 
 
+def builds(rows: Iterable[Row]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The builds of PostgreSQL that different versions are of, each with its versions.
+
+    Empty where they are all of one, or of one version: then builds are what is compared.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for digest in (digest for row in rows for digest in row.every):
+        server = digest.trial.server
+        if server.get("build"):
+            version = str(server.get("version", "?"))
+            found.setdefault(str(server["build"]), {})[version] = None
+    versions = {version for had in found.values() for version in had}
+    mixed = len(found) > 1 and len(versions) > 1
+    return tuple((build, tuple(had)) for build, had in found.items()) if mixed else ()
+
+
 def differences(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
     """What was not the same in all trials and is no factor itself."""
     known = {factor.name for factor in factors}
@@ -213,6 +229,8 @@ def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
     if prepared.get("fingerprint"):
         yield "fingerprint of the data", str(prepared["fingerprint"])
     yield "PostgreSQL", str(trial.server.get("version_text", ""))
+    if trial.server.get("build"):
+        yield "build of PostgreSQL", str(trial.server["build"])
     for name, value in trial.server.get("settings", {}).items():
         yield f"setting {name}", str(value)
     for name in _HOST:

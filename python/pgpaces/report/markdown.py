@@ -53,9 +53,15 @@ def _parts(page: Page) -> Iterator[str]:
     yield from _answer(page)
     yield "## All cells\n"
     yield from _table(tables.cells(page))
+    if (ratios := tables.ratios(page)).rows:
+        yield f"## {ratios.title}\n"
+        yield from _table(ratios)
     if page.beside:
         yield "## At the same time\n"
         yield from _table(tables.beside(page))
+    if page.costs:
+        yield "## What it costs\n"
+        yield from _table(tables.costs(page))
     if page.statements:
         yield "## What each statement took\n"
         yield from _table(tables.statements(page))
@@ -66,7 +72,7 @@ def _parts(page: Page) -> Iterator[str]:
             yield from _table(tables.plans(page, plan)[0])
     if page.failures:
         yield "## Trials that never began\n"
-        yield from _pairs(page.failures)
+        yield from _pairs(tables.failures(page))
     if page.differences:
         yield "## What else differed\n"
         yield from _table(tables.differences(page))

@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from pgpaces.answers import breaks, cells, placed, replicates
+from pgpaces.answers import breaks, cells, paired, placed, replicates
 from pgpaces.answers.beside import BesideRow, beside_of
 from pgpaces.answers.breaks import Line
 from pgpaces.answers.cells import Row
+from pgpaces.answers.costs import Economy, Priced, priced
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.paired import Ratio
 from pgpaces.answers.plans import PlanOf, plans_of
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
-from pgpaces.report import facts, words
+from pgpaces.report import costs, facts, words
 from pgpaces.report.facts import Difference, Place
 from pgpaces.report.words import Sentence
 
@@ -46,7 +48,8 @@ class Page:
 
     lines: the rows in groups that share all levels but the main one's. places: servers with their
     machines. missing: trials that were asked for and not run. failures: cell and block of trials
-    that never began, and why. limit: the one that holds for all, if there is one.
+    that never began, and why. limit: the one that holds for all, if there is one. economies: cells
+    of which it is known what their machines cost; costs: each such machine at its largest cell.
     """
 
     title: str
@@ -69,6 +72,9 @@ class Page:
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
     beside: tuple[BesideRow, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    economies: tuple[tuple[Row, Economy], ...] = ()
+    costs: tuple[Priced, ...] = ()
 
     @property
     def digests(self) -> tuple[Digest, ...]:
@@ -96,17 +102,20 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     apart = replicates.compare(digests, kinds)
     failures = _failures(about, {cell.key: cell for cell in asked})
     said = words.Material(shown, main, rows, lines, missed_max, apart, missing, failures)
+    limits = facts.limits(rows)
+    economies = costs.economies(rows, clients=_clients_are_users(experiment, shown, digests))
+    machines = priced(economies, _holding(missed_max, limited=bool(limits)))
     return Page(
         title=title,
         question=experiment.question if experiment else "",
         about=about,
-        answer=words.answer(said),
+        answer=(*words.answer(said), *costs.sentences(machines, limited=bool(limits))),
         factors=shown,
         main=main,
         rows=rows,
         lines=lines,
         missed_max=missed_max,
-        limits=facts.limits(rows),
+        limits=limits,
         limit=facts.one_limit(rows),
         asked=facts.asked(digests, experiment),
         statements=statements_of(rows),
@@ -117,7 +126,30 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         missing=missing,
         failures=failures,
         beside=beside_of(rows),
+        ratios=paired.compared(rows, shown, kinds),
+        economies=economies,
+        costs=machines,
     )
+
+
+def _clients_are_users(
+    experiment: Experiment | None, shown: Sequence[Factor], digests: Sequence[Digest]
+) -> bool:
+    """Whether each client stands for a user: one with a rate or pauses of its own, of a number
+
+    that was asked for. Under a rate for all, clients are connections.
+    """
+    design = experiment.design if experiment else Design()
+    named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
+    closed = all(digest.trial.plan.get("model") == "closed" for digest in digests)
+    return "clients" in named and (closed or "rate_per_client" in named)
+
+
+def _holding(missed_max: float, *, limited: bool) -> Callable[[Row], bool]:
+    """Whether a cell held; without a limit, whether it is to be believed."""
+    if not limited:
+        return lambda row: row.sound
+    return lambda row: breaks.verdict(row, missed_max) == "held"
 
 
 def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:

@@ -26,7 +26,8 @@ def lines(experiment: Experiment, found: Preview) -> Iterator[str]:
     yield f"  time: {_time(found)}"
     yield f"  disk: about {_bytes(found.store_bytes)} in the store{_data(found)}"
     for currency, cost in found.cost.items():
-        yield f"  price: about {cost:.2f} {currency} for the time of the machines"
+        about = f"about {cost:.2f}" if cost >= 0.005 else "under 0.01"
+        yield f"  price: {about} {currency} for the time of the machines"
 
 
 def _data(found: Preview) -> str:

@@ -13,6 +13,7 @@ from pgpaces.answers import breaks
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf, Seen
+from pgpaces.report import costs as money
 from pgpaces.report import words
 from pgpaces.report.page import Page
 from pgpaces.report.text import interval, milliseconds, percent, rate
@@ -20,6 +21,7 @@ from pgpaces.result import Estimate
 
 Mark = Literal["", "held", "did not hold", "not known", "not valid"]
 _CELLS_NAMED = 4
+FAILURES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,38 @@ def statements(page: Page) -> Table:
     return Table("statements", "Statements", columns, 1 + len(names), rows)
 
 
+def ratios(page: Page) -> Table:
+    """What each level makes of another one, over pairs of trials."""
+    others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
+    columns = (
+        "level",
+        "against",
+        *(words.factor_name(factor.name) for factor in others),
+        "pairs",
+        "TPS, times",
+        "mean latency, times",
+    )
+    rows = tuple(
+        (
+            Cell(f"{words.factor_name(each.factor)} = {each.level}"),
+            Cell(each.base),
+            *(Cell(dict(each.at).get(factor.name, "-")) for factor in others),
+            Cell(str(max(e.n for e in (each.rate, each.latency) if e))),
+            _number(each.rate, times),
+            _number(each.latency, times),
+        )
+        for each in page.ratios
+        if each.rate or each.latency
+    )
+    note = "The mean ratio over pairs of trials of one block, with its 95 % interval."
+    return Table("ratios", "Against each other", columns, 2 + len(others), rows, note)
+
+
+def times(value: float) -> str:
+    """A ratio: so many times."""
+    return f"{value:.3f}" if value < 10 else f"{value:.3g}"
+
+
 def beside(page: Page) -> Table:
     """What became of the workloads that ran beside the one that the cells are about."""
     names = tuple(words.factor_name(factor.name) for factor in page.factors)
@@ -253,6 +287,40 @@ def spilled(size: int) -> str:
     if size == 0:
         return "0"
     return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 1024:.3g} KiB"
+
+
+def failures(page: Page) -> tuple[tuple[str, str], ...]:
+    """Trials that never began, those with the same reason together; not more than a page takes."""
+    reasons: dict[str, list[str]] = {}
+    for where, why in page.failures:
+        reasons.setdefault(why, []).append(where)
+    found = [
+        (names[0] + (f", and {len(names) - 1} more" if len(names) > 1 else ""), why)
+        for why, names in reasons.items()
+    ]
+    left = len(found) - FAILURES_SHOWN
+    more = ((f"and {left} more reasons", "they are in the report as JSON"),) if left > 0 else ()
+    return (*found[:FAILURES_SHOWN], *more)
+
+
+def costs(page: Page) -> Table:
+    """What each machine costs, and what that buys at its largest cell."""
+    columns = money.columns(page.costs)
+    rows = tuple(
+        (
+            Cell(one.name or "this machine"),
+            Cell(words.cell_name(one.row), "" if one.held else "not known to hold"),
+            *(Cell(*(column.show(one) or ("-",))) for column in columns),
+        )
+        for one in page.costs
+    )
+    titles = ("machine", "at", *(column.title for column in columns))
+    note = (
+        "At the cell with most users, else most transactions on time, that held. A month has 730"
+        " hours, all of them at that load. What is written a day is what was written during the"
+        " trials, gone on with."
+    )
+    return Table("costs", "What it costs", titles, 2, rows, note)
 
 
 def differences(page: Page) -> Table:

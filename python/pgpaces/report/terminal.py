@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgpaces.answers import breaks
@@ -30,10 +31,15 @@ _SPARE = (
     "latency ms",
     "p95 ms",
     "p99 ms",
+    "a year",
+    "users",
+    "written a day",
 )
 _CHARTS = ("missed", "p95", "rate")
 _BAR_MIN, _BAR_MAX = 8, 50
 _LINES_MAX = 12
+# So many cells that were not run are listed.
+_NOT_RUN_MAX = 20
 # Longer names of factors get a short one, which is explained above the table.
 _LABEL_MAX = 12
 _STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
@@ -66,26 +72,68 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
         styles = {"main": "bold", "warning": "yellow", "plain": ""}
         yield Text(f"{mind}{line(sentence.text)}", style=styles[sentence.weight])
     yield Text("")
+    shown = _shortened(page)
+    yield from _tables(shown, width, left=len(page.rows) - len(shown.rows))
+    if len(page.rows) > 1 and any(row.trials for row in page.rows):
+        for measure in measures(page):
+            if measure.key in _CHARTS:
+                yield Text("")
+                yield from _chart(shown, measure, width)
+    if page.about.rerun:
+        yield Text("")
+        yield Text(f"again: {line(page.about.rerun)}", style="dim")
+
+
+def _tables(page: Page, width: int, left: int) -> Iterator[RenderableType]:
+    """All cells but those that are left out, what never began, what machines cost."""
+    from rich.text import Text
+
     cells = tables.cells(page)
     short = _short(cells.columns[: cells.labels])
     for name, whole in short.items():
         if name != line(whole):
             yield Text(f"{name}: {line(whole)}", style="dim")
     yield _cells(cells, (*short, *cells.columns[cells.labels :]), width)
-    if page.beside:
-        beside = tables.beside(page)
+    if left:
+        yield Text(f"and {left} more cells that were not run", style="dim")
+    yield from _others(page, {whole.strip(): name for name, whole in short.items()}, width)
+    if page.failures:
         yield Text("")
-        yield Text(beside.title.lower(), style="bold")
-        factors = (beside.columns[0], *short)[: beside.labels]
-        yield _cells(beside, (*factors, *beside.columns[beside.labels :]), width)
-    if len(page.rows) > 1:
-        for measure in measures(page):
-            if measure.key in _CHARTS:
-                yield Text("")
-                yield from _chart(page, measure, width)
-    if page.about.rerun:
+        yield Text("trials that never began", style="bold")
+        for where, why in tables.failures(page):
+            yield Text(f" {line(where)}: {line(why)}")
+    if len(page.costs) > 1:
         yield Text("")
-        yield Text(f"again: {line(page.about.rerun)}", style="dim")
+        costs = tables.costs(page)
+        yield _cells(costs, costs.columns, width)
+
+
+def _shortened(page: Page) -> Page:
+    """With the first cells alone of those that were not run."""
+    absent = [row for row in page.rows if not row.trials]
+    left = {row.cell.key for row in absent[_NOT_RUN_MAX:]}
+    if not left:
+        return page
+    lines = (
+        replace(each, rows=tuple(row for row in each.rows if row.cell.key not in left))
+        for each in page.lines
+    )
+    return replace(
+        page,
+        rows=tuple(row for row in page.rows if row.cell.key not in left),
+        lines=tuple(each for each in lines if each.rows),
+    )
+
+
+def _others(page: Page, short: Mapping[str, str], width: int) -> Iterator[RenderableType]:
+    """The tables beside that of cells, if there is something in them. short: of columns."""
+    from rich.text import Text
+
+    for other in (tables.ratios(page), tables.beside(page)):
+        if other.rows:
+            yield Text("")
+            yield Text(other.title.lower(), style="bold")
+            yield _cells(other, [short.get(name, name) for name in other.columns], width)
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:

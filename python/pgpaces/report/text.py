@@ -312,8 +312,13 @@ def judgement(validity: Validity) -> Iterable[str]:
         yield f"warning: {text}"
 
 
-def answer(trial: Trial, summary: Summary, width: int = 80) -> list[RenderableType]:
-    """The whole answer, to be printed one after the other; width in characters."""
+def answer(
+    trial: Trial, summary: Summary, width: int = 80, more: Iterable[str] = ()
+) -> list[RenderableType]:
+    """The whole answer, to be printed one after the other; width in characters.
+
+    more: lines behind the facts.
+    """
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -321,7 +326,7 @@ def answer(trial: Trial, summary: Summary, width: int = 80) -> list[RenderableTy
     ]
     parts += [Text(line(said), style="bold") for said in beside(summary, trial.plan)]
     parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
-    parts += [Text(line(fact)) for fact in facts(trial, summary)]
+    parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
     parts.append(Text(""))
     parts.append(times_table(summary, trial.plan, width))
     if len(summary.scripts) > 1:

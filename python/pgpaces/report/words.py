@@ -91,7 +91,10 @@ def answer(material: Material) -> tuple[Sentence, ...]:
     """The answer, the most important sentence first."""
     ran = [row for row in material.rows if row.trials]
     if not ran:
-        return (Sentence("Nothing was run yet, so nothing is known.", "main"),)
+        return (
+            Sentence("Nothing was run yet, so nothing is known.", "main"),
+            *_never_began(material),
+        )
     said: list[Sentence] = []
     if not facts.limits(ran):
         said += _without_limit(material, ran)
@@ -413,6 +416,13 @@ def _count(number: int, thing: str) -> str:
 def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What one must know before believing it."""
     yield from (_apart(each) for each in _named(material.apart))
+    if mixed := facts.builds(rows):
+        listed = "; ".join(f"{build}: {', '.join(had)}" for build, had in mixed)
+        yield Sentence(
+            f"The versions of PostgreSQL are of different builds ({listed}), which differ in more"
+            " than the version: compiler, TLS, compression, JIT.",
+            "warning",
+        )
     unsound = [row for row in rows if not row.sound]
     if unsound:
         names = "; ".join(cell_name(row) for row in unsound[:_SHOWN])
@@ -435,10 +445,7 @@ def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
             f"Asked for and not run: {_count(material.missing, 'trial')}. This is what there is.",
             "warning",
         )
-    if material.failures:
-        where, why = material.failures[0]
-        times = f"{_count(len(material.failures), 'time')}, first for {where}"
-        yield Sentence(f"A trial could not begin ({times}): {why}", "warning")
+    yield from _never_began(material)
     alone = [row for row in rows if len(row.trials) == 1]
     if alone and facts.limits(rows):
         every = "Every cell" if len(rows) > 1 else "It"
@@ -450,6 +457,13 @@ def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
             " interval holds for that trial alone.",
             "warning" if len(rows) > 1 else "plain",
         )
+
+
+def _never_began(material: Material) -> Iterable[Sentence]:
+    if material.failures:
+        where, why = material.failures[0]
+        times = f"{_count(len(material.failures), 'time')}, first for {where}"
+        yield Sentence(f"A trial could not begin ({times}): {why}", "warning")
 
 
 def _named(apart: Sequence[Apart]) -> Iterable[Apart]:

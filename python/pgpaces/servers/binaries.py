@@ -244,6 +244,14 @@ def _candidates() -> Iterator[tuple[Source, Path]]:
         yield from ((source, match) for match in sorted(packages_home().glob(f"{source}-*/bin")))
 
 
+def source_of(folder: Path) -> Source:
+    """Where a folder of programs comes from; a copy of the embedded package's is still of it."""
+    if folder.parts[-3:] == (PACKAGE, "pginstall", "bin"):
+        return Source.EMBEDDED
+    wanted = folder.resolve()
+    return next((s for s, path in _candidates() if path.resolve() == wanted), Source.GIVEN)
+
+
 def packages_home() -> Path:
     """Where fetched packages are, each in a folder SOURCE-VERSION that is complete."""
     return home() / "cache" / "postgresql"

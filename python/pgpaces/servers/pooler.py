@@ -34,6 +34,8 @@ _PREPARED_MAX = 1000
 # Ours, beside those of the load: probing, sensors, plans.
 SPARE = 8
 _CLIENTS_MAX = 100_000
+# So long the pooler of a pgpaces that was killed may take to end.
+_ENDING_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def pool(
     make_folder(folder.path)
     account = account_for(primary.data_dir)
     check_entry(folder.path, account)
-    lock = folder.lock(2.0)
+    lock = folder.lock(_ENDING_S)
     if lock is None:
         raise ServerError(f"another pgpaces has a {plan.pooler} before {primary.name}", "wait")
     size = plan.size or clients

@@ -1,4 +1,4 @@
-"""Trials as a list of runs shows them, in plain SQL that both databases understand.
+"""Trials and experiments as lists show them, in plain SQL that both databases understand.
 
 Without SQLAlchemy, because importing it takes longer than everything else that `pgpaces runs` does.
 """
@@ -39,6 +39,19 @@ class TrialRow:
     experiment: str | None = None
     names: tuple[str, ...] = ()
     damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentLine:
+    """An experiment as a list shows it. runs: how many of its trials are in the store."""
+
+    id: str
+    name: str
+    state: str
+    started_at: datetime
+    ended_at: datetime | None
+    runs: int
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +97,42 @@ def trials(cursor: Cursor, wanted: Wanted) -> list[TrialRow]:
     where = " WHERE " + " AND ".join(conditions) if conditions else ""
     limit = {} if wanted.limit is None else {" LIMIT ?": wanted.limit}
     query = _TRIALS + where + _NEWEST + "".join(limit)
+    names = _names(cursor)
+    found = cursor.rows(query, (*conditions.values(), *limit.values()))
+    return [_row(values, names.get(values[0], ())) for values in found]
+
+
+def _names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
+    """Of trials and experiments, baselines first."""
     names: dict[str, tuple[str, ...]] = {}
     for _, id_, name in cursor.rows(_NAMES):
         names[id_] = (*names.get(id_, ()), form.read_text(name))
-    found = cursor.rows(query, (*conditions.values(), *limit.values()))
-    return [_row(values, names.get(values[0], ())) for values in found]
+    return names
+
+
+_STATES = ("running", "finished", "interrupted")
+_RUNS = "SELECT {} FROM trial WHERE trial.experiment = experiment.id"
+_EXPERIMENTS = f"""SELECT id, state, name, started_at, ended_at, heartbeat,
+ ({_RUNS.format("max(heartbeat)")} AND state = 'running'),
+ ({_RUNS.format("count(*)")}) FROM experiment ORDER BY started_at DESC, id DESC LIMIT ?"""
+
+
+def experiments(cursor: Cursor, limit: int) -> list[ExperimentLine]:
+    """The newest experiments. Raises form.UNREADABLE where one cannot be read."""
+    names = _names(cursor)
+    return [_experiment(row, names.get(row[0], ())) for row in cursor.rows(_EXPERIMENTS, (limit,))]
+
+
+def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLine:
+    id_, state, name, started, ended, heartbeat, beat, runs = values
+    if state not in _STATES:
+        raise ValueError(f"the state of experiment {id_} is {state!r}")
+    if state == "running":
+        # A trial that runs is a sign of life of its experiment.
+        signs = [_moment(sign) for sign in (heartbeat, beat) if sign is not None]
+        state = "interrupted" if all(form.silent(sign) for sign in signs) else state
+    until = None if ended is None else _moment(ended)
+    return ExperimentLine(id_, form.read_text(name), state, _moment(started), until, runs, names)
 
 
 def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
@@ -121,6 +165,13 @@ def _moment(value: Any) -> datetime:
 def at_once(place: Path | str | None, wanted: Wanted) -> list[TrialRow] | None:
     """The trials of a store that is there and up to date; None of any other, whatever it lacks."""
     return _asked(place, lambda cursor: trials(cursor, wanted))
+
+
+def experiments_at_once(place: Path | str | None, limit: int) -> list[ExperimentLine] | None:
+    """The same of experiments; None too where one of them cannot be read."""
+    with contextlib.suppress(*form.UNREADABLE):
+        return _asked(place, lambda cursor: experiments(cursor, limit))
+    return None
 
 
 def _asked(place: Path | str | None, ask: Callable[[Cursor], T]) -> T | None:

@@ -58,6 +58,14 @@ def give(connection: sa.Connection, table: sa.Table, name: str, id_: str) -> Non
     connection.execute(sa.insert(table), {"name": name, "id": id_})
 
 
+def untag(connection: sa.Connection, name: str, ids: Iterable[str] | None) -> int:
+    """Takes a tag from these, or from all that have it; from how many."""
+    taken = tag.c.name == name
+    if ids is not None:
+        taken &= tag.c.id.in_(list(ids))
+    return connection.execute(sa.delete(tag).where(taken)).rowcount
+
+
 def take(connection: sa.Connection, ids: sa.Select[tuple[str]]) -> None:
     """Takes all names of these away."""
     for table in (tag, baseline):

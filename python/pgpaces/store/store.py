@@ -283,6 +283,11 @@ class Store:
         with self._backend.writing() as connection:
             names.give(connection, schema.tag, names.checked(name), id_)
 
+    def untag(self, name: str, ids: Sequence[str] | None = None) -> int:
+        """Takes a tag from trials and experiments (ids), by default from all; from how many."""
+        with self._backend.writing() as connection:
+            return names.untag(connection, name, ids)
+
     def baseline(self, name: str, id_: str) -> None:
         """Makes a trial or experiment (its id) the baseline of this name. Raises PlanError."""
         with self._backend.writing() as connection:

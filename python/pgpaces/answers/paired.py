@@ -1,0 +1,136 @@
+"""What a level costs or brings against another one: the mean ratio over pairs of trials. Pure.
+
+A pair is two trials of one block that differ in one factor alone. They ran near each other in time,
+and under the same arrivals, so what a noisy machine does to both cancels out (Abedi and Brecht,
+"Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017).
+These are intervals, not verdicts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from pgpaces.answers import breaks
+from pgpaces.answers.cells import Row, board, of_kind
+from pgpaces.answers.digest import Digest
+from pgpaces.design import Cell, Factor
+from pgpaces.result import Estimate
+
+_TAIL = 0.025
+# More than these nobody reads; the pairs of all other levels are then taken together.
+_ROWS_MAX = 24
+
+Levels = tuple[tuple[str, str], ...]
+# Of a factor, of its level, at those of the others.
+Key = tuple[str, str, Levels]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A level of a factor against another one, where all else is the same.
+
+    at: the levels of the other factors; none where it is of all of them together. rate, latency:
+    the mean ratio of what succeeded a second, and of the mean latency, over n pairs; None where
+    there is nothing to divide. Of one pair the interval is not estimable.
+    """
+
+    factor: str
+    base: str
+    level: str
+    at: Levels
+    rate: Estimate | None
+    latency: Estimate | None
+
+
+def ratio(logs: Sequence[float]) -> Estimate | None:
+    """exp of the mean of logarithms, with Student's t of k - 1 degrees of freedom."""
+    from scipy.special import stdtrit
+
+    k = len(logs)
+    if k == 0:
+        return None
+    middle = fmean(logs)
+    if k == 1:
+        return Estimate.alone(math.exp(middle), 1)
+    half = float(stdtrit(k - 1, 1 - _TAIL)) * stdev(logs) / math.sqrt(k)
+    return Estimate(math.exp(middle), math.exp(middle - half), math.exp(min(middle + half, 700)), k)
+
+
+def compared(
+    rows: Iterable[Row], factors: Sequence[Factor], kinds: Mapping[str, str] | None = None
+) -> tuple[Ratio, ...]:
+    """Every level against the first of its factor, for factors whose levels are names or a pair.
+
+    Of factors with many numbers a chart tells more. Trials that do not count are in no pair.
+    """
+    trials = _trials(rows, kinds or {})
+    found: dict[Key, list[tuple[Digest, Digest]]] = {}
+    for factor in factors:
+        is_scale = breaks.numeric(factor) and factor.name not in breaks.NAMES
+        if (is_scale and len(factor.levels) > 2) or factor.name in breaks.LOADS:
+            continue
+        base, *others = factor.levels
+        for (levels, place), digest in trials.items():
+            own = dict(levels)
+            if own.get(factor.name) not in others:
+                continue
+            beside = trials.get((_with(levels, factor.name, base), place))
+            if beside is not None:
+                rest = tuple(pair for pair in levels if pair[0] != factor.name)
+                key = (factor.name, own[factor.name], rest)
+                found.setdefault(key, []).append((beside, digest))
+    if len(found) > _ROWS_MAX:
+        found = _together(found)
+    bases = {factor.name: factor.levels[0] for factor in factors}
+    return tuple(_ratio(bases[key[0]], key, pairs) for key, pairs in found.items())
+
+
+def _trials(
+    rows: Iterable[Row], kinds: Mapping[str, str]
+) -> dict[tuple[Levels, tuple[str, int]], Digest]:
+    """Each trial that counts, by its levels, its machine and its block."""
+    found = {}
+    for row in rows:
+        if not row.sound:
+            continue
+        names = {name for name, _ in row.cell.levels}
+        for digest in row.trials:
+            if (place := digest.trial.place) is None:
+                continue
+            cell = of_kind(Cell(tuple(place.levels.items())), kinds)
+            levels = tuple(sorted(pair for pair in cell.levels if pair[0] in names))
+            # A machine that is a level is no replicate: it is compared.
+            machine = board(digest) if board(digest) in kinds else ""
+            found[levels, (machine, place.block)] = digest
+    return found
+
+
+def _with(levels: Levels, name: str, level: str) -> Levels:
+    return tuple((n, level if n == name else old) for n, old in levels)
+
+
+def _together(
+    found: Mapping[Key, list[tuple[Digest, Digest]]],
+) -> dict[Key, list[tuple[Digest, Digest]]]:
+    every: dict[Key, list[tuple[Digest, Digest]]] = {}
+    for (factor, level, _), pairs in found.items():
+        every.setdefault((factor, level, ()), []).extend(pairs)
+    return every
+
+
+def _ratio(base: str, key: Key, pairs: Sequence[tuple[Digest, Digest]]) -> Ratio:
+    factor, level, at = key
+    rates = [(a.summary.rate, b.summary.rate) for a, b in pairs]
+    means = [(a.summary.latency.mean, b.summary.latency.mean) for a, b in pairs]
+    return Ratio(factor, base, level, at, ratio(_logs(rates)), ratio(_logs(means)))
+
+
+def _logs(pairs: Iterable[tuple[Estimate | None, Estimate | None]]) -> list[float]:
+    return [
+        math.log(b.value / a.value)
+        for a, b in pairs
+        if a is not None and b is not None and a.value > 0 and b.value > 0
+    ]

@@ -1,0 +1,90 @@
+"""What a machine costs, as its owner says it: a price, power, a card's endurance; valid once made.
+
+Knows no files. What follows from these values is in `answers/costs.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from pgpaces.errors import PlanError
+
+PRICES = ("price_per_month", "price_per_h", "price")
+# In a host file, and below `[targets.NAME]` of an experiment file.
+KEYS = {
+    "price_per_month": "What the machine costs a month.",
+    "price_per_h": "Or an hour.",
+    "price": "Or what it was bought for, with `lifetime_years`.",
+    "lifetime_years": "Over so many years the `price` is spread.",
+    "currency": "Of the prices. Default: USD.",
+    "watts": "What the machine draws while it works, measured at the plug.",
+    "energy_price_per_kwh": "What a kilowatt-hour costs.",
+    "endurance_tb": "The terabytes (10^12 bytes) that may be written to the card in its life.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a machine costs; None: not known. Of the three prices one can be given.
+
+    price, lifetime_years: of one that was bought. endurance_tb: terabytes that may be written to
+    the card or disk of its data. Raises PlanError for what cannot be.
+    """
+
+    price_per_month: float | None = None
+    price_per_h: float | None = None
+    price: float | None = None
+    lifetime_years: float | None = None
+    currency: str = "USD"
+    watts: float | None = None
+    energy_price_per_kwh: float | None = None
+    endurance_tb: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError."""
+        given = [name for name in PRICES if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise PlanError(f"{' and '.join(given)} are prices of the same machine", "choose one")
+        if (self.price is None) is not (self.lifetime_years is None):
+            raise PlanError(
+                "price and lifetime_years belong together",
+                "price = 85, lifetime_years = 4; or price_per_month",
+            )
+        if self.energy_price_per_kwh is not None and self.watts is None:
+            raise PlanError("energy_price_per_kwh says nothing without watts", "add watts")
+        for field in fields(self):
+            self._check(field.name, getattr(self, field.name))
+        if not self.currency.strip():
+            raise PlanError("the currency is empty", "such as USD or EUR")
+
+    @staticmethod
+    def _check(name: str, value: Any) -> None:
+        if value is None or name == "currency":
+            return
+        free = name in (*PRICES, "energy_price_per_kwh")
+        if not math.isfinite(value) or value < 0 or (value == 0 and not free):
+            least = "0 or more" if free else "more than 0"
+            raise PlanError(f"{name} is {value:g}", f"a number, {least}")
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, without what is not known."""
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        return found if found.keys() - {"currency"} else {}
+
+
+def read(stored: Any) -> Costs | None:
+    """The costs of plain values from a store; None where they are none."""
+    if not isinstance(stored, Mapping):
+        return None
+    known = {name: stored[name] for name in KEYS if name in stored}
+    currency = known.pop("currency", "USD")
+    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in known.values())
+    if not known or not numbers or not isinstance(currency, str):
+        return None
+    try:
+        return Costs(currency=currency, **{name: float(n) for name, n in known.items()})
+    except (PlanError, OverflowError):
+        return None

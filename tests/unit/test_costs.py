@@ -1,0 +1,470 @@
+"""What machines cost and what that buys: formulas, host files, and what reports say of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pgpaces import costs, host, host_file
+from pgpaces.answers import costs as rules
+from pgpaces.answers.costs import economy
+from pgpaces.answers.digest import Digest, Track
+from pgpaces.costs import Costs
+from pgpaces.design import Design, Experiment, Factor, Target
+from pgpaces.errors import PlanError, StoreError
+from pgpaces.experiment import document
+from pgpaces.experiment.costs import facts, is_here, of_target
+from pgpaces.plan import TargetPlan
+from pgpaces.report import render
+from pgpaces.report.costs import lines, of_run
+from pgpaces.report.page import Page, gather
+from pgpaces.result import Counts, Estimate, Sample, Trial
+from tests.unit.experiments import WORKERS, experiment, made, moved
+from tests.unit.test_report_forms import ABOUT
+from tests.unit.trials import trial
+
+PI = Costs(
+    price=85, lifetime_years=4, watts=5.5, energy_price_per_kwh=0.3, endurance_tb=60
+)  # fmt: skip
+AMOUNT = st.floats(0.01, 1e6)
+USERS = st.integers(1, 100_000)
+
+
+# Formulas
+
+
+@pytest.mark.parametrize(
+    ("given_", "price", "energy"),
+    [
+        ({"price_per_month": 10.0}, 10.0, None),
+        ({"price_per_h": 0.01}, 7.3, None),
+        ({"price": 85.0, "lifetime_years": 4.0}, 85 / 48, None),
+        ({"watts": 10.0, "energy_price_per_kwh": 0.3}, None, 2.19),
+        ({"watts": 10.0}, None, None),
+        ({"endurance_tb": 60.0}, None, None),
+        ({"price_per_month": 0.0, "watts": 1000.0, "energy_price_per_kwh": 1.0}, 0.0, 730.0),
+    ],
+)
+def test_a_month_costs_its_price_and_its_energy(
+    given_: dict[str, float], price: float | None, energy: float | None
+) -> None:
+    one = Costs(**given_)  # type: ignore[arg-type]
+    assert rules.price_a_month(one) == pytest.approx(price)
+    assert rules.energy_a_month(one) == pytest.approx(energy)
+    known = [part for part in (price, energy) if part is not None]
+    found = economy([one])
+    assert found is not None
+    assert found.month == pytest.approx(sum(known) if known else None)
+    assert found.year == pytest.approx(12 * sum(known) if known else None)
+    assert rules.an_hour(one) == pytest.approx(sum(known) / 730 if known else None)
+
+
+def test_four_small_servers_cost_about_500_a_year() -> None:
+    one = Costs(price_per_month=10.425)
+    four = economy([one] * 4, users=100)
+    assert four is not None
+    assert four.year == pytest.approx(500.4)
+    assert four.users_per_unit == pytest.approx(100 / 41.7)
+
+
+@given(AMOUNT, USERS, st.floats(0.1, 1e5))
+def test_twice_the_price_halves_users_and_transactions_for_it(
+    price: float, users: int, per_s: float
+) -> None:
+    served = Estimate(per_s, per_s * 0.9, per_s * 1.1, 10)
+    one = economy([Costs(price_per_month=price)], served, users)
+    two = economy([Costs(price_per_month=2 * price)], served, users)
+    assert one is not None
+    assert two is not None
+    assert one.users_per_unit == pytest.approx(2 * (two.users_per_unit or 0))
+    assert one.per_unit is not None
+    assert two.per_unit is not None
+    assert one.per_unit.value == pytest.approx(2 * two.per_unit.value)
+    assert one.per_unit.value * price == pytest.approx(per_s * 730 * 3600)
+    assert one.per_unit.low < one.per_unit.value < one.per_unit.high
+
+
+@given(st.lists(st.tuples(AMOUNT, st.floats(0.1, 1e4)), min_size=1, max_size=6))
+def test_machines_add_up(parts: list[tuple[float, float]]) -> None:
+    found = economy([Costs(price_per_month=p, watts=w) for p, w in parts], users=7)
+    assert found is not None
+    assert found.month == pytest.approx(sum(price for price, _ in parts))
+    assert found.watts == pytest.approx(sum(watts for _, watts in parts))
+    assert found.users_per_watt == pytest.approx(7 / sum(watts for _, watts in parts))
+
+
+def test_what_is_not_known_of_one_machine_is_not_known_of_all() -> None:
+    found = economy([Costs(price_per_month=5, watts=5), Costs(watts=5)], users=3)
+    assert found is not None
+    assert (found.month, found.users_per_unit) == (None, None)
+    assert found.users_per_watt == 0.3
+    mixed = economy([Costs(price_per_month=5), Costs(price_per_month=5, currency="EUR")])
+    assert mixed is not None
+    assert mixed.month is None
+    assert economy([]) is None
+
+
+def test_what_is_free_buys_no_share_of_it() -> None:
+    found = economy([Costs(price_per_month=0.0)], Estimate(1, 1, 1, 1), 4)
+    assert found is not None
+    assert (found.month, found.users_per_unit, found.per_unit) == (0.0, None, None)
+
+
+@given(st.integers(1, 1000), st.integers(0, 1000), st.integers(0, 1000))
+def test_on_time_is_what_succeeded_without_what_was_late(
+    on_time: int, late: int, lost: int
+) -> None:
+    counts = Counts(on_time + late + lost, on_time, late, lost)
+    share = late / counts.due
+    given_ = Estimate(share, share * 0.9, min(1.0, share * 1.1), counts.due)
+    succeeded = (on_time + late) / 60
+    rate = Estimate(succeeded, succeeded * 0.9, succeeded * 1.1, 60)
+    found = rules.on_time(rate, given_, counts)
+    assert found is not None
+    assert found.value == pytest.approx(on_time / 60)
+    assert found.low <= found.value <= found.high
+    assert rules.on_time(rate, given_, Counts()) is None
+
+
+@pytest.mark.parametrize(
+    ("plan", "users"),
+    [
+        ({"model": "paced", "clients": 8}, 8),
+        ({"model": "open", "clients": 8}, None),
+        ({"model": "paced"}, None),
+        (
+            {
+                "model": "paced",
+                "clients": 15,
+                "lanes": [
+                    {"of": "", "clients": 5},
+                    {"of": "", "clients": 3},
+                    {"of": "reporting", "clients": 7},
+                ],
+            },
+            8,
+        ),
+    ],
+)
+def test_users_are_those_of_the_trials_own_load(plan: dict[str, Any], users: int | None) -> None:
+    assert rules.users_of(trial([], plan=plan)) == users
+
+
+def measured(**host_: Any) -> Trial:
+    samples = [
+        Sample(second, source, name, value, unit)
+        for second in range(-2, 12)
+        for source, name, value, unit in (
+            ("host", "disk_mmcblk0_written", 100.0 if second >= 0 else 9e9, "KB/s"),
+            ("host", "disk_loop0_written", 1e6, "KB/s"),
+            ("wal", "written", 4096.0, "B/s"),
+            ("checkpoints", "checkpoints", float(second == 5), ""),
+        )
+    ]
+    return trial([], host=host_, samples=tuple(samples))
+
+
+def written(found: Trial) -> rules.Written | None:
+    means = rules.means_of_samples(found.samples, 0, 10)
+    return rules.written([(found, means, 10.0)])
+
+
+def test_what_is_written_a_day_is_that_of_the_disk_of_the_data() -> None:
+    found = written(measured(data_disk="mmcblk0"))
+    assert found is not None
+    assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
+    assert (found.source, found.checkpoints) == ("disk mmcblk0", 1.0)
+    years = rules.card_years(Costs(endurance_tb=60), found)
+    assert years == pytest.approx(60e12 / (100 * 1024 * 86_400 * 365))
+
+
+def test_the_only_disk_is_that_of_the_data_where_nobody_knows() -> None:
+    found = written(measured())
+    assert found is not None
+    assert found.source == "disk mmcblk0"
+
+
+def test_without_its_disk_it_is_the_wal_alone() -> None:
+    found = written(measured(data_disk="nvme0n1"))
+    assert found is not None
+    assert (found.source, found.bytes_a_day.value) == ("WAL alone", 4096.0 * 86_400)
+    two = measured()
+    more = (*two.samples, Sample(0, "host", "disk_sda_written", 1.0, "KB/s"))
+    found = written(replace(two, samples=more))
+    assert found is not None
+    assert found.source == "WAL alone"
+    assert written(replace(two, samples=())) is None
+
+
+def test_nothing_written_wears_no_card() -> None:
+    found = measured(data_disk="mmcblk0")
+    still = replace(found, samples=tuple(replace(s, value=0.0) for s in found.samples))
+    assert rules.card_years(PI, written(still)) is None
+
+
+# Values and files
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"price_per_month": 1, "price_per_h": 1}, "price_per_month and price_per_h"),
+        ({"price": 1}, "belong together"),
+        ({"lifetime_years": 1}, "belong together"),
+        ({"price": 1, "lifetime_years": 0}, "lifetime_years is 0"),
+        ({"watts": 0}, "watts is 0"),
+        ({"energy_price_per_kwh": 0.3}, "without watts"),
+        ({"endurance_tb": float("nan")}, "endurance_tb is nan"),
+        ({"price_per_h": -1}, "price_per_h is -1"),
+        ({"price_per_h": 1, "currency": " "}, "currency is empty"),
+    ],
+)
+def test_costs_that_cannot_be_are_refused(given_: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        Costs(**given_)
+
+
+COSTS = st.builds(
+    Costs,
+    price_per_month=st.none() | AMOUNT,
+    watts=st.none() | AMOUNT,
+    endurance_tb=st.none() | AMOUNT,
+    currency=st.text(min_size=1).filter(str.strip),
+)
+
+
+@given(COSTS)
+def test_costs_are_read_from_a_store_as_they_were(one: Costs) -> None:
+    assume(one.plain())
+    assert costs.read(json.loads(json.dumps(one.plain()))) == one
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [None, 7, [], {}, {"watts": "5"}, {"watts": True}, {"watts": -1}, {"price": 10**400}, {"a": 1}],
+)
+def test_costs_that_a_store_does_not_hold_are_not_known(stored: object) -> None:
+    assert costs.read(stored) is None
+    assert rules.machines_of(trial([], host={"costs": [stored, PI.plain()]})) == ()
+    assert rules.machines_of(trial([], host={"costs": stored})) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("watt = 5", "there is no key 'watt'", "did you mean watts?"),
+        ("zzz = 5", "there is no key 'zzz'", "keys are price_per_month"),
+        ('watts = "5"', "key 'watts'", None),
+        ("watts = -1", "key 'watts'", None),
+        ("watts = inf", "key 'watts'", None),
+        ("watts = ", "is not TOML", None),
+        ("price = 5", "belong together", "lifetime_years"),
+    ],
+)
+def test_what_is_wrong_in_a_host_file_is_said(
+    tmp_path: Path, text: str, said: str, hint: str | None
+) -> None:
+    path = tmp_path / "host.toml"
+    path.write_text(text)
+    with pytest.raises(PlanError, match=said) as found:
+        host_file.read(path)
+    assert str(path) in found.value.message
+    assert hint is None or hint in str(found.value.hint)
+
+
+def test_a_host_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="cannot be read"):
+        host_file.find(tmp_path / "none.toml")
+
+
+def test_the_file_named_goes_before_the_variable_and_that_before_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGPACES_HOST_FILE", raising=False)
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    assert host_file.find() is None
+    for watts, name in enumerate(("host.toml", "b.toml", "c.toml"), 1):
+        (tmp_path / name).write_text(f"watts = {watts}")
+    assert host_file.find() == Costs(watts=1)
+    monkeypatch.setenv("PGPACES_HOST_FILE", str(tmp_path / "b.toml"))
+    assert host_file.find() == Costs(watts=2)
+    assert host_file.find(tmp_path / "c.toml") == Costs(watts=3)
+    # A server elsewhere is on no machine of ours, unless a file is named for it.
+    elsewhere, here = TargetPlan("postgresql://pi4/bench"), TargetPlan("postgresql://localhost/x")
+    assert of_target(elsewhere) is None
+    assert of_target(elsewhere, tmp_path / "c.toml") == Costs(watts=3)
+    assert of_target(here) == of_target(TargetPlan()) == Costs(watts=2)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "here"),
+    [
+        ({}, True),
+        ({"host": "/run/postgresql"}, True),
+        ({"host": "localhost"}, True),
+        ({"host": "pi4"}, False),
+        ({"host": "localhost", "hostaddr": "192.0.2.7"}, False),
+    ],
+)
+def test_a_server_is_here_by_socket_and_loopback(keywords: dict[str, str], here: bool) -> None:
+    assert is_here(keywords) is here
+
+
+def test_an_experiment_stored_with_a_price_an_hour_keeps_it() -> None:
+    old = {"name": "pi4", "dsn": "host=pi4", "price_per_h": 0.01, "currency": "EUR"}
+    stored = {"name": "e", "workload": "reporting", "design": {}, "targets": [old]}
+    found = document.read({"experiment": stored})
+    assert found.targets[0].costs == Costs(price_per_h=0.01, currency="EUR")
+    new = Experiment("e", "reporting", Design(), targets=(Target("pi4", "host=pi4", costs=PI),))
+    again = document.read(document.write(new, document.Beside("", "")))
+    assert again.targets[0].costs == PI
+    broken = {**stored, "targets": [{**old, "price_per_h": -1}]}
+    with pytest.raises(StoreError, match="damaged"):
+        document.read({"experiment": broken})
+
+
+# The disk of the data
+
+
+def test_a_volume_on_one_partition_is_on_its_disk(tmp_path: Path) -> None:
+    block = tmp_path / "devices"
+    for folder in ("mmcblk0/mmcblk0p2", "dm-0/slaves", "dm-1/slaves", "sda", "sdb"):
+        (block / folder).mkdir(parents=True)
+    (block / "mmcblk0/mmcblk0p2/partition").write_text("2")
+    (block / "dm-0/slaves/mmcblk0p2").symlink_to(block / "mmcblk0/mmcblk0p2")
+    for disk in ("sda", "sdb"):
+        (block / "dm-1/slaves" / disk).symlink_to(block / disk)
+    numbers = tmp_path / "dev" / "block"
+    numbers.mkdir(parents=True)
+    for number, folder in (
+        ("179:2", "mmcblk0/mmcblk0p2"),
+        ("253:0", "dm-0"),
+        ("253:1", "dm-1"),
+        ("8:0", "sda"),
+    ):
+        (numbers / number).symlink_to(block / folder)
+    found = [host.disk_of_number(n, tmp_path) for n in ("179:2", "253:0", "253:1", "8:0", "0:45")]
+    assert found == ["mmcblk0", "mmcblk0", "dm-1", "sda", None]
+    assert host.disk_of(tmp_path / "none") is None
+
+
+def test_the_disk_of_a_server_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None:
+    server = {"data_directory": str(tmp_path), "target": {"host": "pi4"}}
+    assert facts(server, None) == {}
+    assert facts(server, PI) == {"costs": [PI.plain()]}
+    assert facts(server, Costs()) == {}
+
+
+# Reports
+
+
+PLAN = Design(
+    (Factor("clients", ("1", "4", "8")), Factor(WORKERS, ("0",))),
+    fixed={"rate_per_client": "4/s", "latency_limit": "500ms"},
+    trials=2,
+)
+MISSED_MAX = 0.2
+
+
+def priced(found: Digest, one: Costs) -> Digest:
+    track = Track("host", "disk_mmcblk0_written", "KB/s", (100.0,) * len(found.series))
+    ended = Track("checkpoints", "checkpoints", "", (0.1,) * len(found.series))
+    about = {**found.trial.host, "costs": [one.plain()]}
+    changed = replace(found.trial, host=about)
+    return replace(found, trial=changed, tracks=(*found.tracks, track, ended))
+
+
+def page_of(one: Costs, plan: Design = PLAN) -> Page:
+    digests = [priced(made(slot, 60), one) for slot in plan.slots()]
+    return gather(digests, ABOUT, experiment(design=plan, missed_max=MISSED_MAX))
+
+
+PAGE = page_of(PI)
+
+
+def test_users_are_those_of_the_largest_cell_that_held() -> None:
+    (one,) = PAGE.costs
+    held = [row for row, cell in PAGE.economies if cell.users == one.economy.users]
+    assert one.held
+    assert one.row in held
+    assert one.economy.users == 4
+    assert one.economy.users_per_watt == pytest.approx(4 / 5.5)
+    assert one.economy.card_years == pytest.approx(60e12 / (100 * 1024 * 86_400 * 365))
+
+
+def test_all_forms_say_what_it_costs() -> None:
+    document_ = json.loads(render.render(PAGE, "json"))["costs"][0]
+    assert document_["users"] == 4
+    for form in ("html", "md", "text"):
+        said = " ".join(render.render(PAGE, form, 200).decode().split())  # type: ignore[arg-type]
+        assert "about 2.98 USD a month, 35.7 a year, energy included" in said
+        assert "1.34 users per USD a month" in said
+        assert "about 8.85 GB a day" in said
+    rows = list(csv.DictReader(io.StringIO(render.render(PAGE, "csv").decode())))
+    cell = next(r for r in rows if r["row"] == "cell" and r["factor_clients"] == "4")
+    assert float(cell["users_per_unit_month"]) == pytest.approx(document_["users_per_unit"])
+    assert render.render(PAGE, "parquet")
+
+
+def test_a_report_without_a_price_says_nothing_of_it() -> None:
+    found = gather([made(slot, 20) for slot in PLAN.slots()], ABOUT, experiment(design=PLAN))
+    assert found.costs == ()
+    assert "What it costs" not in render.render(found, "html").decode()
+    assert "cost_month" not in render.render(found, "csv").decode()
+
+
+def test_where_no_cell_holds_no_user_is_sold() -> None:
+    plan = replace(PLAN, factors=(Factor("clients", ("8",)),))
+    digests = [priced(made(slot, 60), PI) for slot in plan.slots()]
+    found = gather(digests, ABOUT, experiment(design=plan, missed_max=0.001))
+    said = render.render(found, "md").decode()
+    assert "what a user costs is not known" in said
+    assert "users per" not in said
+    assert "a month" in said
+
+
+def test_under_a_rate_for_all_clients_are_no_users() -> None:
+    plan = replace(PLAN, fixed={"rate": "4/s", "latency_limit": "500ms"})
+    (one,) = page_of(PI, plan).costs
+    assert one.economy.users is None
+    assert one.economy.per_unit is not None
+
+
+def test_machines_of_different_prices_are_told_apart() -> None:
+    plan = Design((Factor("clients", ("1", "4")),), fixed={"rate_per_client": "4/s"})
+    cheap, dear = Costs(price_per_month=2), Costs(price_per_month=8, currency="<b>EUR</b>|")
+    two = replace(plan, factors=(*plan.factors, Factor("target", ("pi", "cloud"))))
+    digests = [
+        priced(moved(made(slot, 60), **dict(slot.cell.levels)), one)
+        for slot in two.slots()
+        for one in [cheap if ("target", "pi") in slot.cell.levels else dear]
+    ]
+    asked = experiment(design=two, targets=(Target("pi", ""), Target("cloud", "")))
+    found = gather(digests, ABOUT, asked)
+    names = {one.name: one.economy.users_per_unit for one in found.costs}
+    assert names == {"pi": pytest.approx(2.0), "cloud": pytest.approx(0.5)}
+    assert "users per unit a month" in render.render(found, "text", 200).decode()
+    assert "<b>EUR" not in render.render(found, "html").decode()
+    assert "<b>" not in render.render(found, "md").decode()
+
+
+def test_a_run_says_what_its_machine_costs() -> None:
+    found = made(PLAN.slots()[0], 30)
+    about = {**found.trial.host, "costs": [PI.plain()]}
+    paced = {**found.trial.plan, "model": "paced"}
+    changed = replace(found.trial, host=about, plan=paced)
+    worth = of_run(changed, found.summary)
+    assert worth is not None
+    assert worth.users == paced["clients"]
+    said = " ".join(lines(worth, found.summary))
+    assert "costs: about 2.98 USD a month" in said
+    assert f"({worth.users} users, missed" in said
+    assert of_run(found.trial, found.summary) is None

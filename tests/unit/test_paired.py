@@ -1,0 +1,122 @@
+"""What a level makes of another one, over pairs of trials of one block."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pgpaces.answers import paired
+from pgpaces.answers.cells import rows
+from pgpaces.answers.digest import Digest
+from pgpaces.design import Cell, Factor, Slot
+from pgpaces.result import Estimate
+from tests.unit.experiments import made
+
+BASE = made(Slot(1, Cell(())), 5)
+TLS, CLIENTS = Factor("tls", ("off", "on")), Factor("clients", ("1", "2", "4"))
+
+
+def trial(levels: dict[str, str], block: int, rate: float, latency_ms: float = 10.0) -> Digest:
+    cell = Cell(tuple(levels.items()))
+    digest = made(Slot(block, cell), 5)
+    mean = Estimate(latency_ms, latency_ms, latency_ms, 10)
+    latency = replace(BASE.summary.latency, mean=mean)
+    summary = replace(BASE.summary, rate=Estimate(rate, rate, rate, 10), latency=latency)
+    return replace(digest, summary=summary)
+
+
+def compared(
+    digests: list[Digest], factors: tuple[Factor, ...] = (TLS,)
+) -> tuple[paired.Ratio, ...]:
+    cells = {}
+    for digest in digests:
+        assert digest.trial.place is not None
+        cells[digest.trial.place.cell] = Cell(tuple(digest.trial.place.levels.items()))
+    return paired.compared(rows(cells.values(), digests), factors)
+
+
+def test_what_disturbs_a_whole_block_cancels_out() -> None:
+    noise = {1: 100.0, 2: 31.0, 3: 250.0}
+    digests = [trial({"tls": "off"}, block, rate, 10) for block, rate in noise.items()]
+    digests += [trial({"tls": "on"}, block, 0.9 * rate, 11) for block, rate in noise.items()]
+    (found,) = compared(digests)
+    assert (found.factor, found.base, found.level, found.at) == ("tls", "off", "on", ())
+    assert found.rate is not None
+    assert found.latency is not None
+    assert found.rate.value == pytest.approx(0.9)
+    assert found.rate.high - found.rate.low < 1e-9
+    assert found.latency.value == pytest.approx(1.1)
+    assert found.rate.n == 3
+
+
+def test_trials_of_different_blocks_are_no_pair() -> None:
+    assert compared([trial({"tls": "off"}, 1, 10), trial({"tls": "on"}, 2, 20)]) == ()
+
+
+def test_one_pair_has_no_interval() -> None:
+    (found,) = compared([trial({"tls": "off"}, 1, 10), trial({"tls": "on"}, 1, 20)])
+    assert found.rate == Estimate.alone(2.0, 1)
+
+
+def test_a_trial_that_is_not_valid_is_in_no_pair() -> None:
+    good = [trial({"tls": level}, block, 10) for level in ("off", "on") for block in (1, 2)]
+    bad = trial({"tls": "on"}, 3, 1)
+    validity = replace(bad.summary.validity, state="invalid")
+    bad = replace(bad, summary=replace(bad.summary, validity=validity))
+    assert bad.summary.validity.state != "valid"
+    (found,) = compared([*good, trial({"tls": "off"}, 3, 10), bad])
+    assert found.rate is not None
+    assert found.rate.n == 2
+
+
+def test_levels_are_compared_where_all_else_is_the_same() -> None:
+    digests = [
+        trial(
+            {"tls": level, "clients": clients}, block, float(clients) * (2 if level == "on" else 1)
+        )
+        for level in TLS.levels
+        for clients in CLIENTS.levels
+        for block in (1, 2)
+    ]
+    found = compared(digests, (TLS, CLIENTS))
+    assert [(each.factor, each.at) for each in found] == [
+        ("tls", (("clients", clients),)) for clients in CLIENTS.levels
+    ], "a load with three levels is a chart's"
+    assert all(each.rate and each.rate.value == pytest.approx(2) for each in found)
+
+
+def test_versions_are_names_although_they_look_like_numbers() -> None:
+    server = Factor("server", ("11", "15", "18"))
+    digests = [trial({"server": level}, 1, float(level)) for level in server.levels]
+    assert [each.level for each in compared(digests, (server,))] == ["15", "18"]
+
+
+def test_many_pairs_of_many_cells_are_taken_together() -> None:
+    sizes = Factor("scripts", tuple(f"s{n}" for n in range(30)))
+    digests = [
+        trial({"tls": level, "scripts": script}, 1, 10)
+        for level in TLS.levels
+        for script in sizes.levels
+    ]
+    found = [each for each in compared(digests, (TLS, sizes)) if each.factor == "tls"]
+    assert [each.at for each in found] == [()]
+    assert found[0].rate is not None
+    assert found[0].rate.n == 30
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 5, 8])
+def test_the_interval_holds_the_truth_as_often_as_it_says(pairs: int) -> None:
+    draw = np.random.default_rng(pairs)
+    held, tries = 0, 4000
+    for _ in range(tries):
+        found = paired.ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
+        assert found is not None
+        held += found.low <= 0.9 <= found.high
+    assert 0.94 <= held / tries <= 0.96
+
+
+def test_of_nothing_there_is_no_ratio() -> None:
+    assert paired.ratio([]) is None
