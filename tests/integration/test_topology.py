@@ -337,10 +337,30 @@ def test_a_standby_that_dies_takes_its_own_share_alone(
     for name, counts in found.items():
         assert counts.on_time == counts.due > 0, name
     assert adds_up({"counts": {k: getattr(outcome.summary.counts, k) for k in COUNTS}})
+    assert not_valid(outcome).startswith("standby1 was lost")
     last = max(interval.ended_ns for interval in trial.intervals)
     assert last <= (4 + 2) * SECOND_NS + SECOND_NS, "within the grace period"
     nothing_is_left(pgpaces_home)
     no_standby_data_is_left(pgpaces_home)
+
+
+@pytest.mark.slow
+def test_a_pooler_that_goes_on_without_a_standby_does_not_hide_that(
+    folder: Path, pgpaces_home: Path, tmp_path: Path
+) -> None:
+    needs("pgpool")
+    killer = Watcher({1: lambda w: os.kill(w.servers()["standby1"].pid, signal.SIGKILL)})
+    target = TargetPlan(standbys=2, server_settings=SAFE_ENOUGH)
+    layout = {"target": target, "pool": PoolPlan("pgpool"), "scripts": (("read", None),)}
+    outcome, _ = run(folder, tmp_path / "r.db", 3, killer, **layout)
+    assert not_valid(outcome).startswith("standby1 was lost")
+    nothing_is_left(pgpaces_home)
+
+
+def not_valid(outcome: Outcome) -> str:
+    """Why it is not."""
+    assert outcome.summary.validity.state == "invalid"
+    return "; ".join(outcome.summary.validity.reasons)
 
 
 COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")

@@ -19,7 +19,7 @@ from pgpaces.answers.account import own_scripts
 from pgpaces.answers.summary import summarize
 from pgpaces.cli import options
 from pgpaces.errors import PlanError
-from pgpaces.experiment import document
+from pgpaces.experiment import document, sweep
 from pgpaces.report.text import beside, facts, verdict
 from pgpaces.result import Interval, Tally, Trial
 from pgpaces.store import ExperimentRow, Store
@@ -213,6 +213,30 @@ def test_an_experiment_with_workloads_beside_it_survives_the_store(tmp_path: Pat
     assert found.design == experiment.design
     assert found.targets[0].nodes.keys() == {"standby1"}
     assert "host='b'" in found.targets[0].nodes["standby1"]
+
+
+def test_what_runs_beside_it_is_part_of_what_an_experiment_goes_on_with(tmp_path: Path) -> None:
+    path, script = tmp_path / "some.toml", tmp_path / "q.sql"
+
+    def planned(text: str, sql: str) -> str:
+        path.write_text(f'workload = "reporting"\n{text}')
+        script.write_text(sql)
+        experiment = experiment_file.read(path).experiment()
+        return sweep.plan(sweep.Order(experiment, tmp_path / "results.db")).workload_hash
+
+    beside_it = '[beside.q]\nworkload = "q.sql"\n'
+    alone, first = planned("", "SELECT 1;"), planned(beside_it, "SELECT 1;")
+    assert planned(beside_it, "SELECT 1;") == first
+    assert planned(beside_it, "SELECT 2;") != first
+    assert alone == planned("", "SELECT 2;") != first
+
+
+def test_a_node_that_one_cell_has_not_is_said_with_the_cell(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text('workload = "reporting"\nnode = "standbys"\n[factors]\nstandbys = [0, 1]\n')
+    order = sweep.Order(experiment_file.read(path).experiment(), tmp_path / "results.db")
+    with pytest.raises(PlanError, match=r"no node 'standbys' \(in cell standbys=0\)"):
+        sweep.plan(order)
 
 
 def test_a_password_of_a_node_is_neither_stored_nor_shown(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces import levels
 from pgpaces.cli import options
+from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.plan import Pooler, PoolMode, PoolPlan
 from pgpaces.servers import pooler
@@ -87,14 +89,18 @@ def test_pgpool_never_makes_another_server_the_primary() -> None:
     assert (found["failover_on_backend_error"], found["health_check_period"]) == ("off", "0")
 
 
-FOLDER = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=9)
+FOLDER = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="/."),
+    min_size=1,
+    max_size=9,
+)
 
 
 @given(FOLDER)
 def test_any_folder_can_be_named_or_is_refused(name: str) -> None:
     # A quote in quotes is doubled by pgbouncer's rules; pgpool has no way to write one.
     odd = (server("pg18", f"/srv/{name}"),)
-    line = pooler.configuration(setting(PoolPlan("pgbouncer"), servers=odd)).splitlines()[1]
+    line = pooler.configuration(setting(PoolPlan("pgbouncer"), servers=odd)).split("\n")[1]
     told = re.fullmatch(r"\* = host='((?:[^']|'')*)' port=5432", line)
     assert told is not None
     assert told[1].replace("''", "'") == f"/srv/{name}/pg18/run"
@@ -166,6 +172,20 @@ def test_a_pooler_that_is_not_here_is_said_with_its_package(
     with pytest.raises(ServerError, match=f"{which} is not on this machine") as absent:
         pooler.find(which)
     assert f"apt install {package}" in str(absent.value.hint)
+
+
+def test_a_run_and_an_experiment_with_a_pooler_that_is_not_here_begin_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pooler, "_FOLDERS", ())
+    monkeypatch.setenv("PATH", "/nowhere")
+    store = tmp_path / "results.db"
+    for words in (["run", "--pool", "pgpool"], ["sweep", "--pool", "none,pgpool", "--dry-run"]):
+        called = CliRunner().invoke(cli, [*words, "select-only", "--store", str(store)])
+        assert isinstance(called.exception, ServerError), called.output
+        assert called.exception.message == "pgpool is not on this machine"
+        assert called.exception.exit_code == 10
+    assert not store.exists()
 
 
 def test_a_program_that_does_not_say_its_version_is_refused(
