@@ -16,14 +16,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import PASSWORD, quoted
+from tests.conftest import PASSWORD, Postgres, quoted
 from tests.faults.conftest import until
+from tests.integration.conftest import access_to
 from tests.integration.test_run import Command, adds_up, interval_count, started
 from tests.integration.test_secrets import Cage, cage
 
 from pgpaces import database, experiment, workload
 from pgpaces.database import streaming
-from pgpaces.errors import ServerError
+from pgpaces.errors import PlanError, ServerError
 from pgpaces.experiment import Outcome, Request
 from pgpaces.generators import engine
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
@@ -501,6 +502,19 @@ def test_a_standby_of_somebodys_is_a_node(cluster: Cluster, pgpaces: Command) ->
     until(lambda: value(cluster.standby.dsn(), query) - before >= 1000, "what it served")
     trial = Store.open(pgpaces.store).load(ended.json()["run"])
     assert trial.server["nodes"]["standby1"]["port"] == str(cluster.standby.port)
+
+
+def test_a_server_that_is_no_standby_of_the_target_is_refused(
+    cluster: Cluster, pg15: Postgres
+) -> None:
+    for found in (cluster.access(cluster.primary), access_to(pg15)):
+        with pytest.raises(PlanError, match="standby1 is no standby"):
+            database.wait_for_standbys(
+                cluster.access(cluster.primary), {"standby1": found}, lambda _: None, lambda: None
+            )
+    ways = {"standby1": cluster.access(cluster.standby)}
+    with pytest.raises(PlanError, match="standby1 is a standby of another server"):
+        database.wait_for_standbys(access_to(pg15), ways, lambda _: None, lambda: None)
 
 
 def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) -> None:

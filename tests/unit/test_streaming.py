@@ -25,11 +25,15 @@ class World:
 
     steps: dict[str, Iterator[int]]
     now: float = 0.0
+    identities: dict[str, tuple[bool, int | None]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     checks: int = 0
 
     def position(self, access: Access) -> int:
         return next(self.steps[access.keywords["host"]])
+
+    def identity(self, access: Access) -> tuple[bool, int | None]:
+        return self.identities.get(access.keywords["host"], (True, 1))
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -42,6 +46,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World({"primary": iter([100 * MIB])})
     monkeypatch.setattr(streaming, "_position", made.position)
+    monkeypatch.setattr(streaming, "_identity", made.identity)
     monkeypatch.setattr(streaming, "time", made)
     made.monotonic = lambda: made.now  # type: ignore[attr-defined]
     return made
@@ -90,6 +95,28 @@ def test_a_standby_that_gets_nowhere_is_given_up_with_how_far_it_is_behind(world
     with pytest.raises(ServerError, match=r"standby1 is 8\.0 MiB behind.* nothing for 60 s"):
         wait(world, "standby1")
     assert world.now == pytest.approx(60, abs=1)
+
+
+def test_a_server_that_follows_nobody_is_no_standby(world: World) -> None:
+    world.identities["standby1"] = (False, 1)
+    with pytest.raises(PlanError, match="standby1 is no standby: it is not in recovery"):
+        wait(world, "standby1")
+
+
+def test_a_standby_of_another_server_is_refused(world: World) -> None:
+    world.identities |= {"primary": (False, 1), "standby1": (True, 2)}
+    with pytest.raises(PlanError, match="standby1 is a standby of another server"):
+        wait(world, "standby1")
+
+
+@pytest.mark.parametrize("unknown", ["primary", "standby1"])
+def test_a_server_that_does_not_tell_its_identity_is_taken_for_what_it_is_called(
+    world: World, unknown: str
+) -> None:
+    world.identities |= {"standby1": (True, 2), unknown: (unknown != "primary", None)}
+    world.steps["standby1"] = iter([100 * MIB])
+    wait(world, "standby1")
+    assert world.now == 0.0
 
 
 def test_whoever_does_not_wait_any_more_ends_it(world: World) -> None:

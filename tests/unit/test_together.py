@@ -148,6 +148,12 @@ def test_all_clients_are_down_only_while_those_of_every_load_are() -> None:
     assert (both.some_down_ns, both.all_down_ns, both.down) == (9, 4, 4)
 
 
+def test_a_load_that_is_down_when_the_others_have_ended_is_no_outage_of_all() -> None:
+    lost = Scripted([Interval(n, some_down_ns=9, all_down_ns=9) for n in range(2)])
+    both, alone = Together([Scripted([Interval(0)]), lost])
+    assert (both.all_down_ns, alone.all_down_ns, alone.some_down_ns) == (0, 0, 9)
+
+
 def test_the_same_note_of_several_is_said_once() -> None:
     noted = Interval(0, notes=("a client gave up",))
     (both,) = Together(
