@@ -95,7 +95,7 @@ def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
         return _curve(times, summary.counts.due)
 
     return Digest(
-        trial=replace(trial, intervals=(), samples=()),
+        trial=replace(trial, intervals=(), samples=(), observed=()),
         summary=summary,
         series=series,
         tracks=tuple(_tracks(trial.samples, series)),

@@ -14,7 +14,7 @@ from pgpaces.experiment.site import for_driver
 from pgpaces.experiment.stops import Load
 from pgpaces.generators import engine as generator
 from pgpaces.observe import host, plans, postgres, remote, server
-from pgpaces.result import Explained, Finding, Sample
+from pgpaces.result import Explained, Finding, Observed, Sample
 
 
 @contextlib.contextmanager
@@ -32,7 +32,11 @@ def beside(cell: Cell, connection: generator.Connection, listener: Listener) -> 
             source = remote.watched(keywords, dbname, command)
             sensors = _Sensors(
                 stack.enter_context(host.sensing(source)),
-                stack.enter_context(server.sensing(keywords, dbname)),
+                stack.enter_context(
+                    server.sensing(
+                        keywords, dbname, application=connection.keywords["application_name"]
+                    )
+                ),
             )
         yield Beside(cell, keywords, _Guard(watch), sensors)
 
@@ -143,6 +147,10 @@ class Beside:
     def samples(self) -> tuple[Sample, ...]:
         """What the sensors read."""
         return self._sensors.samples() if self._sensors else ()
+
+    def observed(self) -> tuple[Observed, ...]:
+        """What else they saw of each server."""
+        return (self._sensors.server.observed(),) if self._sensors else ()
 
     def findings(self, pace: throttle.Pace) -> list[Finding]:
         """What the sensors found. pace: what the load did meanwhile."""
