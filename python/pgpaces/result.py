@@ -379,7 +379,8 @@ class Blocked:
 class WaitEvent:
     """What sessions waited for that executed something: "CPU" without an event is no wait event.
 
-    who: the load, or others. sessions: so many were seen in it, summed over all looks.
+    who: the load, or others. sessions: so many were seen in it, summed over all looks from second 0
+    on.
     """
 
     who: Literal["load", "others"]
@@ -390,7 +391,7 @@ class WaitEvent:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Wait events in each tenth of a second. looks: in so many tenths it was looked.
+    """Wait events in each tenth of a second. looks: in so many of them, from second 0 on.
 
     tenths: how many sessions were in which event in which tenth; answers/waits.py reads it.
     """

@@ -52,7 +52,7 @@ class Tally:
         self._places: dict[Event, int] = {}
         self._totals: list[int] = []
         self._last = 0
-        self._looks = 0
+        self._every = self._looks = 0
         self._seconds: dict[int, tuple[int, Counter[int]]] = {}
 
     def add(self, tenth: int, sessions: Mapping[Event, int]) -> None:
@@ -60,17 +60,18 @@ class Tally:
 
         A second look at the same tenth is left out.
         """
-        if self._looks and tenth <= self._last:
+        if self._every and tenth <= self._last:
             return
         found = {self._place(event): count for event, count in sessions.items()}
         triples = array("i", (tenth - self._last, _LOOKED, 0))
         for place, count in found.items():
             triples.extend((0, place, count))
-            self._totals[place] += count
+            self._totals[place] += count if tenth >= 0 else 0
         if sys.byteorder == "big":
             triples.byteswap()
         self._packed.append(self._packer.compress(triples.tobytes()))
-        self._last, self._looks = tenth, self._looks + 1
+        self._last, self._every = tenth, self._every + 1
+        self._looks += tenth >= 0
         looks, counts = self._seconds.get(tenth // PER_SECOND, (0, Counter()))
         counts.update(found)
         self._seconds[tenth // PER_SECOND] = looks + 1, counts
@@ -83,7 +84,7 @@ class Tally:
 
     def waits(self) -> Waits:
         """What was counted so far."""
-        if not self._looks:
+        if not self._every:
             return Waits()
         rest = self._packer.copy().flush()
         events = tuple(

@@ -53,12 +53,9 @@ class Part:
 
     @property
     def query(self) -> str:
-        """What gives one row of whole numbers."""
-        return f"SELECT {', '.join(self._columns())} FROM {self.view}"
-
-    def _columns(self) -> Iterator[str]:
-        for number, counter in enumerate(self.counters):
-            yield f"({counter.sql})::numeric::bigint AS c{number}"
+        """What gives an array of whole numbers, in one row or none."""
+        values = ", ".join(f"({counter.sql})::numeric::bigint" for counter in self.counters)
+        return f"SELECT ARRAY[{values}] FROM {self.view}"
 
 
 def _each(source: str, unit: str, **columns: str) -> tuple[Counter, ...]:

@@ -49,7 +49,7 @@ class Held:
         import psycopg
 
         if self._made is None or self._made.closed:
-            self._made = psycopg.connect(autocommit=True, prepare_threshold=None, **self._keywords)
+            self._made = psycopg.connect(autocommit=True, **self._keywords)
             self.cost.serves(self._made.info.backend_pid)
         return self._made
 
@@ -76,7 +76,8 @@ class Held:
     def _rows(
         self, session: Session, query: str, parameters: Mapping[str, Any] | None
     ) -> list[tuple[Any, ...]]:
-        return session.execute(query.encode(), parameters, prepare=self._prepare).fetchall()
+        found = session.execute(query.encode(), parameters, prepare=self._prepare)
+        return found.fetchall()
 
     @contextlib.contextmanager
     def bounded(self) -> Iterator[Session]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from pgpaces.answers import cache
 from pgpaces.answers import replication as standbys
 from pgpaces.observe import counters, replication
-from pgpaces.observe.counters import PARTS, PERIOD_S, Part, Reading, second_of
+from pgpaces.observe.counters import PARTS, PERIOD_S, Counter, Part, Reading, second_of
 from pgpaces.observe.ends import Ends
 from pgpaces.observe.held import Held
 from pgpaces.observe.sizes import MARK
@@ -49,12 +49,15 @@ class Reader:
     def read(self) -> Reading:
         """The counters as they are, in one answer. Raises psycopg.Error."""
         self._ready()
-        row = self.held.asked(self._query)[0] if self._query else ()
+        row = self.held.asked(self._query)[0]
         at_s = time.monotonic()
         self.held.cost.look()
-        names = [counter for part in self._parts for counter in part.counters]
-        values = dict(zip(names, row, strict=False))
-        return Reading(at_s, values, tuple(row[len(names) :]))
+        values: dict[Counter, int | None] = {}
+        for part, found in zip(self._parts, row, strict=False):
+            # Without a row there is nothing known of any of them.
+            numbers = found or [None] * len(part.counters)
+            values.update(zip(part.counters, numbers, strict=True))
+        return Reading(at_s, values, tuple(row[len(self._parts) :]))
 
     def _ready(self) -> None:
         """A session, and which parts the server has and the role may read."""
@@ -80,9 +83,9 @@ class Reader:
             replication.column(query) if there else none
             for query, there in zip(queries, able, strict=True)
         ]
-        tables = [f"({part.query}) AS part{n}" for n, part in enumerate(self._parts)]
-        tables += [f"{query} AS rows{n}" for n, query in enumerate(self._rows)]
-        self._query = f"SELECT {MARK} * FROM {', '.join(tables)}"
+        # Each by itself: a join of so many would take long to plan.
+        values = [f"({part.query})" for part in self._parts]
+        self._query = f"SELECT {MARK} {', '.join([*values, *self._rows])}"
         self._of = session
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ Knows no HTML, no charts, no store. Texts are as others wrote them: whoever rend
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.report import facts, words
 from pgpaces.report.facts import Difference, Place
 from pgpaces.report.words import Sentence
+from pgpaces.result import Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class Page:
 
     lines: the rows in groups that share all levels but the main one's. places: servers with their
     machines. missing: trials that were asked for and not run. failures: cell and block of trials
-    that never began, and why. limit: the one that holds for all, if there is one.
+    that never began, and why. limit: the one that holds for all, if there is one. observed: what
+    was seen of servers, by the id of the trial, of those trials that are shown in detail.
     """
 
     title: str
@@ -67,6 +69,7 @@ class Page:
     apart: tuple[Apart, ...] = ()
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
+    observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 
     @property
     def digests(self) -> tuple[Digest, ...]:
