@@ -20,7 +20,7 @@ _DELAYS = ("write", "flush", "replay")
 
 
 def _behind(column: str, name: str) -> str:
-    return f"greatest(0, pg_catalog.pg_wal_lsn_diff({_NOW}, {column}))::bigint AS {name}"
+    return f"pg_catalog.pg_wal_lsn_diff({_NOW}, {column})::bigint AS {name}"
 
 
 def _seconds(column: str) -> str:
@@ -46,11 +46,11 @@ ORDER BY slot_name LIMIT 16
 # that receives nothing does not know how far behind it is.
 STANDBY = """
 SELECT receiving, pg_catalog.pg_wal_lsn_diff(replayed, '0/0')::bigint AS position,
-  greatest(0, pg_catalog.pg_wal_lsn_diff(received, replayed))::bigint AS unreplayed,
+  pg_catalog.pg_wal_lsn_diff(received, replayed)::bigint AS unreplayed,
   CASE WHEN NOT receiving THEN NULL
        WHEN received <= replayed THEN 0
-       ELSE greatest(0, extract(epoch FROM pg_catalog.clock_timestamp()
-                                - pg_catalog.pg_last_xact_replay_timestamp()))::float8 END AS delay
+       ELSE extract(epoch FROM pg_catalog.clock_timestamp()
+                               - pg_catalog.pg_last_xact_replay_timestamp())::float8 END AS delay
 FROM (SELECT
   EXISTS (SELECT FROM pg_catalog.pg_stat_wal_receiver WHERE pid IS NOT NULL) AS receiving,
   pg_catalog.pg_last_wal_receive_lsn() AS received,
@@ -102,5 +102,6 @@ def named(standbys: list[Row]) -> Iterator[tuple[str, Row]]:
 def _sample(
     second: int, source: str, name: str, value: float | None, unit: str
 ) -> Iterator[Sample]:
+    """Of a standby that has gone on since the position was read, or whose clock is ahead: 0."""
     if value is not None:
-        yield Sample(second, source, name, float(f"{value:.7g}"), unit)
+        yield Sample(second, source, name, float(f"{max(0.0, value):.7g}"), unit)

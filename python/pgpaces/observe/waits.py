@@ -108,7 +108,7 @@ class Sampler:
         at_s = time.monotonic()
         second = int((at_s - start_s) // 1)
         with lock:
-            self._tally.add(int((began_s - start_s) // PERIOD_S), found)
+            self._tally.add(round((began_s - start_s) * PER_SECOND), found)
             self._pace(at_s - began_s)
         if second != self._asked_at and any(kind == "Lock" for _, kind, _ in found):
             self._asked_at = second

@@ -120,7 +120,7 @@ def _grown(observed: Observed, of: str) -> Table:
             Cell(one.kind),
             Cell(size(one.before_bytes)),
             Cell(size(one.after_bytes)),
-            Cell(("-" if _growth(one) < 0 else "+") + size(abs(_growth(one)))),
+            Cell(_signed(_growth(one))),
             Cell(_dead(one)),
         )
         for one in observed.grown[:_ROWS_MAX]
@@ -128,6 +128,10 @@ def _grown(observed: Observed, of: str) -> Table:
     columns = ("relation", "is", "before", "after", "grew by", "dead tuples")
     note = "From the load's start, its warm-up too, to its end; TOAST counts with its table."
     return Table("grown", f"What grew{of}", columns, 2, rows, note)
+
+
+def _signed(growth: int) -> str:
+    return f"{'-' if growth < 0 else '+'}{size(abs(growth))}" if growth else "0"
 
 
 def _dead(one: Grown) -> str:
@@ -164,7 +168,7 @@ def _moved(observed: Observed, of: str) -> Table:
     rows = tuple(
         (
             Cell(f"{one.source} {one.name.replace('_', ' ')}"),
-            Cell(size(one.value) if one.unit == "B" else f"{one.value:,.6g} {one.unit}".strip()),
+            Cell(size(one.value) if one.unit == "B" else f"{one.value:,.0f} {one.unit}".strip()),
         )
         for one in observed.moved
         if one.value
