@@ -129,6 +129,17 @@ class Others:
     sessions: tuple[Held, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU time of our threads, and of the server's processes that served them, as % of one core.
+
+    server: None where it is not seen.
+    """
+
+    here: float
+    server: float | None
+
+
 class Sensor:
     """Reads until it is closed. node: of several servers of a trial; "" of the only one.
 
@@ -236,22 +247,20 @@ class Sensor:
         slowed = self._waits.slowed if self._waits else None
         found += [] if slowed is None else [slowed]
         if self._others:
-            found += [*_more(self._others.more), *self._cost(self._others.sessions)]
+            found += [*_more(self._others.more), *_told(self.cost())]
         of = f"sensor of {self._node}" if self._node else "sensor"
         return [note.replace("sensor", of, 1) for note in found]
 
-    def _cost(self, sessions: tuple[Held, ...]) -> Iterator[str]:
-        here_s = self._counting.cpu_s + self._waiting.cpu_s
+    def cost(self) -> Cost | None:
+        """What looking took; None before it is closed, or where nothing was read."""
         took_s = self._ended_s - self._began_s
-        there = [held.cost.cpu_s for held in sessions]
         if not self._readings or took_s <= 0:
-            return
+            return None
+        sessions = self._others.sessions if self._others else ()
+        there = [held.cost.cpu_s for held in sessions]
         known = [cpu_s for cpu_s in there if cpu_s is not None]
-        server = f"{100 * sum(known) / took_s:.1f} %" if len(known) == len(there) else "not seen"
-        yield (
-            f"sensor: looking at the server took {100 * here_s / took_s:.1f} % of one core here,"
-            f" {server} on the server"
-        )
+        server = 100 * sum(known) / took_s if len(known) == len(there) else None
+        return Cost(100 * (self._counting.cpu_s + self._waiting.cpu_s) / took_s, server)
 
     def close(self) -> bool:
         """Reads no more; false if the last reading hangs."""
@@ -268,6 +277,15 @@ def _more(more: Mapping[str, None]) -> Iterator[str]:
     """One note for all that more rights, settings and extensions would show."""
     if more:
         yield f"sensor: more would be seen with {'; '.join(more)}"
+
+
+def _told(cost: Cost | None) -> Iterator[str]:
+    if cost is not None:
+        server = "not seen" if cost.server is None else f"{cost.server:.1f} %"
+        yield (
+            f"sensor: looking at the server took {cost.here:.1f} % of one core here,"
+            f" {server} on the server"
+        )
 
 
 @contextlib.contextmanager
