@@ -22,7 +22,9 @@ APPLICATION = "pgpaces sensor"
 # Sessions of ours that are no part of what is looked at.
 OURS = (APPLICATION, "pgpaces host sensor", "pgpaces watch")
 _CONNECT_TIMEOUT_S = 3
-_STATEMENT_TIMEOUT_MS, _LOCK_TIMEOUT_MS = 5000, 1000
+_TIMEOUTS_MS = {"statement_timeout": 5000, "lock_timeout": 1000}
+# What our own statements have in them, so that nobody takes them for the load's.
+MARK = "/* pgpaces sensor */"
 
 
 class Held:
@@ -84,8 +86,8 @@ class Held:
         """The session in a transaction whose statements end soon, with an error if need be."""
         session = self.session()
         with session.transaction():
-            session.execute(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT_MS}".encode())
-            session.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
+            for name, ms in _TIMEOUTS_MS.items():
+                session.execute(f"SET {MARK} LOCAL {name} = {ms}".encode())
             yield session
 
     def close(self) -> None:

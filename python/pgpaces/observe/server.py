@@ -21,8 +21,7 @@ from pgpaces.answers import replication as standbys
 from pgpaces.observe import counters, replication
 from pgpaces.observe.counters import PARTS, PERIOD_S, Counter, Part, Reading, second_of
 from pgpaces.observe.ends import Ends
-from pgpaces.observe.held import Held
-from pgpaces.observe.sizes import MARK
+from pgpaces.observe.held import MARK, Held
 from pgpaces.observe.thread import Thread, nothing
 from pgpaces.observe.waits import OfServer, Sampler
 from pgpaces.result import Finding, Observed, Sample

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from pgpaces.observe.held import MARK
 from pgpaces.result import Executed, Grown
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ SHOWN_MAX = 20
 # Of more than so many relations the smallest are not asked: each is a look at the disk.
 RELATIONS_MAX = 2000
 _TEXT_MAX = 300
-# What our own statements have in them, so that nobody takes them for the load's.
-MARK = "/* pgpaces sensor */"
 
 _SIZES = f"""
 SELECT {MARK} n.nspname || '.' || c.relname, c.relkind::text,

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pgpaces.answers.waits import CPU, PER_SECOND, Event, Tally
-from pgpaces.observe.held import OURS, Held
-from pgpaces.observe.sizes import MARK
+from pgpaces.observe.held import MARK, OURS, Held
 from pgpaces.result import Blocked, Sample, Waits
 
 PERIOD_S = 1 / PER_SECOND

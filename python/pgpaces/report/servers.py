@@ -18,6 +18,8 @@ _EVENTS_MAX = 12
 _ROWS_MAX = 20
 # A growth of less, over the whole trial, is not worth a line.
 _GREW_MIN_BYTES = 1 << 16
+# Of fewer the shares say nothing.
+_SESSIONS_MIN = 10
 _CPU = "CPU or run queue"
 
 
@@ -30,7 +32,8 @@ def lines(trial: Trial) -> Iterator[str]:
 
 def _lines(observed: Observed) -> Iterator[str]:
     top = waits.top(observed.waits, most=5)
-    if top:
+    seen = sum(event.sessions for event in observed.waits.events if event.who == "load")
+    if seen >= _SESSIONS_MIN:
         said = ", ".join(
             f"{_event(name)} {mean:.2g} ({percent(share)} %)" for name, mean, share in top
         )
