@@ -38,7 +38,7 @@ class Held:
             "connect_timeout": str(_CONNECT_TIMEOUT_S),
         }
         self._made: Session | None = None
-        self._prepare = True
+        self._direct = False
         self.cost = Backends(keywords)
 
     @property
@@ -52,34 +52,26 @@ class Held:
 
         if self._made is None or self._made.closed:
             self._made = psycopg.connect(autocommit=True, **self._keywords)
-            self.cost.serves(self._made.info.backend_pid)
+            self._direct = self._is_direct(self._made)
+            if self._direct:
+                self.cost.serves(self._made.info.backend_pid)
         return self._made
+
+    def _is_direct(self, session: Session) -> bool:
+        """Whether one process of the server serves all the session.
+
+        A pooler that gives each statement another one has none to name. Nothing may be prepared
+        there: of two sessions each would execute what the other has prepared under its name.
+        """
+        row = session.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
+        return row == (session.info.backend_pid,)
 
     def asked(
         self, query: str, parameters: Mapping[str, Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        """The rows of a statement that is prepared once a session. Raises psycopg.Error.
-
-        Behind a pooler that gives each statement another session nothing stays prepared: then it
-        is not.
-        """
-        import psycopg
-
+        """The rows of a statement that is prepared once a session. Raises psycopg.Error."""
         session = self.session()
-        try:
-            return self._rows(session, query, parameters)
-        except (
-            psycopg.errors.InvalidSqlStatementName,
-            psycopg.errors.DuplicatePreparedStatement,
-        ):
-            self._prepare = False
-            return self._rows(session, query, parameters)
-
-    def _rows(
-        self, session: Session, query: str, parameters: Mapping[str, Any] | None
-    ) -> list[tuple[Any, ...]]:
-        found = session.execute(query.encode(), parameters, prepare=self._prepare)
-        return found.fetchall()
+        return session.execute(query.encode(), parameters, prepare=self._direct).fetchall()
 
     @contextlib.contextmanager
     def bounded(self) -> Iterator[Session]:

@@ -53,7 +53,7 @@ Sizes = Mapping[str, Size]
 def sizes(session: Session) -> Sizes:
     """The relations of a database, by schema and name. Raises psycopg.Error."""
     found: dict[str, Size] = {}
-    for name, kind, size, dead in session.execute(_SIZES.encode()):
+    for name, kind, size, dead in session.execute(_SIZES.encode(), prepare=False):
         if size is not None:  # else it was dropped while we asked
             found[name] = Size("index" if kind == "i" else "table", size, dead)
     return found
@@ -145,7 +145,7 @@ class View:
             f" {wal} FROM {self.schema}.pg_stat_statements(false)"
             f" WHERE queryid IS NOT NULL {_OWN} GROUP BY 1, 2"
         )
-        rows = session.execute(query.encode())
+        rows = session.execute(query.encode(), prepare=False)
         return {(row[0], row[1]): Counted(*row[2:]) for row in rows}
 
     def executed(
