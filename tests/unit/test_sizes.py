@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.observe.counters import PARTS, Counter, Part, Reading, moved, samples
-from pgpaces.observe.held import cpu_s
+from pgpaces.observe.held import Backends, cpu_s
 from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, grown, statement_changes
 from pgpaces.result import Moved
 
@@ -115,6 +115,12 @@ def test_a_part_is_of_its_versions_and_settings() -> None:
     assert not part.fits(150_000, {})
     assert not part.fits(170_000, {"track_io_timing": "on"})
     assert part.query == "SELECT ARRAY[(xact_commit)::numeric::bigint] FROM view"
+
+
+def test_what_a_server_elsewhere_spends_is_not_seen_and_is_no_zero() -> None:
+    cost = Backends({"host": "db.example"})
+    cost.serves(1)
+    assert cost.cpu_s is None
 
 
 def test_the_time_of_a_process_is_that_of_a_postgres_alone() -> None:

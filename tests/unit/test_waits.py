@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces.answers import waits
@@ -28,6 +28,7 @@ EVENT = st.tuples(
 LOOK = st.dictionaries(EVENT, st.integers(1, 2000), max_size=6)
 
 
+@settings(deadline=None)  # the first one imports numpy
 @given(st.dictionaries(st.integers(-200, 4000), LOOK, max_size=60))
 def test_what_is_packed_is_read_again_tenth_by_tenth(looks: dict[int, dict[Any, int]]) -> None:
     tally = Tally()
