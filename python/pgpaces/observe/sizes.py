@@ -29,7 +29,7 @@ SELECT {MARK} n.nspname || '.' || c.relname, c.relkind::text,
        ELSE pg_catalog.pg_table_size(c.oid) END,
   CASE WHEN c.relkind <> 'i' THEN pg_catalog.pg_stat_get_dead_tuples(c.oid) END
 FROM (
-  SELECT * FROM pg_catalog.pg_class
+  SELECT oid, relname, relkind, relnamespace FROM pg_catalog.pg_class
   WHERE relkind IN ('r', 'm', 'i') AND relpersistence <> 't'
   ORDER BY relpages DESC LIMIT {RELATIONS_MAX}
 ) c
