@@ -138,6 +138,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         findings=(*trial.findings, *looks.findings(pace), *_stored(keeper, store, before)),
         samples=looks.samples(),
         explained=looks.explained,
+        observed=looks.observed(),
     )
     summary = summarize(trial, account)
     failed = _finish(lambda: keeper.finish(trial, summary), keeping) or stopped
