@@ -20,6 +20,7 @@ import instructions
 import latency
 import report
 import schedule
+import sensors
 import startup
 import syscalls
 import tools
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Section] = {
     "cpu": cpu.section,
     "queueing": latency.queueing,
     "dispatch": latency.dispatch,
+    "sensors": sensors.section,
     "connections": connections.many,
     "connecting": connections.connecting,
     "tools": tools.section,

@@ -25,7 +25,8 @@ from pgpaces.units import SECOND_NS
 class Order:
     """What is to be run. rate: a second in all; pace: of each user; neither: a closed load.
 
-    look: whether distributions are added up in the end, which callgrind should not see.
+    look: whether distributions are added up in the end, which callgrind should not see. observe:
+    sensors look at the server, in a pipeline.
     """
 
     script: str
@@ -39,6 +40,7 @@ class Order:
     poll: str | None = None
     what: str = "engine"
     look: bool = True
+    observe: bool = True
     variables: dict[str, str] = field(default_factory=lambda: {"scale": "10"})
 
     def plan(self) -> TrialPlan:
@@ -142,6 +144,7 @@ def _pipeline(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
         workload=workload.of_scripts("scripts", (script,)),
         trial=order.plan(),
         target=TargetPlan(dsn="", as_is=True),
+        observe=order.observe,
     )
     outcome = experiment.run(request, Ear())
     if outcome.error is not None:

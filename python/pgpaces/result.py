@@ -313,6 +313,107 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """How far a counter of a server went, from the start of the measured part to the load's end."""
+
+    source: str
+    name: str
+    value: float
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What one statement did on a server beside a trial, its warm-up too, by pg_stat_statements.
+
+    text: normalized by the server. load: the role of the load executed it. Blocks: found in the
+    server's cache, and read.
+    """
+
+    text: str
+    load: bool
+    calls: int
+    total_ms: float
+    rows: int
+    blocks_hit: int
+    blocks_read: int
+    wal_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A table with its TOAST, or an index: its size before and behind a trial, warm-up too.
+
+    dead: tuples that are dead, of a table, as far as the server has counted them.
+    """
+
+    name: str
+    kind: Literal["table", "index"]
+    before_bytes: int
+    after_bytes: int
+    dead_before: int | None = None
+    dead_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Sessions that waited for a lock which another had or wanted before them.
+
+    waiting, blocking: "load", or the application's name. mode: of the lock that was waited for.
+    state: of the blocker's session. statement: its first characters; empty where it is hidden.
+    seen: in so many looks, at most one a second, from first_s to last_s.
+    """
+
+    waiting: str
+    event: str
+    mode: str
+    blocking: str
+    state: str
+    statement: str
+    seen: int
+    first_s: int
+    last_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEvent:
+    """What sessions waited for that executed something: "CPU" without an event is no wait event.
+
+    who: the load, or others. sessions: so many were seen in it, summed over all looks from second 0
+    on.
+    """
+
+    who: Literal["load", "others"]
+    kind: str
+    event: str
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Wait events in each tenth of a second. looks: in so many of them, from second 0 on.
+
+    tenths: how many sessions were in which event in which tenth; answers/waits.py reads it.
+    """
+
+    looks: int = 0
+    events: tuple[WaitEvent, ...] = ()
+    tenths: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was seen of one server beside a trial that is no sample. node: "" of the only one."""
+
+    node: str = ""
+    moved: tuple[Moved, ...] = ()
+    executed: tuple[Executed, ...] = ()
+    grown: tuple[Grown, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    waits: Waits = Waits()
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One run of one cell: what was asked, where, when, and every interval.
 
@@ -320,7 +421,7 @@ class Trial:
     name, weight and the text of its commands. measured_ns: how long the measured part lasted.
     findings: what sensors and the pipeline found; what the numbers themselves tell is not in it.
     place: in an experiment, if it is part of one. samples: of the sensors. explained: how its
-    statements were executed.
+    statements were executed. observed: what else was seen of each server.
     """
 
     id: str
@@ -340,3 +441,4 @@ class Trial:
     place: Place | None = None
     samples: tuple[Sample, ...] = ()
     explained: tuple[Explained, ...] = ()
+    observed: tuple[Observed, ...] = ()

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pgpaces.result import (
     Explained,
     Interval,
+    Observed,
     Place,
     Sample,
     State,
@@ -69,6 +70,8 @@ def check(trial: Trial) -> None:
         _explained(explained)
     for sample in trial.samples:
         _sample(sample)
+    for observed in trial.observed:
+        _observed(observed)
     commands = [_script(script) for script in trial.workload.get("scripts", [])]
     shaped = "imported" not in trial.plan
     for interval in trial.intervals:
@@ -143,6 +146,35 @@ def _explained(found: Explained) -> None:
         _count(getattr(found, name), f"a plan's {name}")
     _texts((found.shape, found.summary, found.plan), "a plan's text")
     _expect(found.analyzed, (bool,), "whether a plan was analyzed")
+
+
+def _observed(found: Observed) -> None:
+    _texts((found.node,), "the name of a server")
+    for one in found.moved:
+        _texts((one.source, one.name, one.unit), "a counter's text")
+        _expect(one.value, (int, float), f"counter {one.name}")
+    for statement in found.executed:
+        _texts((statement.text,), "a statement's text")
+        _expect(statement.total_ms, (int, float), "a statement's time")
+        _wholes(statement, ("calls", "rows", "blocks_hit", "blocks_read", "wal_bytes"))
+    for grown in found.grown:
+        _texts((grown.name, grown.kind), "a relation's name")
+        _wholes(grown, ("before_bytes", "after_bytes", "dead_before", "dead_after"))
+    for pair in found.blocked:
+        words = (pair.waiting, pair.event, pair.mode, pair.blocking, pair.state, pair.statement)
+        _texts(words, "a text of who was blocked")
+        _wholes(pair, ("seen", "first_s", "last_s"))
+    _count(found.waits.looks, "how often it was looked")
+    _expect(found.waits.tenths, (bytes,), "the tenths of wait events")
+    for event in found.waits.events:
+        _texts((event.who, event.kind, event.event), "a wait event's text")
+        _count(event.sessions, "sessions in a wait event")
+
+
+def _wholes(found: object, names: Iterable[str]) -> None:
+    """Whole numbers, or none where they are not known."""
+    for name in names:
+        _expect(getattr(found, name), (int, type(None)), name)
 
 
 def _expect(value: Any, kinds: tuple[type, ...], what: str) -> Any:

@@ -10,7 +10,8 @@ from tests.integration.conftest import access_to
 
 from pgpaces import database
 from pgpaces.database import Access
-from pgpaces.observe.server import PARTS, Reader, Sensor, sensing
+from pgpaces.observe.counters import PARTS
+from pgpaces.observe.server import Reader, Sensor, sensing
 
 pytestmark = pytest.mark.postgres
 
@@ -26,6 +27,7 @@ def until_names(sensor: Sensor, names: set[str]) -> None:
 def test_what_a_load_does_is_seen(access: Access) -> None:
     with sensing(access.keywords, "postgres") as sensor:
         sensor.begin(time.monotonic())
+        until_names(sensor, {"connected"})
         with database.connect(access) as session:
             session.execute("SET work_mem = '64kB'")
             session.execute("CREATE TEMP TABLE s AS SELECT i FROM generate_series(1, 50000) i")
@@ -34,13 +36,27 @@ def test_what_a_load_does_is_seen(access: Access) -> None:
             session.execute("DROP TABLE sensed")
             session.execute("CHECKPOINT")
             version = session.info.server_version
-        until_names(sensor, {"temp_written", "cache_hit_ratio", "checkpoints", "written"})
+        until_names(
+            sensor,
+            {"temp_written", "temp_files", "cache_hit_ratio", "checkpoints", "requested", "commits",
+             "inserted", "records"},
+        )  # fmt: skip
         found = sensor.samples()
-        assert sensor.notes() == []
         assert sensor.findings()
-    sources = {"database", "wal", "checkpoints"} | ({"workers"} if version >= 180_000 else set())
-    assert {s.source for s in found} == sources
+    [more, cost] = sensor.notes()
+    assert "track_io_timing" in more
+    assert "pg_stat_statements" in more
+    assert "pg_read_all_stats" not in more, "a superuser has it"
+    assert cost.endswith("% on the server")
+    sources = {sample.source for sample in found}
+    assert {"database", "wal", "checkpoints", "transactions", "tuples", "sessions"} <= sources
+    assert ("io" in sources) == (version >= 160_000), "what a version has not is no note"
     assert all(s.value >= 0 for s in found)
+    moved = {(m.source, m.name): m.value for m in sensor.observed().moved}
+    assert moved["checkpoints", "requested"] >= 1
+    assert moved["database", "deadlocks"] == 0
+    if version >= 160_000:
+        assert moved["io", "client_extended"] > 0
 
 
 def test_every_counter_of_the_version_is_read(access: Access) -> None:
@@ -50,8 +66,9 @@ def test_every_counter_of_the_version_is_read(access: Access) -> None:
     assert all(isinstance(value, int) for value in reading.values.values())
     with database.connect(access) as session:
         version = session.info.server_version
-    wanted = {c for part in PARTS if part.since <= version < part.until for c in part.counters}
-    assert set(reading.values) == wanted
+    fitting = [part for part in PARTS if part.fits(version, {"track_io_timing": "off"})]
+    assert set(reading.values) == {c for part in fitting for c in part.counters}
+    assert len(reading.rows) == 3
     reader.close()
 
 
@@ -60,9 +77,14 @@ def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15: Postgres) 
     try:
         reader = Reader(access_to(pg15, "u_trust").keywords, "postgres")
         reading = reader.read()
-        assert {counter.source for counter in reading.values} == {"database", "checkpoints"}
-        [note] = reader.notes
-        assert note.startswith("sensor: no wal: permission denied")
+        names = {(counter.source, counter.name) for counter in reading.values}
+        assert {("database", "blocks_hit"), ("wal", "records"), ("checkpoints", "written")} < names
+        assert ("wal", "written") not in names
+        assert {note.split(": permission denied")[0] for note in reader.notes} == {
+            "sensor: no wal", "sensor: no replication",
+        }  # fmt: skip
+        [more] = [each for each in reader.more if "pg_read_all_stats" in each]
+        assert more.startswith("GRANT")
         reader.close()
     finally:
         pg15.execute("GRANT EXECUTE ON FUNCTION pg_current_wal_insert_lsn() TO PUBLIC")

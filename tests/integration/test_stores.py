@@ -48,6 +48,7 @@ def kept(store: Store, trial: Trial, brief: dict[str, Any] | None = None) -> Tri
     for interval in trial.intervals:
         store.add(trial.id, interval)
     store.add_samples(trial.id, trial.samples)
+    store.add_observed(trial.id, trial.observed)
     store.finish(trial, brief or {"due": 1})
     return trial
 
@@ -73,7 +74,9 @@ def test_whatever_is_stored_is_read_as_it_was(store: Store, trial: Trial) -> Non
     key = lambda s: (s.second, s.source, s.name)  # noqa: E731
     found = store.load(stored.id)
     assert sorted(found.samples, key=key) == sorted(stored.samples, key=key)
-    assert replace(found, samples=()) == replace(stored, samples=())
+    node = lambda o: o.node  # noqa: E731
+    assert sorted(found.observed, key=node) == sorted(stored.observed, key=node)
+    assert replace(found, samples=(), observed=()) == replace(stored, samples=(), observed=())
 
 
 def test_an_interval_that_is_stored_again_changes_nothing(store: Store) -> None:

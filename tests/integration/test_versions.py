@@ -119,8 +119,10 @@ def test_an_old_version_has_sensors_plans_and_settings(
     for placed in store.placed(row.id):
         trial = store.load(placed.id)
         assert trial.explained
-        assert {"database", "wal", "checkpoints"} <= {sample.source for sample in trial.samples}
-        assert not [note for note in trial.notes if "sensor" in note]
+        [observed] = trial.observed
+        assert {"database", "wal", "checkpoints"} <= {moved.source for moved in observed.moved}
+        assert observed.grown
+        assert not [note for note in trial.notes if "sensor: no" in note]
         assert trial.server["settings"]["work_mem"] == "8MB"
         assert trial.server["settings"]["checkpoint_timeout"] == "10min"
 
@@ -129,7 +131,9 @@ def test_an_old_version_has_sensors_plans_and_settings(
 def test_what_the_oldest_version_has_not_is_said(fetched: Installation) -> None:
     with embedded.start(embedded.ServerSpec(fetched)) as server:
         reader = Reader({"host": str(server.socket_dir), "user": "postgres"}, "postgres")
-        assert {counter.source for counter in reader.read().values} == {"database", "checkpoints"}
+        sources = {counter.source for counter in reader.read().values}
+        assert {"database", "transactions", "checkpoints"} <= sources
+        assert not {"wal", "io", "workers"} & sources
         assert [note for note in reader.notes if note.startswith("sensor: no wal")]
         reader.close()
 

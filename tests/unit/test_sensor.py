@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.answers.cache import Blocks, finding, warmed
-from pgpaces.observe.server import PARTS, Counter, Reading, Sensor, blocks, samples
+from pgpaces.observe.counters import PARTS, Counter, Reading, blocks, samples
+from pgpaces.observe.server import Sensor
 
 HIT, READ = PARTS[0].counters[:2]
 DEADLOCKS = Counter("database", "deadlocks", "deadlocks")

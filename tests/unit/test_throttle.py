@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -232,6 +233,32 @@ def test_a_quota_that_came_in_between_invalidates_whatever_it_did() -> None:
     [found] = not_info(findings(tracks, load([10] * 120)))
     assert found.severity == "invalid"
     assert "from 75 s (minute 2) on" in found.text
+
+
+def test_a_quota_that_goes_invalidates_as_one_that_comes() -> None:
+    share = ramp(120, 75, 75, 80, 0)
+    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
+    [found] = not_info(findings(tracks, load([10] * 120)))
+    assert found.severity == "invalid"
+    assert "hardly from 75 s (minute 2) on" in found.text
+
+
+@pytest.mark.parametrize("before_after", [(0, 50), (80, 0), (30, 90)])
+def test_under_a_rate_that_is_meant_to_change_a_quota_is_what_was_measured(
+    before_after: tuple[float, float],
+) -> None:
+    share = ramp(120, 75, 75, *before_after)
+    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
+    [found] = not_info(findings(tracks, replace(load([10] * 120), steady=False)))
+    assert found.severity == "warning"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_constant_quota_that_holds_back_now_more_now_less_is_the_machine(seed: int) -> None:
+    share = np.clip(40 + chance(seed).normal(0, 15, 300), 0, 100)
+    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
+    [found] = not_info(findings(tracks, load([10] * 300)))
+    assert found.severity == "warning"
 
 
 def test_a_quota_that_is_taken_off_again_is_named_by_when_it_came() -> None:

@@ -8,15 +8,22 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pgpaces.result import (
+    Blocked,
+    Executed,
     Explained,
     Finding,
+    Grown,
     Interval,
+    Moved,
+    Observed,
     Place,
     Sample,
     StatementTally,
     Tally,
     Times,
     Trial,
+    WaitEvent,
+    Waits,
 )
 from tests.unit.trials import times
 
@@ -73,6 +80,31 @@ FINDING = st.builds(
 SAMPLE = st.builds(
     Sample, st.integers(-30, 30), ANY_TEXT, ANY_TEXT, st.floats(allow_nan=False), ANY_TEXT
 )
+OBSERVED = st.builds(
+    Observed, ANY_TEXT,
+    st.lists(st.builds(Moved, ANY_TEXT, ANY_TEXT, NUMBER, ANY_TEXT), max_size=2).map(tuple),
+    st.lists(
+        st.builds(Executed, ANY_TEXT, st.booleans(), BIG, NUMBER, BIG, BIG, BIG, st.none() | BIG),
+        max_size=2,
+    ).map(tuple),
+    st.lists(
+        st.builds(Grown, ANY_TEXT, st.sampled_from(["table", "index"]), BIG, BIG, st.none() | BIG,
+                  st.none() | BIG),
+        max_size=2,
+    ).map(tuple),
+    st.lists(
+        st.builds(Blocked, *[ANY_TEXT] * 6, COUNT, st.integers(-9, 9), st.integers(-9, 9)),
+        max_size=2,
+    ).map(tuple),
+    st.builds(
+        Waits, COUNT,
+        st.lists(
+            st.builds(WaitEvent, st.sampled_from(["load", "others"]), ANY_TEXT, ANY_TEXT, COUNT),
+            max_size=2,
+        ).map(tuple),
+        st.binary(max_size=20),
+    ),
+)  # fmt: skip
 CELL = st.text("0123456789abcdef", min_size=12, max_size=12)
 EXPERIMENT_ID = st.text("0123456789ABCDEFGHJKMNPQRSTVWXYZ", min_size=26, max_size=26)
 PLACE = st.builds(
@@ -93,7 +125,8 @@ TRIAL = st.builds(
     Trial, id=st.just(""), state=st.sampled_from(["finished", "interrupted", "failed"]),
     started_at=MOMENT, ended_at=st.none() | MOMENT, plan=_part(load_text="open", model="open"),
     workload=_part(name="w", scripts=[SCRIPT]), server=_part(version="18"), host=_part(),
-    version=st.text("0123456789.", max_size=40), measured_ns=st.none() | BIG,
+    version=st.text("0123456789.", max_size=40),
+    measured_ns=st.none() | st.integers(0, 10**15),  # of more seconds no table could be made
     error=st.none() | ANY_TEXT, notes=st.lists(ANY_TEXT, max_size=2).map(tuple),
     findings=st.lists(FINDING, max_size=2).map(tuple), place=st.none() | PLACE,
     explained=st.lists(EXPLAINED, max_size=2).map(tuple),
@@ -102,5 +135,8 @@ TRIAL = st.builds(
     ),
     samples=st.lists(SAMPLE, max_size=3, unique_by=lambda s: (s.second, s.source, s.name)).map(
         tuple
+    ),
+    observed=st.lists(OBSERVED, max_size=2, unique_by=lambda o: o.node).map(
+        lambda found: tuple(sorted(found, key=lambda o: o.node))
     ),
 )  # fmt: skip

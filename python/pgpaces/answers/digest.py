@@ -6,17 +6,19 @@ that one of older rules is made anew from the trial's seconds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from pgpaces.answers import waits
 from pgpaces.answers.account import Account, own_scripts, together
 from pgpaces.answers.stats import quantile_rank
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Counts, Sample, Times, Trial, merge, values_at_ranks
 
-VERSION = 2
-# What charts show first, by source and the ends of its name. Of a machine there is no more than
-# these: there would be dozens. Its other samples stay in the store.
+VERSION = 3
+# What charts show first, by source and the ends of its name. Of sources that would have dozens
+# there is no more than these. Their other samples stay in the store.
 _FIRST = (
     ("host", "cpu_busy"),
     ("host", "cpu_steal"),
@@ -24,6 +26,9 @@ _FIRST = (
     ("host", "pi_throttled"),
     ("host", "temperature_"),
     ("host", "disk_", "_busy"),
+    ("replication", "", " replay_lag"),
+    ("replication", "behind"),
+    ("replication", "replay_delay"),
     ("checkpoints", "checkpoints"),
     ("database", "cache_hit_ratio"),
     ("wal", "written"),
@@ -35,6 +40,12 @@ _FIRST = (
     ("host", "pressure_io_some"),
     ("host", "memory_available"),
 )
+_WIDE = frozenset(
+    ("host", "io", "tuples", "transactions", "sessions", "replication", "slots", "conflicts",
+     "background_writer", "wal")
+)  # fmt: skip
+# Wait events that are told apart; what the others sum up to is one more.
+WAITS_MAX = 6
 # Shares of the curve: to 99.99 % in eighths of a decade of what is left, as its axis shows it.
 SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 
@@ -95,7 +106,7 @@ def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
         return _curve(times, summary.counts.due)
 
     return Digest(
-        trial=replace(trial, intervals=(), samples=()),
+        trial=replace(trial, intervals=(), samples=(), observed=()),
         summary=summary,
         series=series,
         tracks=tuple(_tracks(trial.samples, series)),
@@ -150,6 +161,7 @@ def _tracks(samples: Iterable[Sample], series: tuple[Bucket, ...]) -> Iterable[T
     if not series:
         return
     length = series[0].seconds
+    samples = _few_waits(samples)
     found: dict[tuple[str, str, str], list[list[float]]] = {}
     for sample in samples:
         if 0 <= sample.second < length * len(series):
@@ -157,17 +169,50 @@ def _tracks(samples: Iterable[Sample], series: tuple[Bucket, ...]) -> Iterable[T
             values = found.setdefault(key, [[] for _ in series])
             values[sample.second // length].append(sample.value)
     for source, name, unit in sorted(found, key=_rank):
-        if source == "host" and _rank((source, name, unit)) == len(_FIRST):
+        if _kind(source) in _WIDE and _rank((source, name, unit)) == len(_FIRST):
             continue
         values = found[source, name, unit]
         means = tuple(float(f"{sum(part) / len(part):.5g}") if part else None for part in values)
         yield Track(source, name, unit, means)
 
 
+def _kind(source: str) -> str:
+    """A source without the node that it was read on."""
+    return source.rpartition("/")[2]
+
+
+def _few_waits(samples: Iterable[Sample]) -> list[Sample]:
+    """The samples with those wait events alone that most sessions were in, of each server."""
+    every = list(samples)
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for sample in every:
+        if _kind(sample.source) == waits.SOURCE and sample.second >= 0:
+            sums[sample.source, sample.name] += sample.value
+    kept: set[tuple[str, str]] = set()
+    for source in {source for source, _ in sums}:
+        own = [pair for pair in sums if pair[0] == source and pair[1] != waits.OTHER]
+        own.sort(key=lambda pair: -sums[pair])
+        kept |= {pair for pair in own[:WAITS_MAX] if sums[pair]}
+    found: list[Sample] = []
+    rest: dict[tuple[int, str], float] = defaultdict(float)
+    for sample in every:
+        if _kind(sample.source) != waits.SOURCE or (sample.source, sample.name) in kept:
+            found.append(sample)
+        else:
+            rest[sample.second, sample.source] += sample.value
+    used = {source for (_, source), value in rest.items() if value}
+    found += [
+        Sample(second, source, waits.OTHER, value, "sessions")
+        for (second, source), value in rest.items()
+        if source in used
+    ]
+    return found
+
+
 def _rank(track: tuple[str, str, str]) -> int:
     """Its place among what is shown; those that nobody ranked are last, as they came."""
     source, name, _ = track
     for place, (of, start, *end) in enumerate(_FIRST):
-        if source == of and name.startswith(start) and name.endswith("".join(end)):
+        if _kind(source) == of and name.startswith(start) and name.endswith("".join(end)):
             return place
     return len(_FIRST)

@@ -37,6 +37,8 @@ _AS_GOOD = 0.85
 _FALL_MIN, _RISE_MIN = 0.05, 0.2
 # Points of a percentage by which a culprit has to rise.
 _CULPRIT_MIN = 5.0
+# By which the share of throttled periods has to fall for good; a load eases by less on its own.
+_LIFTED_MIN = 50.0
 _WINDOW_S = 60
 # So near, as a share of the trial, two moments are taken for one, if not within 5 s.
 _NEAR = 0.05
@@ -194,7 +196,7 @@ def findings(samples: Iterable[Sample], pace: Pace) -> list[Finding]:
     return [
         *_slower(host, pace),
         *_steal(host.get("cpu_steal")),
-        *_quota(host),
+        *_quota(host, pace.steady),
         *_frequency(host),
         *_heat(host),
         *_pi(host),
@@ -350,8 +352,12 @@ def _steal(track: Track) -> Iterator[Finding]:
     yield Finding(SOURCE, severity, text, mean, "%")
 
 
-def _quota(host: _Host) -> Iterator[Finding]:
-    """nr_throttled: a quota that was there all the time is the machine; another changed it."""
+def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
+    """nr_throttled: a quota that was there all the time is the machine, and holds it back alike.
+
+    One that came or went changed the machine while it was measured. steady: the rate is not meant
+    to change; of one that is, what the quota holds back changes with it.
+    """
     counts, shares = host.get("cgroup_throttled"), host.get("cgroup_throttled_share")
     hit = sorted(second for second, count in counts.items() if count > 0)
     if not hit:
@@ -360,10 +366,13 @@ def _quota(host: _Host) -> Iterator[Finding]:
     head_s = max(_EDGE_S, host.seconds / 10)
     first, rest = _mean(shares, 0, head_s) or 0.0, _mean(shares, head_s) or 0.0
     text = f"the server's CPU quota ran out in {len(hit)} of {host.seconds} s"
-    if rest >= _CULPRIT_MIN and first < rest / 2:
-        begun = change(_filled(shares, host.seconds))
-        at = begun.start_s if begun is not None and begun.after > begun.before else hit[0]
+    turn = change(_filled(shares, host.seconds)) if shares else None
+    if steady and rest >= _CULPRIT_MIN and first < rest / 2:
+        at = turn.start_s if turn is not None and turn.after > turn.before else hit[0]
         text += f", not from the start but from {_minute(at)} on: it changed while we measured"
+        yield Finding(SOURCE, "invalid", text, share, "%")
+    elif steady and turn is not None and turn.before - turn.after >= _LIFTED_MIN:
+        text += f", but hardly from {_minute(turn.start_s)} on: it changed while we measured"
         yield Finding(SOURCE, "invalid", text, share, "%")
     else:
         text += f" ({share:.1f} % of its periods): this is what the quota holds, not the machine"

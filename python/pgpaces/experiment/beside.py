@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
 from pgpaces.experiment.cell import Cell
+from pgpaces.experiment.costs import is_here
 from pgpaces.experiment.lanes import Lane
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import POOL
+from pgpaces.experiment.request import POOL, PRIMARY
 from pgpaces.experiment.site import for_driver
 from pgpaces.experiment.stops import Load
 from pgpaces.generators import engine as generator
 from pgpaces.observe import host, plans, postgres, remote, server
-from pgpaces.result import Explained, Finding, Sample
+from pgpaces.result import Explained, Finding, Observed, Sample
 
 
 @contextlib.contextmanager
@@ -31,30 +32,68 @@ def beside(cell: Cell, listener: Listener) -> Iterator[Beside]:
             listener.say("kill switch: looking at the server as it is without the load")
             watch = stack.enter_context(postgres.watch(keywords, name, factor))
         if cell.request.observe:
-            dbname, command = cell.prepared.dbname, cell.request.target.observe_command
-            source = remote.watched(keywords, dbname, command)
-            sensors = _Sensors(
-                stack.enter_context(host.sensing(source)),
-                stack.enter_context(server.sensing(keywords, dbname)),
-            )
+            sensors = _Sensors(*_sensing(cell, stack))
         yield Beside(cell, keywords, _Guard(watch), sensors)
+
+
+def _sensing(
+    cell: Cell, stack: contextlib.ExitStack
+) -> tuple[dict[str, host.Sensor], dict[str, server.Sensor]]:
+    """Sensors of the primary and of every standby, and of the machine of each, by node.
+
+    The primary has no name. A standby on the same machine has no machine of its own.
+    """
+    machines: dict[str, host.Sensor] = {}
+    servers: dict[str, server.Sensor] = {}
+    places: set[str] = set()
+    for node in (PRIMARY, *cell.site.standbys):
+        name = "" if node == PRIMARY else node
+        # What a standby serves, if it serves anything.
+        served = (lane.work.prepared.dbname for lane in cell.lanes if lane.node == node)
+        dbname = cell.prepared.dbname if not name else next(served, cell.prepared.dbname)
+        connection = cell.way(node, dbname)
+        keywords = for_driver(connection)
+        place = "" if is_here(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
+        if place not in places:
+            places.add(place)
+            command = None if name else cell.request.target.observe_command
+            source = remote.watched(keywords, dbname, command)
+            machines[name] = stack.enter_context(host.sensing(source))
+        application = connection.keywords["application_name"]
+        primary = servers.get("")
+        sensor = server.sensing(keywords, dbname, name, application, primary)
+        servers[name] = stack.enter_context(sensor)
+    return machines, servers
 
 
 @dataclass(frozen=True, slots=True)
 class _Sensors:
-    """Of the server's machine, and of the server."""
+    """Of the machines, and of the servers, by node; the primary has no name."""
 
-    machine: host.Sensor
-    server: server.Sensor
+    machines: Mapping[str, host.Sensor]
+    servers: Mapping[str, server.Sensor]
+
+    @property
+    def every(self) -> tuple[host.Sensor | server.Sensor, ...]:
+        """All of them."""
+        return (*self.machines.values(), *self.servers.values())
 
     def samples(self) -> tuple[Sample, ...]:
-        """What both read, by second."""
-        both = (*self.machine.samples(), *self.server.samples())
-        return tuple(sorted(both, key=lambda sample: sample.second))
+        """What all read, by second."""
+        found = [sample for sensor in self.servers.values() for sample in sensor.samples()]
+        for node, machine in self.machines.items():
+            before = f"{node}/" if node else ""
+            found += [replace(s, source=f"{before}{s.source}") for s in machine.samples()]
+        return tuple(sorted(found, key=lambda sample: sample.second))
 
     def findings(self, pace: throttle.Pace) -> list[Finding]:
-        """What both found. pace: what the load did meanwhile."""
-        return [*throttle.findings(self.machine.samples(), pace), *self.server.findings()]
+        """What all found. pace: what the load did meanwhile."""
+        found = []
+        for node, machine in self.machines.items():
+            before = f"the machine of {node}: " if node else ""
+            said = throttle.findings(machine.samples(), pace)
+            found += [replace(one, text=f"{before}{one.text}") for one in said]
+        return [*found, *(one for sensor in self.servers.values() for one in sensor.findings())]
 
 
 class _Guard:
@@ -112,8 +151,8 @@ class Beside:
         """The load runs. start_s: when second 0 begins, by the monotonic clock."""
         self._guard.begin()
         if self._sensors:
-            self._sensors.machine.begin(start_s)
-            self._sensors.server.begin(start_s)
+            for sensor in self._sensors.every:
+                sensor.begin(start_s)
 
     def look(self, load: Load) -> None:
         """To be called once a second."""
@@ -158,12 +197,17 @@ class Beside:
         """What the sensors read."""
         return self._sensors.samples() if self._sensors else ()
 
+    def observed(self) -> tuple[Observed, ...]:
+        """What else they saw of each server."""
+        servers = self._sensors.servers.values() if self._sensors else ()
+        return tuple(sensor.observed() for sensor in servers)
+
     def findings(self, pace: throttle.Pace) -> list[Finding]:
         """What the sensors found. pace: what the load did meanwhile."""
         return self._sensors.findings(pace) if self._sensors else []
 
     def notes(self) -> list[str]:
         """What is to be said of it."""
-        sensors = (self._sensors.machine, self._sensors.server) if self._sensors else ()
+        sensors = self._sensors.every if self._sensors else ()
         read = [note for sensor in sensors for note in sensor.notes()]
         return [*self._guard.notes(), *read, *self._notes]

@@ -73,6 +73,7 @@ class Keeper:
         self._flush()
         if self._store:
             self._store.add_samples(trial.id, trial.samples)
+            self._store.add_observed(trial.id, trial.observed)
             self._store.finish(trial, brief(summary), digest(trial, summary, self.account))
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import document
+from pgpaces.report import closeups
 from pgpaces.report.page import About, Page, gather
 from pgpaces.store import Store
 
@@ -31,13 +32,19 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
             started_at=row.started_at,
             failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
         )
-        return gather(store.digests(ids), told, document.read(row.document))
+        return _observed(store, gather(store.digests(ids), told, document.read(row.document)))
     ids = [
         id_
         for what, kind in found
         for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
     ]
-    return gather(store.digests(list(dict.fromkeys(ids))), about)
+    return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
+
+
+def _observed(store: Store, page: Page) -> Page:
+    """With what was seen of servers in the trials that stand for the cells shown in detail."""
+    ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
+    return replace(page, observed={id_: store.observed(id_) for id_ in ids})
 
 
 def _newest(store: Store) -> tuple[str, str]:

@@ -143,6 +143,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         ),
         samples=looks.samples(),
         explained=looks.explained,
+        observed=looks.observed(),
     )
     summary = summarize(trial, account)
     failed = _finish(lambda: keeper.finish(trial, summary), keeping) or stopped

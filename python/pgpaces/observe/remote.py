@@ -352,7 +352,7 @@ def watched(keywords: Mapping[str, str], dbname: str, command: str | None) -> So
 def _found(keywords: Mapping[str, str], dbname: str) -> Source:
     files = Files({**keywords, "dbname": dbname})
     try:
-        if _named_here(keywords) and (pids := _seen_here(files)):
+        if named_here(keywords) and (pids := _seen_here(files)):
             files.close()
             return host.here(pids)
         if _socket(keywords):
@@ -393,7 +393,7 @@ def _socket(keywords: Mapping[str, str]) -> bool:
     return keywords.get("hostaddr") is None and keywords.get("host", "").startswith(("/", "@"))
 
 
-def _named_here(keywords: Mapping[str, str]) -> bool:
+def named_here(keywords: Mapping[str, str]) -> bool:
     """Whether the way to the server is one within a machine; a tunnel looks like that too."""
     address = keywords.get("hostaddr") or keywords.get("host", "")
     return _socket(keywords) or address in ("localhost", "::1") or address.startswith("127.")

@@ -1,8 +1,10 @@
-"""Reads the counters of a server once a second while somebody else loads it.
+"""Looks at a server while somebody else loads it: counters, wait events, standbys, sizes.
 
-A session of our own and a thread of our own: a server that hangs or dies delays nobody but the
-thread. Counters become rates by their difference between two readings. A reading that is missing is
-a gap, never a zero. Knows nothing of what the load is.
+Two sessions of our own, each with a thread of its own: one reads once a second all that is counted,
+and sizes and statements before and behind the load; the other looks ten times a second at what
+sessions wait for. A server that hangs or dies delays nobody but these threads. A reading that is
+missing is a gap, never a zero. Knows nothing of what the load is. Of several servers of one trial
+each has a sensor of its own, with the name of its node.
 """
 
 from __future__ import annotations
@@ -11,166 +13,100 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 from pgpaces.answers import cache
-from pgpaces.result import Finding, Sample
+from pgpaces.answers import replication as standbys
+from pgpaces.observe import counters, replication
+from pgpaces.observe.counters import PARTS, PERIOD_S, Counter, Part, Reading, second_of
+from pgpaces.observe.ends import Ends
+from pgpaces.observe.held import MARK, Held
+from pgpaces.observe.thread import Thread, nothing
+from pgpaces.observe.waits import OfServer, Sampler
+from pgpaces.result import Finding, Observed, Sample
 
 if TYPE_CHECKING:
-    import psycopg
+    from pgpaces.observe.held import Session
 
-    Session = psycopg.Connection[tuple[Any, ...]]
-
-PERIOD_S = 1.0
-_CONNECT_TIMEOUT_S = 3
-_PATIENCE_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """A counter of the server: the SQL that gives it, and what its differences are called.
-
-    unit: with "/s" at its end the difference is divided by the time that it took.
-    """
-
-    source: str
-    name: str
-    sql: str
-    unit: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Counters that one view gives to one kind of server. versions: from, and below."""
-
-    view: str
-    counters: tuple[Counter, ...]
-    since: int = 0
-    until: int = 1_000_000
-
-
-_DATABASE = "pg_catalog.pg_stat_database WHERE datname = pg_catalog.current_database()"
-PARTS = (
-    Part(
-        _DATABASE,
-        (
-            Counter("database", "blocks_hit", "blks_hit", "blocks/s"),
-            Counter("database", "blocks_read", "blks_read", "blocks/s"),
-            Counter("database", "temp_written", "temp_bytes", "B/s"),
-            Counter("database", "deadlocks", "deadlocks"),
-        ),
-    ),
-    Part(
-        _DATABASE,
-        (
-            Counter("workers", "planned", "parallel_workers_to_launch", "1/s"),
-            Counter("workers", "launched", "parallel_workers_launched", "1/s"),
-        ),
-        since=180_000,
-    ),
-    # By its position, not by pg_stat_wal: that one hears of what a session wrote only when it ends
-    # a transaction, and some servers have none.
-    Part(
-        "(SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"
-        " ELSE pg_catalog.pg_current_wal_insert_lsn() END - '0/0'::pg_lsn AS position) wal",
-        (Counter("wal", "written", "position", "B/s"),),
-    ),
-    Part(
-        "pg_catalog.pg_stat_bgwriter",
-        (
-            Counter("checkpoints", "checkpoints", "checkpoints_timed + checkpoints_req"),
-            Counter("checkpoints", "written", "buffers_checkpoint", "blocks/s"),
-        ),
-        until=170_000,
-    ),
-    Part(
-        "pg_catalog.pg_stat_checkpointer",
-        (
-            Counter("checkpoints", "checkpoints", "num_timed + num_requested"),
-            Counter("checkpoints", "written", "buffers_written", "blocks/s"),
-        ),
-        since=170_000,
-        until=180_000,
-    ),
-    # Those before count also what was due and had nothing to do.
-    Part(
-        "pg_catalog.pg_stat_checkpointer",
-        (
-            Counter("checkpoints", "checkpoints", "num_done"),
-            Counter("checkpoints", "written", "buffers_written", "blocks/s"),
-        ),
-        since=180_000,
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What the counters were at a time of the monotonic clock; None: not known then."""
-
-    at_s: float
-    values: Mapping[Counter, int | None]
+_READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
+_ROLES_SINCE = 100_000
 
 
 class Reader:
-    """The session that reads, made anew where it broke. notes: what it may not read, and why."""
+    """What reads the counters. notes: what it may not read, and why. more: what would show more."""
 
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
-        self._keywords: dict[str, Any] = {
-            **keywords,
-            "dbname": dbname,
-            "application_name": "pgpaces sensor",
-            "connect_timeout": str(_CONNECT_TIMEOUT_S),
-        }
-        self._session: Session | None = None
+        self.held = Held(keywords, dbname)
+        self._of: Session | None = None
         self._parts: list[Part] = []
+        self._rows: list[str] = []
+        self._query = ""
         self.notes: dict[str, None] = {}
+        self.more: dict[str, None] = {}
 
     def read(self) -> Reading:
-        """The counters as they are. Raises psycopg.Error."""
-        session = self._ready()
-        tables = ", ".join(
-            f"(SELECT {_columns(part)} FROM {part.view}) AS part{number}"
-            for number, part in enumerate(self._parts)
-        )
-        row = session.execute(f"SELECT * FROM {tables}".encode()).fetchone() if tables else None
+        """The counters as they are, in one answer. Raises psycopg.Error."""
+        self._ready()
+        row = self.held.asked(self._query)[0]
         at_s = time.monotonic()
-        counters = [counter for part in self._parts for counter in part.counters]
-        return Reading(at_s, dict(zip(counters, row or [None] * len(counters), strict=True)))
+        self.held.cost.look()
+        values: dict[Counter, int | None] = {}
+        for part, found in zip(self._parts, row, strict=False):
+            # Without a row there is nothing known of any of them.
+            numbers = found or [None] * len(part.counters)
+            values.update(zip(part.counters, numbers, strict=True))
+        return Reading(at_s, values, tuple(row[len(self._parts) :]))
 
-    def _ready(self) -> Session:
+    def _ready(self) -> None:
         """A session, and which parts the server has and the role may read."""
-        import psycopg
-
-        if self._session is not None and not self._session.closed:
-            return self._session
-        self._session = psycopg.connect(autocommit=True, prepare_threshold=None, **self._keywords)
-        version = self._session.info.server_version
-        self._parts = []
-        for part in PARTS:
-            if not part.since <= version < part.until:
-                continue
-            try:
-                self._session.execute(f"SELECT {_columns(part)} FROM {part.view}".encode())
-                self._parts.append(part)
-            except psycopg.errors.DatabaseError as error:
-                if error.sqlstate is None:  # the session is gone
-                    raise
-                said = error.diag.message_primary
-                self.notes[f"sensor: no {part.counters[0].source}: {said}"] = None
-        return self._session
+        session = self.held.session()
+        if session is self._of:
+            return
+        self._of = None
+        version = session.info.server_version
+        settings = {"track_io_timing": _setting(session, "track_io_timing")}
+        if settings["track_io_timing"] == "off":
+            self.more["track_io_timing = on (times of reading and writing)"] = None
+        if version >= _ROLES_SINCE and session.execute(_READS_ALL.encode()).fetchone() == (False,):
+            self.more["GRANT pg_read_all_stats TO its role (what other roles do)"] = None
+        fitting = [part for part in PARTS if part.fits(version, settings)]
+        self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
+        queries = (replication.STANDBYS, replication.SLOTS_QUERY, replication.STANDBY)
+        able = [
+            version >= replication.SINCE and self._may(session, query, standbys.SOURCE)
+            for query in queries
+        ]
+        none = "(SELECT '[]'::text)"
+        self._rows = [
+            replication.column(query) if there else none
+            for query, there in zip(queries, able, strict=True)
+        ]
+        # Each by itself: a join of so many would take long to plan.
+        values = [f"({part.query})" for part in self._parts]
+        self._query = f"SELECT {MARK} {', '.join([*values, *self._rows])}"
+        self._of = session
 
     def close(self) -> None:
         """Ends the session."""
-        if self._session is not None:
-            self._session.close()
+        self.held.close()
+
+    def _may(self, session: Session, query: str, source: str) -> bool:
+        import psycopg
+
+        try:
+            session.execute(query.encode())
+        except psycopg.errors.DatabaseError as error:
+            if error.sqlstate is None:  # the session is gone
+                raise
+            self.notes[f"sensor: no {source}: {error.diag.message_primary}"] = None
+            return False
+        return True
 
 
-def _columns(part: Part) -> str:
-    return ", ".join(
-        f"({c.sql})::numeric::bigint AS c{number}" for number, c in enumerate(part.counters)
-    )
+def _setting(session: Session, name: str) -> str:
+    row = session.execute("SELECT pg_catalog.current_setting(%s, true)", [name]).fetchone()
+    return str(row[0]) if row else ""
 
 
 class Reads(Protocol):
@@ -182,134 +118,206 @@ class Reads(Protocol):
         """One reading."""
 
 
-class Sensor:
-    """Reads until it is closed."""
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What is looked at beside counters. more: what would show more. sessions: that cost."""
 
-    def __init__(self, reader: Reads) -> None:
-        self._reader = reader
-        self._ended = threading.Event()
+    waits: Sampler
+    ends: Ends
+    more: Mapping[str, None]
+    sessions: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU time of our threads, and of the server's processes that served them, as % of one core.
+
+    server: None where it is not seen.
+    """
+
+    here: float
+    server: float | None
+
+
+class Sensor:
+    """Reads until it is closed. node: of several servers of a trial; "" of the only one.
+
+    primary: the sensor of the server that this one is a standby of.
+    """
+
+    def __init__(
+        self,
+        reader: Reads,
+        others: Others | None = None,
+        node: str = "",
+        primary: Sensor | None = None,
+    ) -> None:
+        self._reader, self._others, self._node, self._primary = reader, others, node, primary
+        self._waits = others.waits if others else None
         self._lock = threading.Lock()
         self._readings: list[Reading] = []
-        self._start_s = 0.0
-        self._thread: threading.Thread | None = None
-        self._silent: str | None = None
+        self._start_s = self._began_s = self._ended_s = time.monotonic()
+        self._counting = Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)
+        self._waiting = Thread("pgpaces-waits", self._look, self._waits_period_s)
 
     def begin(self, start_s: float) -> None:
-        """Reads at every full second from now on, in a thread that ends with the program.
+        """Reads at every full second from now on, in threads that end with the program.
 
         start_s: when the measured part begins, by time.monotonic().
         """
-        self._start_s = start_s
-        self._thread = threading.Thread(target=self._go_on, name="pgpaces-sensor", daemon=True)
-        self._thread.start()
+        self._start_s, self._began_s = start_s, time.monotonic()
+        if self._others is None:
+            self._counting.begin(start_s, nothing, nothing)
+        else:
+            self._counting.begin(start_s, self._others.ends.before, self._others.ends.after)
+            self._waiting.begin(start_s, nothing, nothing)
 
-    def _go_on(self) -> None:
-        while True:
-            self._look()
-            ahead_s = PERIOD_S - (time.monotonic() - self._start_s) % PERIOD_S
-            if self._ended.wait(ahead_s):
-                return
-
-    def _look(self) -> None:
-        import psycopg
-
-        try:
-            reading = self._reader.read()
-        except psycopg.Error as error:
-            with self._lock:
-                self._silent = self._silent or str(error).strip().splitlines()[0]
-            return
+    def _read(self) -> None:
+        reading = self._reader.read()
         with self._lock:
             self._readings.append(reading)
+
+    def _waits_period_s(self) -> float:
+        return self._waits.period_s if self._waits else PERIOD_S
+
+    def _look(self) -> None:
+        if self._waits is not None:
+            self._waits.look(self._start_s, self._lock)
 
     def samples(self) -> tuple[Sample, ...]:
         """What was read, by second; those of the warm-up are below 0."""
         with self._lock:
-            return samples(self._readings, self._start_s)
+            found = [*counters.samples(self._readings, self._start_s), *self._standbys()]
+            found += self._waits.samples() if self._waits else []
+        if self._primary is not None:
+            found += standbys.behind(self._primary.positions(), self.positions())
+        prefix = f"{self._node}/" if self._node else ""
+        found = [replace(sample, source=f"{prefix}{sample.source}") for sample in found]
+        return tuple(sorted(found, key=lambda sample: sample.second))
+
+    def _standbys(self) -> Iterator[Sample]:
+        seen: set[int] = set()
+        for reading in self._readings:
+            second = second_of(reading.at_s, self._start_s)
+            if second not in seen and len(reading.rows) == 3:
+                seen.add(second)
+                parts = [replication.rows(text) for text in reading.rows]
+                yield from replication.samples(second, *parts)
+
+    def positions(self) -> dict[int, int]:
+        """Where the server was in its WAL at the end of each second: written, or replayed."""
+        found: dict[int, int] = {}
+        with self._lock:
+            for reading in self._readings:
+                value = reading.values.get(counters.WAL_POSITION)
+                if value is not None:
+                    found.setdefault(second_of(reading.at_s, self._start_s), value)
+        return found
 
     def findings(self) -> list[Finding]:
-        """How warm the server's cache was, before and while it counted, where that was read."""
+        """How warm the server's cache was, before and while it counted, and how standbys did."""
         with self._lock:
-            found = blocks(self._readings, self._start_s)
-        return [each for each in (cache.warmed(found), cache.finding(found)) if each is not None]
+            blocks = counters.blocks(self._readings, self._start_s)
+            looked = [second_of(reading.at_s, self._start_s) for reading in self._readings]
+        found = [cache.warmed(blocks), cache.finding(blocks)]
+        said = [finding for finding in found if finding is not None]
+        said += standbys.findings(self.samples(), looked)
+        if not self._node:
+            return said
+        return [replace(one, text=f"{self._node}: {one.text}") for one in said]
+
+    def observed(self) -> Observed:
+        """What was seen that is no sample."""
+        with self._lock:
+            moved = counters.moved(self._readings, self._start_s)
+            found = Observed(self._node, moved)
+            if self._waits:
+                found = replace(found, waits=self._waits.waits(), blocked=self._waits.blocked())
+        if self._others:
+            ends = self._others.ends
+            found = replace(found, grown=ends.grown, executed=ends.executed)
+        return found
 
     def notes(self) -> list[str]:
-        """What a trial says of it: what the role may not read, and why there are gaps."""
-        with self._lock:
-            gaps = (
-                [] if self._silent is None else [f"sensor: the server was silent: {self._silent}"]
-            )
-            return [*self._reader.notes, *gaps]
+        """What a trial says of it: what is hidden, why there are gaps, and what looking took."""
+        silent = self._counting.silent or self._waiting.silent
+        found = [*self._reader.notes]
+        found += [] if silent is None else [f"sensor: the server was silent: {silent}"]
+        slowed = self._waits.slowed if self._waits else None
+        found += [] if slowed is None else [slowed]
+        if self._others:
+            # What more the role of a standby would show, that of its primary says.
+            found += [] if self._node else _more(self._others.more)
+            found += _told(self.cost())
+        of = f"sensor of {self._node}" if self._node else "sensor"
+        return [note.replace("sensor", of, 1) for note in found]
+
+    def cost(self) -> Cost | None:
+        """What looking took; None before it is closed, or where nothing was read."""
+        took_s = self._ended_s - self._began_s
+        if not self._readings or took_s <= 0:
+            return None
+        sessions = self._others.sessions if self._others else ()
+        there = [held.cost.cpu_s for held in sessions]
+        known = [cpu_s for cpu_s in there if cpu_s is not None]
+        server = 100 * sum(known) / took_s if len(known) == len(there) else None
+        return Cost(100 * (self._counting.cpu_s + self._waiting.cpu_s) / took_s, server)
 
     def close(self) -> bool:
         """Reads no more; false if the last reading hangs."""
-        self._ended.set()
-        if self._thread is None:
-            return True
-        self._thread.join(_PATIENCE_S)
-        return not self._thread.is_alive()
+        self._waiting.stop()
+        ended = self._counting.close()
+        ended = self._waiting.close() and ended
+        self._ended_s = time.monotonic()
+        for held in self._others.sessions if self._others else ():
+            held.cost.look()
+        return ended
+
+
+def _more(more: Mapping[str, None]) -> Iterator[str]:
+    """One note for all that more rights, settings and extensions would show."""
+    if more:
+        yield f"sensor: more would be seen with {'; '.join(more)}"
+
+
+def _told(cost: Cost | None) -> Iterator[str]:
+    if cost is not None:
+        server = "not seen" if cost.server is None else f"{cost.server:.1f} %"
+        yield (
+            f"sensor: looking at the server took {cost.here:.1f} % of one core here,"
+            f" {server} on the server"
+        )
 
 
 @contextlib.contextmanager
-def sensing(keywords: Mapping[str, str], dbname: str) -> Iterator[Sensor]:
+def sensing(
+    keywords: Mapping[str, str],
+    dbname: str,
+    node: str = "",
+    application: str = "pgpaces",
+    primary: Sensor | None = None,
+) -> Iterator[Sensor]:
     """A sensor of the server and one of its databases, not begun yet. keywords: libpq's.
 
-    It raises nothing: what cannot be read is in its notes.
+    application: the load's application_name. primary: of a standby, the sensor of its primary,
+    which begins and ends with it. It raises nothing: what cannot be read is in its notes.
     """
-    reader = Reader(keywords, dbname)
-    made = Sensor(reader)
+    reader, waits = Reader(keywords, dbname), Held(keywords, dbname)
+    made = Sensor(
+        reader,
+        Others(
+            Sampler(OfServer(waits, application)),
+            Ends(reader.held, reader.notes, reader.more),
+            reader.more,
+            (reader.held, waits),
+        ),
+        node,
+        primary,
+    )
     try:
         yield made
     finally:
         # A session that is being waited for goes with the program.
         if made.close():
             reader.close()
-
-
-def _pairs(readings: list[Reading], start_s: float) -> Iterator[tuple[int, Reading, Reading]]:
-    """Readings one after the other, with the second that the later one ends.
-
-    A reading belongs to the full second that is nearest; of two in one the later is left out.
-    """
-    before: Reading | None = None
-    seen: int | None = None
-    for reading in readings:
-        second = round((reading.at_s - start_s) / PERIOD_S) - 1
-        if seen is not None and second <= seen:
-            continue
-        if before is not None:
-            yield second, before, reading
-        before, seen = reading, second
-
-
-def _difference(counter: Counter, before: Reading, after: Reading) -> int | None:
-    """None where it is not known: one is missing, or the counter began anew."""
-    low, high = before.values.get(counter), after.values.get(counter)
-    return None if low is None or high is None or high < low else high - low
-
-
-def samples(readings: list[Reading], start_s: float) -> tuple[Sample, ...]:
-    """What readings say of seconds. Behind a gap a rate is the mean since the reading before it."""
-    found = []
-    for second, before, after in _pairs(readings, start_s):
-        seconds = after.at_s - before.at_s
-        for counter in after.values:
-            difference = _difference(counter, before, after)
-            if difference is None or counter.name == "blocks_hit":
-                continue
-            value = difference / seconds if counter.unit.endswith("/s") else float(difference)
-            found.append(Sample(second, counter.source, counter.name, value, counter.unit))
-    ratios = ((b.second, cache.ratio([b])) for b in blocks(readings, start_s))
-    found += [Sample(s, "database", "cache_hit_ratio", r, "%") for s, r in ratios if r is not None]
-    return tuple(sorted(found, key=lambda sample: sample.second))
-
-
-def blocks(readings: list[Reading], start_s: float) -> list[cache.Blocks]:
-    """Blocks of each second, where both counters are known."""
-    hit, read = PARTS[0].counters[:2]
-    found = []
-    for second, before, after in _pairs(readings, start_s):
-        hits, reads = _difference(hit, before, after), _difference(read, before, after)
-        if hits is not None and reads is not None:
-            found.append(cache.Blocks(second, hits, reads))
-    return found
+            waits.close()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgpaces.answers import breaks
+from pgpaces.answers import breaks, waits
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Bucket, Digest, Track
 from pgpaces.answers.statements import StatementRow
@@ -38,6 +38,7 @@ _TRACKS_MAX = 8
 _STATEMENT_PANELS_MAX = 4
 _PLOT = WIDTH - 70
 _ROWS_MAX = 60
+_WAITED = "sessions of the load and of others, by what they wait for"
 _BANDS = ("median", "95 %", "99 %")
 # Up to 99.99 %, in decades of what is left.
 _TICKS = (0, 0.30103, 1, 2, 3, 4)
@@ -124,8 +125,10 @@ def _over_time(row: Row, number: int) -> Figure | None:
     )
     if digest.summary.cut_s:
         about += f"; the first {digest.summary.cut_s} s are left out of the answer as warm-up"
-    tracks = _moving(digest)[:_TRACKS_MAX]
-    if still := [_track_name(track) for track in digest.tracks if track not in _moving(digest)]:
+    tracks = [*_moving(digest)[:_TRACKS_MAX], *(t for ts in _waits(digest).values() for t in ts)]
+    moving = _moving(digest)
+    still = [_track_name(t) for t in digest.tracks if t not in moving and not _waited(t)]
+    if still:
         about += f"; the same all the time: {', '.join(still)}"
     columns = (
         "second",
@@ -147,7 +150,21 @@ def _over_time(row: Row, number: int) -> Figure | None:
 
 def _moving(digest: Digest) -> list[Track]:
     """What sensors read, but for what stayed the same."""
-    return [track for track in digest.tracks if len({*track.values} - {None}) > 1]
+    return [t for t in digest.tracks if len({*t.values} - {None}) > 1 and not _waited(t)]
+
+
+def _waited(track: Track) -> bool:
+    """Whether it is of wait events: those have a chart of their own."""
+    return track.source.rpartition("/")[2] == waits.SOURCE
+
+
+def _waits(digest: Digest) -> dict[str, list[Track]]:
+    """Wait events of each server, by its source."""
+    found: dict[str, list[Track]] = {}
+    for track in digest.tracks:
+        if _waited(track):
+            found.setdefault(track.source, []).append(track)
+    return found
 
 
 def _track_name(track: Track) -> str:
@@ -193,6 +210,7 @@ def _time_marks(digest: Digest, look: Look) -> dict[str, Any]:
     for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
         pairs = list(zip(middles, track.values, strict=True))
         parts.append(_strip(_track_name(track), pairs, x, look.lines[2 + number % 4]))
+    parts += [_waits_part(digest, source, x, look) for source in _waits(digest)]
     last = parts[-1]
     for layer in last.get("layer", [last]):
         if "x" in layer.get("encoding", {}):
@@ -309,6 +327,45 @@ def _strip(
         "data": {"values": values},
         "mark": {"type": "line", "strokeWidth": 1.2, "color": colour},
         "encoding": {"x": x, "y": {"field": "y", "type": "quantitative", "axis": axis}},
+    }
+
+
+def _waits_part(digest: Digest, source: str, x: dict[str, Any], look: Look) -> dict[str, Any]:
+    """Sessions in each wait event, one upon the other."""
+    node, _, _ = source.rpartition("/")
+    tracks = _waits(digest)[source]
+    names = [shown(track.name) for track in tracks]
+    values = []
+    for at, bucket in enumerate(digest.series):
+        height = 0.0
+        for track, name in zip(tracks, names, strict=True):
+            sessions = track.values[at]
+            if sessions:
+                ends = {"s": bucket.start_s, "e": bucket.start_s + bucket.seconds}
+                values.append({**ends, "event": name, "y": height, "y2": height + sessions})
+            height += sessions or 0.0
+    colours = [look.lines[n % len(look.lines)] for n in range(len(names))]
+    legend = {"title": None, "orient": "top", "columns": 3, "offset": 2, "symbolType": "square"}
+    y_axis = {"title": None, "tickCount": 3, "format": NUMBER}
+    color = {
+        "field": "event",
+        "type": "nominal",
+        "scale": {"domain": names, "range": colours},
+        "legend": legend,
+    }
+    return {
+        "title": f"{shown(node)}: {_WAITED}" if node else _WAITED,
+        "width": _PLOT,
+        "height": 80,
+        "data": {"values": values},
+        "mark": {"type": "rect", "strokeWidth": 0},
+        "encoding": {
+            "x": x,
+            "x2": {"field": "e"},
+            "y": {"field": "y", "type": "quantitative", "axis": y_axis},
+            "y2": {"field": "y2"},
+            "color": color,
+        },
     }
 
 

@@ -59,18 +59,19 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _bytes(value: Any) -> str:
-    size = float(value)
+def size(value: Any) -> str:
+    """Bytes as people write them."""
+    found = float(value)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"
+        if found < 1024:
+            return f"{found:.4g} {unit}"
+        found /= 1024
+    return f"{found:.4g} TiB"
 
 
 def _shown(name: str, value: Any) -> str:
     if name.endswith("_bytes"):
-        return _bytes(value)
+        return size(value)
     if name.endswith("_ns") and value is not None:
         return duration(value)
     return _text(value)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf
-from pgpaces.report import charts, closeups, draw, escape, figure, look, tables, words
+from pgpaces.report import charts, closeups, draw, escape, figure, look, servers, tables, words
 from pgpaces.report.figure import Figure
 from pgpaces.report.page import Page
 from pgpaces.report.text import judgement
@@ -35,6 +35,7 @@ class Detail:
     trials: tables.Table
     said: tuple[str, ...]
     figures: tuple[Figure, ...]
+    observed: tuple[tables.Table, ...]
 
 
 def excerpt(page: Page) -> str:
@@ -140,6 +141,7 @@ def _details(page: Page) -> Iterator[Detail]:
             tables.trials(page, [row]),
             tuple(_said(row)),
             closeup.figures,
+            servers.tables(page.observed.get(closeups.middle(row).trial.id, ())),
         )
 
 

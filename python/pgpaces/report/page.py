@@ -6,7 +6,7 @@ Knows no HTML, no charts, no store. Texts are as others wrote them: whoever rend
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.report import costs, facts, words
 from pgpaces.report.facts import Difference, Place
 from pgpaces.report.words import Sentence
+from pgpaces.result import Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Page:
     machines. missing: trials that were asked for and not run. failures: cell and block of trials
     that never began, and why. limit: the one that holds for all, if there is one. economies: cells
     of which it is known what their machines cost; costs: each such machine at its largest cell.
+    observed: what was seen of servers, by the id of the trial, of those that are shown in detail.
     """
 
     title: str
@@ -75,6 +77,7 @@ class Page:
     ratios: tuple[Ratio, ...] = ()
     economies: tuple[tuple[Row, Economy], ...] = ()
     costs: tuple[Priced, ...] = ()
+    observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 
     @property
     def digests(self) -> tuple[Digest, ...]:

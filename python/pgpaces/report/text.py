@@ -321,12 +321,15 @@ def answer(
     """
     from rich.text import Text
 
+    from pgpaces.report import servers
+
     parts: list[RenderableType] = [
         Text(verdict(summary, trial.plan, complete=trial.state == "finished"), style="bold")
     ]
     parts += [Text(line(said), style="bold") for said in beside(summary, trial.plan)]
     parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
     parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
+    parts += [Text(line(seen)) for seen in servers.lines(trial)]
     parts.append(Text(""))
     parts.append(times_table(summary, trial.plan, width))
     if len(summary.scripts) > 1:

@@ -13,9 +13,14 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from pgpaces.result import (
+    Blocked,
+    Executed,
     Explained,
     Finding,
+    Grown,
     Interval,
+    Moved,
+    Observed,
     Place,
     Sample,
     State,
@@ -23,6 +28,8 @@ from pgpaces.result import (
     Tally,
     Times,
     Trial,
+    WaitEvent,
+    Waits,
 )  # fmt: skip
 from pgpaces.store import form
 
@@ -137,6 +144,32 @@ def statement_row(trial_id: str, second: int, tally: StatementTally) -> dict[str
 def sample_row(trial_id: str, sample: Sample) -> dict[str, Any]:
     """What a sensor read."""
     return {"trial": trial_id, **asdict(sample)}
+
+
+def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
+    """What else was seen of a server."""
+    values = asdict(observed)
+    waits = values.pop("waits")
+    return {"trial": trial_id, **values, **waits}
+
+
+def observed(found: Iterable[Row]) -> tuple[Observed, ...]:
+    """What else was seen of each server."""
+    return tuple(
+        Observed(
+            row["node"],
+            tuple(Moved(**each) for each in row["moved"]),
+            tuple(Executed(**each) for each in row["executed"]),
+            tuple(Grown(**each) for each in row["grown"]),
+            tuple(Blocked(**each) for each in row["blocked"]),
+            Waits(
+                row["looks"],
+                tuple(WaitEvent(**each) for each in row["events"]),
+                row["tenths"],
+            ),
+        )
+        for row in found
+    )
 
 
 def trial(row: Row) -> Trial:

@@ -183,6 +183,19 @@ sample = sa.Table(
     sa.Column("value", Reading),
     sa.Column("unit", Words),
 )
+observed = sa.Table(
+    "observed",
+    metadata,
+    sa.Column("trial", sa.String(26), primary_key=True),
+    sa.Column("node", Words, primary_key=True),
+    sa.Column("moved", sa.JSON),
+    sa.Column("executed", sa.JSON),
+    sa.Column("grown", sa.JSON),
+    sa.Column("blocked", sa.JSON),
+    sa.Column("looks", sa.BigInteger),
+    sa.Column("events", sa.JSON),
+    sa.Column("tenths", sa.LargeBinary),
+)
 tag = sa.Table(
     "tag",
     metadata,
@@ -196,4 +209,4 @@ baseline = sa.Table(
     sa.Column("id", sa.String(26)),
 )
 # What belongs to a trial, in the order in which it can be taken away.
-PARTS = (sample, statement, tally, interval)
+PARTS = (observed, sample, statement, tally, interval)

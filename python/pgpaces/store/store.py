@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.result import Interval, Sample, Trial
+from pgpaces.result import Interval, Observed, Sample, Trial
 from pgpaces.soundness import check
 from pgpaces.store import backend, copying, experiments, form, listing, names, rows, schema
 from pgpaces.store.backend import Backend
@@ -126,6 +126,22 @@ class Store:
             connection.execute(sa.delete(schema.sample).where(same), keys)
             connection.execute(sa.insert(schema.sample), found)
 
+    def add_observed(self, trial_id: str, observed: Iterable[Observed]) -> None:
+        """Stores what else was seen of servers, in place of what is stored already of it."""
+        found = [rows.observed_row(trial_id, each) for each in observed]
+        if not found:
+            return
+        with self._backend.writing() as connection:
+            connection.execute(
+                sa.delete(schema.observed).where(schema.observed.c.trial == trial_id)
+            )
+            connection.execute(sa.insert(schema.observed), found)
+
+    def observed(self, trial_id: str) -> tuple[Observed, ...]:
+        """What was seen of each server of a trial that is no sample."""
+        with self._reading(f"run {trial_id}") as connection:
+            return rows.observed(_ordered(connection, schema.observed, trial_id))
+
     def finish(self, trial: Trial, brief: Mapping[str, Any], digest: Digest | None = None) -> None:
         """Stores how a trial ended, its summary for lists, and its digest."""
         values = {
@@ -173,6 +189,7 @@ class Store:
                 rows.trial(row.one()),
                 intervals=_intervals(connection, trial_id),
                 samples=rows.samples(_ordered(connection, schema.sample, trial_id)),
+                observed=rows.observed(_ordered(connection, schema.observed, trial_id)),
             )
             check(found)
         return _guarded(found)

@@ -1,0 +1,81 @@
+"""What looking costs: CPU of all sensors beside a load, and what the load loses by them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import programs
+from figures import Figure, Finding, Goal
+from load import Order
+from session import Session
+
+from pgpaces.generators import engine
+from pgpaces.observe import host, remote, server
+
+SECTION = "Sensors"
+CLIENTS = (8, 64)
+LIMIT = Goal("ours", "at most", 2.0)
+
+
+def section(session: Session) -> Iterator[Finding]:
+    """CPU of the sensors at 1 Hz and 10 Hz, ours and the server's; throughput with and without."""
+    for clients in CLIENTS:
+        found = [_cost(session, clients) for _ in range(session.pairs)]
+        here, there = (tuple(values) for values in zip(*found, strict=True))
+        name = f"CPU of all sensors, tpcb-like, {clients} clients"
+        both = tuple(a + b for a, b in found)
+        yield Figure(SECTION, f"{name}, here", "% of a core", here)
+        yield Figure(SECTION, f"{name}, of the server", "% of a core", there)
+        yield Figure(SECTION, f"{name}, both", "% of a core", both, goal=LIMIT)
+    for script in (programs.SELECT, programs.TPCB):
+        rounds = programs.alternately(
+            session.pairs,
+            lambda s=script: _done(session, str(s), True),  # type: ignore[misc]
+            lambda s=script: _done(session, str(s), False),  # type: ignore[misc]
+        )
+        on, off = programs.columns(rounds)
+        what = f"throughput with sensors, {script.stem}, 8 clients"
+        goal = Goal("ratio", "at least", 0.98)
+        yield Figure(SECTION, what, "tps", on, off, goal, beside="without")
+
+
+def _seconds(session: Session) -> int:
+    return 5 if session.quick else 20
+
+
+def _order(session: Session, script: str, clients: int, *, observe: bool) -> Order:
+    return Order(
+        script,
+        "prepared",
+        clients,
+        seconds=_seconds(session),
+        poll=session.poll("epoll"),
+        what="pipeline",
+        observe=observe,
+    )
+
+
+def _cost(session: Session, clients: int) -> tuple[float, float]:
+    """Percent of a core, here and of the server, while a load without sensors of its own runs."""
+    order = _order(session, str(programs.TPCB), clients, observe=False)
+    keywords = dict(engine.resolve(session.place.server.dsn()).keywords)
+    machine = remote.watched(keywords, "postgres", None)
+    with host.sensing(machine) as beside, server.sensing(keywords, "postgres") as sensor:
+        load = programs.Running(programs.ours(order), session.place.environment())
+        began_s = time.monotonic()
+        beside.begin(began_s)
+        sensor.begin(began_s)
+        load.ended()
+        took_s = time.monotonic() - began_s
+    cost = sensor.cost()
+    if cost is None or cost.server is None:
+        raise programs.ProgramError(f"the sensors saw nothing: {sensor.notes()}")
+    return cost.here + 100 * beside.cost_s / took_s, cost.server
+
+
+def _done(session: Session, script: str, observe: bool) -> float:
+    """Transactions a second."""
+    order = _order(session, script, 8, observe=observe)
+    found = programs.run_ours(order, session.place.environment())
+    return float(found["transactions"]) / _seconds(session)

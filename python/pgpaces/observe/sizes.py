@@ -1,0 +1,207 @@
+"""Sizes of tables and indexes before and behind a load, and what is in statements' statistics.
+
+Each is one query of a session that somebody gives; what two of its answers say of the time between
+them is pure. Knows no thread and no trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pgpaces.observe.held import MARK
+from pgpaces.result import Executed, Grown
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Session = psycopg.Connection[tuple[Any, ...]]
+
+SHOWN_MAX = 20
+# Of more than so many relations the smallest are not asked: each is a look at the disk.
+RELATIONS_MAX = 2000
+_TEXT_MAX = 300
+
+_SIZES = f"""
+SELECT {MARK} n.nspname || '.' || c.relname, c.relkind::text,
+  CASE WHEN c.relkind = 'i' THEN pg_catalog.pg_relation_size(c.oid)
+       ELSE pg_catalog.pg_table_size(c.oid) END,
+  CASE WHEN c.relkind <> 'i' THEN pg_catalog.pg_stat_get_dead_tuples(c.oid) END
+FROM (
+  SELECT oid, relname, relkind, relnamespace FROM pg_catalog.pg_class
+  WHERE relkind IN ('r', 'm', 'i') AND relpersistence <> 't'
+  ORDER BY relpages DESC LIMIT {RELATIONS_MAX}
+) c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A relation: bytes with its TOAST and maps, and dead tuples of a table."""
+
+    kind: Literal["table", "index"]
+    size_bytes: int
+    dead: int | None = None
+
+
+Sizes = Mapping[str, Size]
+
+
+def sizes(session: Session) -> Sizes:
+    """The relations of a database, by schema and name. Raises psycopg.Error."""
+    found: dict[str, Size] = {}
+    for name, kind, size, dead in session.execute(_SIZES.encode(), prepare=False):
+        if size is not None:  # else it was dropped while we asked
+            found[name] = Size("index" if kind == "i" else "table", size, dead)
+    return found
+
+
+def grown(before: Sizes, after: Sizes) -> tuple[Grown, ...]:
+    """What grew most, and what is largest: at most 20 of each, by growth, then by size.
+
+    A relation that was made or dropped meanwhile was, or is, of no size.
+    """
+    every = [_grown(name, before.get(name), after.get(name)) for name in sorted({*before, *after})]
+    every = [one for one in every if one.before_bytes or one.after_bytes]
+
+    def growth(one: Grown) -> int:
+        return abs(one.after_bytes - one.before_bytes)
+
+    by_size = sorted(every, key=lambda one: -max(one.before_bytes, one.after_bytes))
+    by_growth = [one for one in sorted(every, key=lambda one: -growth(one)) if growth(one)]
+    chosen = dict.fromkeys([*by_growth[:SHOWN_MAX], *by_size[:SHOWN_MAX]])
+    return tuple(chosen)
+
+
+def _grown(name: str, before: Size | None, after: Size | None) -> Grown:
+    kind = (after or before or Size("table", 0)).kind
+    return Grown(
+        name,
+        kind,
+        before.size_bytes if before else 0,
+        after.size_bytes if after else 0,
+        before.dead if before else None,
+        after.dead if after else None,
+    )
+
+
+# --- statements -----------------------------------------------------------------------------
+
+_HAVE = """
+SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
+JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'
+"""
+_OWN = """
+  AND dbid = (SELECT oid FROM pg_catalog.pg_database
+              WHERE datname = pg_catalog.current_database())
+"""
+# role, statement
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The counters of a statement."""
+
+    calls: int
+    total_ms: float
+    rows: int
+    blocks_hit: int
+    blocks_read: int
+    wal_bytes: int | None
+
+
+Statements = Mapping[Key, Counted]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The statistics of statements where the database has them. schema: quoted."""
+
+    schema: str
+    columns: frozenset[str]
+
+    @classmethod
+    def of(cls, session: Session) -> View | None:
+        """None where this database has no such extension, or it is not loaded."""
+        row = session.execute(_HAVE.encode()).fetchone()
+        if row is None:
+            return None
+        probed = session.execute(
+            f"SELECT * FROM {row[0]}.pg_stat_statements(false) LIMIT 0".encode()
+        )
+        return cls(row[0], frozenset(column.name for column in probed.description or ()))
+
+    def read(self, session: Session) -> Statements:
+        """What is counted of each statement now; those that are hidden from us are not."""
+        time = "total_exec_time" if "total_exec_time" in self.columns else "total_time"
+        wal = "sum(wal_bytes)::bigint" if "wal_bytes" in self.columns else "NULL::bigint"
+        query = (
+            f"SELECT {MARK} userid::bigint, queryid, sum(calls)::bigint, sum({time}),"
+            " sum(rows)::bigint, sum(shared_blks_hit)::bigint, sum(shared_blks_read)::bigint,"
+            f" {wal} FROM {self.schema}.pg_stat_statements(false)"
+            f" WHERE queryid IS NOT NULL {_OWN} GROUP BY 1, 2"
+        )
+        rows = session.execute(query.encode(), prepare=False)
+        return {(row[0], row[1]): Counted(*row[2:]) for row in rows}
+
+    def executed(
+        self, session: Session, before: Statements, after: Statements
+    ) -> tuple[Executed, ...]:
+        """The statements that took most time in between, at most 20, by total time."""
+        changes = statement_changes(before, after)
+        if not changes:
+            return ()
+        query = (
+            f"SELECT {MARK} userid::bigint, queryid, min(query), userid = (SELECT oid FROM"
+            " pg_catalog.pg_roles WHERE rolname = session_user) FROM"
+            f" {self.schema}.pg_stat_statements(true)"
+            f" WHERE queryid = ANY(%s::bigint[]) {_OWN} GROUP BY 1, 2, 4"
+        )
+        wanted = [key[1] for key in list(changes)[: SHOWN_MAX + 30]]
+        texts = {
+            (role, id_): (text or "", load)
+            for role, id_, text, load in session.execute(query.encode(), [wanted])
+        }
+        found = []
+        for key, change in changes.items():
+            text, load = texts.get(key, ("", False))
+            if text and MARK not in text:
+                found.append(_executed(" ".join(text.split())[:_TEXT_MAX], load, change))
+        return tuple(found[:SHOWN_MAX])
+
+
+def statement_changes(before: Statements, after: Statements) -> dict[Key, Counted]:
+    """What was executed in between, by total time; what began anew counts from nothing."""
+    found: dict[Key, Counted] = {}
+    for key, now in after.items():
+        past = before.get(key)
+        if past is None or past.calls > now.calls:
+            past = Counted(0, 0.0, 0, 0, 0, 0)
+        if now.calls > past.calls:
+            wal = None if now.wal_bytes is None else now.wal_bytes - (past.wal_bytes or 0)
+            found[key] = Counted(
+                now.calls - past.calls,
+                now.total_ms - past.total_ms,
+                now.rows - past.rows,
+                now.blocks_hit - past.blocks_hit,
+                now.blocks_read - past.blocks_read,
+                wal,
+            )
+    return dict(sorted(found.items(), key=lambda pair: -pair[1].total_ms))
+
+
+def _executed(text: str, load: bool, change: Counted) -> Executed:
+    return Executed(
+        text,
+        load,
+        change.calls,
+        round(change.total_ms, 3),
+        change.rows,
+        change.blocks_hit,
+        change.blocks_read,
+        change.wal_bytes,
+    )

@@ -1,0 +1,227 @@
+"""What sensors see of real servers beside counters: locks, sizes, statements, standbys, a death."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import PG15_BIN, Certificates, Postgres, _free_port, _postgres, _server_user
+from tests.integration.conftest import access_to
+
+from pgpaces import database
+from pgpaces.database import Access
+from pgpaces.observe.server import Sensor, sensing
+
+pytestmark = pytest.mark.postgres
+DEADLINE_S = 30.0
+
+
+@contextmanager
+def looking(access: Access, dbname: str = "postgres", **more: Any) -> Iterator[Sensor]:
+    """A sensor that has begun."""
+    with sensing(access.keywords, dbname, **more) as sensor:
+        sensor.begin(time.monotonic())
+        yield sensor
+
+
+def until(true: Callable[[], object], sensor: Sensor) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline, (sensor.observed(), sensor.notes())
+        time.sleep(0.05)
+
+
+def seen(sensor: Sensor, name: str, source: str = "") -> list[float]:
+    return [s.value for s in sensor.samples() if s.name == name and source in s.source]
+
+
+# --- locks ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def row_that_is_locked(access: Access) -> Iterator[psycopg.Connection[Any]]:
+    """Three sessions want one row: one has it, one waits for it, one waits for its turn to wait."""
+    with database.connect(access) as session:
+        session.execute("DROP TABLE IF EXISTS locked")
+        session.execute("CREATE TABLE locked AS SELECT 1 AS id, 0 AS value")
+    words = {**access.keywords, "dbname": "postgres"}
+
+    def want() -> None:
+        with psycopg.connect(**words, application_name="pgpaces", autocommit=True) as session:
+            session.execute("UPDATE locked SET value = value + 1 WHERE id = 1")
+
+    with psycopg.connect(**words, application_name="holder") as holder:
+        holder.execute("UPDATE locked SET value = 7 /* the blocker */ WHERE id = 1")
+        waiting = [threading.Thread(target=want, daemon=True) for _ in range(2)]
+        for thread in waiting:
+            thread.start()
+        yield holder
+        holder.rollback()
+        for thread in waiting:
+            thread.join(DEADLINE_S)
+    with database.connect(access) as session:
+        session.execute("DROP TABLE locked")
+
+
+def test_who_waits_for_a_row_is_seen_with_who_has_it(access: Access) -> None:
+    with looking(access) as sensor, row_that_is_locked(access):
+        until(lambda: len(sensor.observed().blocked) >= 2, sensor)
+        until(lambda: seen(sensor, "Lock:transactionid", "waits"), sensor)
+    events = {(e.who, e.kind, e.event): e.sessions for e in sensor.observed().waits.events}
+    assert events["load", "Lock", "transactionid"] > 0
+    assert events["load", "Lock", "tuple"] > 0
+    [pair] = [one for one in sensor.observed().blocked if one.blocking == "holder"]
+    assert (pair.waiting, pair.event, pair.mode) == ("load", "Lock:transactionid", "ShareLock")
+    assert pair.state == "idle in transaction"
+    assert pair.statement.startswith("UPDATE locked SET value = 7 /* the blocker */")
+    assert {one.blocking for one in sensor.observed().blocked} == {"holder", "load"}
+
+
+def test_sessions_of_others_and_our_own_are_told_from_the_load(access: Access) -> None:
+    """The holder computes; the sensor's own sessions are in none of it."""
+    words = {**access.keywords, "dbname": "postgres", "application_name": "somebody"}
+    with looking(access) as sensor, psycopg.connect(**words) as session:
+        until(lambda: sensor.observed().waits.looks >= 3, sensor)
+        until(lambda: session.execute("SELECT pg_sleep(0.3)") and seen(sensor, name), sensor)
+    assert {e.who for e in sensor.observed().waits.events} == {"others"}
+
+
+name = "others Timeout:PgSleep"
+
+
+def test_a_role_without_rights_is_told_once_what_would_show_more(pg15: Postgres) -> None:
+    with looking(access_to(pg15, "u_trust")) as sensor, row_that_is_locked(access_to(pg15)):
+        until(lambda: sensor.samples() and sensor.observed().waits.looks > 5, sensor)
+    notes = sensor.notes()
+    [more] = [note for note in notes if "more would be seen" in note]
+    assert "pg_read_all_stats" in more
+    assert not [note for note in notes if note.startswith("sensor: no ")]
+    assert sensor.observed().waits.events == (), "others are hidden, and so not counted as idle"
+    assert [moved for moved in sensor.observed().moved if moved.source == "transactions"]
+
+
+# --- sizes and statements ---------------------------------------------------------------------
+
+
+def test_what_an_insert_script_grows_is_seen(access: Access) -> None:
+    long = "(SELECT string_agg(md5(i::text || n), '') FROM generate_series(1, 200) n)"
+    rows = f"SELECT i, CASE WHEN i <= 50 THEN {long} END FROM generate_series(1, 20000) i"
+    with database.connect(access) as session:
+        session.execute("CREATE TABLE grows (id int PRIMARY KEY, text text)")
+    with looking(access) as sensor:
+        until(sensor.samples, sensor)
+        with database.connect(access) as session:
+            session.execute(f"INSERT INTO grows {rows}".encode())
+            session.execute("DELETE FROM grows WHERE id > 19000")
+            # What a session has counted is known to others later, unless it says so.
+            session.execute("SELECT pg_stat_force_next_flush()")
+    with database.connect(access) as session:
+        session.execute("DROP TABLE grows")
+    found = {one.name: one for one in sensor.observed().grown}
+    table, index = found["public.grows"], found["public.grows_pkey"]
+    assert (table.kind, index.kind) == ("table", "index")
+    assert table.before_bytes <= 16384, "with its empty TOAST"
+    assert table.after_bytes > 700_000 + 50 * 6000, "the TOAST counts"
+    assert index.after_bytes > index.before_bytes
+    assert table.dead_after == 1000
+
+
+@pytest.fixture(scope="module")
+def primary(certificates: Certificates) -> Iterator[Postgres]:
+    """A server that counts statements and I/O times, and lets standbys in."""
+    settings = {"shared_preload_libraries": "pg_stat_statements", "track_io_timing": "on"}
+    for server in _postgres("pgpaces-primary-", certificates, settings):
+        with (server.data / "pg_hba.conf").open("a") as rules:
+            rules.write("local replication postgres trust\n")
+        server.execute("SELECT pg_reload_conf()")
+        server.execute("CREATE EXTENSION pg_stat_statements SCHEMA public")
+        yield server
+
+
+def test_statements_are_counted_where_the_extension_is(primary: Postgres) -> None:
+    access = access_to(primary)
+    with looking(access) as sensor, primary.connect() as session:
+        until(sensor.samples, sensor)
+        for number in range(30):
+            session.execute(f"SELECT count(*) FROM generate_series(1, {number + 1000})".encode())
+    found = {one.text: one for one in sensor.observed().executed}
+    [text] = [text for text in found if text.startswith("SELECT count(*) FROM generate_series")]
+    assert (found[text].calls, found[text].load) == (30, True)
+    assert found[text].total_ms > 0
+    assert not [text for text in found if "pgpaces sensor" in text], "our own are not the load's"
+    assert not [note for note in sensor.notes() if "more would be seen" in note]
+
+
+# --- deaths and standbys ----------------------------------------------------------------------
+
+
+def test_a_server_that_is_killed_is_a_gap_and_is_seen_again(primary: Postgres) -> None:
+    with looking(access_to(primary)) as sensor:
+        until(lambda: seen(sensor, "connected"), sensor)
+        before = sensor.observed().waits.looks
+        primary.restart()
+        until(lambda: sensor.observed().waits.looks > before + 5, sensor)
+        until(lambda: len(seen(sensor, "connected")) > 2, sensor)
+    assert [note for note in sensor.notes() if "the server was silent" in note]
+
+
+@pytest.fixture(scope="module")
+def standby(primary: Postgres, certificates: Certificates) -> Iterator[Postgres]:
+    """A copy of the primary that follows it."""
+    folder = Path(f"{primary.folder}-standby")
+    folder.mkdir(mode=0o755)
+    if user := _server_user():
+        os.chown(folder, user["user"], user["group"])
+    made = Postgres(folder, certificates)
+    made.port, made.addresses = _free_port()
+    words = ("-h", primary.folder, "-p", primary.port, "-U", "postgres")
+    try:
+        made.program("pg_basebackup", *words, "-R", "-c", "fast", "-X", "stream", "--no-sync")
+        way = f"host={primary.folder} port={primary.port} user=postgres application_name=standby1"
+        with (made.data / "postgresql.auto.conf").open("a") as conf:
+            conf.write(f"port = {made.port}\nunix_socket_directories = '{folder}'\n")
+            conf.write(f"listen_addresses = ''\nprimary_conninfo = '{way}'\n")
+        made.program("pg_ctl", "-l", folder / "log", "-w", "start")
+        yield made
+    finally:
+        if (made.data / "postmaster.pid").exists():
+            made.program("pg_ctl", "-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.skipif(not (PG15_BIN / "pg_basebackup").exists(), reason="needs pg_basebackup")
+def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(
+    primary: Postgres, standby: Postgres
+) -> None:
+    with (
+        looking(access_to(primary)) as sensor,
+        looking(access_to(standby), node="standby1", primary=sensor) as other,
+    ):
+        # Of a standby that has replayed no transaction yet nobody knows when its last one was.
+        primary.execute("CREATE TABLE first_of_all ()")
+        until(lambda: 0.0 in seen(other, "replay_delay", "standby1/replication"), other)
+        standby.wait_until("SELECT to_regclass('first_of_all') IS NOT NULL")
+        standby.execute("SELECT pg_wal_replay_pause()")
+        primary.execute("CREATE TABLE filled AS SELECT i FROM generate_series(1, 50000) i")
+        until(lambda: max(seen(sensor, "standby1 replay_lag"), default=0) > 1e6, sensor)
+        until(lambda: max(seen(other, "behind", "standby1/"), default=0) > 1e6, other)
+        until(lambda: max(seen(other, "replay_delay"), default=0) > 0, other)
+        standby.execute("SELECT pg_wal_replay_resume()")
+        # The known trap: nothing is written any more, and the last transaction gets older.
+        until(lambda: seen(other, "replay_delay")[-1] == seen(other, "behind")[-1] == 0, other)
+        standby.program("pg_ctl", "-m", "immediate", "stop")
+        until(lambda: any("stopped" in f.text for f in sensor.findings()), sensor)
+    [found] = [f for f in sensor.findings() if f.source == "replication"]
+    assert found.severity == "invalid"
+    assert found.text.startswith("standby1 stopped streaming at")
+    assert {s.source.partition("/")[0] for s in other.samples()} == {"standby1"}
+    assert other.observed().node == "standby1"
+    assert [note for note in other.notes() if note.startswith("sensor of standby1: ")]

@@ -1,0 +1,154 @@
+"""Standbys: rows become samples, a lag that grows and a standby that goes are found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.answers.replication import behind, findings, size_text
+from pgpaces.observe.replication import named, rows, samples
+from pgpaces.result import Sample
+
+MB = 1_000_000
+
+
+def standby(name: str = "standby1", **values: Any) -> dict[str, Any]:
+    lags = {f"{lag}_bytes": 5 for lag in ("sent", "write", "flush", "replay")}
+    delays = {f"{delay}_lag": None for delay in ("write", "flush", "replay")}
+    return {"name": name, "state": "streaming", **lags, **delays, **values}
+
+
+def test_what_a_primary_says_becomes_samples_and_what_it_hides_a_gap() -> None:
+    slot = {"name": "s1", "retained": 16 * MB}
+    found = {
+        (s.source, s.name): (s.value, s.unit)
+        for s in samples(3, [standby(replay_lag=0.25)], [slot], [])
+    }
+    assert found["replication", "standby1 replay_lag"] == (5, "B")
+    assert found["replication", "standby1 replay_delay"] == (0.25, "s")
+    assert found["replication", "standby1 streaming"] == (1, "")
+    assert found["slots", "s1 retained"] == (16 * MB, "B")
+    assert ("replication", "standby1 write_delay") not in found
+
+
+def test_a_standby_that_receives_nothing_does_not_know_how_far_behind_it_is() -> None:
+    row = {"receiving": False, "position": 1, "unreplayed": 0, "delay": None}
+    found = {s.name: s.value for s in samples(0, [], [], [row])}
+    assert found == {"receiving": 0, "unreplayed": 0}
+
+
+def test_a_standby_whose_clock_is_ahead_is_not_behind() -> None:
+    row = {"receiving": True, "position": 1, "unreplayed": -8, "delay": -0.2}
+    found = {s.name: s.value for s in samples(0, [standby(flush_bytes=None)], [], [row])}
+    assert (found["unreplayed"], found["replay_delay"]) == (0, 0)
+    assert "standby1 flush_lag" not in found, "not known is not 0"
+
+
+def test_standbys_of_one_name_are_told_apart() -> None:
+    found = [name for name, _ in named([standby("w"), standby("w"), standby("")])]
+    assert found == ["w", "w 2", "standby"]
+    assert list(named([standby(state=None)])) == [], "hidden from our role"
+
+
+def test_rows_come_as_a_text() -> None:
+    assert rows(json.dumps([standby()])) == [standby()]
+    assert rows("[]") == []
+
+
+def lagging(values: list[float], name: str = "standby1", first: int = 0) -> list[Sample]:
+    return [
+        Sample(second, "replication", f"{name} replay_lag", value, "B")
+        for second, value in enumerate(values, first)
+    ]
+
+
+def said(found: list[Sample], seconds: int) -> list[tuple[str, str]]:
+    return [(f.severity, f.text) for f in findings(found, range(seconds))]
+
+
+def test_a_lag_that_grows_is_named_with_both_ends() -> None:
+    [(severity, text)] = said(lagging([second * 3.4 * MB for second in range(100)]), 100)
+    assert severity == "warning"
+    assert text == "standby1 fell behind: 15.3 MB at the start, 321 MB at the end"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.0] * 60,
+        [300.0 * MB] * 60,
+        [(60 - s) * MB for s in range(60)],
+        [s * 1000 for s in range(60)],
+        [50 * MB if s % 7 == 0 else 0 for s in range(60)],
+        [0.0] * 30 + [80 * MB] + [0.0] * 29,
+        [5 * MB],
+    ],
+    ids=["none", "large and constant", "falls", "little", "waves", "a spike", "one second"],
+)  # fmt: skip
+def test_a_lag_that_comes_and_goes_is_none(values: list[float]) -> None:
+    assert said(lagging(values), len(values)) == []
+
+
+def test_a_lag_is_measured_against_what_was_written() -> None:
+    growing = lagging([second * 0.1 * MB for second in range(100)])
+    written = [Sample(second, "wal", "written", 5 * MB, "B/s") for second in range(100)]
+    assert said(growing, 100)
+    assert said([*growing, *written], 100) == [], "2 % of the WAL: it may be what is on its way"
+
+
+def streaming(seconds: list[int], name: str = "standby1") -> list[Sample]:
+    return [Sample(s, "replication", f"{name} streaming", 1.0) for s in seconds]
+
+
+def test_a_standby_that_goes_for_good_makes_a_trial_invalid_from_its_second_on() -> None:
+    [(severity, text)] = said(streaming([*range(72)]), 100)
+    assert severity == "invalid"
+    assert text.startswith("standby1 stopped streaming at 72 s (minute 2)")
+
+
+def test_a_standby_that_comes_back_is_a_warning() -> None:
+    [(severity, text)] = said(streaming([*range(10), *range(15, 30)]), 30)
+    assert severity == "warning"
+    assert "at 10 s" in text
+    assert "5 of 30 s" in text
+
+
+def test_where_nobody_looked_no_standby_is_missed() -> None:
+    looked = [*range(10), *range(15, 30)]
+    assert findings(streaming(looked), looked) == []
+    assert findings(streaming([-3, -2]), range(-3, 10)) == [], "it left before second 0"
+
+
+def test_a_standby_that_joins_late_has_not_stopped() -> None:
+    assert said(streaming([*range(20, 30)]), 30) == []
+
+
+def test_findings_of_a_standby_by_itself() -> None:
+    own = [Sample(s, "standby1/replication", "receiving", float(s < 5)) for s in range(9)]
+    [(severity, text)] = said(own, 9)
+    assert severity == "invalid"
+    assert text.startswith("the standby stopped streaming at 5 s")
+
+
+POSITIONS = st.dictionaries(st.integers(-5, 50), st.integers(0, 2**60), max_size=30)
+
+
+@given(POSITIONS, POSITIONS)
+def test_how_far_behind_is_known_of_seconds_that_both_have(
+    primary: dict[int, int], standby: dict[int, int]
+) -> None:
+    found = list(behind(primary, standby))
+    assert {s.second for s in found} == primary.keys() & standby.keys()
+    assert all(s.value == float(max(0, primary[s.second] - standby[s.second])) for s in found)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1.2e6, "1.2 MB"), (3.4e8, "340 MB"), (5e12, "5 TB")],
+)
+def test_bytes_are_written_as_people_do(size: float, text: str) -> None:
+    assert size_text(size) == text

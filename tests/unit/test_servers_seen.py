@@ -1,0 +1,154 @@
+"""What was seen of servers: a few lines in the answer, tables and a chart in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from pgpaces.answers.account import Account
+from pgpaces.answers.digest import WAITS_MAX, Digest, Track, digest
+from pgpaces.answers.summary import summarize
+from pgpaces.report import closeups, servers
+from pgpaces.report.html import html
+from pgpaces.report.look import LIGHT
+from pgpaces.report.page import About, Page, gather
+from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, Sample, WaitEvent, Waits
+from tests.unit import experiments, trials
+
+WAITS = Waits(
+    100,
+    (WaitEvent("load", "CPU", "", 30), WaitEvent("load", "Lock", "tuple", 90),
+     WaitEvent("others", "IO", "DataFileRead", 5)),
+)  # fmt: skip
+SEEN = Observed(
+    moved=(Moved("wal", "written", 3 * 2**20, "B"), Moved("database", "deadlocks", 0.0)),
+    executed=(
+        Executed("UPDATE t SET x = $1", True, 100, 900.0, 100, 5, 2, 4096),
+        Executed("VACUUM", False, 1, 100.0, 0, 9, 9),
+    ),
+    grown=(
+        Grown("public.t", "table", 8192, 5 * 2**20, 3, 1700),
+        Grown("public.t_pkey", "index", 16384, 16384),
+    ),
+    blocked=(
+        Blocked("load", "Lock:tuple", "ExclusiveLock", "psql", "idle in transaction", "UPDATE t",
+                7, 2, 9),
+        Blocked("load", "Lock:tuple", "", "load", "", "", 1, 3, 3),
+    ),
+    waits=WAITS,
+)  # fmt: skip
+
+
+def said(*observed: Observed) -> list[str]:
+    return list(servers.lines(replace(trials.trial([]), observed=observed)))
+
+
+def test_the_answer_has_a_few_lines() -> None:
+    assert said(SEEN) == [
+        "sessions of the load that executed something, on average: Lock:tuple 0.9 (75.0 %), CPU or"
+        " run queue 0.3 (25.0 %)",
+        "blocked: load waited for Lock:tuple of psql (UPDATE t), seen 7 times; 1 other pairs",
+        "grew: public.t 8 KiB to 5 MiB",
+        "statements: 90.0 % of their time on the server was of the load's role; most (90.0 %) took:"
+        " UPDATE t SET x = $1",
+    ]
+
+
+def test_of_several_servers_each_line_names_its_own() -> None:
+    lines = said(replace(SEEN, node="primary"), replace(SEEN, node="standby1"))
+    assert [line.partition(":")[0] for line in lines] == ["primary"] * 4 + ["standby1"] * 4
+
+
+def test_where_nothing_was_seen_nothing_is_said() -> None:
+    assert said() == said(Observed()) == []
+    few = Waits(100, (WaitEvent("load", "CPU", "", 1),))
+    assert said(Observed(waits=few)) == [], "one session in a hundred looks has no shares"
+
+
+def test_the_report_has_a_table_for_each_thing_and_none_for_what_was_not_seen() -> None:
+    found = {table.key: table for table in servers.tables((SEEN,))}
+    assert list(found) == ["waits", "blocked", "grown", "executed", "moved"]
+    assert all(len(row) == len(table.columns) for table in found.values() for row in table.rows)
+    grown = [[cell.text for cell in row] for row in found["grown"].rows]
+    assert grown[0] == ["public.t", "table", "8 KiB", "5 MiB", "+4.992 MiB", "3 to 1,700"]
+    assert grown[1][4:] == ["0", "-"]
+    assert [[cell.text for cell in row] for row in found["moved"].rows] == [
+        ["wal written", "3 MiB"]
+    ], "what stayed is left out"
+    assert found["waits"].rows[2][0].text == "others"
+    assert servers.tables((Observed(),)) == ()
+    assert servers.tables((replace(SEEN, node="standby1"),))[0].title.endswith("on standby1")
+
+
+# --- the chart ------------------------------------------------------------------------------
+
+
+def seen(name: str, values: Sequence[float], source: str = "waits") -> list[Sample]:
+    return [Sample(second, source, name, value, "sessions") for second, value in enumerate(values)]
+
+
+def digested(samples: list[Sample]) -> Digest:
+    trial = replace(trials.series([[1.0, 2.0]] * 20), samples=tuple(samples))
+    account = Account.of(trial.intervals)
+    return digest(trial, summarize(trial, account), account)
+
+
+def tracks(found: Digest, source: str = "waits") -> dict[str, Track]:
+    return {track.name: track for track in found.tracks if track.source == source}
+
+
+def test_a_digest_tells_few_wait_events_apart_and_sums_up_the_rest() -> None:
+    every = [s for n in range(10) for s in seen(f"LWLock:e{n}", [float(n + 1)] * 20)]
+    found = tracks(digested([*every, *seen("other", [0.5] * 20)]))
+    assert len(found) == WAITS_MAX + 1
+    assert found["other"].values[0] == pytest.approx(1 + 2 + 3 + 4 + 0.5)
+    assert found["LWLock:e9"].values == (10.0,) * 20
+    assert "other" not in tracks(digested(seen("CPU", [1.0] * 20)))
+
+
+def test_each_server_s_waits_are_its_own() -> None:
+    both = [*seen("CPU", [1.0] * 20), *seen("CPU", [3.0] * 20, "standby1/waits")]
+    found = digested(both)
+    assert tracks(found)["CPU"].values[0] == 1
+    assert tracks(found, "standby1/waits")["CPU"].values[0] == 3
+
+
+def test_of_sources_with_dozens_of_samples_a_digest_has_what_charts_show() -> None:
+    lag = [Sample(s, "replication", "standby1 replay_lag", 9.0 + s, "B") for s in range(20)]
+    io = [Sample(s, "standby1/io", "client_read", 1.0 + s, "B/s") for s in range(20)]
+    own = [Sample(s, "mine", "whatever", 1.0 + s) for s in range(20)]
+    found = {(t.source, t.name) for t in digested([*lag, *io, *own]).tracks}
+    assert found == {("replication", "standby1 replay_lag"), ("mine", "whatever")}
+
+
+def page() -> Page:
+    about = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0")
+    return gather(experiments.swept(seconds=20), about, experiments.experiment())
+
+
+def test_a_page_shows_it_of_the_trial_that_stands_for_a_cell() -> None:
+    whole = page()
+    [middle] = [closeups.middle(row).trial.id for row in whole.rows[:1]]
+    hostile = replace(SEEN, grown=(Grown("<b>\x1b[31m", "table", 0, 9),))
+    shown = html(replace(whole, observed={middle: (hostile,)}))
+    assert shown.count("<summary>What grew</summary>") == 1, "in no other cell"
+    assert "&lt;b&gt;\\x1b[31m" in shown
+
+
+def test_waits_are_stacked_below_the_latency_and_are_in_its_table() -> None:
+    row = page().rows[0]
+    samples = [*seen("Lock:tuple", [2.0] * 20), *seen("CPU", [1.0] * 20)]
+    one = digested(samples)
+    plan = {**row.trials[0].trial.plan}
+    one = replace(one, trial=replace(one.trial, plan=plan, workload=row.trials[0].trial.workload))
+    figure = closeups._over_time(replace(row, trials=(one,)), 1)
+    assert figure is not None
+    assert [name for name in figure.columns if "waits" in name] == [
+        "waits Lock:tuple, sessions", "waits CPU, sessions",
+    ]  # fmt: skip
+    [part] = [p for p in figure.specification(LIGHT)["vconcat"] if "wait for" in p["title"]]
+    first = [value for value in part["data"]["values"] if value["s"] == 0]
+    assert [(v["event"], v["y"], v["y2"]) for v in first] == [("Lock:tuple", 0, 2), ("CPU", 2, 3)]

@@ -1,0 +1,133 @@
+"""What two looks at sizes, statements and counters say of the time between them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.observe.counters import PARTS, Counter, Part, Reading, moved, samples
+from pgpaces.observe.held import Backends, cpu_s
+from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, grown, statement_changes
+from pgpaces.result import Moved
+
+SIZES = st.dictionaries(
+    st.text("abc", min_size=1, max_size=3),
+    st.builds(Size, st.sampled_from(["table", "index"]), st.integers(0, 10**9)),
+)
+
+
+@given(SIZES, SIZES)
+def test_what_grew_most_is_first_and_what_is_largest_is_in_it(
+    before: dict[str, Size], after: dict[str, Size]
+) -> None:
+    found = grown(before, after)
+    growth = [abs(one.after_bytes - one.before_bytes) for one in found]
+    changed = [g for g in growth if g][:SHOWN_MAX]
+    assert changed == sorted(changed, reverse=True)
+    assert len({one.name for one in found}) == len(found) <= 2 * SHOWN_MAX
+    if after:
+        largest = max(after.values(), key=lambda size: size.size_bytes)
+        assert not largest.size_bytes or largest.size_bytes in [one.after_bytes for one in found]
+
+
+def test_a_table_that_was_made_or_dropped_grew_from_or_to_nothing() -> None:
+    new, old = Size("table", 8192, 3), Size("index", 16384)
+    found = {one.name: one for one in grown({"old": old}, {"new": new})}
+    assert (found["new"].before_bytes, found["new"].dead_before, found["new"].dead_after) == (
+        0, None, 3,
+    )  # fmt: skip
+    assert (found["old"].kind, found["old"].after_bytes) == ("index", 0)
+
+
+def counted(calls: int, ms: float, wal: int | None = 0) -> Counted:
+    return Counted(calls, ms, calls, 2 * calls, calls, wal)
+
+
+def test_statements_are_ordered_by_the_time_that_they_took_in_between() -> None:
+    before = {(1, 1): counted(10, 100.0), (1, 2): counted(5, 9.0), (1, 4): counted(9, 9.0)}
+    after = {
+        (1, 1): counted(11, 101.0), (1, 2): counted(8, 59.0), (1, 3): counted(2, 7.0, None),
+        (1, 4): counted(9, 9.0),
+    }  # fmt: skip
+    found = statement_changes(before, after)
+    assert list(found) == [(1, 2), (1, 3), (1, 1)], "what was not called is not in it"
+    assert found[1, 2] == Counted(3, 50.0, 3, 6, 3, 0)
+    assert found[1, 3].wal_bytes is None
+
+
+def test_statements_that_were_reset_count_from_nothing() -> None:
+    found = statement_changes({(1, 1): counted(10, 100.0, 7)}, {(1, 1): counted(2, 3.0, 5)})
+    assert found[1, 1] == counted(2, 3.0, 5)
+
+
+COMMITS = Counter("transactions", "commits", "xact_commit", "1/s")
+TIME = Counter("database", "read_time", "blk_read_time * 1000", "ms/s", 0.001)
+CONNECTED = Counter("sessions", "connected", "numbackends", gauge=True)
+
+
+def readings(counter: Counter, *values: int | None, first_s: float = 0.0) -> list[Reading]:
+    return [Reading(first_s + n, {counter: value}) for n, value in enumerate(values)]
+
+
+def test_a_trial_s_difference_begins_with_the_measured_part() -> None:
+    found = moved(readings(COMMITS, 10, 20, 40, 90, first_s=-2.0), 0.0)
+    assert found == (Moved("transactions", "commits", 50, ""),)
+
+
+def test_times_are_in_ms_and_bytes_lose_their_second() -> None:
+    written = Counter("wal", "written", "x", "B/s")
+    assert moved(readings(TIME, 0, 1500), 0.0) == (Moved("database", "read_time", 1.5, "ms"),)
+    assert moved(readings(written, 0, 5), 0.0) == (Moved("wal", "written", 5, "B"),)
+
+
+def test_how_far_a_counter_went_that_began_anew_is_not_known() -> None:
+    assert moved(readings(COMMITS, 10, 3, 50), 0.0) == ()
+    assert moved(readings(COMMITS, 10, None, 50), 0.0) == (
+        Moved("transactions", "commits", 40, ""),
+    )
+    assert moved(readings(COMMITS, 1), 0.0) == ()
+
+
+def test_what_never_moved_has_no_samples_but_its_zero() -> None:
+    still = readings(COMMITS, 7, 7, 7)
+    assert samples(still, 0.0) == ()
+    assert moved(still, 0.0) == (Moved("transactions", "commits", 0, ""),)
+
+
+def test_a_gauge_is_as_it_is() -> None:
+    found = readings(CONNECTED, 3, 5, 2)
+    assert [s.value for s in samples(found, 0.0)] == [5, 2]
+    assert moved(found, 0.0) == ()
+
+
+def test_each_version_has_each_counter_once() -> None:
+    for version in (*range(100_000, 200_000, 10_000), 90_600):
+        for timing in ("on", "off"):
+            fitting = [p for p in PARTS if p.fits(version, {"track_io_timing": timing})]
+            names = [(c.source, c.name) for part in fitting for c in part.counters]
+            assert len(names) == len(set(names)), version
+
+
+def test_a_part_is_of_its_versions_and_settings() -> None:
+    part = Part("view", (COMMITS,), since=140_000, until=170_000, setting="track_io_timing")
+    assert part.fits(150_000, {"track_io_timing": "on"})
+    assert not part.fits(150_000, {"track_io_timing": "off"})
+    assert not part.fits(150_000, {})
+    assert not part.fits(170_000, {"track_io_timing": "on"})
+    assert part.query == "SELECT ARRAY[(xact_commit)::numeric::bigint] FROM view"
+
+
+def test_what_a_server_elsewhere_spends_is_not_seen_and_is_no_zero() -> None:
+    cost = Backends({"host": "db.example"})
+    cost.serves(1)
+    assert cost.cpu_s is None
+
+
+def test_the_time_of_a_process_is_that_of_a_postgres_alone() -> None:
+    stat = "7 (postgres) S " + " ".join(map(str, range(4, 40)))
+    assert cpu_s(stat) > 0
+    try:
+        cpu_s(stat.replace("postgres", "bash (x) y"))
+    except ValueError:
+        return
+    raise AssertionError("another program has that number now")

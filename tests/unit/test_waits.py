@@ -1,0 +1,189 @@
+"""Wait events by tenths: what is packed is read again, seconds are means, memory is bounded."""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgpaces.answers import waits
+from pgpaces.answers.waits import Event, Tally, Tenth, name, read, top
+from pgpaces.observe import waits as sampling
+from pgpaces.observe.waits import SLOW_S, Pair, Sampler
+from pgpaces.result import WaitEvent, Waits
+
+LOCK: Event = ("load", "Lock", "tuple")
+CPU: Event = ("load", "CPU", "")
+OTHER: Event = ("others", "IO", "DataFileRead")
+EVENT = st.tuples(
+    st.sampled_from(["load", "others"]), st.sampled_from(["Lock", "IO", "CPU"]),
+    st.sampled_from(["", "a", "b", "c"]),
+)  # fmt: skip
+LOOK = st.dictionaries(EVENT, st.integers(1, 2000), max_size=6)
+
+
+@settings(deadline=None)  # the first one imports numpy
+@given(st.dictionaries(st.integers(-200, 4000), LOOK, max_size=60))
+def test_what_is_packed_is_read_again_tenth_by_tenth(looks: dict[int, dict[Any, int]]) -> None:
+    tally = Tally()
+    for tenth, sessions in sorted(looks.items()):
+        tally.add(tenth, sessions)
+    packed = tally.waits()
+    found = {
+        each.tenth: {
+            (e.who, e.kind, e.event): count
+            for place, count in each.sessions.items()
+            for e in [packed.events[place]]
+        }
+        for each in read(packed)
+    }
+    assert found == looks
+    measured = {tenth: sessions for tenth, sessions in looks.items() if tenth >= 0}
+    assert packed.looks == len(measured)
+    assert sum(e.sessions for e in packed.events) == sum(
+        count for sessions in measured.values() for count in sessions.values()
+    )
+
+
+def test_a_tenth_without_sessions_is_told_from_one_without_a_look() -> None:
+    tally = Tally()
+    tally.add(0, {})
+    tally.add(3, {CPU: 1})
+    assert list(read(tally.waits())) == [Tenth(0, {}), Tenth(3, {0: 1})]
+    assert list(read(Waits())) == []
+
+
+def test_a_second_look_at_a_tenth_is_left_out() -> None:
+    tally = Tally()
+    for sessions in (1, 7):
+        tally.add(5, {CPU: sessions})
+    assert list(read(tally.waits())) == [Tenth(5, {0: 1})]
+
+
+def test_what_was_counted_may_be_read_while_counting_goes_on() -> None:
+    tally = Tally()
+    tally.add(0, {CPU: 1})
+    assert len(list(read(tally.waits()))) == 1
+    tally.add(1, {CPU: 2})
+    assert [each.sessions for each in read(tally.waits())] == [{0: 1}, {0: 2}]
+
+
+def test_an_hour_of_a_busy_server_takes_less_than_2_megabytes() -> None:
+    draw, tally = random.Random(1), Tally()
+    events: list[Event] = [("load", "Lock", f"e{n}") for n in range(40)]
+    for tenth in range(36_000):
+        tally.add(tenth, {event: draw.randint(1, 64) for event in draw.sample(events, 12)})
+    assert len(tally.waits().tenths) < 2_000_000
+
+
+def test_a_second_is_the_mean_of_its_looks_with_zeros_where_nobody_was() -> None:
+    tally = Tally()
+    for tenth in range(10):
+        tally.add(tenth, {CPU: 2} if tenth % 2 else {})
+    tally.add(10, {OTHER: 3})
+    found = {(s.second, s.name): s.value for s in tally.samples()}
+    assert found == {
+        (0, "CPU"): 1.0, (0, "others IO:DataFileRead"): 0.0,
+        (1, "CPU"): 0.0, (1, "others IO:DataFileRead"): 3.0,
+    }  # fmt: skip
+    assert {(s.source, s.unit) for s in tally.samples()} == {("waits", "sessions")}
+
+
+def test_of_many_events_the_rest_is_one_sample() -> None:
+    tally = Tally()
+    tally.add(0, {("load", "LWLock", f"e{n}"): n + 1 for n in range(waits.SAMPLED_MAX + 2)})
+    found = {s.name: s.value for s in tally.samples()}
+    assert len(found) == waits.SAMPLED_MAX + 1
+    assert found["other"] == 1 + 2
+
+
+@pytest.mark.parametrize(
+    "tenths",
+    [b"x", zlib.compress(b"12345"), zlib.compress(bytes(12)), zlib.compress(bytes(24))[:-4]],
+)
+def test_bytes_that_are_none_are_refused(tenths: bytes) -> None:
+    with pytest.raises(ValueError, match="wait event"):
+        list(read(Waits(1, (), tenths)))
+
+
+def test_the_top_events_have_their_mean_and_share() -> None:
+    events = (
+        WaitEvent("load", "CPU", "", 10), WaitEvent("load", "Lock", "tuple", 30),
+        WaitEvent("others", "IO", "x", 99), WaitEvent("load", "IO", "y", 0),
+    )  # fmt: skip
+    assert top(Waits(20, events)) == [("Lock:tuple", 1.5, 0.75), ("CPU", 0.5, 0.25)]
+    assert top(Waits(20, events), "others") == [("IO:x", 4.95, 1.0)]
+    assert top(Waits()) == []
+    assert name(*OTHER) == "others IO:DataFileRead"
+
+
+class Faked:
+    """A server that takes so long, by a clock of its own."""
+
+    def __init__(self, sessions: Mapping[Event, int], pairs: list[Pair] | None = None) -> None:
+        self.sessions, self.pairs = sessions, pairs or []
+        self.now_s, self.took_s, self.asked = 0.0, 0.001, 0
+
+    def look(self) -> Mapping[Event, int]:
+        self.now_s += self.took_s
+        return self.sessions
+
+    def blocked(self) -> list[Pair]:
+        self.asked += 1
+        return self.pairs
+
+
+def looked(faked: Faked, monkeypatch: pytest.MonkeyPatch, times: int) -> Sampler:
+    monkeypatch.setattr(sampling.time, "monotonic", lambda: faked.now_s)
+    sampler, lock = Sampler(faked), threading.Lock()
+    for _ in range(times):
+        begun = faked.now_s
+        sampler.look(0.0, lock)
+        faked.now_s = begun + sampler.period_s
+    return sampler
+
+
+def test_a_slow_server_is_asked_half_as_often_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faked = Faked({CPU: 1})
+    faked.took_s = 2 * SLOW_S
+    assert looked(faked, monkeypatch, 5).slowed is None, "a few slow looks may be chance"
+    sampler = looked(faked, monkeypatch, 6)
+    assert sampler.period_s == pytest.approx(0.2)
+    assert sampler.slowed is not None
+    assert "every 200 ms" in sampler.slowed
+    assert looked(faked, monkeypatch, 500).period_s == pytest.approx(1.6), "and no further"
+
+
+def test_a_quick_server_is_asked_as_often_as_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = looked(Faked({CPU: 1}), monkeypatch, 50)
+    assert (sampler.period_s, sampler.slowed) == (0.1, None)
+    assert sampler.waits().looks == 50
+
+
+def test_blockers_are_asked_for_once_a_second_and_only_where_somebody_waits_for_a_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = ("load", "Lock:tuple", "ExclusiveLock", "psql", "idle in transaction", "UPDATE\n t")
+    quiet = Faked({CPU: 1}, [pair])
+    looked(quiet, monkeypatch, 30)
+    assert quiet.asked == 0
+    waiting = Faked({LOCK: 1}, [pair])
+    [found] = looked(waiting, monkeypatch, 30).blocked()
+    assert waiting.asked == found.seen == 3
+    assert (found.first_s, found.last_s, found.statement) == (0, 2, "UPDATE t")
+
+
+def test_of_statements_without_end_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [("load", "Lock:tuple", "", f"a{n % 3}", "active", f"UPDATE {n}") for n in range(900)]
+    found = looked(Faked({LOCK: 1}, pairs), monkeypatch, 1).blocked()
+    assert len(found) == 103
+    assert sum(one.seen for one in found) == 900
+    assert sum(one.statement == "(others)" for one in found) == 3
