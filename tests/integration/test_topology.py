@@ -338,7 +338,7 @@ def test_a_standby_that_dies_takes_its_own_share_alone(
     for name, counts in found.items():
         assert counts.on_time == counts.due > 0, name
     assert adds_up({"counts": {k: getattr(outcome.summary.counts, k) for k in COUNTS}})
-    assert not_valid(outcome).startswith("standby1 was lost")
+    assert "standby1 stopped streaming" in not_valid(outcome)
     last = max(interval.ended_ns for interval in trial.intervals)
     assert last <= (4 + 2) * SECOND_NS + SECOND_NS, "within the grace period"
     nothing_is_left(pgpaces_home)
@@ -354,7 +354,7 @@ def test_a_pooler_that_goes_on_without_a_standby_does_not_hide_that(
     target = TargetPlan(standbys=2, server_settings=SAFE_ENOUGH)
     layout = {"target": target, "pool": PoolPlan("pgpool"), "scripts": (("read", None),)}
     outcome, _ = run(folder, tmp_path / "r.db", 3, killer, **layout)
-    assert not_valid(outcome).startswith("standby1 was lost")
+    assert "standby1 stopped streaming" in not_valid(outcome)
     nothing_is_left(pgpaces_home)
 
 
@@ -538,10 +538,6 @@ def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) ->
     )
     assert ended.code == 0, ended.err
     assert ended.children, "programs were started, and looked at"
-    ended = cage("sweep", *words, "--yes", "-o", cage.kept / "page.html")
-    assert ended.code == 0, ended.err
-    ended = cage("run", *words, "--target-node", f"pool={dsn(cluster.standby)} port=1")
-    assert ended.code != 0, "nobody is there"
 
 
 # --- factors --------------------------------------------------------------------------------------
@@ -563,6 +559,7 @@ def sweep(pgpaces: Command, *words: object) -> dict[str, Trial]:
     return cells(pgpaces.store)
 
 
+@pytest.mark.slow
 def test_the_number_of_standbys_is_a_factor(pgpaces: Command) -> None:
     found = sweep(pgpaces, "--standbys", "0,1")
     assert {name: len(trial.plan["lanes"]) for name, trial in found.items()} == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,18 +126,6 @@ def test_whoever_does_not_wait_any_more_ends_it(world: World) -> None:
     with pytest.raises(RunError):
         wait(world, "standby1", check=stop)
     assert world.now == 0.0
-
-
-def test_a_standby_that_lets_nobody_in_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextlib.contextmanager
-    def connect(access: Access, _: str) -> Iterator[None]:
-        assert "connect_timeout" in access.keywords, "nobody waits for ever"
-        if access.keywords["host"] == "standby2":
-            raise ServerError("nobody answers")
-        yield
-
-    monkeypatch.setattr(streaming, "connect", connect)
-    assert streaming.lost(standbys("standby1", "standby2")) == {"standby2": "nobody answers"}
 
 
 @pytest.mark.parametrize("level", ["replica", "logical"])

@@ -20,7 +20,7 @@ from pgpaces.database.identity import facts, free_connections, same_server, sett
 from pgpaces.database.marks import Mark, clean, ours
 from pgpaces.database.originals import is_dsn
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
-from pgpaces.database.streaming import lost, on_standbys, wait_for_standbys
+from pgpaces.database.streaming import on_standbys, wait_for_standbys
 from pgpaces.database.wishes import Prepared, Wish
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "fingerprints",
     "free_connections",
     "is_dsn",
-    "lost",
     "of_server",
     "on_standbys",
     "ours",

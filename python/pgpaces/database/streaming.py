@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 from pgpaces.database.access import Access, Say, connect
 from pgpaces.errors import PlanError, ServerError
@@ -17,7 +16,6 @@ _TURN_S = 0.02
 _TELL_S = 3.0
 # So long nothing may be replayed before a standby is given up.
 _STUCK_S = 60.0
-_ANSWER_S = "5"
 _WRITTEN = (
     "SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.{last}()"
     " ELSE pg_catalog.{current}() END - '0/0'::pg_lsn)::bigint"
@@ -55,19 +53,6 @@ def wait_for_standbys(
                 say(f"waiting: {behind}")
                 told = now
             time.sleep(_TURN_S)
-
-
-def lost(standbys: Mapping[str, Access]) -> dict[str, str]:
-    """Those that let nobody in any more, and why not."""
-    found = {}
-    for name, access in standbys.items():
-        patient = {**access.keywords, "connect_timeout": _ANSWER_S}
-        try:
-            with connect(replace(access, keywords=patient), "postgres"):
-                pass
-        except ServerError as error:
-            found[name] = error.message
-    return found
 
 
 def _check(name: str, found: tuple[bool, int | None], own: tuple[bool, int | None]) -> None:

@@ -158,15 +158,6 @@ def _notes(cell: Cell) -> Iterator[str]:
         yield f"{streams}: {len(own)} queues are not one"
 
 
-def lost(cell: Cell) -> Iterator[Finding]:
-    """Standbys that are gone behind the load: a pooler may go on without them and say nothing."""
-    for name, why in database.lost(cell.site.standbys).items():
-        said = (
-            f"{name} was lost, so not all of it was measured with the servers it is said of: {why}"
-        )
-        yield Finding("standbys", "invalid", said)
-
-
 def _unused(cell: Cell) -> Iterator[Finding]:
     """A pool that nothing goes through: with and without it would compare the same."""
     where = dict.fromkeys(lane.node for lane in cell.lanes)

@@ -16,7 +16,7 @@ from pgpaces.answers import throttle
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.experiment.beside import Beside, beside
-from pgpaces.experiment.cell import Cell, lost, record
+from pgpaces.experiment.cell import Cell, record
 from pgpaces.experiment.keeper import Keeper
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.ready import ready
@@ -135,12 +135,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
             *looks.notes(),
             *_given_up(keeper, load.clients),
         ),
-        findings=(
-            *trial.findings,
-            *looks.findings(pace),
-            *_stored(keeper, store, before),
-            *lost(cell),
-        ),
+        findings=(*trial.findings, *looks.findings(pace), *_stored(keeper, store, before)),
         samples=looks.samples(),
         explained=looks.explained,
         observed=looks.observed(),
