@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-HEAD = "0006"
+HEAD = "0007"
 # What reading values that are not as they were written raises: SQLAlchemy's conversions and ours.
 UNREADABLE = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
