@@ -70,8 +70,9 @@ def mount_of(path: Path, mounts: list[Mount]) -> Mount | None:
 
 
 def device_of(folder: Path) -> Device:
-    """What is known of the device that a folder is on."""
-    folder = folder.resolve()
+    """What is known of the device that a folder is on; it need not let us in."""
+    with contextlib.suppress(OSError):
+        folder = folder.resolve()
     mount = mount_of(folder, parse_mounts(_text(_MOUNTS)))
     if mount is None:
         return Device("")
@@ -81,7 +82,7 @@ def device_of(folder: Path) -> Device:
     behind = list(_behind(block)) if block else []
     encryption = _encryption(folder, mount, [block, *behind] if block else [])
     return Device(
-        id=_id(mount, name) + (f" {encryption}" if encryption.startswith("fscrypt") else ""),
+        id=_id(mount, name, _policy(folder)),
         name=" on ".join(dict.fromkeys((name, *(each.name for each in behind)))),
         filesystem=mount.kind,
         mount_options=mount.options,
@@ -94,24 +95,18 @@ def device_of(folder: Path) -> Device:
     )
 
 
-def id_of(folder: str) -> str:
-    """The id of the device of a folder that need not let us in; empty where it is not known."""
-    mount = mount_of(Path(folder).resolve(), parse_mounts(_text(_MOUNTS)))
-    if mount is None:
-        return ""
-    block = _block(mount)
-    policy = _policy(Path(folder))
-    return _id(mount, block.name if block else "") + (f" {policy}" if policy else "")
+def _id(mount: Mount, name: str, policy: str) -> str:
+    """By the file system's UUID where that is known, since names of disks change.
 
-
-def _id(mount: Mount, name: str) -> str:
-    """By the file system's UUID where that is known, since names of disks change."""
+    Encrypted folders are another disk than the rest of theirs.
+    """
     device = Path("/dev") / name if name else None
+    found = f"device {name}" if name else f"{mount.kind} {mount.point}"
     with contextlib.suppress(OSError):
         for link in sorted(_BY_UUID.iterdir()):
             if device is not None and link.resolve() == device.resolve():
-                return f"uuid {link.name}"
-    return f"device {name}" if name else f"{mount.kind} {mount.point}"
+                found = f"uuid {link.name}"
+    return f"{found}, {policy}" if policy else found
 
 
 def _text(path: Path) -> str:
@@ -189,16 +184,21 @@ def _encryption(folder: Path, mount: Mount, blocks: list[Path]) -> str:
 
 
 def _policy(folder: Path) -> str:
-    """Whether a folder has a policy of the kernel's file encryption."""
+    """Whether a folder has a policy of the kernel's file encryption.
+
+    What is in a folder has its policy: so of one that does not let us in, the one above tells.
+    """
     asked = bytearray(struct.pack("Q", _POLICY_BYTES) + bytes(_POLICY_BYTES))
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return ""
+    descriptor = -1
+    for each in (folder, *folder.parents):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY)
+            break
     try:
         fcntl.ioctl(descriptor, _GET_POLICY, asked)
     except OSError:
         return ""
     finally:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
     return "fscrypt (file encryption)"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pgpaces import database, host
+from pgpaces.disk.device import device_of
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
@@ -17,6 +20,8 @@ from pgpaces.store import new_id
 from pgpaces.workload import WorkloadScript
 
 _STARTED = "postmaster_started"
+# Names of this machine.
+LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connect
     server = database.facts(access, cell.prepared.dbname)
     shown = ("host", "hostaddr", "port", "user", "sslmode")
     server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
+    server |= _data_disk(server)
     how = {**dict.fromkeys(cell.site.given, "start"), **cell.applied.how}
     server |= {"ours": cell.site.ours, **cell.site.server, "applied": how}
     scripts = [
@@ -102,6 +108,17 @@ def record(cell: Cell, plan: generator.EnginePlan, connection: generator.Connect
         findings=tuple(_changed(cell, server)),
         place=request.place,
     )
+
+
+def _data_disk(server: Mapping[str, Any]) -> dict[str, str]:
+    """The device of the data of a server on this machine; nothing where that is not known."""
+    data, where = server.get("data_directory"), server["target"].get("host", "")
+    if not data or not (where.startswith(("/", "@")) or where in LOCAL):
+        return {}
+    with contextlib.suppress(OSError):
+        Path(data).lstat()  # behind a tunnel is another machine, with other folders
+        return {"data_disk": device_of(Path(data)).id}
+    return {}
 
 
 def _changed(cell: Cell, now: Mapping[str, Any]) -> Iterator[Finding]:

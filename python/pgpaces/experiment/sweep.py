@@ -19,6 +19,7 @@ from pgpaces.answers.preview import Preview, Step, preview
 from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
+from pgpaces.experiment.cell import LOCAL
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.request import OnStoreError, Request, check, choose, commands_of, wish_of
 from pgpaces.experiment.site import for_driver, original, without_pg_variables
@@ -34,7 +35,6 @@ from pgpaces.store.listing import sizes_at_once
 _BEAT_S = 5.0
 # So long a store that takes nothing is waited for, before a trial and behind it.
 PATIENCE_S = 60.0
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,7 @@ class Order:
     """An experiment that is to be run, or gone on with.
 
     store: where results go; None for the default. resume: the id of the one to go on with.
-    command: what was typed, for whoever wants to run it again. data_dir: the disk of the data of
-    servers of ours.
+    command: what was typed, for whoever wants to run it again.
     """
 
     experiment: Experiment
@@ -51,7 +50,6 @@ class Order:
     resume: str | None = None
     on_store_error: OnStoreError = "continue"
     command: str = ""
-    data_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ class _Resolved:
 def _resolved(target: Target) -> _Resolved:
     keywords = for_driver(generator.resolve(target.dsn))
     host = keywords.get("hostaddr") or keywords.get("host", "")
-    local = not host or host.startswith(("/", "@")) or host in _LOCAL
+    local = not host or host.startswith(("/", "@")) or host in LOCAL
     return _Resolved(target, keywords, HERE if local else host)
 
 
@@ -182,9 +180,11 @@ class _Builder:
 
     def _target(self, asked: levels.Asked) -> TargetPlan:
         if asked.target is None:
-            return TargetPlan(server=asked.server, data_dir=self.order.data_dir, tls=asked.tls)
+            return TargetPlan(server=asked.server, data_dir=asked.data_dir, tls=asked.tls)
         if asked.server is not None:
             raise PlanError("server is for servers of ours, target for somebody's", "choose one")
+        if asked.data_dir is not None:
+            raise PlanError("data_dir is for servers of ours, target for somebody's", "choose one")
         if asked.tls is not None:
             raise PlanError(
                 "tls is for servers of ours, target for somebody's", "say sslmode in the target"
@@ -373,7 +373,7 @@ def _begin(store: Store, planned: Planned) -> None:
         if not store.claim_experiment(planned.id):
             raise _taken(order.experiment.name)
         return
-    beside = document.Beside(order.command, planned.workload_hash, order.data_dir)
+    beside = document.Beside(order.command, planned.workload_hash)
     found = document.write(order.experiment, beside)
     store.begin_experiment(
         ExperimentRow(
@@ -420,11 +420,11 @@ def _together(machines: Sequence[Machine], keeping: Keeping, experiment_id: str)
             raise machine.broken
 
 
-def find(name: str, store: str | Path | None) -> tuple[str, str | None, Experiment]:
-    """What `name` means: its id, its data_dir, and itself. Raises PlanError, StoreError."""
+def find(name: str, store: str | Path | None) -> tuple[str, Experiment]:
+    """What `name` means: its id, and itself. Raises PlanError, StoreError."""
     opened = Store.open(store)
     row = opened.experiment(opened.find_experiment(name))
-    return row.id, row.document.get("data_dir"), document.read(row.document)
+    return row.id, document.read(row.document)
 
 
 def label(dsn: str) -> str:
