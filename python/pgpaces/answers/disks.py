@@ -211,7 +211,7 @@ def measured(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> Meas
             bytes_read=last["read"]["io_bytes"],
             bytes_written=last["write"]["io_bytes"],
             per_s=tuple(_rates(sums)),
-            times=_quantiles(last[kind]["clat_ns"]),
+            times=_quantiles(last[kind]["lat_ns"]),
             flushes=_quantiles(last.get("sync", {}).get("lat_ns", {})),
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:

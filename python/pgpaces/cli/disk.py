@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +109,8 @@ def _measure(names: Sequence[str], given: Mapping[str, Any]) -> int:
     measure.prepared(path, asked)
     store = _open(given["store_path"])
     _consent(asked, path, yes=given["yes"])
-    row = _row(given["name"], _with_progress(path, asked))
+    started = datetime.now(UTC)
+    row = _row(given["name"], started, _with_progress(path, asked))
     if not row.found.measured:
         raise RunError("nothing was measured: it was ended before the first job was done")
     try:
@@ -161,14 +163,13 @@ def _with_progress(path: Path, asked: Asked) -> Disk:
         teller.done()
 
 
-def _row(name: str, found: Disk) -> DiskRow:
-    from datetime import UTC, datetime
+def _row(name: str, started: datetime, found: Disk) -> DiskRow:
     from importlib.metadata import version
 
     from pgpaces import host
     from pgpaces.store import DiskRow, new_id
 
-    return DiskRow(new_id(), name, datetime.now(UTC), version("pgpaces"), host.facts(), found)
+    return DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), found)
 
 
 def _print(rows: Sequence[DiskRow], *, as_json: bool, side_by_side: bool = False) -> None:

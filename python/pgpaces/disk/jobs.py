@@ -111,6 +111,9 @@ def arguments(job: Job) -> list[str]:
         "output-format": "json",
         "eta": "never",
         "status-interval": "1",
+        # Of whole commands: where a file system cannot do them beside each other, they are done
+        # while they are given to it, and nothing is left to wait for.
+        "lat_percentiles": "1",
         **job.options,
     }
     return [f"--{name}={value}" for name, value in given.items()]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pgpaces.answers import disks
 from pgpaces.answers.disks import Disk, Measured
 from pgpaces.report.escape import line
-from pgpaces.report.text import cell, interval, milliseconds, rate, table
+from pgpaces.report.text import interval, milliseconds, rate, table
 from pgpaces.result import Estimate
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A disk that does less than this in the second half has slowed down.
 _SLOWER = 0.8
-_WIDE_FROM = 76
+_WIDE_FROM = 100
 
 
 class Known(Protocol):
@@ -172,7 +172,7 @@ def _card_shown(job: str, value: float) -> str:
 
 def _postgres_table(found: Disk, width: int) -> Table:
     names = ["IOPS", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "2nd / 1st half"]
-    narrow = ["IOPS", "p99 ms", "2nd / 1st half"]
+    narrow = ["IOPS", "p99 ms", "p99.9 ms", "2nd / 1st half"]
     chosen = names if width >= _WIDE_FROM else narrow
     made = table("PostgreSQL profile", chosen)
     for job in disks.POSTGRES:
@@ -211,9 +211,10 @@ def _remarks(found: Disk) -> Iterator[str]:
     """What to know of the numbers, and what was found beside fio."""
     if found.of(disks.COMMIT):
         yield "times of 'fdatasync each' are those of the flush behind a write, all others reads'"
-    short = [each for each in found.measured if each.job in disks.POSTGRES]
-    if short:
-        yield f"measured for {', '.join(f'{each.seconds:.3g}' for each in short)} s"
+    if lengths := [each.seconds for each in found.measured if each.job in disks.CARD]:
+        yield f"each run of the card's jobs took {min(lengths):.2g} to {max(lengths):.2g} s"
+    if lengths := [each.seconds for each in found.measured if each.job in disks.POSTGRES]:
+        yield f"PostgreSQL's took {', '.join(f'{each:.3g}' for each in lengths)} s"
     if found.flushes is not None:
         methods = ", ".join(f"{name} {rate(n)}/s" for name, n in found.flushes.per_s.items())
         yield (
@@ -238,13 +239,13 @@ def comparison(known: Sequence[Known]) -> list[RenderableType]:
     for each in others:
         names += [called(each), f"/ {called(first)}"]
     made = table("", names)
-    made.add_row(cell("class by emulation"), *_spread([class_of(each.found) for each in known]))
+    made.add_row("class by emulation", *_spread([class_of(each.found) for each in known]))
     for label, values, ratios in _compared([each.found for each in known]):
         cells = [values[0]]
         for value, found in zip(values[1:], ratios, strict=True):
             cells += [value, "-" if found is None else _with_ends(found, _plain, "\n")]
         made.add_row(label, *cells)
-    made.add_row(cell("encryption"), *_spread([line(_encrypted(each.found)) for each in known]))
+    made.add_row("encryption", *_spread([line(_encrypted(each.found)) for each in known]))
     parts: list[RenderableType] = [made]
     if any(each.found.quick for each in known):
         parts.append(Text("quick results are indicative only"))
