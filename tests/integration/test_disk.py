@@ -25,7 +25,7 @@ from pgpaces.answers import disks
 from pgpaces.answers.disks import Device, Disk
 from pgpaces.cli.main import cli
 from pgpaces.disk import folder, jobs, measure, programs
-from pgpaces.disk.device import device_of
+from pgpaces.disk.device import device_of, moved_bytes
 from pgpaces.errors import PlanError, RunError
 from pgpaces.store import DiskRow, Store, new_id
 
@@ -66,6 +66,8 @@ def test_everything_is_measured_and_nothing_is_left(disk: Path) -> None:
     assert all(each.iops > 0 for each in found.measured)
     for each in found.measured:
         assert each.bytes_written <= 1.1 * 3 * jobs.SIZE_MIN
+    counts = moved_bytes(found.device) is not None
+    assert all((each.bytes_beside is not None) == counts for each in found.measured)
     assert found.of(disks.COMMIT)[0].flushes["p50"] > 0
     assert disks.card_class(found) in ("A2", "A1", "below A1")
     assert found.missing == ()

@@ -162,6 +162,17 @@ def test_a_disk_that_slows_down_in_its_second_half_is_named() -> None:
     assert "slows down" not in shown(replace(device, measured=(steady,)))
 
 
+def test_what_others_did_to_the_disk_is_told() -> None:
+    found = card(1, 1, 1)
+    quiet, busy = (
+        replace(found, measured=tuple(replace(m, bytes_beside=share) for m in found.measured))
+        for share in (100, 10**12)
+    )
+    assert "others used the disk" not in shown(found)
+    assert "others used the disk" not in shown(quiet)
+    assert "others used the disk" in shown(busy)
+
+
 def test_what_was_too_short_for_halves_has_none() -> None:
     assert Measured(disks.COMMIT, 1, 3, 0, 30, 0, 30, (10.0, 10.0, 10.0)).slowing is None
 

@@ -45,7 +45,8 @@ class Measured:
     """What one run of one job found. run: from 1.
 
     per_s: commands a second of each second. times: quantiles of a command, in ns; flushes: of the
-    fdatasync behind it.
+    fdatasync behind it. bytes_beside: what the disk moved meanwhile that fio did not ask for; None
+    where it does not count.
     """
 
     job: str
@@ -58,6 +59,7 @@ class Measured:
     per_s: tuple[float, ...] = ()
     times: Mapping[str, float] = field(default_factory=dict)
     flushes: Mapping[str, float] = field(default_factory=dict)
+    bytes_beside: int | None = None
 
     @property
     def iops(self) -> float:
@@ -68,6 +70,12 @@ class Measured:
     def bytes_per_s(self) -> float:
         """Bytes a second."""
         return (self.bytes_read + self.bytes_written) / self.seconds
+
+    @property
+    def beside(self) -> float | None:
+        """The bytes beside ours as a share of ours."""
+        ours = self.bytes_read + self.bytes_written
+        return None if self.bytes_beside is None or not ours else self.bytes_beside / ours
 
     @property
     def rate(self) -> Estimate:

@@ -19,6 +19,7 @@ from pgpaces.answers.disks import Device
 MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _MOUNTS = Path("/proc/self/mountinfo")
 _BLOCK = Path("/sys/dev/block")
+_CLASS = Path("/sys/class/block")
 _BY_UUID = Path("/dev/disk/by-uuid")
 _SECTOR = 512
 # File systems that encrypt what is stored in another one, by their types.
@@ -93,6 +94,14 @@ def device_of(folder: Path) -> Device:
         free_bytes=_free(folder),
         encryption=encryption,
     )
+
+
+def moved_bytes(device: Device) -> int | None:
+    """What the whole disk has read and written since it is there; None where it does not count."""
+    name = device.name.rpartition(" ")[2]
+    found = _CLASS / name if name else None
+    words = _text(_whole(found.resolve()) / "stat").split() if found and found.exists() else []
+    return (int(words[2]) + int(words[6])) * _SECTOR if len(words) > 6 else None
 
 
 def _id(mount: Mount, name: str, policy: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pgpaces.answers.disks import Disk
 from pgpaces.disk import programs
-from pgpaces.disk.device import device_of
+from pgpaces.disk.device import device_of, moved_bytes
 from pgpaces.disk.folder import check, workspace
 from pgpaces.disk.jobs import FILL, QUICK, Asked, Job, jobs, room
 from pgpaces.errors import RunError
@@ -63,7 +63,12 @@ def _with_job(found: Disk, step: tuple[Job, Asked], folder: Path, say: Say) -> D
     job, asked = step
     name = f"{_name(job, asked)}, {job.seconds} s" if job.seconds else _name(job, asked)
     say(name, 0.0)
+    before = moved_bytes(found.device)
     made = programs.run_fio(programs.find_fio(), job, folder, lambda s: say(name, s))
+    after = moved_bytes(found.device)
+    if before is not None and after is not None:
+        ours = made.bytes_read + made.bytes_written
+        made = replace(made, bytes_beside=max(0, after - before - ours))
     return found if job.name == FILL else replace(found, measured=(*found.measured, made))
 
 

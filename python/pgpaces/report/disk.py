@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # A disk that does less than this in the second half has slowed down.
 _SLOWER = 0.8
 _WIDE_FROM = 100
+# Of what fio moved: with more beside it, others were at the disk.
+_BESIDE = 0.1
 
 
 class Known(Protocol):
@@ -123,6 +125,13 @@ def _warnings(found: Disk) -> Iterator[str]:
         yield f"not complete, missing: {'; '.join(found.missing)}"
     if found.quick:
         yield "quick: seconds instead of minutes, indicative only"
+    shares = {each.job: each.beside for each in found.measured if (each.beside or 0) > _BESIDE}
+    if shares:
+        jobs = ", ".join(f"'{job}' {100 * (share or 0):.0f} %" for job, share in shares.items())
+        yield (
+            "others used the disk meanwhile, or its file system writes more than it is given:"
+            f" beside {jobs} more than fio asked for"
+        )
     for each in found.measured:
         share = each.slowing if each.job in disks.POSTGRES else None
         if share is not None and share.estimable and share.high < _SLOWER:
@@ -246,7 +255,8 @@ def comparison(known: Sequence[Known]) -> list[RenderableType]:
             cells += [value, "-" if found is None else _with_ends(found, _plain, "\n")]
         made.add_row(label, *cells)
     made.add_row("encryption", *_spread([line(_encrypted(each.found)) for each in known]))
-    parts: list[RenderableType] = [made]
+    said = "ratios of the card's jobs are those of the geometric means of all runs"
+    parts: list[RenderableType] = [made, Text(""), Text(said)]
     if any(each.found.quick for each in known):
         parts.append(Text("quick results are indicative only"))
     return parts
