@@ -91,7 +91,7 @@ def in_short(known: Known) -> str:
             f" {rate(medians[disks.CARD_SEQUENTIAL] / 1e6)} MB/s)"
         )
     for each in found.of(disks.COMMIT):
-        parts.append(f"8 KiB with fdatasync {_with_ends(each.rate, rate)}/s")
+        parts.append(f"8 KiB with fdatasync {_with_ends(each.rate, rate, '/s ')}")
     quick = " (quick: indicative)" if found.quick else ""
     return f"{', '.join(parts) or 'nothing was measured'}{quick}; pgpaces disk --show {known.id}"
 
