@@ -168,9 +168,9 @@ def test_what_others_did_to_the_disk_is_told() -> None:
         replace(found, measured=tuple(replace(m, bytes_beside=share) for m in found.measured))
         for share in (100, 10**12)
     )
-    assert "others used the disk" not in shown(found)
-    assert "others used the disk" not in shown(quiet)
-    assert "others used the disk" in shown(busy)
+    assert "because others used it" not in shown(found)
+    assert "because others used it" not in shown(quiet)
+    assert "because others used it" in shown(busy)
 
 
 def test_what_was_too_short_for_halves_has_none() -> None:

@@ -125,12 +125,12 @@ def _warnings(found: Disk) -> Iterator[str]:
         yield f"not complete, missing: {'; '.join(found.missing)}"
     if found.quick:
         yield "quick: seconds instead of minutes, indicative only"
-    shares = {each.job: each.beside for each in found.measured if (each.beside or 0) > _BESIDE}
-    if shares:
-        jobs = ", ".join(f"'{job}' {100 * (share or 0):.0f} %" for job, share in shares.items())
+    shares = {job: max(each.beside or 0 for each in found.of(job)) for job in _jobs(found)}
+    jobs = ", ".join(f"{100 * n:.0f} % at '{job}'" for job, n in shares.items() if n > _BESIDE)
+    if jobs:
         yield (
-            "others used the disk meanwhile, or its file system writes more than it is given:"
-            f" beside {jobs} more than fio asked for"
+            "the disk moved more than fio asked for, because others used it or its file system adds"
+            f" to it: {jobs}"
         )
     for each in found.measured:
         share = each.slowing if each.job in disks.POSTGRES else None
@@ -139,6 +139,10 @@ def _warnings(found: Disk) -> Iterator[str]:
                 f"slows down: '{each.job}' did {_with_ends(share, _plain)} times as much in its"
                 " second half as in its first"
             )
+
+
+def _jobs(found: Disk) -> dict[str, None]:
+    return dict.fromkeys(each.job for each in found.measured)
 
 
 def _facts(found: Disk) -> Iterator[str]:
