@@ -228,6 +228,8 @@ def _remarks(found: Disk) -> Iterator[str]:
         yield f"each run of the card's jobs took {min(lengths):.2g} to {max(lengths):.2g} s"
     if lengths := [each.seconds for each in found.measured if each.job in disks.POSTGRES]:
         yield f"PostgreSQL's took {', '.join(f'{each:.3g}' for each in lengths)} s"
+    if found.device.filesystem.startswith("fuse"):
+        yield "the file system is a program, which may read what lies below it through the cache"
     if found.flushes is not None:
         methods = ", ".join(f"{name} {rate(n)}/s" for name, n in found.flushes.per_s.items())
         yield (
