@@ -62,6 +62,14 @@ def _switch(text: str) -> bool:
     return text in ("true", "on")
 
 
+def _folder(text: str) -> str:
+    if not text.startswith("/"):
+        raise PlanError(
+            f"'{text}' is no folder from / on", "an experiment may be gone on elsewhere"
+        )
+    return text
+
+
 def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
     """`by_fk1@3 one_fk1@1`, or names alone."""
     found = []
@@ -116,6 +124,7 @@ OTHERS: Mapping[str, Kind] = {
     "variant": Kind(str, "A variant of the workload."),
     "scripts": Kind(_scripts, "Scripts to run, with weights: `by_fk1@3 one_fk1@1`."),
     "server": Kind(str, "A version to start, such as `15` or `package:15`, or its folder."),
+    "data_dir": Kind(_folder, "The disk for the data of servers of ours: a folder on it."),
     "tls": Kind(
         _switch, "A server of ours by TCP on the loopback, with TLS (on) or without (off)."
     ),
@@ -209,6 +218,7 @@ class Asked:
     variant: str | None = None
     scripts: tuple[tuple[str, int | None], ...] = ()
     server: str | None = None
+    data_dir: str | None = None
     tls: bool | None = None
     target: str | None = None
     profile: str | None = None

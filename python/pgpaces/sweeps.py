@@ -218,12 +218,12 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         targets=(*draft.targets, *own),
         exclude=(*draft.exclude, *excluded),
     )
-    known, data_dir = None, None
+    known = None
     if resume is not None:
-        known, data_dir, _ = pipeline.find(resume, store)
+        known, _ = pipeline.find(resume, store)
     experiment = draft.experiment(profiles.ready_made)
     here = costs.find(host_file)
-    order = pipeline.Order(experiment, store, resume=known, data_dir=data_dir, costs=here)
+    order = pipeline.Order(experiment, store, resume=known, costs=here)
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
 

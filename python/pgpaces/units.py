@@ -1,4 +1,4 @@
-"""Durations and rates as people write them, as numbers. Knows nothing of loads and trials."""
+"""Durations, rates and sizes as people write them, as numbers. Knows nothing of loads."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _UNITS_NS = {
     "d": 86_400 * SECOND_NS,
 }
 _RATE_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_SIZES = {"kB": 2**10, "MB": 2**20, "GB": 2**30}
 _DURATION_MAX_NS = 366 * 86_400 * SECOND_NS
 NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
 
@@ -58,3 +59,16 @@ def rate_per_s(text: str, what: str = "rate") -> float:
     if not RATE_MIN <= value <= RATE_MAX:
         raise PlanError(f"{what} '{text}' is out of range", "from 0.000001/s to 10000000/s")
     return value
+
+
+def size_bytes(text: str, what: str = "size") -> int:
+    """Bytes of `64MB`, `1GB`, as PostgreSQL counts them: 1 MB is 1024 kB. Raises PlanError."""
+    found = re.fullmatch(rf"\s*{NUMBER}\s*(kB|MB|GB)\s*", text)
+    if not found:
+        raise PlanError(
+            f"{what} '{text}' is not a size", "write a number with a unit: kB, MB or GB"
+        )
+    value = float(found[1]) * _SIZES[found[2]]
+    if not 1 <= value < 2**50:
+        raise PlanError(f"{what} '{text}' is out of range")
+    return round(value)

@@ -293,7 +293,8 @@ def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces: Command) -
     until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert sweep.find("last", pgpaces.store)[1] == str(folder)
+    found = sweep.find("last", pgpaces.store)[1]
+    assert found.design.fixed["data_dir"] == str(folder)
 
 
 CANARY = "k4n4r1-s3cr3t"

@@ -264,7 +264,7 @@ def test_what_is_deleted_leaves_nothing(store: Store, pgpaces: Pgpaces) -> None:
     with sqlite3.connect(store.path) as raw:
         tables = [name for (name,) in raw.execute("SELECT name FROM sqlite_schema "
                   "WHERE type = 'table' AND name <> 'alembic_version'")]  # fmt: skip
-        assert {"trial", "sample", "observed"} <= set(tables)
+        assert {"trial", "sample", "observed", "disk"} <= set(tables)
         for table in tables:
             assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from pgpaces import experiment_file, levels
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
+from pgpaces.experiment import document
 from pgpaces.plan import TrialPlan
+from tests.unit import experiments
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = [*ROOT.glob("examples/*.toml"), experiment_file.TEMPLATE]
@@ -180,3 +182,12 @@ def test_a_new_file_is_written_once(tmp_path: Path) -> None:
     assert experiment_file.read(tmp_path / "new.toml").experiment().design.factors
     with pytest.raises(PlanError, match="exists"):
         experiment_file.create(tmp_path / "new.toml")
+
+
+def test_the_folder_of_an_experiment_from_before_it_was_a_level_is_one() -> None:
+    asked = experiments.experiment()
+    stored = document.write(asked, document.Beside("", ""))
+    assert document.read(stored) == asked
+    found = document.read({**stored, "data_dir": "/mnt/ssd"})
+    assert found.design.fixed == {**asked.design.fixed, "data_dir": "/mnt/ssd"}
+    assert document.read({**stored, "data_dir": None}) == asked

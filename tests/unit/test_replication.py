@@ -67,7 +67,18 @@ def lagging(values: list[float], name: str = "standby1", first: int = 0) -> list
 
 
 def said(found: list[Sample], seconds: int) -> list[tuple[str, str]]:
-    return [(f.severity, f.text) for f in findings(found, range(seconds))]
+    every = findings(found, range(seconds))
+    return [(f.severity, f.text) for f in every if f.severity != "info"]
+
+
+def test_how_far_behind_each_was_is_told() -> None:
+    delays = [Sample(n, "replication", "standby1 replay_delay", 0.001 * n, "s") for n in (1, 3)]
+    [told, other] = findings([*lagging([1000.0, 3000.0]), *delays, *lagging([0.0], "b")], range(4))
+    assert told.text == (
+        "standby1 was 2 kB behind on average, 3 kB at most, and 2 ms on average, 3 ms at most"
+    )
+    assert other.text == "b was 0 B behind on average, 0 B at most"
+    assert {told.severity, other.severity} == {"info"}
 
 
 def test_a_lag_that_grows_is_named_with_both_ends() -> None:

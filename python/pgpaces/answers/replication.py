@@ -19,6 +19,21 @@ Track = Mapping[int, float]
 
 def findings(samples: Iterable[Sample], looked: Iterable[int]) -> list[Finding]:
     """What samples of a primary say of its standbys. looked: the seconds in which it was read."""
+    tracks, written = _tracks(samples)
+    seconds = sorted(second for second in looked if second >= 0)
+    found: list[Finding] = list(_lags(tracks))
+    for name, track in tracks.items():
+        if name.endswith(" streaming"):
+            found += _stopped(name.removesuffix(" streaming"), track, seconds)
+        elif name.endswith(" replay_lag"):
+            found += _behind(name.removesuffix(" replay_lag"), track, written)
+        elif name == "receiving":
+            found += _stopped("the standby", track, seconds)
+    return found
+
+
+def _tracks(samples: Iterable[Sample]) -> tuple[dict[str, dict[int, float]], float]:
+    """What was seen of replication, by name, and how many bytes of WAL were written meanwhile."""
     tracks: dict[str, dict[int, float]] = {}
     written = 0.0
     for sample in samples:
@@ -29,16 +44,24 @@ def findings(samples: Iterable[Sample], looked: Iterable[int]) -> list[Finding]:
             tracks.setdefault(sample.name, {})[sample.second] = sample.value
         elif (source, sample.name) == ("wal", "written"):
             written += sample.value
-    seconds = sorted(second for second in looked if second >= 0)
-    found: list[Finding] = []
+    return tracks, written
+
+
+def _lags(tracks: Mapping[str, Track]) -> Iterator[Finding]:
+    """How far behind each standby was, in bytes and, where it had something to replay, in time."""
     for name, track in tracks.items():
-        if name.endswith(" streaming"):
-            found += _stopped(name.removesuffix(" streaming"), track, seconds)
-        elif name.endswith(" replay_lag"):
-            found += _behind(name.removesuffix(" replay_lag"), track, written)
-        elif name == "receiving":
-            found += _stopped("the standby", track, seconds)
-    return found
+        if not name.endswith(" replay_lag") or not track:
+            continue
+        who, values = name.removesuffix(" replay_lag"), list(track.values())
+        mean, most = size_text(_mean(values)), size_text(max(values))
+        text = f"{who} was {mean} behind on average, {most} at most"
+        if delays := list(tracks.get(f"{who} replay_delay", {}).values()):
+            text += f", and {_seconds(_mean(delays))} on average, {_seconds(max(delays))} at most"
+        yield Finding(SOURCE, "info", text, _mean(values), "B")
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
 
 
 def _stopped(name: str, track: Track, seconds: list[int]) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ COMMANDS = {
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),
     "server": ("server", "Start, list, stop and clean servers of ours"),
     "observe": ("observe", "Print what this machine does, a line of JSON a second"),
+    "disk": ("disk", "Measure a disk by fio: its class, and what PostgreSQL needs of it"),
     "workload": ("workload", "List, show and make workloads"),
     "pgbench": ("pgbench", "pgbench's command line, logs and report, as they are"),
 }

@@ -102,7 +102,6 @@ def _level_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Runs `pgpaces observe` on the --target's machine, over ssh.",
 )
 @click.option("--price-per-hour", type=float, metavar="PRICE", help="Of the machine of --target.")
-@click.option("--data-dir", metavar="DIR", help="The disk for the data of servers of ours.")
 @click.option("--quick", is_flag=True, help="Seconds instead of minutes: does all of it work?")
 @click.option("--dry-run", is_flag=True, help="Say what it would take, and stop.")
 @click.option("--yes", is_flag=True, help=f"Also with more than {TRIALS_MAX} trials.")
@@ -165,7 +164,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
     from pgpaces import host_file
     from pgpaces.experiment import sweep as pipeline
 
-    resume, experiment, data_dir = None, None, None
+    resume, experiment = None, None
     given = _of_file(given)
     draft = _draft(given)
     if draft is None and given["resume"] is not None:
@@ -173,7 +172,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
     if given["resume"] is not None:
         by_file = draft is not None and given["resume"] == "last"
         name = draft.name if draft is not None and by_file else given["resume"]
-        resume, data_dir, experiment = pipeline.find(name, given["store_path"])
+        resume, experiment = pipeline.find(name, given["store_path"])
     if draft is not None:
         from pgpaces.servers import profiles
 
@@ -190,7 +189,6 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         resume=resume,
         on_store_error=given["on_store_error"],
         command=_command(given),
-        data_dir=str(Path(given["data_dir"]).resolve()) if given["data_dir"] else data_dir,
         costs=host_file.find(given["host_file"]),
     )
     return pipeline.plan(order)
@@ -283,16 +281,23 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
         elif name != "target":
             for levels_of in text:
                 _add(found, name, levels_of)
+    if "data_dir" in found:
+        found["data_dir"] = tuple(str(Path(each).absolute()) for each in found["data_dir"])
     if targets:
         found["target"] = tuple(target.name for target in targets)
+    _families(found, given)
+    found |= levels.every_beside(given["beside"])
+    return found
+
+
+def _families(found: dict[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
+    """Adds levels of names of their own: settings and variables. Raises PlanError."""
     for family, option in (("set", "settings"), ("define", "define")):
         for text in given[option]:
             name, equals, values = text.partition("=")
             if not equals or not name.strip():
                 raise PlanError(f"--{family} '{text}' is not NAME=LEVELS")
             _add(found, f"{family}.{name.strip()}", values)
-    found |= levels.every_beside(given["beside"])
-    return found
 
 
 def _add(found: dict[str, tuple[str, ...]], name: str, text: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pgpaces import database, host
+from pgpaces.disk.device import device_of
 from pgpaces.experiment import costs
 from pgpaces.experiment.lanes import Lane, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
@@ -136,6 +139,7 @@ def _server(cell: Cell) -> dict[str, Any]:
     access = replace(cell.site.access, keywords=for_driver(connection))
     server = database.facts(access, cell.prepared.dbname)
     server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
+    server |= _data_device(server)
     how = {**dict.fromkeys(cell.site.given, "start"), **cell.applied.how}
     server |= {"ours": cell.site.ours, **cell.site.server, "applied": how}
     server["nodes"] = {
@@ -164,6 +168,17 @@ def _unused(cell: Cell) -> Iterator[Finding]:
     if cell.pool and POOL not in where:
         said = f"nothing goes through {cell.pool['pooler']}: the load goes to {', '.join(where)}"
         yield Finding("pool", "warning", f"{said}; leave out the node, or send it to {POOL}")
+
+
+def _data_device(server: Mapping[str, Any]) -> dict[str, str]:
+    """The device of the data of a server on this machine; nothing where that is not known."""
+    data = server.get("data_directory")
+    if not data or not costs.is_here(server["target"]):
+        return {}
+    with contextlib.suppress(OSError):
+        Path(data).lstat()  # behind a tunnel is another machine, with other folders
+        return {"data_device": device_of(Path(data)).id}
+    return {}
 
 
 def _changed(cell: Cell, now: Mapping[str, Any]) -> Iterator[Finding]:

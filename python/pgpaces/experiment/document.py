@@ -17,13 +17,11 @@ from pgpaces.plan import without_secrets
 class Beside:
     """What a document holds beside the experiment.
 
-    command: what was typed to run it. workload_hash: of data and scripts. data_dir: the disk of the
-    data of servers of ours.
+    command: what was typed to run it. workload_hash: of data and scripts.
     """
 
     command: str
     workload_hash: str
-    data_dir: str | None = None
 
 
 def write(experiment: Experiment, beside: Beside) -> dict[str, Any]:
@@ -68,6 +66,9 @@ def read(document: Mapping[str, Any]) -> Experiment:
         found: Experiment = TypeAdapter(Experiment).validate_python(written)
     except (ValidationError, PlanError, KeyError, TypeError) as error:
         raise StoreError(f"the stored experiment is damaged: {error}") from None
+    if folder := document.get("data_dir"):  # of one that was stored before it was a level
+        fixed = {**found.design.fixed, "data_dir": str(folder)}
+        return replace(found, design=replace(found.design, fixed=fixed))
     return found
 
 

@@ -20,7 +20,7 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
     """
     from importlib.metadata import version
 
-    about = About(datetime.now(UTC), version("pgpaces"))
+    about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
     found = [_find(store, name) for name in names] or [_newest(store)]
     if len(found) == 1 and found[0][1] == "experiment":
         row = store.experiment(found[0][0])

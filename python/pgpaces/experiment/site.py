@@ -117,6 +117,12 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
 
 def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
     """Raises ServerError where a server that stays was not started with what is asked for."""
+    if target.data_dir and not running.data_dir.is_relative_to(Path(target.data_dir).absolute()):
+        raise ServerError(
+            f"the server {running.name} that runs has its data in {running.data_dir}, not in"
+            f" {target.data_dir}",
+            f"`pgpaces server stop {running.name}`, and leave its start to this run",
+        )
     other = [n for n, v in target.server_settings if running.settings.get(n) != v]
     if other:
         raise ServerError(

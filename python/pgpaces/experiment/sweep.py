@@ -53,8 +53,7 @@ class Order:
     """An experiment that is to be run, or gone on with.
 
     store: where results go; None for the default. resume: the id of the one to go on with.
-    command: what was typed, for whoever wants to run it again. data_dir: the disk of the data of
-    servers of ours. costs: of this machine.
+    command: what was typed, for whoever wants to run it again. costs: of this machine.
     """
 
     experiment: Experiment
@@ -62,7 +61,6 @@ class Order:
     resume: str | None = None
     on_store_error: OnStoreError = "continue"
     command: str = ""
-    data_dir: str | None = None
     costs: Costs | None = None
 
 
@@ -230,12 +228,14 @@ class _Builder:
         if asked.target is None:
             return TargetPlan(
                 server=asked.server,
-                data_dir=self.order.data_dir,
+                data_dir=asked.data_dir,
                 tls=asked.tls,
                 standbys=asked.standbys,
             )
         if asked.server is not None:
             raise PlanError("server is for servers of ours, target for somebody's", "choose one")
+        if asked.data_dir is not None:
+            raise PlanError("data_dir is for servers of ours, target for somebody's", "choose one")
         if asked.tls is not None:
             raise PlanError(
                 "tls is for servers of ours, target for somebody's", "say sslmode in the target"
@@ -429,7 +429,7 @@ def _begin(store: Store, planned: Planned) -> None:
         if not store.claim_experiment(planned.id):
             raise _taken(order.experiment.name)
         return
-    beside = document.Beside(order.command, planned.workload_hash, order.data_dir)
+    beside = document.Beside(order.command, planned.workload_hash)
     found = document.write(order.experiment, beside)
     store.begin_experiment(
         ExperimentRow(
@@ -476,11 +476,11 @@ def _together(machines: Sequence[Machine], keeping: Keeping, experiment_id: str)
             raise machine.broken
 
 
-def find(name: str, store: str | Path | None) -> tuple[str, str | None, Experiment]:
-    """What `name` means: its id, its data_dir, and itself. Raises PlanError, StoreError."""
+def find(name: str, store: str | Path | None) -> tuple[str, Experiment]:
+    """What `name` means: its id, and itself. Raises PlanError, StoreError."""
     opened = Store.open(store)
     row = opened.experiment(opened.find_experiment(name))
-    return row.id, row.document.get("data_dir"), document.read(row.document)
+    return row.id, document.read(row.document)
 
 
 def label(dsn: str) -> str:

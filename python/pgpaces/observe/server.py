@@ -224,7 +224,9 @@ class Sensor:
         said += standbys.findings(self.samples(), looked)
         if not self._node:
             return said
-        return [replace(one, text=f"{self._node}: {one.text}") for one in said]
+        # Of a standby what weighs something; its figures are in the samples.
+        weighty = (one for one in said if one.severity != "info")
+        return [replace(one, text=f"{self._node}: {one.text}") for one in weighty]
 
     def observed(self) -> Observed:
         """What was seen that is no sample."""

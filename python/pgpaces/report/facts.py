@@ -12,12 +12,16 @@ from typing import Any
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment, Factor
+from pgpaces.report.disk import Known, in_short
 from pgpaces.report.text import duration
 from pgpaces.result import Trial
 
 Pairs = tuple[tuple[str, str], ...]
 
-_SERVER = ("version_text", "build", "data_directory", "configure", "system_identifier")
+_SERVER = (
+    *("version_text", "build", "data_directory", "data_device"),
+    *("configure", "system_identifier"),
+)
 _TARGET = ("host", "hostaddr", "port", "sslmode")
 _HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 _PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
@@ -148,8 +152,8 @@ def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "warm-up", duration(plan["warmup_ns"])
 
 
-def places(digests: Sequence[Digest]) -> tuple[Place, ...]:
-    """The servers and machines that trials ran on, each once."""
+def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[Place, ...]:
+    """The servers and machines that trials ran on, each once. disks: what was measured of some."""
     found: dict[tuple[str, ...], list[Trial]] = {}
     for digest in digests:
         trial = digest.trial
@@ -161,10 +165,20 @@ def places(digests: Sequence[Digest]) -> tuple[Place, ...]:
             str(trial.host.get("hostname", "")),
         )
         found.setdefault(key, []).append(trial)
-    return tuple(_place(trials) for trials in found.values())
+    return tuple(_place(trials, disks) for trials in found.values())
 
 
-def _place(trials: Sequence[Trial]) -> Place:
+def _disk_of(trial: Trial, disks: Iterable[Known]) -> Pairs:
+    """What was measured last of the disk that the server's data is on."""
+    device = trial.server.get("data_device")
+    for known in disks if device else ():
+        same = known.host.get("hostname") == trial.host.get("hostname")
+        if same and known.found.device.id == device:
+            return (("disk", in_short(known)),)
+    return ()
+
+
+def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> Place:
     first = trials[0]
     server, target = first.server, first.server.get("target", {})
     common = [set(trial.server.get("settings", {}).items()) for trial in trials]
@@ -176,7 +190,12 @@ def _place(trials: Sequence[Trial]) -> Place:
         name = f"{name} on {where}"
     return Place(
         name,
-        (*_pairs(server, _SERVER), *_pairs(target, _TARGET), *((("kind", ours),) if ours else ())),
+        (
+            *_pairs(server, _SERVER),
+            *_pairs(target, _TARGET),
+            *((("kind", ours),) if ours else ()),
+            *_disk_of(first, disks),
+        ),
         tuple(settings),
         _pairs(first.host, _HOST),
         len(trials),

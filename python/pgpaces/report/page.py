@@ -22,6 +22,7 @@ from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.report import costs, facts, words
+from pgpaces.report.disk import Known
 from pgpaces.report.facts import Difference, Place
 from pgpaces.report.words import Sentence
 from pgpaces.result import Observed
@@ -32,7 +33,8 @@ class About:
     """What the caller knows beside the trials. Times are of somebody's clock, so given.
 
     rerun: one command that runs all of it again. id, started_at: the experiment's. failures: cell
-    key, block and error of each trial that never began.
+    key, block and error of each trial that never began. disks: those that were measured, the newest
+    first.
     """
 
     made_at: datetime
@@ -41,6 +43,7 @@ class About:
     id: str = ""
     started_at: datetime | None = None
     failures: tuple[tuple[str, int, str], ...] = ()
+    disks: tuple[Known, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         statements=statements_of(rows),
         plans=plans_of(rows),
         differences=facts.differences(rows, shown),
-        places=facts.places(digests),
+        places=facts.places(digests, about.disks),
         apart=apart,
         missing=missing,
         failures=failures,

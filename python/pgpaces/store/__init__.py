@@ -10,6 +10,7 @@ form.py         how values lie in them, and their version
 rows.py         trials and their seconds as rows, and back
 listing.py      trials as lists show them
 experiments.py  experiments and the trials in them
+disks.py        what disks were found to do
 digests.py      digests as texts
 names.py        what people call trials and experiments
 copying.py      from one store to another, and away
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgpaces.store.address import default_shown as default_shown
+    from pgpaces.store.disks import DiskRow as DiskRow
     from pgpaces.store.experiments import ExperimentRow as ExperimentRow
     from pgpaces.store.experiments import Failure as Failure
     from pgpaces.store.experiments import PlacedTrial as PlacedTrial
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pgpaces.store.store import new_id as new_id
 
 _MODULES = {
+    "DiskRow": "disks",
     "ExperimentRow": "experiments",
     "ExperimentState": "rows",
     "Failure": "experiments",

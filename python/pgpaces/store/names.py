@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from pgpaces.errors import PlanError
-from pgpaces.store.schema import baseline, experiment, tag, trial
+from pgpaces.store.schema import baseline, disk, experiment, tag, trial
 
 _NEWEST = {"last", "latest"}
 _LENGTH_MAX = 100
@@ -27,8 +27,8 @@ def find(connection: sa.Connection, table: sa.Table, name: str) -> list[str]:
         return ids(newest, 1)
     given = [newest.where(table.c.id.in_(sa.select(b.c.id).where(b.c.name == name)))
              for b in (baseline, tag)]  # fmt: skip
-    if table is experiment:
-        given.append(newest.where(experiment.c.name == name))
+    if table in (experiment, disk):
+        given.append(newest.where(table.c.name == name))
     for query in given:
         if found := ids(query, 1):
             return found
@@ -84,7 +84,11 @@ def of(connection: sa.Connection, ids: Iterable[str]) -> dict[str, tuple[str, ..
 
 def missing(table: sa.Table, name: str, ids: list[str], shown: str) -> PlanError:
     """Why a name means nothing, or too much."""
-    what, command = ("run", "pgpaces runs") if table is trial else ("experiment", "pgpaces runs -E")
+    what, command = {
+        trial: ("run", "pgpaces runs"),
+        disk: ("disk", "pgpaces disk --list"),
+        experiment: ("experiment", "pgpaces runs -E"),
+    }[table]
     if ids:
         fits = f"'{name}' fits several {what}s: {', '.join(ids)}"
         return PlanError(fits, "write more of the id")

@@ -208,5 +208,16 @@ baseline = sa.Table(
     sa.Column("name", Words, primary_key=True),
     sa.Column("id", sa.String(26)),
 )
+disk = sa.Table(
+    "disk",
+    metadata,
+    sa.Column("id", sa.String(26), primary_key=True),
+    sa.Column("name", Words),
+    sa.Column("started_at", Moment),
+    sa.Column("version", sa.String(40)),
+    sa.Column("host", sa.JSON),
+    sa.Column("device", Words),
+    sa.Column("document", sa.JSON),
+)
 # What belongs to a trial, in the order in which it can be taken away.
 PARTS = (observed, sample, statement, tally, interval)

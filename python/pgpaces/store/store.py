@@ -21,8 +21,19 @@ import sqlalchemy as sa
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.result import Interval, Observed, Sample, Trial
 from pgpaces.soundness import check
-from pgpaces.store import backend, copying, experiments, form, listing, names, rows, schema
+from pgpaces.store import (
+    backend,
+    copying,
+    disks,
+    experiments,
+    form,
+    listing,
+    names,
+    rows,
+    schema,
+)
 from pgpaces.store.backend import Backend
+from pgpaces.store.disks import DiskRow
 from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
 from pgpaces.store.listing import TrialRow
 from pgpaces.store.rows import ExperimentState, Row
@@ -293,6 +304,26 @@ class Store:
         with self._reading(f"experiment {experiment_id}") as connection:
             return experiments.failures(connection, experiment_id)
 
+    # --- disks --------------------------------------------------------------------------------
+
+    def add_disk(self, row: DiskRow) -> None:
+        """Stores what a disk was found to do; durable when this returns."""
+        with self._backend.writing() as connection:
+            disks.add(connection, row)
+
+    def disks(self, limit: int | None = None) -> list[DiskRow]:
+        """The disks that were measured, newest first."""
+        with self._reading("a disk") as connection:
+            return disks.listed(connection, limit)
+
+    def disk(self, name: str) -> DiskRow:
+        """The disk that `name` means: `last`, its name (the newest), an id, or a part of one.
+
+        Raises PlanError where none or several fit.
+        """
+        with self._reading(f"disk {name}") as connection:
+            return disks.listed(connection, id_=self._find(schema.disk, name))[0]
+
     # --- names --------------------------------------------------------------------------------
 
     def tag(self, name: str, id_: str) -> None:
@@ -344,9 +375,14 @@ class Store:
         return None
 
     def copy_names(self, other: Store, ids: Sequence[str] | None = None) -> None:
-        """Gives what was copied its tags and baselines; a baseline that is taken stays."""
+        """Gives what was copied its tags and baselines; a baseline that is taken stays.
+
+        Where all was copied, what was found of disks too.
+        """
         with self._reading("a name") as here, other._backend.writing() as there:
             copying.copy_names(here, there, None if ids is None else set(ids))
+            if ids is None:
+                disks.copy(here, there)
 
     def delete(self, id_: str) -> None:
         """Deletes a run, or an experiment with its runs, for good.

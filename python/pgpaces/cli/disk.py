@@ -1,0 +1,223 @@
+"""`pgpaces disk`: what a disk can do, measured by fio; kept, listed, compared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgpaces.cli import options
+from pgpaces.errors import PlanError, RunError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pgpaces.answers.disks import Disk
+    from pgpaces.disk.jobs import Asked
+    from pgpaces.store import DiskRow, Store
+
+INTERRUPTED_EXIT = 130
+
+EXAMPLES = """\b
+Examples:
+  pgpaces disk /mnt/ssd --name ssd
+  pgpaces disk /mnt/ssd --quick
+  pgpaces disk --list
+  pgpaces disk --show last
+  pgpaces disk --compare ssd card
+"""
+
+
+# One command and not a group: what follows `disk` is a folder, and a folder may be called `list`.
+@click.command(epilog=EXAMPLES)
+@click.argument("names", nargs=-1, metavar="PATH|DISK...")
+@click.option("--list", "action", flag_value="list", help="List the disks that were measured.")
+@click.option("--show", "action", flag_value="show", help="Show the DISK: last, a name, an id.")
+@click.option("--compare", "action", flag_value="compare", help="Show DISKs side by side.")
+@click.option("--quick", is_flag=True, help="Seconds instead of minutes, and indicative only.")
+@click.option("--size", metavar="SIZE", help="Of the file. [default: 256MB; 32MB with --quick]")
+@click.option(
+    "--runs",
+    type=click.IntRange(3, 99),
+    default=3,
+    show_default=True,
+    help="Of each job of the card.",
+)
+@click.option("--name", default="", metavar="NAME", help="What the result is called.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing more than 1 GB.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@options.options((options.STORE,))
+def disk(**given: Any) -> int:
+    """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
+
+    It writes in a folder of its own in PATH, and removes that whatever happens. It asks before it
+    writes more than 1 GB. The result is kept, for reports of servers on that disk too.
+    """
+    names, action = given["names"], given["action"]
+    if action is None:
+        return _measure(names, given)
+    _check_names(names, action)
+    store = _open(given["store_path"])
+    if action == "list":
+        _list(store, as_json=given["as_json"])
+    else:
+        rows = [store.disk(name) for name in names]
+        _print(rows, as_json=given["as_json"], side_by_side=action == "compare")
+    return 0
+
+
+def _check_names(names: Sequence[str], action: str) -> None:
+    least, most = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}[action]
+    if not least <= len(names) <= most:
+        wanted = {"list": "no disk", "show": "one disk", "compare": "two disks or more"}[action]
+        raise PlanError(f"--{action} takes {wanted}, and {len(names)} were named")
+
+
+def _open(path: str | None) -> Store:
+    from pgpaces.store import Store
+
+    return Store.open(path)
+
+
+def _asked(given: Mapping[str, Any]) -> Asked:
+    from pgpaces import units
+    from pgpaces.disk import jobs
+
+    quick, size = given["quick"], given["size"]
+    default = jobs.QUICK_SIZE if quick else jobs.SIZE
+    return jobs.Asked(
+        units.size_bytes(size, "--size") if size else default,
+        given["runs"],
+        jobs.QUICK if quick else jobs.FULL,
+    )
+
+
+def _measure(names: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Measures, keeps and prints; what is kept is printed whatever the store says."""
+    if len(names) != 1:
+        raise PlanError(
+            "no folder was named" if not names else "one disk is measured at a time",
+            "name a folder on the disk: pgpaces disk /mnt/ssd",
+        )
+    from pgpaces.disk import measure
+
+    asked, path = _asked(given), Path(names[0])
+    measure.prepared(path, asked)
+    store = _open(given["store_path"])
+    _consent(asked, path, yes=given["yes"])
+    started = datetime.now(UTC)
+    row = _row(given["name"], started, _with_progress(path, asked))
+    if not row.found.measured:
+        raise RunError("nothing was measured: it was ended before the first job was done")
+    try:
+        store.add_disk(row)
+    finally:
+        _print([row], as_json=given["as_json"])
+    if not given["as_json"]:
+        click.echo(f"kept as disk {row.id}", err=True)
+    return INTERRUPTED_EXIT if row.found.missing else 0
+
+
+def _consent(asked: Asked, path: Path, *, yes: bool) -> None:
+    """Asks before much is written: cards and flash wear out."""
+    from pgpaces.disk import jobs
+
+    most = jobs.written_max(asked)
+    if yes or most <= jobs.CONSENT_BYTES:
+        return
+    likely = jobs.written_by_card(asked)
+    text = (
+        f"this writes up to {most / 1e9:.0f} GB to the disk of {path}, as fast as it takes them;"
+        f" about {likely / 1e9:.2g} GB on a card that takes"
+        f" {jobs.CARD_BYTES_PER_S // 1_000_000} MB/s"
+    )
+    if not sys.stdin.isatty():
+        raise PlanError(f"{text}; nobody is here to be asked", "add --yes, or --quick for less")
+    from pgpaces.report import escape
+
+    click.echo(escape.lines(text), err=True)
+    click.confirm("go on?", abort=True, err=True)
+
+
+def _with_progress(path: Path, asked: Asked) -> Disk:
+    from pgpaces.cli.progress import Teller
+    from pgpaces.disk import measure
+
+    teller, told = Teller(), ""
+
+    def say(name: str, seconds: float) -> None:
+        nonlocal told
+        if teller.terminal:
+            teller.tell(f"{name}: {seconds:.0f} s", rewrite=True)
+        elif name != told:
+            teller.tell(name)
+        told = name
+
+    try:
+        return measure.measure(path, asked, say)
+    finally:
+        teller.done()
+
+
+def _row(name: str, started: datetime, found: Disk) -> DiskRow:
+    from importlib.metadata import version
+
+    from pgpaces import host
+    from pgpaces.store import DiskRow, new_id
+
+    return DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), found)
+
+
+def _print(rows: Sequence[DiskRow], *, as_json: bool, side_by_side: bool = False) -> None:
+    from rich.console import Console
+
+    from pgpaces.cli.main import put
+    from pgpaces.report import disk as words
+    from pgpaces.report import escape
+
+    if as_json:
+        documents = [words.plain(row) for row in rows]
+        put(escape.json_text(documents if side_by_side else documents[0]))
+        return
+    console = Console(highlight=False, markup=False)
+    parts: list[RenderableType]
+    parts = words.comparison(rows) if side_by_side else words.answer(rows[0], console.width)
+    with console.capture() as text:
+        for part in parts:
+            console.print(part)
+    put(text.get())
+
+
+def _list(store: Store, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from pgpaces.cli.main import put
+    from pgpaces.report import disk as words
+    from pgpaces.report import escape
+    from pgpaces.report.text import cell, table
+
+    rows = store.disks()
+    if as_json:
+        put(escape.json_text([words.plain(row) for row in rows]))
+        return
+    if not rows:
+        click.echo("no disks yet; try: pgpaces disk PATH --quick", err=True)
+        return
+    made = table("disk", ["id", "started", "machine", "class"])
+    for row in rows:
+        started = row.started_at.astimezone().strftime("%m-%d %H:%M")
+        made.add_row(
+            cell(f"{row.name} {row.found.path}".strip()),
+            row.id[-8:],
+            started,
+            cell(str(row.host.get("hostname", ""))),
+            words.class_of(row.found),
+        )
+    console = Console(highlight=False, markup=False)
+    with console.capture() as text:
+        console.print(made)
+    put(text.get())

@@ -1,0 +1,72 @@
+"""What disks were found to do: stored, listed, copied. Works on an open connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from pgpaces.answers.disks import Device, Disk, read
+from pgpaces.errors import StoreError
+from pgpaces.store.rows import Row
+from pgpaces.store.schema import disk
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRow:
+    """A disk that was measured. host: facts of its machine. name: what somebody calls it."""
+
+    id: str
+    name: str
+    started_at: datetime
+    version: str
+    host: Mapping[str, Any]
+    found: Disk
+
+
+def add(connection: sa.Connection, row: DiskRow) -> None:
+    """Stores one; once, so that it may be tried again."""
+    if connection.execute(sa.select(disk.c.id).where(disk.c.id == row.id)).first() is not None:
+        return
+    values = {name: getattr(row, name) for name in ("id", "name", "started_at", "version")}
+    values |= {"host": dict(row.host), "device": row.found.device.id}
+    connection.execute(sa.insert(disk), {**values, "document": row.found.document()})
+
+
+def listed(
+    connection: sa.Connection, limit: int | None = None, id_: str | None = None
+) -> list[DiskRow]:
+    """Disks, newest first; or the one. In a list, one that is damaged hides no other."""
+    query = sa.select(disk).order_by(disk.c.started_at.desc(), disk.c.id.desc()).limit(limit)
+    if id_ is not None:
+        query = query.where(disk.c.id == id_)
+    found = connection.execute(query).mappings()
+    return [_row(row) if id_ is not None else _listed(row) for row in found]
+
+
+def copy(here: sa.Connection, there: sa.Connection) -> None:
+    """Copies those that the other store has not."""
+    known = set(there.execute(sa.select(disk.c.id)).scalars())
+    for row in here.execute(sa.select(disk)).mappings():
+        if row["id"] not in known:
+            there.execute(sa.insert(disk), dict(row))
+
+
+def _listed(row: Row) -> DiskRow:
+    try:
+        return _row(row)
+    except (StoreError, TypeError) as error:
+        nothing = Disk("", Device(""), 0, False, "", absent=(str(error),))
+        return DiskRow(row["id"], row["name"], row["started_at"], row["version"], {}, nothing)
+
+
+def _row(row: Row) -> DiskRow:
+    if not isinstance(row["host"], dict) or not isinstance(row["document"], dict):
+        raise TypeError(f"the disk {row['id']} has no facts")
+    return DiskRow(
+        row["id"], row["name"], row["started_at"], row["version"], row["host"],
+        read(row["document"]),
+    )  # fmt: skip

@@ -1,0 +1,357 @@
+"""A disk measured by a real fio: what is found, and that nothing is ever left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests import volumes
+from tests.conftest import DEADLINE_S
+
+import pgpaces
+from pgpaces.answers import disks
+from pgpaces.answers.disks import Device, Disk
+from pgpaces.cli.main import cli
+from pgpaces.disk import folder, jobs, measure, programs
+from pgpaces.disk.device import device_of, moved_bytes
+from pgpaces.errors import PlanError, RunError
+from pgpaces.store import DiskRow, Store, new_id
+
+HAS_FIO = shutil.which("fio") is not None
+needs_fio = pytest.mark.skipif(not HAS_FIO, reason="needs fio (Debian: apt install fio)")
+SMALL = jobs.Asked(jobs.SIZE_MIN, 1, jobs.Lengths(1, 1, 1, 3))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A folder on something that is a disk, with a home beside it."""
+    found = device_of(tmp_path)
+    if found.filesystem in ("tmpfs", "ramfs", "overlay"):
+        pytest.skip(f"needs a disk below the temporary folder, which is on {found.filesystem}")
+    made = tmp_path / "disk"
+    made.mkdir()
+    return made
+
+
+def run(*words: object, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, with nobody to be asked."""
+    environment = {**os.environ, **({} if path is None else {"PATH": path})}
+    command = [sys.executable, "-m", "pgpaces", "disk", *map(str, words)]
+    return subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+# --- what is found ------------------------------------------------------------------------------
+
+
+@needs_fio
+def test_everything_is_measured_and_nothing_is_left(disk: Path) -> None:
+    found = measure.measure(disk, SMALL, lambda *_: None)
+    assert list(disk.iterdir()) == []
+    assert [each.job for each in found.measured] == [*disks.CARD, *disks.POSTGRES]
+    assert all(each.iops > 0 for each in found.measured)
+    for each in found.measured:
+        assert each.bytes_written <= 1.1 * 3 * jobs.SIZE_MIN
+    counts = moved_bytes(found.device) is not None
+    assert all((each.bytes_beside is not None) == counts for each in found.measured)
+    assert found.of(disks.COMMIT)[0].flushes["p50"] > 0
+    assert disks.card_class(found) in ("A2", "A1", "below A1")
+    assert found.missing == ()
+    assert found.device.filesystem
+    assert (found.flushes is None) == any("pg_test_fsync" in text for text in found.absent)
+    assert (found.cipher is None) == any("cryptsetup" in text for text in found.absent)
+
+
+@needs_fio
+@pytest.mark.slow
+def test_a_quick_look_writes_less_than_what_is_asked_about(disk: Path) -> None:
+    store = disk.parent / "store.db"
+    done = run(disk, "--quick", "--name", "ssd", "--store", store, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    written = sum(each["bytes_written"] for each in document["measured"])
+    assert written < jobs.CONSENT_BYTES
+    assert len([m for m in document["measured"] if m["job"] == disks.CARD_READ]) == 3
+    again = run("--compare", "ssd", "last", "--store", store)
+    assert "1.00" in again.stdout
+
+
+def test_how_a_folder_is_encrypted_by_the_kernel_is_found(disk: Path) -> None:
+    with volumes.fscrypt(disk) as encrypted:
+        assert device_of(encrypted).encryption == "fscrypt (file encryption)"
+        inside = encrypted / "data"
+        inside.mkdir()
+        assert device_of(inside).id == device_of(encrypted).id
+        assert device_of(encrypted).id != device_of(encrypted.parent).id
+        assert device_of(encrypted.parent).encryption == ""
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def test_without_fio_it_says_where_to_get_it(disk: Path) -> None:
+    done = run(disk, "--quick", path=str(disk))
+    assert done.returncode == RunError.exit_code
+    assert "fio is not here" in done.stderr
+    assert "apt install fio" in done.stderr
+    assert list(disk.iterdir()) == []
+
+
+@needs_fio
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["{disk}"], "--quick for less"),
+        (["{disk}", "--quick", "--size", "4096GB"], "MiB are needed"),
+        (["{disk}/none", "--quick"], "does not exist"),
+        (["{disk}", "{disk}"], "one disk is measured at a time"),
+        ([], "no folder was named"),
+        (["{disk}", "--size", "1MB"], "too small"),
+        (["--compare", "one"], "two disks or more"),
+        (["--list", "x"], "no disk"),
+        (["--show", "nothing"], "there is no disk 'nothing'"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_written(
+    disk: Path, words: list[str], sentence: str
+) -> None:
+    given = [word.format(disk=disk) for word in words]
+    done = run(*given, "--store", disk.parent / "store.db")
+    assert done.returncode == PlanError.exit_code
+    assert sentence in done.stderr
+    assert list(disk.iterdir()) == []
+
+
+@needs_fio
+def test_memory_is_no_disk() -> None:
+    if device_of(Path("/dev/shm")).filesystem != "tmpfs":
+        pytest.skip("needs a tmpfs at /dev/shm")
+    done = run("/dev/shm", "--quick")
+    assert done.returncode == PlanError.exit_code
+    assert "not available here" in done.stderr
+
+
+@needs_fio
+def test_a_folder_that_may_not_be_written_is_refused(disk: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("needs an ordinary user: root may write everywhere")
+    disk.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    done = run(disk, "--quick")
+    assert "not writable" in done.stderr
+
+
+def test_a_folder_that_somebody_else_made_is_not_touched(disk: Path) -> None:
+    theirs = disk / folder.NAME / "precious"
+    theirs.parent.mkdir()
+    theirs.write_text("x")
+    with pytest.raises(PlanError, match="did not make it"), folder.workspace(disk):
+        raise AssertionError
+    assert theirs.read_text() == "x"
+
+
+def test_a_link_to_elsewhere_is_not_followed(disk: Path) -> None:
+    (disk.parent / "elsewhere").mkdir()
+    (disk / folder.NAME).symlink_to(disk.parent / "elsewhere")
+    with pytest.raises(PlanError, match="did not make it"), folder.workspace(disk):
+        raise AssertionError
+
+
+def test_one_disk_is_measured_by_one_at_a_time(disk: Path) -> None:
+    with folder.workspace(disk) as ours:
+        with pytest.raises(PlanError, match="another pgpaces"), folder.workspace(disk):
+            raise AssertionError
+        assert ours.is_dir()
+
+
+# --- what is left behind ------------------------------------------------------------------------
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        os.sched_yield()
+
+
+def fio_below(pid: int) -> list[int]:
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+@pytest.fixture
+def measuring(disk: Path) -> Iterator[subprocess.Popen[str]]:
+    """A pgpaces disk whose fio reads for ten seconds, with two jobs done."""
+    words = [sys.executable, "-m", "pgpaces", "disk", str(disk), "--yes", "--size", "8MB"]
+    words += ["--store", str(disk.parent / "store.db")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as started:
+        assert started.stderr is not None
+        for line in started.stderr:
+            if line.startswith(disks.CARD_READ):
+                break
+        until(lambda: bool(fio_below(started.pid)), "fio does not start")
+        yield started
+        started.kill()
+
+
+@needs_fio
+def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(
+    measuring: subprocess.Popen[str], disk: Path
+) -> None:
+    fio = fio_below(measuring.pid)
+    measuring.send_signal(signal.SIGINT)
+    printed, _ = measuring.communicate(timeout=DEADLINE_S)
+    assert measuring.returncode == 130
+    assert list(disk.iterdir()) == []
+    until(lambda: not any(_runs(pid) for pid in fio), "fio outlives us")
+    assert "not complete, missing: 4 KiB random read, run 1 of 3;" in " ".join(printed.split())
+    kept = Store.open(disk.parent / "store.db").disks()
+    assert [each.job for each in kept[0].found.measured] == list(disks.CARD[:2])
+    assert disks.card_class(kept[0].found) is None
+
+
+@needs_fio
+def test_what_a_kill_leaves_is_ended_at_once_and_removed_by_the_next(
+    measuring: subprocess.Popen[str], disk: Path
+) -> None:
+    fio = fio_below(measuring.pid)
+    measuring.kill()
+    measuring.wait()
+    assert (disk / folder.NAME / "data").exists()
+    until(lambda: not any(_runs(pid) for pid in fio), "fio outlives us")
+    with folder.workspace(disk) as ours:
+        assert {file.name for file in ours.iterdir()} == {folder.MARKER}
+    assert list(disk.iterdir()) == []
+
+
+def _runs(pid: int) -> bool:
+    """Whether it runs; one that ended and that nobody waits for does not."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_a_program_that_says_nothing_is_ended_with_its_reader(disk: Path) -> None:
+    command = [sys.executable, "-c", "import time; print('x', flush=True); time.sleep(999)"]
+    with programs._started(command, disk, subprocess.DEVNULL) as program:
+        assert program.stdout is not None
+        assert program.stdout.read(1) == b"x"
+    assert program.returncode is not None
+
+
+# --- what is kept -------------------------------------------------------------------------------
+
+
+def disk_row(name: str = "") -> DiskRow:
+    found = Disk("/mnt/\udcff", Device("uuid 1\x00"), 2**23, True, "fio-3.33", missing=("all",))
+    return DiskRow(new_id(), name, datetime.now(UTC), "0", {"hostname": "pi4"}, found)
+
+
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "file":
+        yield Store.open(tmp_path / "results.db")
+        return
+    pg15 = request.getfixturevalue("pg15")
+    request.getfixturevalue("clean_client")
+    pg15.execute("CREATE DATABASE of_disks")
+    made = Store.open(pg15.dsn("postgres", dbname="of_disks"))
+    yield made
+    made.close()
+    pg15.execute("DROP DATABASE of_disks WITH (FORCE)")
+
+
+def test_a_disk_is_read_as_it_was_stored_and_found_by_its_name(store: Store) -> None:
+    first, second = disk_row("ssd"), disk_row("ssd")
+    for row in (first, second, second):
+        store.add_disk(row)
+    assert store.disks() == [second, first]
+    assert store.disk("ssd") == store.disk("last") == second
+    assert store.disk(first.id) == first
+    with pytest.raises(PlanError, match="no disk 'card'"):
+        store.disk("card")
+
+
+def test_disks_are_copied_with_all_the_rest(store: Store, tmp_path: Path) -> None:
+    row = disk_row("ssd")
+    store.add_disk(row)
+    other = Store.open(tmp_path / "other.db")
+    for _ in range(2):
+        store.copy_names(other)
+    assert other.disks() == [row]
+
+
+def test_a_damaged_disk_hides_no_other(tmp_path: Path) -> None:
+    import sqlite3
+
+    store, rows = Store.open(tmp_path / "results.db"), [disk_row("a"), disk_row("b")]
+    for row in rows:
+        store.add_disk(row)
+    with sqlite3.connect(tmp_path / "results.db") as raw:
+        raw.execute("UPDATE disk SET document = '[]' WHERE name = 'a'")
+    listed = CliRunner().invoke(cli, ["disk", "--list", "--store", str(tmp_path / "results.db")])
+    assert "damaged" in listed.output
+    assert store.disks()[0] == rows[1]
+
+
+# --- disks as a factor --------------------------------------------------------------------------
+
+
+@pytest.mark.postgres
+def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(
+    pgpaces_home: Path, tmp_path: Path
+) -> None:
+    """gocryptfs: file encryption, which is another cost than LUKS."""
+    (pgpaces_home / "plain").mkdir()
+    with volumes.gocryptfs(pgpaces_home) as encrypted:
+        folders = [str(pgpaces_home / "plain"), str(encrypted)]
+        store = tmp_path / "results.db"
+        swept = pgpaces.sweep(
+            "simple-update", scale=1, clients=1, duration=1, warmup=0, data_dir=folders, store=store
+        )
+        devices = {}
+        for digest in swept.trials:
+            assert digest.trial.state == "finished"
+            place, server = digest.trial.place, digest.trial.server
+            assert place is not None
+            assert server["data_directory"].startswith(place.levels["data_dir"] + "/")
+            devices[place.levels["data_dir"]] = server["data_device"]
+        assert devices == {path: device_of(Path(path)).id for path in folders}
+        assert devices[str(encrypted)] == f"fuse.gocryptfs {encrypted}"
+        assert device_of(encrypted).encryption == "gocryptfs (file encryption)"
+        assert len({digest.trial.server["system_identifier"] for digest in swept.trials}) == 2
+
+
+def test_a_relative_folder_is_no_level() -> None:
+    with pytest.raises(PlanError, match="no folder from / on"):
+        pgpaces.sweep("reporting", rate=1, data_dir="here")
+
+
+def test_the_lock_of_a_folder_that_is_gone_is_no_lock(disk: Path) -> None:
+    ours = disk / folder.NAME
+    ours.mkdir()
+    held = os.open(ours / folder.MARKER, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(PlanError, match="another pgpaces"), folder.workspace(disk):
+        raise AssertionError
+    os.close(held)
+    with folder.workspace(disk):
+        pass
+    assert list(disk.iterdir()) == []
