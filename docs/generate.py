@@ -101,6 +101,12 @@ RUN_ARGUMENTS = {
     "own": "A database on the target that you hand over.",
     "fresh": "Make the data anew.",
     "from_database": "Measure a copy of this database, not the workload's data.",
+    "standbys": "So many standbys of a server of ours, by streaming.",
+    "pool": 'A pooler before a server of ours: `"pgbouncer"` or `"pgpool"`.',
+    "pool_mode": 'Of pgbouncer: `"session"` (the default) or `"transaction"`.',
+    "pool_size": "Server connections of the pool. Default: one for each client.",
+    "node": "Where the load goes; for scripts told apart, a mapping of script and node.",
+    "beside": "Workloads at the same time, by name: a mapping of levels for each.",
     "store": "The file of results. Default: as for the command line.",
     "host_file": "As `--host-file`: what the server's machine costs. Default: as for the command"
     " line.",

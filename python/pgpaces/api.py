@@ -7,15 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pgpaces import experiment, workload
+from pgpaces import experiment, levels, workload
 from pgpaces.answers.costs import Economy
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
-from pgpaces.answers.summary import ScriptSummary, StatementSummary, Summary, summarize
+from pgpaces.answers.summary import (
+    BesideSummary,
+    ScriptSummary,
+    StatementSummary,
+    Summary,
+    summarize,
+)
 from pgpaces.answers.validity import Validity
 from pgpaces.errors import PlanError
 from pgpaces.experiment import costs
-from pgpaces.plan import TargetPlan, TrialPlan, choose_load
+from pgpaces.plan import Pooler, PoolMode, PoolPlan, TargetPlan, TrialPlan, choose_load
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.servers import profiles
 from pgpaces.store import Store
@@ -78,6 +84,11 @@ class Result:
         return self.summary.scripts
 
     @property
+    def beside(self) -> tuple[BesideSummary, ...]:
+        """Each workload that ran at the same time: its counts, missed, rate and latency."""
+        return self.summary.beside
+
+    @property
     def statements(self) -> tuple[StatementSummary, ...]:
         """Each SQL command."""
         return self.summary.statements
@@ -108,10 +119,8 @@ def _duration(value: str | float | None, what: str, *, zero: bool = False) -> in
     return duration_ns(value if isinstance(value, str) else f"{value}s", what, zero=zero)
 
 
-def _plan(
-    given: Mapping[str, Any], defaults: Mapping[str, str], options: Mapping[str, Any]
-) -> TrialPlan:
-    """The trial. given: the arguments of `run` by name; options: other fields of TrialPlan."""
+def _plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
+    """The trial. given: the arguments of `run` by name."""
     texts = {k: None if given[k] is None else str(given[k]) for k in _LOAD}
     pause = given["think_time"]
     if isinstance(pause, int | float):
@@ -126,7 +135,7 @@ def _plan(
         limit_ns=_duration(limit, "latency_limit"),
         duration_ns=_duration(given["duration"], "duration"),
         warmup_ns=_duration(given["warmup"], "warmup", zero=True),
-        **options,
+        **given["options"],
     )
 
 
@@ -134,7 +143,8 @@ def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
     """Where the load goes. Raises PlanError for what is of servers of ours, beside a target."""
     settings = dict(given["server_settings"] or {})
     if given["target"] is not None:
-        for name in ("server", "data_dir", "profile", "tls", "server_settings"):
+        names = ("server", "data_dir", "profile", "tls", "server_settings", "pool")
+        for name in (*names, *(["standbys"] if given["standbys"] else [])):
             if given[name] is not None:
                 raise PlanError(
                     f"{name} is for servers of ours, target for somebody's", "choose one"
@@ -153,6 +163,7 @@ def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
         observe_command=given["observe_command"],
         tls=given["tls"],
         as_is=as_is and given["target"] is not None,
+        standbys=given["standbys"],
     )
 
 
@@ -165,6 +176,44 @@ def _workload(name: str | None, files: Sequence[str | Path]) -> workload.Workloa
     if not scripts:
         raise PlanError("nothing to run was named", "name a workload, or files")
     return workload.of_scripts("scripts", scripts)
+
+
+def _request(given: Mapping[str, Any]) -> experiment.Request:
+    """The trial that the arguments of `run` ask for, by their names. Raises PgpacesError."""
+    found = _workload(given["name"], given["files"])
+    as_is = given["name"] is None and given["from_database"] is None
+    where, node = _target(given, as_is=as_is), given["node"]
+    taken = ("scale", "data_seed", "store", "on_store_error", "from_database")
+    request = experiment.Request(
+        workload=found,
+        trial=_plan(given, found.load),
+        target=where,
+        scripts=tuple((script, None) for script in given["scripts"]),
+        occasion="run",
+        costs=costs.of_target(where, given["host_file"]),
+        node=node if isinstance(node, str) else None,
+        nodes=tuple(node.items()) if isinstance(node, Mapping) else (),
+        pool=_pool(given["pool"], given["pool_mode"], given["pool_size"]),
+        **{name: given[name] for name in taken},
+    )
+    return replace(request, beside=experiment.besides(request, _beside(given["beside"] or {})))
+
+
+def _pool(pool: Pooler | None, mode: PoolMode | None, size: int | None) -> PoolPlan | None:
+    if pool is None and (mode is not None or size is not None):
+        raise PlanError("pool_mode and pool_size need a pool", "pgbouncer or pgpool")
+    return None if pool is None else PoolPlan(pool, mode or "session", size)
+
+
+def _beside(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """The levels of workloads that run at the same time, by name."""
+    found = levels.of_values({"beside": given})
+    for name, several in found.items():
+        levels.check_name(name)
+        if len(several) != 1:
+            raise PlanError(f"{name}: a run has one level of each", "pgpaces.sweep has several")
+    every = levels.beside_of({name: several[0] for name, several in found.items()})
+    return {name: every.get(name, {}) for name in given}
 
 
 def run(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -196,6 +245,12 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     own: str | None = None,
     fresh: bool = False,
     from_database: str | None = None,
+    standbys: int = 0,
+    pool: Pooler | None = None,
+    pool_mode: PoolMode | None = None,
+    pool_size: int | None = None,
+    node: str | Mapping[str, str] | None = None,
+    beside: Mapping[str, Mapping[str, Any]] | None = None,
     store: str | Path | None = None,
     host_file: str | Path | None = None,
     on_store_error: experiment.OnStoreError = "continue",
@@ -205,26 +260,12 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
     name: a shipped workload or a folder. Durations are texts with a unit ("500ms") or seconds;
-    rates are texts ("1/s") or numbers a second. options: the other fields of TrialPlan, such as
-    policy, protocol, seed, threads. Raises PgpacesError.
+    rates are texts ("1/s") or numbers a second. node: where the load goes, or each script by its
+    name. beside: workloads that run at the same time, by name, with levels of their own:
+    `{"reporting": {"node": "standby1", "rate": "1/s"}}`. options: the other fields of TrialPlan,
+    such as policy, protocol, seed, threads. Raises PgpacesError.
     """
-    given = dict(locals())
-    found = _workload(name, files)
-    as_is = name is None and from_database is None
-    where = _target(given, as_is=as_is)
-    request = experiment.Request(
-        workload=found,
-        trial=_plan(given, found.load, options),
-        target=where,
-        scale=scale,
-        data_seed=data_seed,
-        scripts=tuple((script, None) for script in scripts),
-        store=store,
-        on_store_error=on_store_error,
-        from_database=from_database,
-        occasion="run",
-        costs=costs.of_target(where, host_file),
-    )
+    request = _request(locals())
     outcome = experiment.run(request, listener)
     for error in (outcome.error, outcome.store_error):
         if error is not None:

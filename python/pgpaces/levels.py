@@ -147,6 +147,8 @@ _SHARED = frozenset(
         *("server", "tls", "target", "standbys", "pool", "pool_mode", "pool_size", "profile"),
     )
 )
+# Of these a number is seconds where Python gives it.
+_SECONDS = ("duration", "warmup", "grace", "think_time", "latency_limit")
 BESIDE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(TRIAL),
@@ -288,6 +290,21 @@ def beside_of(levels: Levels) -> dict[str, dict[str, str]]:
     return found
 
 
+def every_beside(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Several of `beside`. Raises PlanError where two have one name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        more = beside(text)
+        if twice := sorted(found.keys() & more.keys()):
+            name = twice[0].split(".")[1]
+            raise PlanError(
+                f"there are two workloads called {name} beside the load",
+                f"call one something else: '{name}-2 workload={more[twice[0]][0]} ...'",
+            )
+        found |= more
+    return found
+
+
 def beside(text: str) -> dict[str, tuple[str, ...]]:
     """`reporting node=standby1 rate=1/s,2/s` as levels: beside.reporting.rate, and so on.
 
@@ -295,9 +312,12 @@ def beside(text: str) -> dict[str, tuple[str, ...]]:
     PlanError.
     """
     try:
-        first, *words = shlex.split(text)
+        parts = shlex.split(text)
     except ValueError as error:
         raise PlanError(f"beside '{text}': {error}", "quotes come in pairs") from None
+    if not parts:
+        raise PlanError(f"beside '{text}' names no workload", "such as 'reporting rate=1/s'")
+    first, *words = parts
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
     given: dict[str, tuple[str, ...]] = {"workload": (first,)}
     for word in words:
@@ -312,6 +332,32 @@ def beside(text: str) -> dict[str, tuple[str, ...]]:
     for each in found:
         check_name(each)
     return found
+
+
+def of_values(given: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Levels of Python's values, one or a list of them, by name.
+
+    Those of families come as mappings: `set={"work_mem": ["4MB", "64MB"]}`. Times are seconds.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for key, value in given.items():
+        name = prefix + {"limits": "latency_limit"}.get(key, key)
+        if isinstance(value, Mapping):
+            found |= of_values(value, f"{name}.")
+        elif value is not None:
+            several = value if isinstance(value, list | tuple | range | set) else (value,)
+            found[name] = tuple(_of_value(name, each) for each in several)
+    return found
+
+
+def _of_value(name: str, level: object) -> str:
+    parts = name.split(".")
+    kind = parts[2] if parts[0] == "beside" and len(parts) > 2 else parts[0]
+    if kind in _SECONDS and isinstance(level, int | float) and level:
+        return f"{level:g}s"
+    if isinstance(level, bool):
+        return "true" if level else "false"
+    return f"{level:g}" if isinstance(level, float) else str(level)
 
 
 def in_cell(error: PlanError, cell: Cell) -> PlanError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgpaces import experiment_file
+from pgpaces import levels as kinds
 from pgpaces.design import Levels, Target
 from pgpaces.draft import Draft
 from pgpaces.errors import PlanError, RunError
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from pgpaces.answers.digest import Digest
     from pgpaces.report.figure import Figure
 
-# Numbers are seconds, as for pgpaces.run.
-_SECONDS = ("duration", "warmup", "grace", "think_time", "latency_limit")
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
@@ -174,32 +173,6 @@ class Sweep:
         return excerpt(self.page)
 
 
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    """Levels as texts; one that is not in a list is the only one."""
-    several = value if isinstance(value, list | tuple | range | set) else (value,)
-    return tuple(_text(name, each) for each in several)
-
-
-def _text(name: str, level: Any) -> str:
-    if name in _SECONDS and isinstance(level, int | float) and level:
-        return f"{level:g}s"
-    if isinstance(level, bool):
-        return "true" if level else "false"
-    return f"{level:g}" if isinstance(level, float) else str(level)
-
-
-def _levels(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Levels by name; those of families come as mappings: set={"work_mem": ["4MB", "64MB"]}."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, value in given.items():
-        if isinstance(value, Mapping):
-            family = {"limits": "latency_limit"}.get(name, name)
-            found |= {f"{family}.{inner}": _texts(family, each) for inner, each in value.items()}
-        elif value is not None:
-            found[name] = _texts(name, value)
-    return found
-
-
 def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     what: str | Path,
     *,
@@ -219,8 +192,9 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
 
     what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
     option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
-    as `define=...`. targets: DSNs by the name that the levels of `target` use. resume: the
-    experiment to go on with. Raises PgpacesError for what keeps it from beginning; trials that fail
+    as `define=...`, workloads at the same time as `beside={"reporting": {"rate": ["1/s", "2/s"]}}`.
+    targets: DSNs by the name that the levels of `target` use. resume: the experiment to go on with.
+    Raises PgpacesError for what keeps it from beginning; trials that fail
     are `missing` in what is returned.
     """
     from pgpaces import host_file as costs
@@ -228,13 +202,13 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     text = str(what)
     draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
     draft = draft.quickly() if quick else draft
-    draft = draft.with_levels(_levels(levels))
+    draft = draft.with_levels(kinds.of_values(levels))
     own = [
         found if isinstance(found, Target) else Target(target, found)
         for target, found in (targets or {}).items()
     ]
     excluded: tuple[Levels, ...] = tuple(
-        {key: found[0] for key, found in _levels(part).items()} for part in exclude
+        {key: found[0] for key, found in kinds.of_values(part).items()} for part in exclude
     )
     draft = replace(
         draft,

@@ -1,4 +1,4 @@
-"""`pgpaces.run(...)`: what its arguments ask for, before anything is started."""
+"""pgpaces.run and pgpaces.sweep: what their values ask for. No server is started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,114 @@ from typing import Any
 import pytest
 
 import pgpaces
+from pgpaces import experiment, levels
 from pgpaces.errors import PlanError
+from pgpaces.experiment import Request
+from pgpaces.plan import PoolPlan
+
+
+class AskedError(Exception):
+    """Instead of running anything."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a call of pgpaces.run asks for."""
+
+    def run(request: Request, _: object) -> None:
+        raise AskedError(request)
+
+    monkeypatch.setattr(experiment, "run", run)
+
+    def call(*words: Any, **more: Any) -> Request:
+        with pytest.raises(AskedError) as found:
+            pgpaces.run(*words, **more)
+        return found.value.request
+
+    return call
+
+
+def test_a_layout(asked: Any) -> None:
+    found = asked("reporting", standbys=2, pool="pgbouncer", pool_mode="transaction", pool_size=4)
+    assert found.target.standbys == 2
+    assert found.pool == PoolPlan("pgbouncer", "transaction", 4)
+    assert (found.node, found.nodes, found.beside) == (None, (), ())
+
+
+def test_a_pool_without_more_is_one_by_session(asked: Any) -> None:
+    assert asked("reporting", pool="pgpool").pool == PoolPlan("pgpool", "session", None)
+
+
+def test_where_the_load_goes_at_once_or_by_script(asked: Any) -> None:
+    assert asked("reporting", standbys=1, node="any").node == "any"
+    assert asked("reporting", node={"by_fk1": "standby1"}).nodes == (("by_fk1", "standby1"),)
+
+
+def test_workloads_at_the_same_time(asked: Any) -> None:
+    beside = {
+        "reporting": {"node": "standby1", "rate": 2, "latency_limit": 0.5, "define": {"hot": 3}},
+        "reader": {"workload": "select-only", "clients": 4, "limits": {"select-only": "9ms"}},
+        "tpcb-like": {},
+    }
+    found = dict(asked("simple-update", standbys=1, duration=7, beside=beside).beside)
+    assert list(found) == ["reporting", "reader", "tpcb-like"]
+    reporting, reader = found["reporting"], found["reader"]
+    assert (reporting.node, reporting.trial.load.rate) == ("standby1", 2.0)
+    assert reporting.trial.limit_ns == 500_000_000
+    assert reporting.trial.variables == (("hot", "3"),)
+    assert reporting.trial.duration_ns == 7_000_000_000
+    assert (reader.workload.name, reader.trial.clients) == ("select-only", 4)
+    assert reader.trial.limits == (("select-only", 9_000_000),)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pool_mode": "session"}, "need a pool"),
+        ({"pool_size": 2}, "need a pool"),
+        ({"pool": "pgpool", "pool_mode": "transaction"}, "pgpool has no pool mode"),
+        ({"beside": {"reporting": {"rate": [1, 2]}}}, "a run has one level of each"),
+        ({"beside": {"reporting": {"duration": 1}}}, "duration is of the whole trial"),
+        ({"beside": {"a b": {"rate": 1}}}, r"not beside\.NAME\.LEVEL"),
+        ({"beside": {"nosuch": {"rate": 1}}}, "nosuch"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(pgpaces.errors.PgpacesError, match=said):
+        pgpaces.run("reporting", **given)
+
+
+def test_levels_of_pythons_values() -> None:
+    found = levels.of_values(
+        {
+            "clients": [1, 2],
+            "duration": 5,
+            "latency_limit": "5ms",
+            "limits": {"by_fk1": 1.5},
+            "set": {"jit": [True, False], "work_mem": "4MB"},
+            "rate": None,
+            "beside": {"r": {"rate": [0.5, 2], "think_time": 0.25, "define": {"n": 1}}},
+        }
+    )
+    assert found == {
+        "clients": ("1", "2"),
+        "duration": ("5s",),
+        "latency_limit": ("5ms",),
+        "latency_limit.by_fk1": ("1.5s",),
+        "set.jit": ("true", "false"),
+        "set.work_mem": ("4MB",),
+        "beside.r.rate": ("0.5", "2"),
+        "beside.r.think_time": ("0.25s",),
+        "beside.r.define.n": ("1",),
+    }
+
+
+def test_a_workload_beside_another_that_is_no_mapping_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"beside\.reporting"):
+        pgpaces.run("simple-update", beside={"reporting": "1/s"})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -18,6 +125,8 @@ from pgpaces.errors import PlanError
         ("reporting", {"target": "host=pi4", "profile": "pi-4gb"}, "profile is for servers of"),
         ("reporting", {"target": "host=pi4", "tls": False}, "tls is for servers of ours"),
         ("reporting", {"target": "host=pi4", "server_settings": {"a": 1}}, "server_settings is"),
+        ("reporting", {"target": "host=pi4", "standbys": 1}, "standbys is for servers of ours"),
+        ("reporting", {"target": "host=pi4", "pool": "pgpool"}, "pool is for servers of ours"),
         ("reporting", {"own": "mine"}, "need a target"),
         ("reporting", {"profile": "pi-4g"}, "there is no profile 'pi-4g'"),
         ("reporting", {"host_file": "/nowhere/host.toml"}, "cannot be read"),

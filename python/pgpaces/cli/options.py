@@ -302,16 +302,14 @@ def beside(values: Sequence[str]) -> dict[str, dict[str, str]]:
     """The levels of workloads that run at the same time, by name. Raises PlanError."""
     from pgpaces import levels
 
-    every: dict[str, str] = {}
-    for value in values:
-        for name, found in levels.beside(value).items():
-            if len(found) > 1:
-                raise PlanError(
-                    f"--beside '{value}': a run has one level of each",
-                    "`pgpaces sweep` has several",
-                )
-            every[name] = found[0]
-    return levels.beside_of(every)
+    found = levels.every_beside(values)
+    for name, several in found.items():
+        if len(several) > 1:
+            raise PlanError(
+                f"{name} has the levels {', '.join(several)}: a run has one level of each",
+                "`pgpaces sweep` has several; a comma in a level is written \\,",
+            )
+    return levels.beside_of({name: several[0] for name, several in found.items()})
 
 
 def _server_settings(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

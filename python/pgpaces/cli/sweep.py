@@ -286,8 +286,7 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
     if targets:
         found["target"] = tuple(target.name for target in targets)
     _families(found, given)
-    for text in given["beside"]:
-        found |= levels.beside(text)
+    found |= levels.every_beside(given["beside"])
     return found
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from pgpaces.database.access import Access, Say, connect
-from pgpaces.errors import ServerError
+from pgpaces.errors import PlanError, ServerError
 
 _TURN_S = 0.02
 _TELL_S = 3.0
@@ -30,10 +30,12 @@ def wait_for_standbys(
 ) -> None:
     """Until each standby has replayed what the primary has written by now.
 
-    check: called again and again; may raise. Raises ServerError for a standby that gets nowhere.
+    check: called again and again; may raise. Raises ServerError for a standby that gets nowhere,
+    PlanError for a server that is none of the primary's.
     """
-    wanted = _position(primary)
+    wanted, own = _position(primary), _identity(primary)
     for name, access in standbys.items():
+        _check(name, _identity(access), own)
         told = moved = time.monotonic()
         reached = -1
         while (position := _position(access)) < wanted:
@@ -51,6 +53,36 @@ def wait_for_standbys(
                 say(f"waiting: {behind}")
                 told = now
             time.sleep(_TURN_S)
+
+
+def _check(name: str, found: tuple[bool, int | None], own: tuple[bool, int | None]) -> None:
+    """Raises PlanError for a server that follows nobody, or somebody else."""
+    (follows, cluster), (_, wanted) = found, own
+    if not follows:
+        raise PlanError(
+            f"{name} is no standby: it is not in recovery and takes writes itself",
+            "name a server that streams from the target",
+        )
+    if None not in (cluster, wanted) and cluster != wanted:
+        raise PlanError(
+            f"{name} is a standby of another server: its system identifier is {cluster}, that of"
+            f" the primary {wanted}",
+            "name a server that streams from the target",
+        )
+
+
+def _identity(access: Access) -> tuple[bool, int | None]:
+    """Whether a server is in recovery, and its system identifier, if it tells us."""
+    import psycopg
+
+    with connect(access, "postgres") as session:
+        row = session.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
+        follows = row is not None and bool(row[0])
+        try:
+            row = session.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
+        except psycopg.Error:
+            return follows, None
+    return follows, None if row is None else int(row[0])
 
 
 def _position(access: Access) -> int:

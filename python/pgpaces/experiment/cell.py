@@ -13,7 +13,7 @@ from pgpaces import database, host
 from pgpaces.disk.device import device_of
 from pgpaces.experiment import costs
 from pgpaces.experiment.lanes import Lane, Work, limits
-from pgpaces.experiment.request import PRIMARY, Request
+from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.result import Finding, Trial
@@ -87,7 +87,7 @@ def record(cell: Cell) -> Trial:
         server=(server := _server(cell)),
         host={**host.facts(), **costs.facts(server, request.costs)},
         notes=tuple(_notes(cell)),
-        findings=tuple(_changed(cell, server)),
+        findings=(*_changed(cell, server), *_unused(cell)),
         place=request.place,
     )
 
@@ -160,6 +160,14 @@ def _notes(cell: Cell) -> Iterator[str]:
         where = ", ".join(f"{lane.node} ({lane.clients} clients)" for lane in own)
         streams = f"the load is {len(own)} streams of their own, to {where}"
         yield f"{streams}: {len(own)} queues are not one"
+
+
+def _unused(cell: Cell) -> Iterator[Finding]:
+    """A pool that nothing goes through: with and without it would compare the same."""
+    where = dict.fromkeys(lane.node for lane in cell.lanes)
+    if cell.pool and POOL not in where:
+        said = f"nothing goes through {cell.pool['pooler']}: the load goes to {', '.join(where)}"
+        yield Finding("pool", "warning", f"{said}; leave out the node, or send it to {POOL}")
 
 
 def _data_device(server: Mapping[str, Any]) -> dict[str, str]:

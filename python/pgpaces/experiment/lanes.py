@@ -15,8 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from pgpaces import database
-from pgpaces.errors import PlanError
-from pgpaces.experiment.request import Request, node_of, nodes_of, source_of
+from pgpaces.experiment.request import Request, check_clients, node_of, nodes_of, source_of
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TrialPlan
 from pgpaces.workload import WorkloadScript
@@ -137,7 +136,7 @@ def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[Lan
     plan = work.request.trial
     weights = _weights(work, nodes)
     shares = {node: sum(found.values(), Fraction()) for node, found in weights.items()}
-    clients = _shares(plan.clients_for(free), list(shares.values()), work)
+    clients = _shares(plan.clients_for(free), list(shares.values()))
     total = sum(shares.values(), Fraction())
     # Weights are whole numbers, also of a script that goes to several nodes.
     parts = math.lcm(*(w.denominator for found in weights.values() for w in found.values()))
@@ -146,7 +145,10 @@ def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[Lan
         if load.model == "open" and load.rate is not None and len(weights) > 1:
             load = replace(load, rate=load.rate * float(shares[node] / total))
         whole = tuple(int(weight * parts) for weight in found.values())
-        yield Lane(work, node, tuple(found), whole, replace(plan, load=load, clients=count))
+        here = {work.scripts[place].name for place in found}
+        own = tuple((name, limit) for name, limit in plan.limits if name in here)
+        share = replace(plan, load=load, clients=count, limits=own)
+        yield Lane(work, node, tuple(found), whole, share)
 
 
 def _weights(work: Work, nodes: Sequence[str]) -> dict[str, dict[int, Fraction]]:
@@ -161,14 +163,9 @@ def _weights(work: Work, nodes: Sequence[str]) -> dict[str, dict[int, Fraction]]
     return busy or dict(list(found.items())[:1])
 
 
-def _shares(clients: int, weights: Sequence[Fraction], work: Work) -> list[int]:
+def _shares(clients: int, weights: Sequence[Fraction]) -> list[int]:
     """How many clients each has: one at least, the others by weight. Raises PlanError."""
-    if clients < len(weights):
-        raise PlanError(
-            f"{clients} clients cannot go to {len(weights)} servers"
-            + (f" (workload {work.name})" if work.name else ""),
-            f"use {len(weights)} clients or more",
-        )
+    check_clients(clients, len(weights))
     total = sum(weights) or 1
     exact = [clients * weight / total for weight in weights]
     counts = [max(1, int(share)) for share in exact]

@@ -7,6 +7,7 @@ the data), data, settings of sessions and databases, standbys that have everythi
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from pgpaces.experiment.cell import Cell
 from pgpaces.experiment.lanes import Lane, Work, lanes
 from pgpaces.experiment.request import POOL, Request, choose, commands_of, shares_data, wish_of
 from pgpaces.experiment.site import Say, Site, restarting
+from pgpaces.plan import PoolPlan
 from pgpaces.servers import pooler
 
 Check = Callable[[], None]
@@ -132,6 +134,7 @@ def _pool(
         yield nodes, {}
         return
     clients = sum(lane.clients for lane in found if lane.node == POOL)
+    pooler.check_slots(request.pool, _kept(request.pool, found))
     with pooler.pool(request.pool, max(1, clients), where.servers, say) as running:
         way = {"host": running.host, "port": str(running.port)}
         keywords = {k: v for k, v in where.access.keywords.items() if k not in ("host", "port")}
@@ -142,3 +145,12 @@ def _pool(
             "size": running.size,
         }
         yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
+
+
+def _kept(plan: PoolPlan, found: tuple[Lane, ...]) -> int:
+    """How many clients keep a connection of the pool: pgbouncer has a pool for each database."""
+    of_each: Counter[str] = Counter()
+    for lane in found:
+        if lane.node == POOL and not lane.plan.connect_each:
+            of_each[lane.work.prepared.dbname] += lane.clients
+    return max(of_each.values(), default=0) if plan.pooler == "pgbouncer" else of_each.total()

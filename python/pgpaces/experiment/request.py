@@ -155,10 +155,24 @@ def check(request: Request) -> None:
         if name not in {script.name for script in scripts}:
             listed = ", ".join(script.name for script in scripts)
             raise PlanError(f"node {node} is for script '{name}', which does not run", listed)
-    for script in scripts:
-        nodes_of(node_of(request, script.name, request.node_names), request.node_names)
-    for _, other in request.beside:
-        check(other)
+    names = request.node_names
+    where = [nodes_of(node_of(request, script.name, names), names) for script in scripts]
+    if request.trial.clients is not None:
+        busy = zip(scripts, where, strict=True)
+        servers = {node for script, found in busy for node in found if script.weight}
+        check_clients(request.trial.clients, len(servers))
+    for name, other in request.beside:
+        try:
+            check(other)
+        except PlanError as error:
+            raise PlanError(f"beside {name}: {error.message}", error.hint) from None
+
+
+def check_clients(clients: int, servers: int) -> None:
+    """Raises PlanError where a server would have none."""
+    if clients < servers:
+        each = f"{clients} client{'s' * (clients > 1)}"
+        raise PlanError(f"{each} cannot go to {servers} servers", f"use {servers} or more")
 
 
 def _check_pool(request: Request) -> None:
@@ -172,7 +186,11 @@ def _check_pool(request: Request) -> None:
     if request.target.tls is not None:
         raise PlanError("a pool of ours is reached by its socket, without TLS", "leave out tls")
     program = pooler.find(request.pool.pooler)
-    pooler.check(request.pool, program, request.trial.protocol, request.trial.clients)
+    pooler.check(request.pool, program, request.trial.protocol)
+    scripts = [script.name for script in choose(request.workload, request.scripts)]
+    pooled = {node_of(request, name, request.node_names) for name in scripts} == {POOL}
+    if pooled and request.trial.clients is not None and not request.trial.connect_each:
+        pooler.check_slots(request.pool, request.trial.clients)
 
 
 def node_of(request: Request, script: str, nodes: Sequence[str]) -> str:

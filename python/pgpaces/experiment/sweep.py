@@ -7,6 +7,7 @@ Knows no terminal: what happens is told to a SweepListener.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -104,11 +105,14 @@ def plan(order: Order) -> Planned:
     slots = experiment.design.slots()
     found = order.resume or new_id()
     requests = {(slot.block, slot.cell.key): builder.request(slot, found) for slot in slots}
-    for cell in {slot.cell.key: slot for slot in slots}.values():
-        check(requests[cell.block, cell.cell.key])
-    left = slots
+    for slot in {slot.cell.key: slot for slot in slots}.values():
+        try:
+            check(requests[slot.block, slot.cell.key])
+        except PlanError as error:
+            raise levels.in_cell(error, slot.cell) from None
+    left, workload_hash = slots, _hash(base, requests.values())
     if order.resume is not None:
-        left = _left(order, slots, base.hash)
+        left = _left(order, slots, workload_hash)
     _check_servers(requests[slot.block, slot.cell.key] for slot in left)
     machines = {name: target.machine for name, target in targets.items()}
     return Planned(
@@ -119,8 +123,16 @@ def plan(order: Order) -> Planned:
         machines=machines,
         requests=requests,
         id=found,
-        workload_hash=base.hash,
+        workload_hash=workload_hash,
     )
+
+
+def _hash(base: workload.Workload, requests: Iterable[Request]) -> str:
+    """What results depend on: the workload, and those beside it."""
+    others = {f"{name}\0{other.workload.hash}" for each in requests for name, other in each.beside}
+    if not others:
+        return base.hash
+    return hashlib.sha256("\0".join([base.hash, *sorted(others)]).encode()).hexdigest()
 
 
 def _check_servers(requests: Iterable[Request]) -> None:

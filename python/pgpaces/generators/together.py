@@ -127,7 +127,10 @@ class Together:
             load.abort()
 
     def _sum(self, parts: Sequence[tuple[_Seat, Interval]]) -> Interval:
-        """One second of all. down: clients of all of them; all_down: every one of them had none."""
+        """One second of all. down: clients of all of them; all_down: every one of them had none.
+
+        Where some have ended, what is left of the others is no outage of all.
+        """
         if len(self._seats) == 1:
             return parts[0][1]
         cpu_ns = [0] * self.threads
@@ -157,7 +160,7 @@ class Together:
             outage_ns_max=max(part.outage_ns_max for part in found),
             down=sum(part.down for part in found),
             some_down_ns=max(part.some_down_ns for part in found),
-            all_down_ns=min(part.all_down_ns for part in found),
+            all_down_ns=min(part.all_down_ns for part in found) * (len(found) == len(self._seats)),
         )
 
 

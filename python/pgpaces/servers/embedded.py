@@ -236,7 +236,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         stays=terms.stay,
         superuser=postmaster.SUPERUSER,
         tcp_host=spec.listen.host if spec.listen else None,
-        password_file=folder.password_file if spec.listen else None,
+        password_file=_password_file(spec, folder),
         certificate=folder.path / tls.CERTIFICATE if spec.tls else None,
         settings=dict(spec.settings),
     )
@@ -252,6 +252,13 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
     except BaseException:
         folder.forget(record)
         raise
+
+
+def _password_file(spec: ServerSpec, folder: ServerFolder) -> Path | None:
+    """Where the password for TCP is; a standby's roles, and so its password, are the primary's."""
+    if spec.listen is None:
+        return None
+    return folder.password_file if spec.standby_of is None else spec.standby_of.password_file
 
 
 def _prepare(
@@ -315,7 +322,7 @@ def _launch(
     try:
         held.wait_ready(record.data_dir, f"the server {record.name}", terms.say)
         record = replace(record, pid=held.pid)
-        if record.tcp_host is not None:
+        if record.password_file == folder.password_file:
             set_password(record)
         folder.write(record)
         if terms.stay:

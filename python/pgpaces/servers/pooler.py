@@ -85,11 +85,8 @@ def find(pooler: str) -> Program:
     return Program(Path(found), version[0])
 
 
-def check(plan: PoolPlan, program: Program, protocol: str, clients: int | None) -> None:
-    """Raises PlanError for a load that the pool could not carry.
-
-    clients: None where they are not known yet.
-    """
+def check(plan: PoolPlan, program: Program, protocol: str) -> None:
+    """Raises PlanError for a load that the pool could not carry."""
     kept = program.number >= _PREPARED_SINCE
     if plan.mode == "transaction" and protocol == "prepared" and not kept:
         raise PlanError(
@@ -97,11 +94,16 @@ def check(plan: PoolPlan, program: Program, protocol: str, clients: int | None) 
             " transaction meets another server connection, which does not know them",
             "use --pool-mode session, --protocol extended, or pgbouncer 1.21 or later",
         )
-    if plan.mode == "session" and clients is not None and clients > (plan.size or clients):
+
+
+def check_slots(plan: PoolPlan, clients: int) -> None:
+    """Raises PlanError for clients that keep their connections and are more than the pool has."""
+    if plan.mode == "session" and plan.size is not None and clients > plan.size:
         raise PlanError(
             f"{clients} clients cannot share {plan.size} connections: in a session each keeps its"
             " own to the end, and the others would wait for ever",
-            "raise --pool-size, use fewer clients, or --pool pgbouncer --pool-mode transaction",
+            "raise --pool-size, use fewer clients, let each transaction connect"
+            " (--connect-each), or use --pool pgbouncer --pool-mode transaction",
         )
 
 
@@ -129,8 +131,8 @@ def pool(
     port = _PORTS[plan.pooler]
     try:
         socket_dir = make_socket_folder(folder, port, account)
-        text = _TEXTS[plan.pooler](
-            _Setting(plan, size, clients, tuple(servers), socket_dir, folder.path)
+        text = configuration(
+            Setting(plan, program, size, clients, tuple(servers), socket_dir, folder.path)
         )
         argv, files = _command(program, plan, folder, (text, account))
         folder.rotate_log()
@@ -162,10 +164,11 @@ def _answers(where: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
-    """What a configuration is made of."""
+class Setting:
+    """What a configuration is made of. servers: the primary first."""
 
     plan: PoolPlan
+    program: Program
     size: int
     clients: int
     servers: tuple[ServerRecord, ...]
@@ -195,7 +198,7 @@ def _written(path: Path, text: str, account: Account | None) -> Path:
     return path
 
 
-def _pgbouncer(given: _Setting) -> str:
+def _pgbouncer(given: Setting) -> str:
     """In transaction mode with as many statements as a load may prepare, where it knows them."""
     primary = given.servers[0]
     host = primary.host(Transport.SOCKET)
@@ -216,13 +219,14 @@ def _pgbouncer(given: _Setting) -> str:
         "log_disconnections": 0,
         "stats_period": 3600,
     }
-    if find("pgbouncer").number >= _PREPARED_SINCE:
+    if given.program.number >= _PREPARED_SINCE:
         lines["max_prepared_statements"] = _PREPARED_MAX
     own = "\n".join(f"{name} = {value}" for name, value in lines.items())
-    return f"[databases]\n* = host={host} port={primary.port}\n[pgbouncer]\n{own}\n"
+    host = host.replace("'", "''")
+    return f"[databases]\n* = host='{host}' port={primary.port}\n[pgbouncer]\n{own}\n"
 
 
-def _pgpool(given: _Setting) -> str:
+def _pgpool(given: Setting) -> str:
     """What only reads goes to the standbys, statement by statement; the primary has the rest."""
     standbys = len(given.servers) > 1
     lines: dict[str, object] = {
@@ -260,7 +264,20 @@ def _pgpool(given: _Setting) -> str:
             f"backend_data_directory{number}": server.data_dir,
             f"backend_flag{number}": "DISALLOW_TO_FAILOVER",
         }
-    return "".join(f"{name} = '{value}'\n" for name, value in lines.items())
+    return "".join(f"{name} = {_pgpool_text(value)}\n" for name, value in lines.items())
 
 
-_TEXTS: dict[str, Callable[[_Setting], str]] = {"pgbouncer": _pgbouncer, "pgpool": _pgpool}
+def _pgpool_text(value: object) -> str:
+    """A value in quotes. Raises ServerError for one that pgpool's configuration cannot hold."""
+    text = str(value)
+    if "'" in text or "\\" in text:
+        raise ServerError(
+            f"pgpool's configuration cannot name {text}: of quotes and backslashes it makes others",
+            "let PGPACES_HOME be a folder without them",
+        )
+    return f"'{text}'"
+
+
+def configuration(given: Setting) -> str:
+    """The text of the pooler's configuration. Raises ServerError for what it cannot hold."""
+    return {"pgbouncer": _pgbouncer, "pgpool": _pgpool}[given.plan.pooler](given)

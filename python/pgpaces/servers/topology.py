@@ -72,4 +72,7 @@ def _standby(spec: embedded.ServerSpec, say: Callable[[str], None]) -> Iterator[
         with server:
             yield server
     finally:
-        shutil.rmtree(server.data_dir, ignore_errors=True)
+        own = server.data_dir.parent
+        # On a disk that the user chose, the folder around it as well.
+        spent = server.data_dir if own == server.folder.path else own
+        shutil.rmtree(spent, ignore_errors=True)

@@ -1,0 +1,594 @@
+"""Standbys and poolers of ours, with real ones: who serves what, and that nothing of them remains.
+
+Where the reads went is asked of each server's own counters, while they run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import PASSWORD, Postgres, quoted
+from tests.faults.conftest import until
+from tests.integration.conftest import access_to
+from tests.integration.test_run import Command, adds_up, interval_count, started
+from tests.integration.test_secrets import Cage, cage
+
+from pgpaces import database, experiment, workload
+from pgpaces.database import streaming
+from pgpaces.errors import PlanError, ServerError
+from pgpaces.experiment import Outcome, Request
+from pgpaces.generators import engine
+from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
+from pgpaces.result import Interval, Trial
+from pgpaces.servers import embedded, packages, pooler, topology
+from pgpaces.servers.access import Listen
+from pgpaces.servers.folder import ServerFolder
+from pgpaces.servers.record import ServerRecord, Transport
+from pgpaces.store import Store
+
+pytestmark = pytest.mark.postgres
+__all__ = ["cage"]  # a fixture of this module as well
+
+FAST = ("--scale", "1", "--warmup", "0", "--grace", "2s")
+SAFE_ENOUGH = (("fsync", "off"),)
+OURS = (*FAST, "--server-set", "fsync=off")
+SECOND_NS = 1_000_000_000
+GONE_S = 20.0
+# What only reads goes to one table, what writes to another, so that counters tell them apart.
+FILES = {
+    "workload.toml": """\
+description = "reads of one table, writes of another"
+scale = 1
+writes = true
+init = ["init.sql"]
+[[scripts]]
+file = "read.sql"
+weight = 3
+[[scripts]]
+file = "write.sql"
+[load]
+rate = "60/s"
+""",
+    "init.sql": """\
+CREATE TABLE r AS SELECT g AS id, g AS v FROM generate_series(1, 100) g;
+CREATE TABLE w AS SELECT g AS id, 0 AS v FROM generate_series(1, 100) g;
+ALTER TABLE r ADD PRIMARY KEY (id);
+ALTER TABLE w ADD PRIMARY KEY (id);
+ANALYZE;
+""",
+    "read.sql": "\\set id random(1, 100)\nSELECT sum(v) FROM r WHERE id = :id;\n",
+    "write.sql": "\\set id random(1, 100)\nUPDATE w SET v = v + 1 WHERE id = :id;\n",
+}
+SCANS = "SELECT coalesce(seq_scan + idx_scan, 0) FROM pg_stat_user_tables WHERE relname = '{}'"
+
+
+def needs(which: str) -> None:
+    """Skips by name where a pooler is missing."""
+    try:
+        pooler.find(which)
+    except ServerError as error:
+        pytest.skip(f"skipped: {error.message}: {error.hint}")
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The workload above."""
+    path = tmp_path / "readwrite"
+    path.mkdir()
+    for name, text in FILES.items():
+        (path / name).write_text(text)
+    return path
+
+
+def value(dsn: str, query: str) -> Any:
+    with closing(psycopg.connect(dsn, autocommit=True)) as session:
+        row = session.execute(query.encode()).fetchone()
+    return row[0] if row else None
+
+
+@dataclass
+class Watcher(experiment.Listener):
+    """Asks every server of ours at the seconds at which it is told to."""
+
+    at: dict[int, Callable[[Watcher], None]] = field(default_factory=dict)
+    seen: list[dict[str, dict[str, int]]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    dbname: str = ""
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def started(self, trial: Trial, connect_ns: int) -> None:
+        self.dbname = trial.workload["prepared"]["dbname"]
+        self.seen.append(self.scans())
+
+    def interval(self, interval: Interval) -> None:
+        if (act := self.at.pop(interval.second, None)) is not None:
+            act(self)
+
+    def servers(self) -> dict[str, embedded.Server]:
+        """Those that run, by the end of their names."""
+        found = {}
+        for server in embedded.running():
+            if server.name.startswith(("pg18", "pg15")):
+                found[server.name.partition("-")[2] or "primary"] = server
+        return found
+
+    def scans(self) -> dict[str, dict[str, int]]:
+        """How often each table was read on each server."""
+        return {
+            name: {t: value(server.dsn(self.dbname), SCANS.format(t)) for t in ("r", "w")}
+            for name, server in self.servers().items()
+        }
+
+    def look(self) -> None:
+        self.seen.append(self.scans())
+
+    def read_since(self, table: str) -> dict[str, int]:
+        first, last = self.seen[0], self.seen[-1]
+        return {name: last[name][table] - first[name][table] for name in last}
+
+
+def run(
+    what: Path | str, store: Path, seconds: int = 3, watcher: Watcher | None = None, **changes: Any
+) -> tuple[Outcome, Trial]:
+    """A short trial, and as the store has it."""
+    trial = {
+        "load": Load("open", 60.0),
+        "clients": 6,
+        "duration_ns": seconds * SECOND_NS,
+        "warmup_ns": 0,
+        "grace_ns": 2 * SECOND_NS,
+    } | changes.pop("trial", {})
+    besides = changes.pop("besides", {})
+    found = what if isinstance(what, workload.Workload) else workload.find(str(what))
+    request = Request(found, TrialPlan(**trial), store=store, scale=1, **changes)
+    request = replace(request, beside=experiment.besides(request, besides))
+    outcome = experiment.run(request, watcher)
+    assert outcome.error is None, outcome.error
+    return outcome, Store.open(store).load(outcome.trial.id)
+
+
+@pytest.fixture
+def watcher(pgpaces_home: Path) -> Watcher:
+    """Sees what each table was read before the load and in its third second."""
+    return Watcher({2: Watcher.look})
+
+
+def nothing_is_left(home: Path) -> None:
+    """No process of a server or pooler of ours lives: each holds the lock of its folder."""
+    for path in (home / "servers").glob("pg1[58]*"):
+        lock = ServerFolder(path).lock(GONE_S)
+        assert lock is not None, f"{path.name} is still there after {GONE_S} s"
+        os.close(lock)
+
+
+def no_standby_data_is_left(home: Path) -> None:
+    assert list(home.glob("servers/*standby*/data")) == []
+
+
+# --- the layout of one command ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [pytest.param("15", marks=pytest.mark.slow), "18"])
+def test_pgpool_lets_both_standbys_read_and_the_primary_write(
+    version: str, folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
+) -> None:
+    needs("pgpool")
+    target = TargetPlan(server=version, standbys=2, server_settings=SAFE_ENOUGH)
+    layout = {"target": target, "pool": PoolPlan("pgpool")}
+    outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
+    reads = watcher.read_since("r")
+    assert reads["primary"] == 0
+    assert reads["standby1"] > 0
+    assert reads["standby2"] > 0
+    writes = watcher.read_since("w")
+    assert writes["primary"] > 0
+    assert (writes["standby1"], writes["standby2"]) == (0, 0)
+    counts = outcome.summary.counts
+    assert (counts.failed, counts.unfinished) == (0, 0)
+    assert trial.server["standbys"] == 2
+    assert trial.server["pool"]["pooler"] == "pgpool"
+    assert trial.server["nodes"].keys() == {"primary", "standby1", "standby2", "pool"}
+    assert [lane["node"] for lane in trial.plan["lanes"]] == ["pool"]
+    nothing_is_left(pgpaces_home)
+    no_standby_data_is_left(pgpaces_home)
+
+
+@pytest.mark.parametrize("mode", [pytest.param("session", marks=pytest.mark.slow), "transaction"])
+def test_a_setting_is_in_effect_through_pgbouncer(
+    mode: Any, pgpaces_home: Path, tmp_path: Path
+) -> None:
+    needs("pgbouncer")
+
+    def told(value: str) -> workload.Workload:
+        check = f"SELECT 1 / (current_setting('work_mem') = '{value}')::int;\n"
+        made = workload.find("select-only")
+        return replace(made, scripts=(workload.WorkloadScript("told", 1, check),))
+
+    layout = {"pool": PoolPlan("pgbouncer", mode, None if mode == "session" else 2)}
+    settings = {"protocol": "extended", "settings": (("work_mem", "7MB"),)}
+    outcome, trial = run(told("7MB"), tmp_path / "r.db", 1, trial=settings, **layout)
+    counts = outcome.summary.counts
+    assert counts.on_time == counts.due > 0, "six clients share two connections by transaction"
+    assert outcome.summary.failures == {}
+    assert trial.server["settings"]["work_mem"] == "7MB"
+    assert trial.server["applied"] == {"work_mem": "database"}
+    # It is put back.
+    outcome, _ = run(told("4MB"), tmp_path / "r.db", 1, **layout)
+    assert outcome.summary.failures == {}
+
+
+def test_a_pool_with_too_few_slots_is_refused_where_only_the_rate_says_how_many_clients(
+    pgpaces: Command,
+) -> None:
+    needs("pgbouncer")
+    ended = pgpaces("run", "select-only", *OURS, "--pool", "pgbouncer", "--pool-size", 2,
+                    "--rate", 4, "-T", "1s")  # fmt: skip
+    assert ended.code == 2
+    assert "16 clients cannot share 2 connections" in ended.err
+    assert Store.open(pgpaces.store).trials() == []
+
+
+def test_prepared_statements_in_transaction_mode_work_or_are_refused(
+    pgpaces: Command,
+) -> None:
+    needs("pgbouncer")
+    ended = pgpaces("run", "select-only", *OURS, "--pool", "pgbouncer", "--pool-mode",
+                    "transaction", "--pool-size", 2, "-c", 6, "-M", "prepared", "-T", "1s",
+                    "--json")  # fmt: skip
+    if pooler.find("pgbouncer").number >= (1, 21):
+        assert ended.code == 0, ended.err
+        assert ended.json()["counts"]["failed"] == 0
+    else:
+        assert ended.code == 2
+        assert "loses prepared statements" in ended.err
+        assert "--protocol extended" in ended.err
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+def test_scripts_go_where_they_are_sent(
+    folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
+) -> None:
+    layout = {
+        "target": TargetPlan(standbys=2, server_settings=SAFE_ENOUGH),
+        "nodes": (("read", "standbys"),),
+    }
+    outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
+    reads = watcher.read_since("r")
+    assert reads["primary"] == 0
+    assert min(reads["standby1"], reads["standby2"]) > 0
+    due = {script.name: script.counts.due for script in outcome.summary.scripts}
+    assert due.keys() == {"write", "read on standby1", "read on standby2"}
+    assert min(due.values()) > 0
+    assert sum(lane["rate"] for lane in trial.plan["lanes"]) == pytest.approx(60)
+    assert "3 queues are not one" in " ".join(trial.notes)
+
+
+def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
+    folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
+) -> None:
+    script = tmp_path / "report.sql"
+    script.write_text("SELECT sum(v) FROM r;\n")
+    besides = {"report": {"workload": str(script), "node": "standby1", "rate": "20/s"}}
+    layout = {"target": TargetPlan(standbys=1, server_settings=SAFE_ENOUGH), "besides": besides}
+    outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
+    reads = watcher.read_since("r")
+    assert min(reads.values()) > 0, "the application reads at the primary, the report elsewhere"
+    (report,) = outcome.summary.beside
+    assert (report.name, report.counts.due, report.counts.missed) == (
+        "report",
+        report.counts.on_time,
+        0,
+    )
+    assert [lane["of"] for lane in trial.plan["lanes"]] == ["", "report"]
+    assert {lane["dbname"] for lane in trial.plan["lanes"]} == {watcher.dbname}
+    own = [s.counts.due for s in outcome.summary.scripts if not s.name.startswith("report/")]
+    assert outcome.summary.counts.due == sum(own)
+
+
+@pytest.mark.slow
+def test_a_standby_refuses_what_writes_and_that_is_counted(
+    folder: Path, pgpaces_home: Path, tmp_path: Path
+) -> None:
+    layout = {"target": TargetPlan(standbys=1, server_settings=SAFE_ENOUGH), "node": "standby1"}
+    outcome, _ = run(folder, tmp_path / "r.db", 1, scripts=(("write", None),), **layout)
+    counts = outcome.summary.counts
+    assert counts.failed == counts.due > 0
+    assert outcome.summary.failures.keys() == {"25006"}
+
+
+# --- bad days -----------------------------------------------------------------------------------
+
+
+def test_a_standby_that_dies_takes_its_own_share_alone(
+    folder: Path, pgpaces_home: Path, tmp_path: Path
+) -> None:
+    def kill(watcher: Watcher) -> None:
+        os.kill(watcher.servers()["standby1"].pid, signal.SIGKILL)
+
+    killer = Watcher({1: kill})
+    layout = {
+        "target": TargetPlan(standbys=2, server_settings=SAFE_ENOUGH),
+        "node": "any",
+        "scripts": (("read", None),),
+    }
+    outcome, trial = run(folder, tmp_path / "r.db", 4, killer, **layout)
+    assert trial.state == "finished"
+    found = {script.name: script.counts for script in outcome.summary.scripts}
+    dead = found.pop("read on standby1")
+    assert dead.failed + dead.unfinished > 0
+    assert dead.on_time > 0, "it served until then"
+    for name, counts in found.items():
+        assert counts.on_time == counts.due > 0, name
+    assert adds_up({"counts": {k: getattr(outcome.summary.counts, k) for k in COUNTS}})
+    assert "standby1 stopped streaming" in not_valid(outcome)
+    last = max(interval.ended_ns for interval in trial.intervals)
+    assert last <= (4 + 2) * SECOND_NS + SECOND_NS, "within the grace period"
+    nothing_is_left(pgpaces_home)
+    no_standby_data_is_left(pgpaces_home)
+
+
+@pytest.mark.slow
+def test_a_pooler_that_goes_on_without_a_standby_does_not_hide_that(
+    folder: Path, pgpaces_home: Path, tmp_path: Path
+) -> None:
+    needs("pgpool")
+    killer = Watcher({1: lambda w: os.kill(w.servers()["standby1"].pid, signal.SIGKILL)})
+    target = TargetPlan(standbys=2, server_settings=SAFE_ENOUGH)
+    layout = {"target": target, "pool": PoolPlan("pgpool"), "scripts": (("read", None),)}
+    outcome, _ = run(folder, tmp_path / "r.db", 3, killer, **layout)
+    assert "standby1 stopped streaming" in not_valid(outcome)
+    nothing_is_left(pgpaces_home)
+
+
+def not_valid(outcome: Outcome) -> str:
+    """Why it is not."""
+    assert outcome.summary.validity.state == "invalid"
+    return "; ".join(outcome.summary.validity.reasons)
+
+
+COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
+LAYOUT = ("--standbys", 1, "--node", "any", "-c", 4, "-T", "10min", *OURS)
+
+
+@pytest.fixture(params=[pytest.param("pgbouncer", marks=pytest.mark.slow), "pgpool"])
+def with_pool(request: pytest.FixtureRequest) -> tuple[object, ...]:
+    """The options of a standby and a pool."""
+    needs(request.param)
+    pool = ("--pool", request.param)
+    return ("select-only", "--standbys", 1, *pool, "-c", 4, "-T", "10min", *OURS)
+
+
+def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(
+    pgpaces: Command, with_pool: tuple[object, ...]
+) -> None:
+    process = pgpaces.start("run", *with_pool)
+    started(process)
+    names = {path.parent.name for path in pgpaces.home.glob("servers/*/lock")}
+    assert {"pg18", "pg18-standby1", f"pg18-{with_pool[4]}"} <= names
+    process.kill()
+    process.communicate()
+    nothing_is_left(pgpaces.home)
+    ended = pgpaces("run", *with_pool, "-T", "1s", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json()["counts"]["failed"] == 0
+    no_standby_data_is_left(pgpaces.home)
+
+
+def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
+    beside = ("--beside", "reader workload=select-only scale=1 node=standby1 rate=50/s")
+    process = pgpaces.start("run", "select-only", *LAYOUT, *beside)
+    started(process)
+    until(lambda: interval_count(pgpaces.store) >= 2)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "beside it reader on standby1: missed" in " ".join(out.split())
+    shown = pgpaces("show", "last", "--json").json()
+    assert (shown["state"], adds_up(shown)) == ("interrupted", True)
+    nothing_is_left(pgpaces.home)
+
+
+def test_ctrl_c_while_a_standby_is_made_leaves_nothing(pgpaces: Command) -> None:
+    process = pgpaces.start("run", "select-only", *LAYOUT, start_new_session=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "making the standby" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of its programs hear it
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    nothing_is_left(pgpaces.home)
+    no_standby_data_is_left(pgpaces.home)
+
+
+# --- a cluster that stays, ours and as somebody's -------------------------------------------------
+
+
+@dataclass
+class Cluster:
+    """A primary and a standby, reached by sockets and by TCP with a password."""
+
+    primary: ServerRecord
+    standby: ServerRecord
+
+    def access(self, server: ServerRecord) -> database.Access:
+        return database.Access(dict(engine.resolve(server.dsn()).keywords), server.bin / "psql")
+
+
+@pytest.fixture(scope="module", params=["15", pytest.param("18", marks=pytest.mark.slow)])
+def cluster(request: pytest.FixtureRequest, pgpaces_home: Path) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        installation = packages.locate(request.param, lambda _: None)
+        spec = embedded.ServerSpec(
+            installation,
+            f"cluster{request.param}",
+            settings=dict(SAFE_ENOUGH),
+            listen=Listen(),
+        )
+        primary = stack.enter_context(embedded.start(spec))
+        (standby,) = stack.enter_context(topology.standbys(primary, 1, None, lambda _: None))
+        yield Cluster(primary, standby)
+
+
+def execute(server: ServerRecord, query: str) -> None:
+    with closing(psycopg.connect(server.dsn(), autocommit=True)) as session:
+        session.execute(query.encode())
+
+
+def wait(cluster: Cluster) -> None:
+    ways = {"standby1": cluster.access(cluster.standby)}
+    database.wait_for_standbys(cluster.access(cluster.primary), ways, lambda _: None, lambda: None)
+
+
+def test_a_standby_has_what_its_primary_wrote_when_it_was_waited_for(cluster: Cluster) -> None:
+    for number in range(3):
+        execute(cluster.primary, f"CREATE TABLE t{number} AS SELECT 1 AS one")
+        wait(cluster)
+        assert value(cluster.standby.dsn(), f"SELECT count(*) FROM t{number}") == 1
+
+
+def test_a_standby_whose_replay_is_paused_is_given_up_and_found_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_STUCK_S", 0.2)
+    execute(cluster.standby, "SELECT pg_wal_replay_pause()")
+    try:
+        execute(cluster.primary, "CREATE TABLE paused AS SELECT 1 AS one")
+        with pytest.raises(ServerError, match=r"standby1 is .* MiB behind the primary"):
+            wait(cluster)
+    finally:
+        execute(cluster.standby, "SELECT pg_wal_replay_resume()")
+    monkeypatch.undo()
+    wait(cluster)
+
+
+def test_settings_of_the_whole_server_reach_standbys_and_are_put_back(cluster: Cluster) -> None:
+    def shown() -> str:
+        return str(value(cluster.standby.dsn(), "SHOW checkpoint_timeout"))
+
+    before = shown()
+    ways = {"standby1": cluster.access(cluster.standby)}
+    with database.on_standbys(ways, {"checkpoint_timeout": "41min"}):
+        until(lambda: shown() == "41min", "the setting on the standby")
+    until(lambda: shown() == before, "the setting put back")
+
+
+def test_a_standby_of_somebodys_is_a_node(cluster: Cluster, pgpaces: Command) -> None:
+    before = value(cluster.standby.dsn(), "SELECT sum(xact_commit) FROM pg_stat_database")
+    ended = pgpaces("run", "select-only", *FAST, "--target", cluster.primary.dsn(),
+                    "--target-node", f"standby1={cluster.standby.dsn()}", "--node", "standby1",
+                    "-c", 2, "-t", 500, "--json")  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert ended.json()["counts"]["on_time"] == 1000
+    query = "SELECT sum(xact_commit) FROM pg_stat_database"
+    until(lambda: value(cluster.standby.dsn(), query) - before >= 1000, "what it served")
+    trial = Store.open(pgpaces.store).load(ended.json()["run"])
+    assert trial.server["nodes"]["standby1"]["port"] == str(cluster.standby.port)
+
+
+def test_a_server_that_is_no_standby_of_the_target_is_refused(
+    cluster: Cluster, pg15: Postgres
+) -> None:
+    for found in (cluster.access(cluster.primary), access_to(pg15)):
+        with pytest.raises(PlanError, match="standby1 is no standby"):
+            database.wait_for_standbys(
+                cluster.access(cluster.primary), {"standby1": found}, lambda _: None, lambda: None
+            )
+    ways = {"standby1": cluster.access(cluster.standby)}
+    with pytest.raises(PlanError, match="standby1 is a standby of another server"):
+        database.wait_for_standbys(access_to(pg15), ways, lambda _: None, lambda: None)
+
+
+def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) -> None:
+    role = PASSWORD.replace("'", "''")
+    execute(cluster.primary, f"CREATE ROLE canary SUPERUSER LOGIN PASSWORD '{role}'")
+    wait(cluster)
+
+    def dsn(server: ServerRecord) -> str:
+        where = {"host": server.host(Transport.TCP), "port": server.port, "dbname": "postgres"}
+        return quoted(where | {"user": "canary", "password": PASSWORD, "sslmode": "disable"})
+
+    nodes = ("--target", dsn(cluster.primary), "--target-node", f"standby1={dsn(cluster.standby)}")
+    words = ("select-only", *FAST, "-T", "1s", "-c", 2, *nodes, "--node", "any")
+    ended = cage(
+        "run",
+        *words,
+        "--json",
+        "--fresh",
+        "--beside",
+        "reader workload=select-only scale=1 node=standby1 clients=1",
+    )
+    assert ended.code == 0, ended.err
+    assert ended.children, "programs were started, and looked at"
+
+
+# --- factors --------------------------------------------------------------------------------------
+
+
+def cells(store: Path) -> dict[str, Trial]:
+    opened = Store.open(store)
+    (row,) = opened.experiments()
+    placed = [each for each in opened.placed(row.id) if each.state == "finished"]
+    trials = [opened.load(each.id) for each in placed]
+    return {" ".join(f"{k}={v}" for k, v in t.place.levels.items()): t for t in trials if t.place}
+
+
+def sweep(pgpaces: Command, *words: object) -> dict[str, Trial]:
+    grid = ("--node", "any", "-c", 6, "-T", "1s", *FAST, "--yes", *words)
+    ended = pgpaces("sweep", "select-only", *grid, "-o", pgpaces.store.parent / "page.md")
+    assert ended.code == 0, ended.err
+    nothing_is_left(pgpaces.home)
+    return cells(pgpaces.store)
+
+
+@pytest.mark.slow
+def test_the_number_of_standbys_is_a_factor(pgpaces: Command) -> None:
+    found = sweep(pgpaces, "--standbys", "0,1")
+    assert {name: len(trial.plan["lanes"]) for name, trial in found.items()} == {
+        "standbys=0": 1,
+        "standbys=1": 2,
+    }
+    assert all(trial.server["standbys"] == len(trial.plan["lanes"]) - 1 for trial in found.values())
+    page = (pgpaces.store.parent / "page.md").read_text()
+    assert "not as it was for earlier trials" not in page
+
+
+@pytest.mark.slow
+def test_standbys_and_pools_are_factors_together(pgpaces: Command) -> None:
+    needs("pgbouncer")
+    found = sweep(pgpaces, "--standbys", "0,1,2", "--pool", "none,pgbouncer")
+    assert len(found) == 6
+    for trial in found.values():
+        assert trial.place is not None
+        assert trial.server["standbys"] == int(trial.place.levels["standbys"])
+        pooled = trial.place.levels["pool"] == "pgbouncer"
+        assert bool(trial.server["pool"]) is pooled
+        said = [finding.text for finding in trial.findings if finding.source == "pool"]
+        assert len(said) == pooled, "the load goes past it"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="skipped: needs openssl")
+def test_standbys_are_reached_by_tls(pgpaces: Command) -> None:
+    ended = pgpaces("run", "select-only", *FAST, "--server", "15", "--tls", "on", "--standbys", 1,
+                    "--node", "any", "-c", 4, "-T", "1s", "--json")  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert ended.json()["counts"]["failed"] == 0

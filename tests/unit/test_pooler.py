@@ -1,0 +1,199 @@
+"""Poolers of ours: what their configurations say, and which loads they are refused for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces import levels
+from pgpaces.cli import options
+from pgpaces.cli.main import cli
+from pgpaces.errors import PlanError, ServerError
+from pgpaces.plan import Pooler, PoolMode, PoolPlan
+from pgpaces.servers import pooler
+from pgpaces.servers.pooler import SPARE, Program, Setting
+from pgpaces.servers.record import ServerRecord
+
+
+def server(name: str, folder: str = "/srv") -> ServerRecord:
+    where = Path(folder) / name
+    return ServerRecord(name, "18.1", 18, Path("/b"), where / "run", 5432, where, 1, 1, stays=False)
+
+
+def setting(plan: PoolPlan, standbys: int = 0, version: str = "1.18.0", **more: Any) -> Setting:
+    servers = (server("pg18"), *(server(f"pg18-standby{n + 1}") for n in range(standbys)))
+    made = Setting(
+        plan, Program(Path("/p"), version), 7, 9, servers, Path("/srv/pool/run"), Path("/srv/pool")
+    )
+    return replace(made, **more)
+
+
+def values(text: str) -> dict[str, str]:
+    """The names and values of a configuration; quotes of pgpool's are taken away."""
+    pairs = re.findall(r"^(\S+) = (.*)$", text, re.MULTILINE)
+    return {name: value.strip("'") if name != "*" else value for name, value in pairs}
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_pgbouncer_pools_the_primary_alone(mode: PoolMode) -> None:
+    found = values(pooler.configuration(setting(PoolPlan("pgbouncer", mode), standbys=2)))
+    assert found["*"] == "host='/srv/pg18/run' port=5432"
+    assert (found["pool_mode"], found["default_pool_size"]) == (mode, "7")
+    assert int(found["max_client_conn"]) > 9
+    assert found["listen_addr"] == "", "nobody else reaches it"
+
+
+def test_pgbouncer_closes_nothing_that_a_load_waits_for() -> None:
+    found = values(pooler.configuration(setting(PoolPlan("pgbouncer"))))
+    assert (found["server_idle_timeout"], found["query_wait_timeout"]) == ("0", "0")
+
+
+@pytest.mark.parametrize(("version", "there"), [("1.18.0", False), ("1.21", True), ("2.0", True)])
+def test_pgbouncer_is_told_of_prepared_statements_where_it_knows_them(
+    version: str, there: bool
+) -> None:
+    text = pooler.configuration(setting(PoolPlan("pgbouncer", "transaction"), version=version))
+    assert ("max_prepared_statements" in text) is there
+
+
+def test_pgpool_sends_reads_to_the_standbys_alone() -> None:
+    found = values(pooler.configuration(setting(PoolPlan("pgpool"), standbys=2)))
+    weights = [found[f"backend_weight{n}"] for n in range(3)]
+    assert weights == ["0", "1", "1"]
+    assert "backend_hostname3" not in found
+    assert found["load_balance_mode"] == "on"
+    assert found["backend_hostname1"] == "/srv/pg18-standby1/run"
+
+
+def test_pgpool_before_a_primary_alone_balances_nothing() -> None:
+    found = values(pooler.configuration(setting(PoolPlan("pgpool"))))
+    assert (found["load_balance_mode"], found["backend_weight0"]) == ("off", "1")
+    assert found["sr_check_period"] == "0"
+
+
+def test_pgpool_has_room_for_us_beside_the_load() -> None:
+    found = values(pooler.configuration(setting(PoolPlan("pgpool"))))
+    assert int(found["num_init_children"]) == 7 + SPARE
+
+
+def test_pgpool_never_makes_another_server_the_primary() -> None:
+    found = values(pooler.configuration(setting(PoolPlan("pgpool"), standbys=1)))
+    assert {found[f"backend_flag{n}"] for n in range(2)} == {"DISALLOW_TO_FAILOVER"}
+    assert (found["failover_on_backend_error"], found["health_check_period"]) == ("off", "0")
+
+
+FOLDER = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="/."),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(FOLDER)
+def test_any_folder_can_be_named_or_is_refused(name: str) -> None:
+    # A quote in quotes is doubled by pgbouncer's rules; pgpool has no way to write one.
+    odd = (server("pg18", f"/srv/{name}"),)
+    line = pooler.configuration(setting(PoolPlan("pgbouncer"), servers=odd)).split("\n")[1]
+    told = re.fullmatch(r"\* = host='((?:[^']|'')*)' port=5432", line)
+    assert told is not None
+    assert told[1].replace("''", "'") == f"/srv/{name}/pg18/run"
+    if "'" in name or "\\" in name:
+        with pytest.raises(ServerError, match="cannot name"):
+            pooler.configuration(setting(PoolPlan("pgpool"), servers=odd))
+    else:
+        text = pooler.configuration(setting(PoolPlan("pgpool"), servers=odd))
+        assert f"backend_hostname0 = '/srv/{name}/pg18/run'\n" in text
+
+
+@pytest.mark.parametrize("version", ["1.18.0", "1.20.9", "1.21.0", "1.24.1"])
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+@pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
+def test_prepared_statements_in_transaction_mode_need_a_pgbouncer_that_knows_them(
+    version: str, mode: PoolMode, protocol: str
+) -> None:
+    plan, program = PoolPlan("pgbouncer", mode), Program(Path("/p"), version)
+    if mode == "transaction" and protocol == "prepared" and version < "1.21":
+        with pytest.raises(PlanError, match=f"pgbouncer {version} in transaction mode") as refused:
+            pooler.check(plan, program, protocol)
+        assert "--pool-mode session" in str(refused.value.hint)
+    else:
+        pooler.check(plan, program, protocol)
+
+
+@pytest.mark.parametrize("which", ["pgbouncer", "pgpool"])
+def test_a_session_needs_a_connection_to_itself(which: Pooler) -> None:
+    pooler.check_slots(PoolPlan(which, size=4), 4)
+    pooler.check_slots(PoolPlan(which), 4000)
+    pooler.check_slots(PoolPlan("pgbouncer", "transaction", 4), 4000)
+    with pytest.raises(PlanError, match="5 clients cannot share 4 connections"):
+        pooler.check_slots(PoolPlan(which, size=4), 5)
+
+
+def test_pgpool_has_no_pool_mode() -> None:
+    with pytest.raises(PlanError, match="pgpool has no pool mode transaction"):
+        PoolPlan("pgpool", "transaction")
+
+
+@pytest.mark.parametrize("size", [0, -1, 10_001])
+def test_a_pool_of_a_size_that_cannot_be_is_refused(size: int) -> None:
+    with pytest.raises(PlanError, match="cannot be"):
+        PoolPlan("pgbouncer", size=size)
+
+
+@pytest.mark.parametrize("word", ["pool_mode", "pool_size"])
+def test_what_is_said_of_a_pool_needs_one(word: str) -> None:
+    value = {"pool_mode": "transaction", "pool_size": "4"}[word]
+    with pytest.raises(PlanError, match=f"{word} needs a pool"):
+        _ = levels.asked({"pool": "none", word: value}, {}).pool_plan
+    given_options = {"pool": None, "pool_mode": None, "pool_size": None, word: value}
+    with pytest.raises(PlanError, match="needs --pool"):
+        options.pool(given_options)
+
+
+def test_no_pool_is_a_level() -> None:
+    assert levels.asked({"pool": "none"}, {}).pool_plan is None
+    asked = levels.asked({"pool": "pgbouncer", "pool_mode": "transaction", "pool_size": "3"}, {})
+    assert asked.pool_plan == PoolPlan("pgbouncer", "transaction", 3)
+
+
+@pytest.mark.parametrize(("which", "package"), [("pgbouncer", "pgbouncer"), ("pgpool", "pgpool2")])
+def test_a_pooler_that_is_not_here_is_said_with_its_package(
+    which: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pooler, "_FOLDERS", ())
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ServerError, match=f"{which} is not on this machine") as absent:
+        pooler.find(which)
+    assert f"apt install {package}" in str(absent.value.hint)
+
+
+def test_a_run_and_an_experiment_with_a_pooler_that_is_not_here_begin_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pooler, "_FOLDERS", ())
+    monkeypatch.setenv("PATH", "/nowhere")
+    store = tmp_path / "results.db"
+    for words in (["run", "--pool", "pgpool"], ["sweep", "--pool", "none,pgpool", "--dry-run"]):
+        called = CliRunner().invoke(cli, [*words, "select-only", "--store", str(store)])
+        assert isinstance(called.exception, ServerError), called.output
+        assert called.exception.message == "pgpool is not on this machine"
+        assert called.exception.exit_code == 10
+    assert not store.exists()
+
+
+def test_a_program_that_does_not_say_its_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "pgbouncer"
+    program.write_text("#!/bin/sh\necho something else\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ServerError, match="does not say its version: something else"):
+        pooler.find("pgbouncer")

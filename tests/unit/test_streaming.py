@@ -1,0 +1,151 @@
+"""Waiting for standbys, with a clock and servers that are scripted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgpaces.database import streaming
+from pgpaces.database.access import Access
+from pgpaces.errors import PlanError, RunError, ServerError
+from pgpaces.servers import topology
+
+MIB = 2**20
+PRIMARY = Access({"host": "primary"}, Path("psql"))
+
+
+@dataclass
+class World:
+    """Where each server stands in the log, by host, and what time it is."""
+
+    steps: dict[str, Iterator[int]]
+    now: float = 0.0
+    identities: dict[str, tuple[bool, int | None]] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    checks: int = 0
+
+    def position(self, access: Access) -> int:
+        return next(self.steps[access.keywords["host"]])
+
+    def identity(self, access: Access) -> tuple[bool, int | None]:
+        return self.identities.get(access.keywords["host"], (True, 1))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def check(self) -> None:
+        self.checks += 1
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World({"primary": iter([100 * MIB])})
+    monkeypatch.setattr(streaming, "_position", made.position)
+    monkeypatch.setattr(streaming, "_identity", made.identity)
+    monkeypatch.setattr(streaming, "time", made)
+    made.monotonic = lambda: made.now  # type: ignore[attr-defined]
+    return made
+
+
+def standbys(*names: str) -> dict[str, Access]:
+    return {name: Access({"host": name}, Path("psql")) for name in names}
+
+
+def stuck(at: int) -> Iterator[int]:
+    while True:
+        yield at
+
+
+def wait(world: World, *names: str, **more: Any) -> None:
+    check = more.get("check", world.check)
+    streaming.wait_for_standbys(PRIMARY, standbys(*names), world.said.append, check)
+
+
+def test_standbys_that_have_everything_are_not_waited_for(world: World) -> None:
+    world.steps |= {"standby1": iter([100 * MIB]), "standby2": iter([101 * MIB])}
+    wait(world, "standby1", "standby2")
+    assert (world.now, world.said) == (0.0, [])
+
+
+def test_every_standby_is_waited_for(world: World) -> None:
+    world.steps |= {
+        "standby1": iter([0, 50 * MIB, 100 * MIB]),
+        "standby2": iter([99 * MIB, 100 * MIB]),
+    }
+    wait(world, "standby1", "standby2")
+    assert world.checks == 3
+
+
+def test_a_slow_standby_is_waited_for_as_long_as_it_moves(world: World) -> None:
+    step = MIB // 512  # fifteen minutes in all
+    world.steps["standby1"] = iter([*range(0, 100 * MIB, step), 100 * MIB])
+    wait(world, "standby1")
+    assert world.now > 15 * 60
+    assert world.said[0].startswith("waiting: standby1 is 99.")
+    assert len(world.said) < world.now / 3
+
+
+def test_a_standby_that_gets_nowhere_is_given_up_with_how_far_it_is_behind(world: World) -> None:
+    world.steps["standby1"] = stuck(92 * MIB)
+    with pytest.raises(ServerError, match=r"standby1 is 8\.0 MiB behind.* nothing for 60 s"):
+        wait(world, "standby1")
+    assert world.now == pytest.approx(60, abs=1)
+
+
+def test_a_server_that_follows_nobody_is_no_standby(world: World) -> None:
+    world.identities["standby1"] = (False, 1)
+    with pytest.raises(PlanError, match="standby1 is no standby: it is not in recovery"):
+        wait(world, "standby1")
+
+
+def test_a_standby_of_another_server_is_refused(world: World) -> None:
+    world.identities |= {"primary": (False, 1), "standby1": (True, 2)}
+    with pytest.raises(PlanError, match="standby1 is a standby of another server"):
+        wait(world, "standby1")
+
+
+@pytest.mark.parametrize("unknown", ["primary", "standby1"])
+def test_a_server_that_does_not_tell_its_identity_is_taken_for_what_it_is_called(
+    world: World, unknown: str
+) -> None:
+    world.identities |= {"standby1": (True, 2), unknown: (unknown != "primary", None)}
+    world.steps["standby1"] = iter([100 * MIB])
+    wait(world, "standby1")
+    assert world.now == 0.0
+
+
+def test_whoever_does_not_wait_any_more_ends_it(world: World) -> None:
+    def stop() -> None:
+        raise RunError("stopped")
+
+    world.steps["standby1"] = stuck(0)
+    with pytest.raises(RunError):
+        wait(world, "standby1", check=stop)
+    assert world.now == 0.0
+
+
+@pytest.mark.parametrize("level", ["replica", "logical"])
+def test_a_primary_that_streams_is_taken_as_it_is(level: str) -> None:
+    given = {"wal_level": level, "jit": "off"}
+    assert topology.settings_for(given, 18) == given
+
+
+def test_an_old_primary_is_told_to_stream() -> None:
+    assert topology.settings_for({"wal_level": "logical"}, 9) == {
+        "wal_level": "logical",
+        "max_wal_senders": "10",
+        "hot_standby": "on",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"wal_level": "minimal"}, "wal_level = minimal"), ({"max_wal_senders": "0"}, "max_wal_send")],
+)
+def test_a_primary_that_lets_nothing_stream_is_refused(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        topology.settings_for(settings, 18)
