@@ -6,6 +6,7 @@ Of one trial, from its counts and from what was found beside it; of cells see ce
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 SOURCE = "bulk"
 ROWS, INPUT, WAL = "rows", "input", "WAL"
 BEFORE, BEHIND, CPU, SHARED = "size before", "size behind", "CPU", "others wrote"
+# What no SQLSTATE looks like.
+_ENDS = re.compile(r"exit \d+|signal \d+|timeout")
 _UNITS = {ROWS: "rows", INPUT: "B", WAL: "B", BEFORE: "B", BEHIND: "B", CPU: "s", SHARED: ""}
 
 
@@ -27,7 +30,8 @@ class Bulk:
     """The executions of a command in a trial, and what they did together.
 
     label: what it is called. main: it is what the trial is about, and not beside it. seconds: of
-    one that succeeded; median_s, longest_s: of these. rows, wal_bytes: of all executions; None
+    one that succeeded; median_s, longest_s: of these. failures: how others ended: `exit 1`,
+    `signal 9`, `timeout`. rows, wal_bytes: of all executions; None
     where not known. input_bytes: of one. cpu_s: of the program, not of the server. shared: others
     wrote to the server meanwhile, and are in its numbers.
     """
@@ -35,6 +39,7 @@ class Bulk:
     label: str
     main: bool
     counts: Counts
+    failures: tuple[str, ...]
     seconds: Estimate | None
     median_s: float | None
     longest_s: float | None
@@ -97,6 +102,27 @@ def number(bulk: Bulk, name: str) -> Estimate | None:
     return None if value is None else Estimate.alone(value, bulk.done)
 
 
+def as_json(bulk: Bulk) -> dict[str, Any]:
+    """It as plain values: seconds, bytes, and the numbers by the second, row and byte."""
+    seconds = bulk.seconds
+    known = seconds is not None and seconds.estimable
+    return {
+        "label": bulk.label,
+        "executions": bulk.counts.due,
+        "succeeded": bulk.done,
+        "seconds": seconds and seconds.value,
+        "seconds_low": seconds.low if seconds and known else None,
+        "seconds_high": seconds.high if seconds and known else None,
+        **{
+            name: getattr(bulk, name)
+            for name in ("median_s", "longest_s", "rows", "input_bytes", "wal_bytes")
+        },
+        **{name: getattr(bulk, name) for name in ("before_bytes", "behind_bytes", "cpu_s")},
+        "shared": bulk.shared,
+        **{name: each and each.value for name in NUMBERS for each in (number(bulk, name),)},
+    }
+
+
 def findings(values: Mapping[str, float | None]) -> Iterator[Finding]:
     """What was seen beside a command, as it is kept with a trial; nothing of what is not known."""
     for name, value in values.items():
@@ -137,6 +163,7 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
         label=str(scripts[at]["name"]),
         main=at == 0,
         counts=found.counts,
+        failures=tuple(sorted(state for state in summary.failures if _ENDS.fullmatch(state))),
         seconds=_seconds(spread.count, spread.mean, spread.stddev),
         median_s=median / 1e3 if median is not None and math.isfinite(median) else None,
         longest_s=None if spread.max is None else spread.max / 1e3,

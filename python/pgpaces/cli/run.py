@@ -156,8 +156,10 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
     from pgpaces.cli.main import put
 
     if as_json:
+        from pgpaces.answers import bulk
         from pgpaces.answers.summary import as_json as plain
 
+        did = bulk.of(outcome.trial, outcome.summary)
         document = {
             "run": outcome.trial.id,
             "state": outcome.trial.state,
@@ -166,6 +168,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
             "server": outcome.trial.server["version"],
             "plan": dict(outcome.trial.plan),
             "notes": list(outcome.trial.notes),
+            **({} if did is None else {"bulk": bulk.as_json(did)}),
             **plain(outcome.summary),
         }
         put(escape.json_text(document))

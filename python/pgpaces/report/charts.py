@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from pgpaces.answers import breaks
+from pgpaces.answers.bulk import number as of_bulk
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
-from pgpaces.report import words
+from pgpaces.report import bars, bulk, words
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import (
     LOG_FROM,
@@ -69,6 +70,8 @@ def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Mea
 
 def measures(page: Page) -> tuple[Measure, ...]:
     """What is shown over the main factor, the most important first."""
+    if bulk.about_commands(page.rows):
+        return tuple(_of_command(column) for column in bulk.columns(page.rows))
     limit_ms = _limit_ms(page)
     limit = None if limit_ms is None else (limit_ms, "latency limit")
     missed = (100 * page.missed_max, f"holds up to {100 * page.missed_max:g} %")
@@ -111,6 +114,15 @@ def measures(page: Page) -> tuple[Measure, ...]:
     )
 
 
+def _of_command(column: bulk.Column) -> Measure:
+    def of_trial(digest: Digest) -> Estimate | None:
+        found = bulk.of_digest(digest)
+        return None if found is None else of_bulk(found, column.key)
+
+    name = column.name
+    return Measure(column.key, name, name, column.about, column.scale, column.text, of_trial)
+
+
 def _skips(page: Page) -> bool:
     """Whether anything could be skipped."""
     return any(digest.trial.plan.get("policy") == "skip" for digest in page.digests)
@@ -125,6 +137,9 @@ def _limit_ms(page: Page) -> float | None:
 def overview(page: Page) -> Iterator[Figure]:
     """The charts of all cells together: measures over the main factor, heat map, statements."""
     if len(page.rows) < 2:
+        return
+    if bulk.about_commands(page.rows):
+        yield from bars.figures(page)
         return
     axis, found = axis_of(page), panels(page)[0]
     for measure in measures(page):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf
-from pgpaces.report import charts, closeups, draw, escape, figure, look, tables, words
+from pgpaces.report import bulk, charts, closeups, draw, escape, figure, look, tables, words
 from pgpaces.report.figure import Figure
 from pgpaces.report.page import Page
 from pgpaces.report.text import judgement
@@ -196,7 +196,8 @@ def _headline(page: Page) -> list[tuple[str, str]]:
     if page.limits:
         found.append(("latency limit", ", ".join(page.limits)))
     due = sum(row.counts.due for row in page.rows)
-    found.append(("transactions due", f"{due:,}"))
+    what = "executions" if bulk.about_commands(page.rows) else "transactions due"
+    found.append((what, f"{due:,}"))
     if span := _span(page):
         found.append(("measured", span))
     return found

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 # Columns that go first where a terminal is narrow.
 _SPARE = (
+    "input MB/s",
+    "WAL MB/s",
+    "WAL B a row",
+    "median s",
     "stddev ms",
     "skipped %",
     "unfinished %",
@@ -31,7 +35,7 @@ _SPARE = (
     "p95 ms",
     "p99 ms",
 )
-_CHARTS = ("missed", "p95", "rate")
+_CHARTS = ("missed", "p95", "rate", "rows_s", "seconds")
 _BAR_MIN, _BAR_MAX = 8, 50
 _LINES_MAX = 12
 # Longer names of factors get a short one, which is explained above the table.
