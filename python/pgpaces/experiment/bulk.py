@@ -46,13 +46,10 @@ _ONLY_OF_SCRIPTS: Mapping[str, Any] = {
 }
 # So long the server's counters are waited for until they stand still.
 _COUNTED_S, _LOOK_S, _STILL = 4.0, 0.25, 3
-# Rows that were inserted, but for those of catalogs and for what is stored aside of others.
-_INSERTED = (
-    "SELECT (SELECT tup_inserted FROM pg_catalog.pg_stat_database"
-    " WHERE datname = pg_catalog.current_database())"
-    " - (SELECT coalesce(sum(n_tup_ins), 0) FROM pg_catalog.pg_stat_sys_tables)"
-)
+# Not pg_stat_database: that one counts what goes into catalogs and into tables that are gone.
+_INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
 _WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
+_COUNTED = "counted"  # what a query counts, which is of no table
 _SIZE = "SELECT pg_catalog.pg_database_size(pg_catalog.current_database())"
 
 
@@ -264,7 +261,7 @@ class Counters:
             for lane in cell.lanes
             if self._job is not None and lane is not self._job.lane
         )
-        self._before: dict[str, float | None] = {}
+        self._before: _Reading | None = None
         if self._job is not None:
             work = self._job.lane.work
             self._keywords = for_driver(cell.way("primary", work.prepared.dbname))
@@ -279,56 +276,66 @@ class Counters:
     def findings(self) -> list[Finding]:
         """What it did; to be asked behind the load."""
         job = self._job
-        if job is None or not self._before:
+        if job is None or self._before is None:
             return []
-        now = self._read(still=True)
-        # A table that the command makes is not there before it.
-        start = {**self._before, "rows": self._before["rows"] or 0.0}
-
-        def grown(name: str) -> float | None:
-            first, last = start[name], now[name]
-            return None if first is None or last is None else max(0.0, last - first)
-
+        start, now = self._before, self._read(still=True)
         values = {
-            bulk.ROWS: grown("rows"),
+            bulk.ROWS: None if now.rows is None else _loaded(start.rows or {}, now.rows),
             bulk.INPUT: job.input_bytes,
-            bulk.WAL: grown("wal"),
-            bulk.BEFORE: start["size"],
-            bulk.BEHIND: now["size"],
+            bulk.WAL: None if None in (start.wal, now.wal) else (now.wal or 0) - (start.wal or 0),
+            bulk.BEFORE: start.size,
+            bulk.BEHIND: now.size,
             bulk.CPU: job.cpu_s,
             bulk.SHARED: 1.0 if self._others else None,
         }
         return list(bulk.findings(values))
 
-    def _read(self, *, still: bool = False) -> dict[str, float | None]:
+    def _read(self, *, still: bool = False) -> _Reading:
         """The numbers as they are; None of what cannot be read. still: once they stand still."""
         import psycopg
 
-        names = {"wal": _WAL, "rows": self._rows or _INSERTED, "size": _SIZE}
-        found: dict[str, float | None] = dict.fromkeys(names)
         try:
             keywords: dict[str, Any] = {**self._keywords, "application_name": "pgpaces sensor"}
             session = psycopg.connect(autocommit=True, prepare_threshold=None, **keywords)
         except psycopg.Error:
-            return found
+            return _Reading()
         with session:
-            for name, text in names.items():
-                wait = still and text is _INSERTED
-                read = _still if wait else _one
+
+            def one(text: str) -> float | None:
                 with contextlib.suppress(psycopg.Error, TypeError, ValueError):
-                    found[name] = read(session, text)
-        return found
+                    return float((session.execute(text.encode()).fetchone() or (None,))[0])
+                return None
+
+            wal, size = one(_WAL), one(_SIZE)
+            if self._rows is not None:
+                counted = one(self._rows)
+                return _Reading(None if counted is None else {_COUNTED: counted}, wal, size)
+            with contextlib.suppress(psycopg.Error):
+                return _Reading(_inserted(session, still=still), wal, size)
+            return _Reading(None, wal, size)
 
 
-def _one(session: Any, text: str) -> float:
-    return float(session.execute(text.encode()).fetchone()[0])
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Numbers of a moment: rows by table, position of the WAL and size of the database in bytes."""
+
+    rows: Mapping[Any, float] | None = None
+    wal: float | None = None
+    size: float | None = None
 
 
-def _still(session: Any, text: str) -> float:
-    """A counter that sessions tell only when they have ended, and a little later."""
+def _loaded(before: Mapping[Any, float], behind: Mapping[Any, float]) -> float:
+    """The rows of tables that are there behind it; one that the command made was empty before."""
+    return max(0.0, sum(count - before.get(table, 0.0) for table, count in behind.items()))
+
+
+def _inserted(session: Any, *, still: bool) -> dict[Any, float]:
+    """Rows that were inserted into each table; sessions tell them when they end, or a bit later."""
     deadline = time.monotonic() + _COUNTED_S
-    seen = [_one(session, text)]
-    while len(seen) < _STILL or (len(set(seen[-_STILL:])) > 1 and time.monotonic() < deadline):
+    seen: list[dict[Any, float]] = []
+    while True:
+        seen.append(dict(session.execute(_INSERTED.encode()).fetchall()))
+        alike = len(seen) >= _STILL and all(each == seen[-1] for each in seen[-_STILL:])
+        if not still or alike or time.monotonic() > deadline:
+            return seen[-1]
         time.sleep(_LOOK_S)
-        seen.append(_one(session, text))
-    return seen[-1]

@@ -59,9 +59,8 @@ def _figure(page: Page, rows: Sequence[Row], column: Column) -> Figure:
 
 
 def _name(row: Row) -> str:
-    """A cell at the axis: its levels alone where there is one factor."""
-    pairs = row.cell.levels
-    return shown(pairs[0][1] if len(pairs) == 1 else words.cell_name(row))
+    """A cell at the axis, by its levels alone; the axis says of what they are."""
+    return shown(", ".join(level for _, level in row.cell.levels) or words.cell_name(row))
 
 
 def _said(row: Row, column: Column) -> tuple[str, str]:
@@ -90,10 +89,18 @@ def _marks(rows: Sequence[Row], column: Column, look: Look) -> dict[str, Any]:
             if of_trial:
                 dots.append({"y": name, "x": of_trial.value * column.scale, "ok": sound(digest)})
     reach = [cell["x"] for cell in cells] + [end["high"] for end in ends]
-    scale = {"domain": [0, (max(reach, default=1.0) or 1.0) * 1.2], "nice": False}
+    top = max(reach, default=0.0) or 1.0
+    scale = {"domain": [0, top * 1.35], "nice": False}
     names = [_name(row) for row in rows]
-    y = {"field": "y", "type": "nominal", "sort": names, "axis": {"title": None, "ticks": False}}
-    axis = {"title": shown(column.name), "format": NUMBER, "tickCount": 5, "grid": True}
+    factors = ", ".join(words.factor_name(name) for name, _ in rows[0].cell.levels)
+    labels_of = {"title": shown(factors) or None, "ticks": False, "labelLimit": 190}
+    y = {"field": "y", "type": "nominal", "sort": names, "axis": labels_of}
+    axis = {
+        "title": shown(column.name),
+        "format": "~s" if top >= 1e4 else NUMBER,
+        "tickCount": 5,
+        "grid": True,
+    }
     x = {"field": "x", "type": "quantitative", "scale": scale, "axis": axis}
     filled = {"condition": {"test": "datum.ok", "value": 0.8}, "value": 0}
     bar = {"type": "bar", "color": look.lines[0], "stroke": look.lines[0], "height": {"band": 0.6}}

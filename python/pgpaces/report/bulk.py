@@ -200,7 +200,8 @@ def _worst(best: Row, worst: Row, column: Column, name: Callable[[Row], str]) ->
     """How much longer the slowest took, where that can be told."""
     fast, slow = best.bulk[column.key], worst.bulk[column.key]
     times = slow.value / fast.value if fast.value else math.inf
-    said = f"Slowest: {name(worst)}, {times:.3g} times as long"
+    each = " for a row" if column.key == "us_row" else ""
+    said = f"Slowest: {name(worst)}, {times:.3g} times as long{each}"
     if not (fast.estimable and slow.estimable):
         return f"{said}; with one execution of each nobody knows how much the next would differ."
     if fast.high >= slow.low:

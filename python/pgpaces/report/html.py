@@ -58,6 +58,7 @@ def html(page: Page) -> str:
         svg={key: _safe(text) for key, text in draw.drawn(every).items()},
         drawn=draw.available(),
         cells=tables.cells(page),
+        commands=bulk.about_commands(page.rows),
         overview=_side_by_side(each for each in overview if each not in heat),
         heat=heat,
         panels_left=figure.panels(page)[1],

@@ -23,6 +23,7 @@ _SPARE = (
     "input MB/s",
     "WAL MB/s",
     "WAL B a row",
+    "WAL B a byte of input",
     "median s",
     "stddev ms",
     "skipped %",
