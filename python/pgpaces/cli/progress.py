@@ -141,7 +141,8 @@ class TrialProgress(Listener):
     def stopping(self, count: int) -> None:
         """Says what Ctrl-C does."""
         if count == 1:
-            self._teller.tell("stopping: waiting for what was due (again to end at once)")
+            what = "the command is asked to end" if self._by_command else "waiting for what was due"
+            self._teller.tell(f"stopping: {what} (again to end at once)")
 
     def done(self) -> None:
         """Leaves the line that was being rewritten."""

@@ -303,7 +303,8 @@ class Counters:
 
             def one(text: str) -> float | None:
                 with contextlib.suppress(psycopg.Error, TypeError, ValueError):
-                    return float((session.execute(text.encode()).fetchone() or (None,))[0])
+                    row = session.execute(text.encode()).fetchone()
+                    return None if row is None else float(row[0])
                 return None
 
             wal, size = one(_WAL), one(_SIZE)

@@ -193,6 +193,11 @@ class Runner:
         cpu_s = float(ended["cpu_s"])
         return Execution(due_ns, found["sent"], ended["done"], failed, said, cpu_s)
 
+    @property
+    def pid(self) -> int:
+        """The warden's process."""
+        return self._warden.pid
+
     def last(self) -> str:
         """The last line that the command said, if it runs."""
         return self._errors.last() or self._output.last()
@@ -260,7 +265,7 @@ class Command:
         self._stopping = False
         self._origin_ns = self._last_ns = 0
         self._end_ns: int | None = None
-        self._books = _Books(asked)
+        self._books = Books(asked)
 
     @property
     def end_ns(self) -> int:
@@ -360,7 +365,7 @@ class Command:
             self._say(f"{self._order.name} runs{done}, {seconds:.0f} s: {said or '-'}")
 
 
-class _Books:
+class Books:
     """Counts executions by the second, so that every second's outcomes add up to what was due."""
 
     def __init__(self, asked: Executions) -> None:

@@ -51,13 +51,13 @@ def of_bytes(value: float) -> str:
 def sentence(found: Bulk) -> str:
     """What a command did in one trial, the whole of it in one sentence."""
     if not found.counts.due:
-        return "nothing was begun"
+        return "no execution has come to an end"
     took = _took(found)
     if not found.whole:
         lost = found.counts.due - found.done
         only = f"; {found.done} succeeded, {took}" if found.done else ""
         ends = _ends(found)
-        of = f"{lost} of {found.counts.due} executions" if found.counts.due > 1 else "it"
+        of = f"{lost} of {found.counts.due} executions" if found.counts.due > 1 else "the command"
         return f"{of} {ends}{only}"
     parts = ", ".join(_speeds(found))
     return f"{_loaded(found)} {took}" + (f": {parts}" if parts else "")
