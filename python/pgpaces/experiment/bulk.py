@@ -23,7 +23,7 @@ from pgpaces.errors import PlanError, PrepareError, RunError
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.generators.command import Command, Executions, Order, Runner
-from pgpaces.plan import TrialPlan, without_secrets
+from pgpaces.plan import TrialPlan
 from pgpaces.result import Finding
 from pgpaces.servers.record import quoted
 from pgpaces.workload import Workload
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 _SHELL = "/bin/sh"
+# What every libpq understands; the rest is in variables, of which old ones ignore the new.
+_DSN = ("host", "hostaddr", "port", "user", "dbname")
 # What a command has not, as it is where nobody asks for it.
 _ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "protocol": "simple",
@@ -183,8 +185,7 @@ def _job(cell: Cell, lane: Lane, connection: generator.Connection, say: Say) -> 
 
 def _values(lane: Lane, keywords: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """What words may name in braces, and the shell as $PGPACES_NAME."""
-    own = without_secrets(keywords)
-    dsn = " ".join(f"{name}={quoted(text)}" for name, text in own.items() if name != "options")
+    dsn = " ".join(f"{name}={quoted(keywords[name])}" for name in _DSN if keywords.get(name))
     seed = str(lane.work.request.data_seed)
     return {
         "seed": seed,
