@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces import experiment, workload
+from pgpaces.answers.bulk import Bulk
+from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import ScriptSummary, StatementSummary, Summary, summarize
@@ -66,6 +68,11 @@ class Result:
         return self.summary.service
 
     @property
+    def bulk(self) -> Bulk | None:
+        """What a command did: seconds, rows, input, WAL; None of a load of scripts."""
+        return of_command(self.trial, self.summary)
+
+    @property
     def scripts(self) -> tuple[ScriptSummary, ...]:
         """Each script."""
         return self.summary.scripts
@@ -112,7 +119,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     arrivals: str = "poisson",
     shape: str | None = None,
     latency_limit: str | float | None = None,
-    duration: str | float = 60,
+    duration: str | float | None = None,
     warmup: str | float | None = None,
     target: str | None = None,
     observe_command: str | None = None,
@@ -131,7 +138,8 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
 
     name: a shipped workload or a folder. Durations are texts with a unit ("500ms") or seconds;
     rates are texts ("1/s") or numbers a second. options: the other fields of TrialPlan, such as
-    policy, protocol, seed, threads. Raises PgpacesError.
+    policy, protocol, seed, threads. Without a duration it runs for 60 s, and a command once. Raises
+    PgpacesError.
     """
     found = workload.find(name)
     given = {
@@ -146,6 +154,9 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
         "shape": shape,
     }
     kind, count = _load(given, found.load)
+    if duration is None and "transactions" in found.load:
+        options.setdefault("transactions", int(found.load["transactions"]))
+    length = None if options.get("transactions") and duration is None else duration or 60
     limit = latency_limit if latency_limit is not None else found.load.get("latency_limit")
     request = experiment.Request(
         workload=found,
@@ -153,8 +164,10 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
             load=kind,
             clients=count,
             limit_ns=_duration(limit, "latency_limit"),
-            duration_ns=_duration(duration, "duration"),
-            warmup_ns=_duration(warmup, "warmup", zero=True),
+            duration_ns=_duration(length, "duration"),
+            warmup_ns=_duration(
+                found.load.get("warmup") if warmup is None else warmup, "warmup", zero=True
+            ),
             **options,
         ),
         target=TargetPlan(target, server, own=own, fresh=fresh, observe_command=observe_command),

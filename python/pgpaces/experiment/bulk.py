@@ -23,6 +23,7 @@ from pgpaces.errors import PlanError, PrepareError, RunError
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.generators.command import Command, Executions, Order, Runner
+from pgpaces.generators.together import Load
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Finding
 from pgpaces.servers.record import quoted
@@ -249,6 +250,23 @@ def _size(patterns: Sequence[str], folder: Path, values: Mapping[str, str]) -> i
             )
         found.update(files)
     return sum(path.stat().st_size for path in found)
+
+
+def end_together(loads: Sequence[tuple[str, Load]]) -> None:
+    """Lets what runs beside a command end at the moment when that has, and not a second later.
+
+    loads: the trial's own have no name.
+    """
+
+    def stop() -> None:
+        for name, load in loads:
+            if name:
+                load.stop()
+
+    # A trial that is a command has no other load of its own: it has one client, on one server.
+    for name, load in loads:
+        if isinstance(load, Command) and not name:
+            load.then = stop
 
 
 class Counters:

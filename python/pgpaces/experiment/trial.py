@@ -100,6 +100,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
             (lane.work.name, (job or lane).load(connection))
             for lane, job, connection in zip(cell.lanes, jobs, connections, strict=True)
         ]
+        bulk.end_together(loads)
         load = Together(
             [load for name, load in loads if not name], [load for name, load in loads if name]
         )

@@ -245,7 +245,8 @@ def _class(ended: Mapping[str, Any], succeeds: Sequence[int]) -> str:
 class Command:
     """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
 
-    A generators.together.Load. ended: executions that have ended.
+    A generators.together.Load. ended: executions that have ended. then: is called, in a thread of
+    its own, at the moment when the last one has ended.
     """
 
     scripts = threads = clients = 1
@@ -260,6 +261,7 @@ class Command:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.ended: list[Execution] = []
+        self.then: Callable[[], None] = lambda: None
         self._order, self._asked, self._runner, self._say = order, asked, runner, say
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._stopping = False
@@ -305,6 +307,7 @@ class Command:
             self._events.put(("lost", error))
         else:
             self._events.put(("over", time.monotonic_ns()))
+        self.then()
 
     def _over(self, count: int, due_ns: int) -> bool:
         asked = self._asked
