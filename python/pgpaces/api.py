@@ -101,6 +101,25 @@ def _duration(value: str | float | None, what: str, *, zero: bool = False) -> in
     return duration_ns(value if isinstance(value, str) else f"{value}s", what, zero=zero)
 
 
+def _length(
+    defaults: dict[str, str],
+    duration: str | float | None,
+    warmup: str | float | None,
+    transactions: int | None,
+) -> dict[str, int | None]:
+    """What ends a trial and what comes before it, as TrialPlan has them."""
+    if duration is None and transactions is None and "transactions" in defaults:
+        transactions = int(defaults["transactions"])
+    if duration is None and transactions is None:
+        duration = 60
+    warmup = defaults.get("warmup") if warmup is None else warmup
+    return {
+        "duration_ns": _duration(duration, "duration"),
+        "warmup_ns": _duration(warmup, "warmup", zero=True),
+        "transactions": transactions,
+    }
+
+
 def _load(given: dict[str, Any], defaults: dict[str, str]) -> tuple[Load, int | None]:
     texts = {k: None if v is None else str(v) for k, v in given.items()}
     numbers = {k: given[k] for k in ("clients", "users")}
@@ -138,8 +157,8 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
 
     name: a shipped workload or a folder. Durations are texts with a unit ("500ms") or seconds;
     rates are texts ("1/s") or numbers a second. options: the other fields of TrialPlan, such as
-    policy, protocol, seed, threads. Without a duration it runs for 60 s, and a command once. Raises
-    PgpacesError.
+    policy, protocol, seed, threads. Without a duration it is 60 s, of a command one execution.
+    Raises PgpacesError.
     """
     found = workload.find(name)
     given = {
@@ -154,9 +173,6 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
         "shape": shape,
     }
     kind, count = _load(given, found.load)
-    if duration is None and "transactions" in found.load:
-        options.setdefault("transactions", int(found.load["transactions"]))
-    length = None if options.get("transactions") and duration is None else duration or 60
     limit = latency_limit if latency_limit is not None else found.load.get("latency_limit")
     request = experiment.Request(
         workload=found,
@@ -164,11 +180,8 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
             load=kind,
             clients=count,
             limit_ns=_duration(limit, "latency_limit"),
-            duration_ns=_duration(length, "duration"),
-            warmup_ns=_duration(
-                found.load.get("warmup") if warmup is None else warmup, "warmup", zero=True
-            ),
-            **options,
+            **_length(found.load, duration, warmup, options.get("transactions")),
+            **{name: value for name, value in options.items() if name != "transactions"},
         ),
         target=TargetPlan(target, server, own=own, fresh=fresh, observe_command=observe_command),
         scale=scale,
