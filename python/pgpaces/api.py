@@ -106,7 +106,7 @@ def _length(
     duration: str | float | None,
     warmup: str | float | None,
     transactions: int | None,
-) -> dict[str, int | None]:
+) -> dict[str, Any]:
     """What ends a trial and what comes before it, as TrialPlan has them."""
     if duration is None and transactions is None and "transactions" in defaults:
         transactions = int(defaults["transactions"])

@@ -20,9 +20,21 @@ if TYPE_CHECKING:
 SOURCE = "bulk"
 ROWS, INPUT, WAL = "rows", "input", "WAL"
 BEFORE, BEHIND, CPU, SHARED = "size before", "size behind", "CPU", "others wrote"
+RUNS, SPENT, BROKEN = "executions", "time of executions", "executions without a good end"
 # What no SQLSTATE looks like.
 _ENDS = re.compile(r"exit \d+|signal \d+|timeout")
-_UNITS = {ROWS: "rows", INPUT: "B", WAL: "B", BEFORE: "B", BEHIND: "B", CPU: "s", SHARED: ""}
+_UNITS = {
+    ROWS: "rows",
+    INPUT: "B",
+    WAL: "B",
+    BEFORE: "B",
+    BEHIND: "B",
+    CPU: "s",
+    SHARED: "",
+    RUNS: "",
+    SPENT: "s",
+    BROKEN: "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +43,10 @@ class Bulk:
 
     label: what it is called. main: it is what the trial is about, and not beside it. seconds: of
     one that succeeded; median_s, longest_s: of these. failures: how others ended: `exit 1`,
-    `signal 9`, `timeout`. rows, wal_bytes: of all executions; None
-    where not known. input_bytes: of one. cpu_s: of the program, not of the server. shared: others
-    wrote to the server meanwhile, and are in its numbers.
+    `signal 9`, `timeout`. runs, spent_s: of executions with a good end, also those of the warm-up,
+    which are in the numbers that follow. rows, wal_bytes: of all executions; None where not known.
+    input_bytes: of one. cpu_s: of the program, not of the server. shared: others wrote to the
+    server meanwhile, and are in its numbers. broken: some had no good end, and are in them too.
     """
 
     label: str
@@ -43,6 +56,8 @@ class Bulk:
     seconds: Estimate | None
     median_s: float | None
     longest_s: float | None
+    runs: int
+    spent_s: float
     rows: float | None = None
     input_bytes: float | None = None
     wal_bytes: float | None = None
@@ -50,6 +65,7 @@ class Bulk:
     behind_bytes: float | None = None
     cpu_s: float | None = None
     shared: bool = False
+    broken: bool = False
 
     @property
     def done(self) -> int:
@@ -58,18 +74,18 @@ class Bulk:
 
     @property
     def whole(self) -> bool:
-        """Whether all succeeded: what others left half done cannot be told apart."""
+        """Whether all succeeded."""
         return self.done == self.counts.due > 0
 
     @property
-    def total_s(self) -> float:
-        """How long those that succeeded took together."""
-        return self.seconds.value * self.done if self.seconds else 0.0
+    def told(self) -> bool:
+        """Whether its numbers are of executions with a good end alone: others cannot be told apart."""
+        return self.whole and not self.broken
 
     @property
     def input_total(self) -> float | None:
-        """What all executions read together, bytes."""
-        return self.input_bytes and self.input_bytes * self.done
+        """What all executions with a good end read together, bytes."""
+        return self.input_bytes and self.input_bytes * self.runs
 
 
 def _over(top: str, bottom: str, factor: float = 1.0) -> Callable[[Bulk], float | None]:
@@ -84,10 +100,10 @@ def _over(top: str, bottom: str, factor: float = 1.0) -> Callable[[Bulk], float 
 
 # Numbers of a trial all of whose executions succeeded. They compare inputs of different sizes.
 NUMBERS: Mapping[str, Callable[[Bulk], float | None]] = {
-    "rows_s": _over("rows", "total_s"),
-    "input_s": _over("input_total", "total_s"),
-    "wal_s": _over("wal_bytes", "total_s"),
-    "us_row": _over("total_s", "rows", 1e6),
+    "rows_s": _over("rows", "spent_s"),
+    "input_s": _over("input_total", "spent_s"),
+    "wal_s": _over("wal_bytes", "spent_s"),
+    "us_row": _over("spent_s", "rows", 1e6),
     "wal_row": _over("wal_bytes", "rows"),
     "wal_byte": _over("wal_bytes", "input_total"),
 }
@@ -98,8 +114,8 @@ def number(bulk: Bulk, name: str) -> Estimate | None:
     """One of NAMES: those by the second, row and byte have no interval in one trial alone."""
     if name == "seconds":
         return bulk.seconds
-    value = NUMBERS[name](bulk) if bulk.whole else None
-    return None if value is None else Estimate.alone(value, bulk.done)
+    value = NUMBERS[name](bulk) if bulk.told or (name == "input_s" and bulk.whole) else None
+    return None if value is None else Estimate.alone(value, bulk.runs)
 
 
 def as_json(bulk: Bulk) -> dict[str, Any]:
@@ -159,14 +175,18 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
     spread, due = found.latency, found.counts.due
     median = spread.p50.value if spread.p50 and spread.count == due else None
     seen = {f.text: f.value for f in trial.findings if f.source == SOURCE}
+    seconds = _seconds(spread.count, spread.mean, spread.stddev)
+    runs = seen.get(RUNS) or 0.0
     return Bulk(
         label=str(scripts[at]["name"]),
         main=at == 0,
         counts=found.counts,
         failures=tuple(sorted(state for state in summary.failures if _ENDS.fullmatch(state))),
-        seconds=_seconds(spread.count, spread.mean, spread.stddev),
+        seconds=seconds,
         median_s=median / 1e3 if median is not None and math.isfinite(median) else None,
         longest_s=None if spread.max is None else spread.max / 1e3,
+        runs=round(runs) or spread.count,
+        spent_s=seen.get(SPENT) or (seconds.value * spread.count if seconds else 0.0),
         rows=seen.get(ROWS),
         input_bytes=seen.get(INPUT),
         wal_bytes=seen.get(WAL),
@@ -174,6 +194,7 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
         behind_bytes=seen.get(BEHIND),
         cpu_s=seen.get(CPU),
         shared=SHARED in seen,
+        broken=bool(seen.get(BROKEN)),
     )
 
 

@@ -113,10 +113,18 @@ class Job:
         self.loads.append(made)
         return made
 
-    @property
-    def cpu_s(self) -> float:
-        """CPU time of the command, all its executions together."""
-        return sum(each.cpu_s for load in self.loads for each in load.ended)
+    def did(self) -> dict[str, float | None]:
+        """What it tells of itself: executions with a good end, and whether there were others."""
+        ended = [each for load in self.loads for each in load.ended]
+        good = [each for each in ended if not each.failed]
+        broken = len(ended) - len(good) + sum(load.cut for load in self.loads)
+        return {
+            bulk.RUNS: float(len(good)),
+            bulk.SPENT: sum(each.done_ns - each.sent_ns for each in good) / 1e9,
+            bulk.BROKEN: float(broken) if broken else None,
+            bulk.CPU: sum(each.cpu_s for each in good),
+            bulk.INPUT: self.input_bytes,
+        }
 
 
 @contextlib.contextmanager
@@ -299,12 +307,11 @@ class Counters:
             return []
         start, now = self._before, self._read(still=True)
         values = {
+            **job.did(),
             bulk.ROWS: None if now.rows is None else _loaded(start.rows or {}, now.rows),
-            bulk.INPUT: job.input_bytes,
             bulk.WAL: None if None in (start.wal, now.wal) else (now.wal or 0) - (start.wal or 0),
             bulk.BEFORE: start.size,
             bulk.BEHIND: now.size,
-            bulk.CPU: job.cpu_s,
             bulk.SHARED: 1.0 if self._others else None,
         }
         return list(bulk.findings(values))

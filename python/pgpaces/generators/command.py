@@ -245,8 +245,9 @@ def _class(ended: Mapping[str, Any], succeeds: Sequence[int]) -> str:
 class Command:
     """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
 
-    A generators.together.Load. ended: executions that have ended. then: is called, in a thread of
-    its own, at the moment when the last one has ended.
+    A generators.together.Load. ended: executions that have ended, but for those that we ended; cut:
+    how many these are. then: is called, in a thread of its own, at the moment when the last one has
+    ended.
     """
 
     scripts = threads = clients = 1
@@ -261,6 +262,7 @@ class Command:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.ended: list[Execution] = []
+        self.cut = 0
         self.then: Callable[[], None] = lambda: None
         self._order, self._asked, self._runner, self._say = order, asked, runner, say
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -353,7 +355,9 @@ class Command:
             elif value is not None:
                 # What we ended ourselves says nothing of the command, unless it was done anyway.
                 cut = self._stopping and bool(value.failed)
-                if not cut:
+                if cut:
+                    self.cut += 1
+                else:
                     self.ended.append(value)
                 self._last_ns = value.done_ns
                 self._books.done(value, self._origin_ns, cut)

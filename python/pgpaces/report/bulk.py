@@ -71,9 +71,9 @@ def _ends(found: Bulk) -> str:
 
 
 def _loaded(found: Bulk) -> str:
-    if not found.rows:
+    if not found.rows or not found.told:
         return "ran" if found.done == 1 else f"ran {found.done} times"
-    each = found.rows / found.done
+    each = found.rows / found.runs
     return f"loaded {rows_of(each)}" + (f" {found.done} times" if found.done > 1 else "")
 
 
@@ -111,9 +111,11 @@ def lines(trial: Trial, found: Bulk) -> Iterator[str]:
     if found.before_bytes is not None and found.behind_bytes is not None:
         grown = f"{size(found.before_bytes)} before, {size(found.behind_bytes)} behind"
         yield f"database: {grown}"
-    if found.cpu_s is not None and found.total_s:
-        share = 100 * found.cpu_s / found.total_s
+    if found.cpu_s is not None and found.spent_s:
+        share = 100 * found.cpu_s / found.spent_s
         yield f"the command itself used {span(found.cpu_s)} of CPU ({share:.0f} % of one)"
+    if found.broken and found.whole:
+        yield "one execution or more had no good end, so rows and WAL of the others are not known"
     if found.shared:
         yield "rows and WAL are of all that wrote meanwhile, not of the command alone"
 
