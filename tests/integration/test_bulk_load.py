@@ -140,7 +140,7 @@ def test_queries_beside_a_load_end_with_it(pgpaces: Command, target: tuple[str, 
     names = [script["name"] for script in found["scripts"]]
     assert names == ["psql", "select-only/select-only"]
     load, queries = (script["counts"] for script in found["scripts"])
-    assert load["on_time"] == load["due"] == 1
+    assert load["on_time"] == load["due"] == 1, found["messages"]
     assert queries["due"] > 0
     assert found["bulk"]["rows"] == 200_000
     assert not found["bulk"]["shared"]

@@ -79,7 +79,7 @@ class Bulk:
 
     @property
     def told(self) -> bool:
-        """Whether its numbers are of executions with a good end alone: others cannot be told apart."""
+        """Whether its numbers are of executions with a good end; others cannot be told apart."""
         return self.whole and not self.broken
 
     @property

@@ -120,7 +120,7 @@ class Job:
         broken = len(ended) - len(good) + sum(load.cut for load in self.loads)
         return {
             bulk.RUNS: float(len(good)),
-            bulk.SPENT: sum(each.done_ns - each.sent_ns for each in good) / 1e9,
+            bulk.SPENT: sum(each.done_ns - each.due_ns for each in good) / 1e9,
             bulk.BROKEN: float(broken) if broken else None,
             bulk.CPU: sum(each.cpu_s for each in good),
             bulk.INPUT: self.input_bytes,
