@@ -126,6 +126,16 @@ def test_where_one_failed_no_rows_a_second_are_claimed() -> None:
     assert all(bulk.number(found, name) is None for name in bulk.NUMBERS)
 
 
+def test_what_the_warm_up_loaded_is_shared_out_with_its_executions() -> None:
+    seen = {bulk.ROWS: 300.0, bulk.RUNS: 3.0, bulk.SPENT: 6.0}
+    assert told(command_trial([2.0], seen)) == "loaded 100 rows in 2 s: 50 rows/s"
+
+
+def test_where_one_was_cut_only_what_is_known_of_the_others_is_said() -> None:
+    seen = {bulk.ROWS: 300.0, bulk.WAL: 1e6, bulk.INPUT: 1e6, bulk.BROKEN: 1.0}
+    assert told(command_trial([2.0], seen)) == "ran in 2 s: 500 kB/s of input"
+
+
 def test_the_answer_of_a_command_says_nothing_of_steadiness_percentiles_and_clients() -> None:
     text = printed(command_trial([22.1], SEEN))
     assert text.startswith("loaded 2,400,000 rows")

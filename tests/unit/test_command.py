@@ -168,6 +168,14 @@ def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., Comm
     assert made.end_ns >= 250_000_000
 
 
+def test_who_waits_for_its_end_hears_of_it(load: Callable[..., Command]) -> None:
+    made, heard = load("true", transactions=2), threading.Event()
+    made.then = heard.set
+    run(made)
+    assert heard.wait(10)
+    assert len(made.ended) == 2
+
+
 def test_a_warm_up_is_before_second_0(load: Callable[..., Command]) -> None:
     made = load("sleep 0.1", transactions=None, duration_ns=1, warmup_ns=SECOND_NS)
     found = run(made)

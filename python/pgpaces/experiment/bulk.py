@@ -48,7 +48,7 @@ _ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "log": None,
 }
 # So long the server's counters are waited for until they stand still.
-_COUNTED_S, _LOOK_S, _STILL = 4.0, 0.25, 3
+_COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3
 # Not pg_stat_database: that one counts what goes into catalogs and into tables that are gone.
 _INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
 _WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
@@ -338,8 +338,26 @@ class Counters:
                 counted = one(self._rows)
                 return _Reading(None if counted is None else {_COUNTED: counted}, wal, size)
             with contextlib.suppress(psycopg.Error):
-                return _Reading(_inserted(session, still=still), wal, size)
+                return _Reading(self._inserted(session, still=still), wal, size)
             return _Reading(None, wal, size)
+
+    def _inserted(self, session: Any, *, still: bool) -> dict[Any, float]:
+        """Rows that were inserted into each table.
+
+        Sessions tell them when they end, or a bit later; those of a pool do not end, and tell them
+        when they have been idle for ten seconds.
+        """
+        pooled = self._job is not None and self._job.lane.node != "primary"
+        started, seen = time.monotonic(), list[dict[Any, float]]()
+        while True:
+            seen.append(dict(session.execute(_INSERTED.encode()).fetchall()))
+            alike = len(seen) >= _STILL and all(each == seen[-1] for each in seen[-_STILL:])
+            nothing = self._before is not None and seen[-1] == self._before.rows
+            patience_s = _IDLE_S if pooled and nothing else _COUNTED_S
+            waited_s = time.monotonic() - started
+            if not still or (alike and not (pooled and nothing)) or waited_s > patience_s:
+                return seen[-1]
+            time.sleep(_LOOK_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,15 +372,3 @@ class _Reading:
 def _loaded(before: Mapping[Any, float], behind: Mapping[Any, float]) -> float:
     """The rows of tables that are there behind it; one that the command made was empty before."""
     return max(0.0, sum(count - before.get(table, 0.0) for table, count in behind.items()))
-
-
-def _inserted(session: Any, *, still: bool) -> dict[Any, float]:
-    """Rows that were inserted into each table; sessions tell them when they end, or a bit later."""
-    deadline = time.monotonic() + _COUNTED_S
-    seen: list[dict[Any, float]] = []
-    while True:
-        seen.append(dict(session.execute(_INSERTED.encode()).fetchall()))
-        alike = len(seen) >= _STILL and all(each == seen[-1] for each in seen[-_STILL:])
-        if not still or alike or time.monotonic() > deadline:
-            return seen[-1]
-        time.sleep(_LOOK_S)
