@@ -168,6 +168,19 @@ def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., Comm
     assert made.end_ns >= 250_000_000
 
 
+def test_the_warden_has_none_of_our_variables_of_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "s3cr3t")
+    monkeypatch.setenv("OTHER", "kept")
+    runner = Runner()
+    variables = Path(f"/proc/{runner.pid}/environ")
+    if not variables.is_file():
+        pytest.skip("needs /proc")
+    found = variables.read_bytes()
+    runner.close()
+    assert b"s3cr3t" not in found
+    assert b"OTHER=kept" in found
+
+
 def test_who_waits_for_its_end_hears_of_it(load: Callable[..., Command]) -> None:
     made, heard = load("true", transactions=2), threading.Event()
     made.then = heard.set

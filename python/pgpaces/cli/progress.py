@@ -220,10 +220,11 @@ def _found(found: Outcome | PgpacesError) -> str:
     from pgpaces.report.bulk import sentence
 
     summary, missed = found.summary, found.summary.missed
-    did = bulk.of(found.trial, summary) if bulk.alone(found.trial) else None
+    did = bulk.of(found.trial, summary) if bulk.about_command(found.trial) else None
     valid = "" if summary.validity.state == "valid" else ", not valid"
-    if did is not None:
+    if did is not None and bulk.alone(found.trial):
         return f"{sentence(did)}{valid}"
+    loaded = f"{sentence(did)}; " if did is not None else ""
     if missed is None:
         return "nothing was due"
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
@@ -231,4 +232,4 @@ def _found(found: Outcome | PgpacesError) -> str:
     shown = f"{milliseconds(p99.value, '-')} ms" if p99 else "-"
     if p99 and math.isinf(p99.value):
         shown = "above every time"
-    return f"{share}, p99 {shown}{valid}"
+    return f"{loaded}{share}, p99 {shown}{valid}"

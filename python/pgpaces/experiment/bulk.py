@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 _SHELL = "/bin/sh"
+_POLITE_NS = 5_000_000_000
 # What every libpq understands; the rest is in variables, of which old ones ignore the new.
 _DSN = ("host", "hostaddr", "port", "user", "dbname")
 # What a command has not, as it is where nobody asks for it.
@@ -169,14 +170,15 @@ def _job(cell: Cell, lane: Lane, connection: generator.Connection, say: Say) -> 
             words = _words(run, values)
             _check_program(words[0], folder, variables["PATH"])
             secret = keywords.get("password")
-            timeout_ns, polite_ns = command.timeout_ns, lane.plan.grace
+            # Not `grace`, which is no less than a latency limit: that may be an hour here.
+            polite_ns = _POLITE_NS if lane.plan.grace_ns is None else lane.plan.grace_ns
             return Order(
                 lane.labels[0],
                 words,
                 variables,
                 folder,
                 given.files,
-                timeout_ns,
+                command.timeout_ns,
                 polite_ns,
                 succeeds,
                 secret,

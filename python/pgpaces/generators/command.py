@@ -155,6 +155,8 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(writer, *files),
+                # What is in them for us is not for others: a password may be.
+                env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
                 start_new_session=True,
             )
         except OSError as error:

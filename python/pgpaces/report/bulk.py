@@ -235,6 +235,13 @@ def about_commands(rows: Sequence[Row]) -> bool:
     return bool(ran) and all(bulk.about_command(trial) for trial in ran)
 
 
+def nothing_else(rows: Sequence[Row]) -> bool:
+    """Whether that is all there is to say: no queries beside them, and no latency limit."""
+    trials = [digest.trial for row in rows for digest in row.trials]
+    limited = any(trial.plan.get("limit_ns") or trial.plan.get("limits") for trial in trials)
+    return all(bulk.alone(trial) for trial in trials) and not limited
+
+
 def of_digest(digest: Digest) -> Bulk | None:
     """What the command of a trial did."""
     return bulk.of(digest.trial, digest.summary)

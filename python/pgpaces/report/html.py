@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers.bulk import alone as of_alone
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf
@@ -197,7 +198,8 @@ def _headline(page: Page) -> list[tuple[str, str]]:
     if page.limits:
         found.append(("latency limit", ", ".join(page.limits)))
     due = sum(row.counts.due for row in page.rows)
-    what = "executions" if bulk.about_commands(page.rows) else "transactions due"
+    alone = bulk.about_commands(page.rows) and all(of_alone(d.trial) for d in page.digests)
+    what = "executions" if alone else "transactions due"
     found.append((what, f"{due:,}"))
     if span := _span(page):
         found.append(("measured", span))

@@ -91,6 +91,8 @@ def _commands(page: Page) -> Table:
     numbers = bulk.columns(page.rows)
     lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     late = ("late %", "missed %", "verdict") if page.limits else ("missed %",) if lost else ()
+    if not bulk.nothing_else(page.rows):
+        late = (*late, "p95 ms")
     columns = (*names, "trials", "median s", *(column.name for column in numbers), *late)
     rows = []
     for row in page.rows:
@@ -100,7 +102,11 @@ def _commands(page: Page) -> Table:
         middle = bulk.median_s(row)
         found = [_number(row.estimate(column.key), column.text) for column in numbers]
         shares = {"late %": row.late, "missed %": row.missed}
-        rest = [_share(shares[name]) if name in shares else verdict(page, row) for name in late]
+        others = {
+            "verdict": verdict(page, row),
+            "p95 ms": _number(row.p95, lambda ms: milliseconds(ms, above(page))),
+        }
+        rest = [_share(shares[name]) if name in shares else others[name] for name in late]
         shown = Cell("-" if middle is None else f"{middle:.3g}")
         rows.append((*labels, _trials(row), shown, *found, *rest))
     return Table("cells", "All cells", columns, len(names), tuple(rows), _cells_note(page))
