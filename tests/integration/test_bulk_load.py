@@ -16,6 +16,7 @@ from pgpaces.answers import bulk
 from pgpaces.store import Store
 
 pytestmark = pytest.mark.postgres
+SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
 
 
 @pytest.fixture
@@ -57,7 +58,9 @@ def test_the_shipped_load_runs_from_one_line_and_counts_what_it_did(pgpaces: Com
     assert " ".join(text.split()).count("steady") == 0
 
 
-@pytest.mark.parametrize("rows", [(), ("--rows", "SELECT count(*) FROM t")])
+@pytest.mark.parametrize(
+    "rows", [(), pytest.param(("--rows", "SELECT count(*) FROM t"), marks=SLOW)]
+)
 def test_any_command_is_timed_without_a_folder(
     pgpaces: Command, tmp_path: Path, rows: tuple[str, ...]
 ) -> None:
@@ -120,9 +123,9 @@ def test_what_a_command_has_not_is_refused_before_anything_is_started(
     ("more", "code", "message"),
     [
         ('input = ["*.pbf"]', 5, "names no file"),
-        ('before = ["no-such-program"]', 5, "no program 'no-such-program'"),
+        pytest.param('before = ["no-such-program"]', 5, "no program 'no-such-program'", marks=SLOW),
         ('before = "echo because >&2; exit 9"', 16, "because"),
-        ('before = ["true", "{dns}"]', 2, "{dns}"),
+        pytest.param('before = ["true", "{dns}"]', 2, "{dns}", marks=SLOW),
     ],
 )
 def test_what_cannot_be_is_refused_before_it_is_measured(  # noqa: PLR0917
@@ -158,6 +161,7 @@ def test_a_load_beside_queries_is_run_again_until_they_end(
     assert "beside it, loader/psql: " in text
 
 
+@SLOW
 def test_stopped_the_command_is_asked_to_end(
     pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
 ) -> None:
