@@ -53,6 +53,7 @@ OTHER_CODES = {
 
 KEYS = {
     "description": "One sentence. `pgpaces workload list` shows those of the shipped ones.",
+    "kind": "What is run: `scripts`, or a `command` that is timed.",
     "scale": "The size of the data where `--scale` does not say otherwise.",
     "writes": "True: the scripts change data, and each run gets a copy of it that is dropped"
     " afterwards. False: runs use the data itself, without a copy.",
@@ -63,6 +64,16 @@ KEYS = {
     "scripts.file": "The script. Its name is the file's without the ending.",
     "scripts.weight": "How often it is chosen, in relation to the others. 0: never, unless"
     " `--script NAME@WEIGHT` gives it a weight.",
+    "command": "The program that is timed, of a workload of that kind.",
+    "command.run": "Its words, with placeholders such as `{dsn}`; or one text for `/bin/sh`, with"
+    " variables such as `$PGPACES_DSN`.",
+    "command.before": "What is run once before each trial and not timed, such as making the input.",
+    "command.input": "Patterns of the files that it reads, from the folder on; their bytes are"
+    " counted.",
+    "command.rows": "SQL that gives one number: the rows that are there. What it has grown by is"
+    " what was loaded. Without it the server's counters tell.",
+    "command.timeout": "An execution that takes longer is ended and has failed.",
+    "command.succeeds": "Exit codes of success.",
     "load": "What `pgpaces run` does where its options do not say otherwise.",
     "load.rate": "An open load of this rate, such as `1/s`. Used where no option names a kind of"
     " load or a number of clients.",
@@ -288,7 +299,8 @@ def _keys(
 ) -> Iterator[tuple[str, tuple[str, str, str]]]:
     required = node.get("required", [])
     for name, found in node["properties"].items():
-        nested = _definition(found, definitions) or _definition(found.get("items", {}), definitions)
+        options = (found, found.get("items", {}), *found.get("anyOf", ()))
+        nested = next((d for option in options if (d := _definition(option, definitions))), None)
         default = "required" if name in required else _default(found, nested)
         yield prefix + name, (_type(found, definitions), default, _limits(found))
         if nested:

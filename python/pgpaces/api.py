@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces import experiment, levels, workload
+from pgpaces.answers.bulk import Bulk
+from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.costs import Economy
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
@@ -79,6 +81,11 @@ class Result:
         return self.summary.service
 
     @property
+    def bulk(self) -> Bulk | None:
+        """What a command did: seconds, rows, input, WAL; None of a load of scripts."""
+        return of_command(self.trial, self.summary)
+
+    @property
     def scripts(self) -> tuple[ScriptSummary, ...]:
         """Each script."""
         return self.summary.scripts
@@ -119,6 +126,21 @@ def _duration(value: str | float | None, what: str, *, zero: bool = False) -> in
     return duration_ns(value if isinstance(value, str) else f"{value}s", what, zero=zero)
 
 
+def _length(given: Mapping[str, Any], defaults: Mapping[str, str]) -> dict[str, Any]:
+    """What ends a trial and what comes before it, as TrialPlan has them."""
+    duration, transactions = given["duration"], given["options"].get("transactions")
+    if duration is None and transactions is None and "transactions" in defaults:
+        transactions = int(defaults["transactions"])
+    if duration is None and transactions is None:
+        duration = 60
+    warmup = defaults.get("warmup") if given["warmup"] is None else given["warmup"]
+    return {
+        "duration_ns": _duration(duration, "duration"),
+        "warmup_ns": _duration(warmup, "warmup", zero=True),
+        "transactions": transactions,
+    }
+
+
 def _plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
     """The trial. given: the arguments of `run` by name."""
     texts = {k: None if given[k] is None else str(given[k]) for k in _LOAD}
@@ -133,9 +155,8 @@ def _plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
         load=kind,
         clients=count,
         limit_ns=_duration(limit, "latency_limit"),
-        duration_ns=_duration(given["duration"], "duration"),
-        warmup_ns=_duration(given["warmup"], "warmup", zero=True),
-        **given["options"],
+        **_length(given, defaults),
+        **{name: value for name, value in given["options"].items() if name != "transactions"},
     )
 
 
@@ -230,7 +251,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     arrivals: str = "poisson",
     shape: str | None = None,
     latency_limit: str | float | None = None,
-    duration: str | float | None = 60,
+    duration: str | float | None = None,
     warmup: str | float | None = None,
     target: str | None = None,
     observe_command: str | None = None,
@@ -263,7 +284,8 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     rates are texts ("1/s") or numbers a second. node: where the load goes, or each script by its
     name. beside: workloads that run at the same time, by name, with levels of their own:
     `{"reporting": {"node": "standby1", "rate": "1/s"}}`. options: the other fields of TrialPlan,
-    such as policy, protocol, seed, threads. Raises PgpacesError.
+    such as policy, protocol, seed, threads. Without a duration it is 60 s, of a command one
+    execution. Raises PgpacesError.
     """
     request = _request(locals())
     outcome = experiment.run(request, listener)

@@ -345,10 +345,12 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
     limit_ns, limits = _limits(given["latency_limit"] or (), defaults)
 
     def optional(name: str) -> int | None:
-        text = given[name]
+        text = given[name] or defaults.get(name)
         return None if text is None else duration_ns(text, f"--{name}", zero=True)
 
-    counted = given["transactions"] is not None
+    transactions = given["transactions"]
+    if transactions is None and given["duration"] is None and "transactions" in defaults:
+        transactions = int(defaults["transactions"])
     continue_on_error, exit_on_abort, recover = ON_ERROR[given["on_error"]]
     return TrialPlan(
         load=kind,
@@ -359,8 +361,8 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
         policy=given["policy"],
         protocol=given["protocol"],
         describe=given["describe"],
-        duration_ns=None if counted else duration_ns(given["duration"] or "60s", "--duration"),
-        transactions=given["transactions"],
+        duration_ns=None if transactions else duration_ns(given["duration"] or "60s", "--duration"),
+        transactions=transactions,
         warmup_ns=optional("warmup"),
         grace_ns=optional("grace"),
         poll=given["poll"],

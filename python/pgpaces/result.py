@@ -131,8 +131,15 @@ def value_at_rank(times: Times, rank: int) -> int | None:
     return values_at_ranks(times, (rank,))[0]
 
 
+# Above this a histogram tells no time from another.
+_LONGEST_NS = 3_600_000_000_000
+
+
 def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
-    """The times at several ranks; as value_at_rank. None where the shape is not known."""
+    """The times at several ranks; as value_at_rank. None where the shape is not known.
+
+    None too for a time of more than an hour that is not the longest: how long it was is not known.
+    """
     if not times.shaped:
         return [None] * len(ranks)
     histogram = Histogram()
@@ -140,7 +147,11 @@ def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
 
     def at(rank: int) -> int | None:
         found = histogram.value_at_rank(rank) if 0 < rank < times.count else None
-        return times.max_ns if rank == times.count > 0 else found and min(found, times.max_ns)
+        if rank == times.count > 0:
+            return times.max_ns
+        if found is not None and found >= _LONGEST_NS < times.max_ns:
+            return None
+        return found and min(found, times.max_ns)
 
     return [at(rank) for rank in ranks]
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+import shlex
 import shutil
 import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pgpaces.errors import WorkloadError
+from pgpaces.errors import PlanError, WorkloadError
+from pgpaces.units import SECOND_NS, duration_ns
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 SHIPPED = Path(__file__).parent / "workloads"
 FILE = "workload.toml"
 _SCALE_MAX = 1_000_000
+# The load of a command, where nobody asks for another: once, from a cold start.
+_ONCE = {"transactions": "1", "warmup": "0s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,33 @@ class WorkloadScript:
     weight: int
     text: str
     source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program whose time is measured, instead of scripts.
+
+    run: its words, or one text for the shell. before: what is run once before it is measured.
+    input: patterns of the files that it reads. rows: SQL that counts what it has loaded; None lets
+    the server's counters tell. timeout_ns: of one execution. succeeds: exit codes of success.
+    """
+
+    run: tuple[str, ...] | str
+    before: tuple[str, ...] | str | None = None
+    input: tuple[str, ...] = ()
+    rows: str | None = None
+    timeout_ns: int = 2 * 3600 * SECOND_NS
+    succeeds: tuple[int, ...] = (0,)
+
+    def __str__(self) -> str:
+        """What is run, in a line for the shell."""
+        return self.run if isinstance(self.run, str) else shlex.join(self.run)
+
+    @property
+    def script(self) -> WorkloadScript:
+        """What stands where others have their scripts; called after the program."""
+        words = self.run.split() if isinstance(self.run, str) else self.run
+        return WorkloadScript(Path(words[0]).name if words else "command", 1, str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +86,7 @@ class Workload:
     load: the defaults of `[load]` as written, for example {"rate": "1/s"}.
     writes: its scripts change data, so each trial starts from a fresh copy.
     variants: names of others of its kind; this is `NAME/VARIANT` if it is one.
+    command: what is timed instead of scripts; it has one that stands for it.
     """
 
     name: str
@@ -67,6 +99,7 @@ class Workload:
     load: dict[str, str]
     variables: dict[str, str]
     variants: tuple[str, ...] = ()
+    command: Command | None = None
 
     @property
     def data_hash(self) -> str:
@@ -78,13 +111,15 @@ class Workload:
 
     @property
     def hash(self) -> str:
-        """What a result depends on: data, scripts, weights and variables."""
+        """What a result depends on: data, scripts or command, weights and variables."""
         digest = hashlib.sha256(self.data_hash.encode())
         for script in self.scripts:
             digest.update(
                 f"{script.name}\0{script.weight}\0{script.text}\0".encode(errors="surrogateescape")
             )
         digest.update(repr(sorted(self.variables.items())).encode())
+        if self.command is not None:
+            digest.update(repr(self.command).encode(errors="surrogateescape"))
         return digest.hexdigest()
 
 
@@ -113,9 +148,30 @@ def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = 
     )
 
 
+def of_command(command: Command) -> Workload:
+    """A workload that is nothing but a command: it makes no data. Runs in the folder we are in."""
+    return Workload(
+        name=command.script.name,
+        folder=Path(),
+        description="",
+        scale=1,
+        writes=True,
+        init=(),
+        scripts=(command.script,),
+        load=dict(_ONCE),
+        variables={},
+        command=command,
+    )
+
+
 def _schema() -> type[BaseModel]:
     """The model of workload.toml; pydantic is imported only where a workload is read."""
     from pydantic import BaseModel, ConfigDict, Field
+
+    words = (
+        Annotated[str, Field(min_length=1)]
+        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    )
 
     class Script(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
@@ -128,6 +184,23 @@ def _schema() -> type[BaseModel]:
         clients: Annotated[int, Field(ge=1)] | None = None
         latency_limit: str | None = None
 
+    class CommandKeys(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        run: words
+        before: words | None = None
+        input: list[str] = []
+        rows: str | None = None
+        timeout: str = "2h"
+        succeeds: Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)] = [0]
+
+    class CommandVariant(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        run: words | None = None
+        before: words | None = None
+        input: list[str] | None = None
+        rows: str | None = None
+        timeout: str | None = None
+
     class Variant(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         description: str | None = None
@@ -135,16 +208,19 @@ def _schema() -> type[BaseModel]:
         writes: bool | None = None
         init: list[str] | None = None
         scripts: Annotated[list[Script], Field(min_length=1, max_length=1000)] | None = None
+        command: CommandVariant | None = None
         load: LoadDefaults | None = None
         variables: dict[str, str | int | float] | None = None
 
     class File(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         description: str
+        kind: Literal["scripts", "command"] = "scripts"
         scale: Annotated[int, Field(ge=1, le=_SCALE_MAX)] = 1
         writes: bool = True
         init: list[str]
-        scripts: Annotated[list[Script], Field(min_length=1, max_length=1000)]
+        scripts: Annotated[list[Script], Field(max_length=1000)] = []
+        command: CommandKeys | None = None
         load: LoadDefaults = LoadDefaults()
         variables: dict[str, str | int | float] = {}
         variants: dict[str, Variant] = {}
@@ -200,24 +276,72 @@ def read(folder: Path, variant: str | None = None) -> Workload:
             near = ", ".join(document["variants"]) or "none"
             raise WorkloadError(f"workload {name} has no variant '{variant}'", f"it has {near}")
         own = {k: v for k, v in document["variants"][variant].items() if v is not None}
+        if "command" in own and document["command"] is not None:
+            new = {k: v for k, v in own["command"].items() if v is not None}
+            own["command"] = {**document["command"], **new}
         document, name = {**document, **own}, f"{name}/{variant}"
+    command = _command(name, document)
+    load = {k: str(v) for k, v in document["load"].items() if v is not None}
     return Workload(
         name=name,
         folder=folder,
         description=document["description"],
         scale=document["scale"],
-        writes=document["writes"],
+        writes=document["writes"] or command is not None,
         init=tuple(_init_step(folder, entry) for entry in document["init"]),
-        scripts=tuple(
-            WorkloadScript(
-                Path(entry["file"]).stem, entry["weight"], _text(folder, folder / entry["file"])
-            )
-            for entry in document["scripts"]
-        ),
-        load={k: str(v) for k, v in document["load"].items() if v is not None},
+        scripts=_scripts(folder, document) if command is None else (command.script,),
+        load=load if command is None else {**_ONCE, **load},
+        command=command,
         variables={name: str(value) for name, value in document["variables"].items()},
         variants=tuple(document["variants"]),
     )
+
+
+def _scripts(folder: Path, document: dict[str, Any]) -> tuple[WorkloadScript, ...]:
+    return tuple(
+        WorkloadScript(
+            Path(entry["file"]).stem, entry["weight"], _text(folder, folder / entry["file"])
+        )
+        for entry in document["scripts"]
+    )
+
+
+def _command(name: str, document: dict[str, Any]) -> Command | None:
+    """The command of a workload of that kind; None of scripts. Raises WorkloadError."""
+    by_command = document["kind"] == "command"
+    wanted, other = ("command", "scripts") if by_command else ("scripts", "command")
+    if not document[wanted]:
+        raise WorkloadError(f"workload {name} is of kind {document['kind']} and has no {wanted}")
+    if document[other]:
+        raise WorkloadError(
+            f"workload {name} is of kind {document['kind']} and has {other} as well",
+            'a workload has one of them; `kind = "command"` is for those that have a command',
+        )
+    if not by_command:
+        return None
+    loads = [key for key in ("rate", "clients") if document["load"][key] is not None]
+    if loads:
+        raise WorkloadError(
+            f"workload {name} is a command and has a {loads[0]}: it is run by one client, again and"
+            " again"
+        )
+    found = document["command"]
+    try:
+        timeout_ns = duration_ns(found["timeout"], "timeout")
+    except PlanError as error:
+        raise WorkloadError(f"workload {name}: {error.message}", error.hint) from None
+    return Command(
+        run=_words(found["run"]),
+        before=None if found["before"] is None else _words(found["before"]),
+        input=tuple(found["input"]),
+        rows=found["rows"],
+        timeout_ns=timeout_ns,
+        succeeds=tuple(found["succeeds"]),
+    )
+
+
+def _words(run: str | list[str]) -> tuple[str, ...] | str:
+    return run if isinstance(run, str) else tuple(run)
 
 
 def _init_step(folder: Path, entry: str) -> InitStep:

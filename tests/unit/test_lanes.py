@@ -35,9 +35,10 @@ def work(weights: Sequence[int] = (1,), name: str = "", **changes: Any) -> Work:
     """A workload whose data stands ready; changes: of the request, or `trial` of the plan."""
     scripts = scripts_of(weights)
     trial = TrialPlan(**{"load": Load("open", 10.0), **changes.pop("trial", {})})
-    request = Request(workload.of_scripts("w", scripts), trial, **changes)
+    of = workload.of_scripts("w", scripts)
+    request = Request(of, trial, **changes)
     prepared = Prepared("db", "f", created=False, seconds=0.0, size_bytes=0)
-    return Work(name, request, scripts, commands_of(scripts), prepared, 1)
+    return Work(name, request, scripts, commands_of(of, scripts), prepared, 1)
 
 
 @st.composite

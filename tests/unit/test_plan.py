@@ -207,3 +207,19 @@ def test_warm_up_and_grace_have_their_defaults() -> None:
     long = TrialPlan(Load("open", 1.0), duration_ns=3600 * SECOND_NS, limit_ns=9 * SECOND_NS)
     assert (short.warmup, long.warmup) == (SECOND_NS, 30 * SECOND_NS)
     assert (short.grace, long.grace) == (5 * SECOND_NS, 9 * SECOND_NS)
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ({}, (None, 1, 0)),
+        ({"transactions": "3"}, (None, 3, 0)),
+        ({"duration": "20s"}, (20 * 10**9, None, 0)),
+        ({"duration": "20s", "warmup": "1s"}, (20 * 10**9, None, 10**9)),
+    ],
+)
+def test_a_command_is_run_once_and_cold_unless_asked_otherwise(
+    levels: dict[str, str], expected: tuple[int | None, int | None, int]
+) -> None:
+    found = asked(levels, {"transactions": "1", "warmup": "0s"}).trial
+    assert (found.duration_ns, found.transactions, found.warmup_ns) == expected

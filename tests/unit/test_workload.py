@@ -27,7 +27,7 @@ def folder(tmp_path: Path, toml: str) -> Path:
 def test_a_shipped_workload_reads_and_its_scripts_parse(name: str) -> None:
     found = workload.find(name)
     assert found.description
-    for script in found.scripts:
+    for script in found.scripts if found.command is None else ():
         assert any(c.is_sql for c in commands(script.name, script.text))
 
 
@@ -88,3 +88,48 @@ def test_scripts_are_chosen_by_name_and_weight() -> None:
     assert [(s.name, s.weight) for s in chosen] == [("one_fk1", 3), ("by_fk1", 1)]
     with pytest.raises(PlanError, match="no script 'x'"):
         choose(found, (("x", None),))
+
+
+COMMAND = (
+    'description = "d"\nkind = "command"\ninit = ["i.sql"]\n[command]\nrun = ["load", "{dsn}"]\n'
+    'input = ["*.csv"]\ntimeout = "5min"\nsucceeds = [0, 3]\n'
+)
+
+
+def test_a_workload_may_be_a_command(tmp_path: Path) -> None:
+    found = workload.read(folder(tmp_path, COMMAND))
+    assert found.command == workload.Command(
+        ("load", "{dsn}"), None, ("*.csv",), None, 300 * 10**9, (0, 3)
+    )
+    assert [(script.name, script.text) for script in found.scripts] == [("load", "load '{dsn}'")]
+    assert found.writes
+    assert found.load == {"transactions": "1", "warmup": "0s"}
+
+
+def test_a_variant_of_a_command_changes_what_it_names(tmp_path: Path) -> None:
+    more = '[variants.other]\n[variants.other.command]\nrun = "load --fast | cat"\n'
+    made = folder(tmp_path, COMMAND + more)
+    base, other = workload.read(made), workload.read(made, "other")
+    assert other.command is not None
+    assert (other.command.run, other.command.succeeds) == ("load --fast | cat", (0, 3))
+    assert base.hash != other.hash
+    assert base.data_hash == other.data_hash
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        (COMMAND + '[[scripts]]\nfile = "s.sql"\n', "scripts as well"),
+        (COMMAND.replace('kind = "command"\n', ""), "has no scripts"),
+        (COMMAND.partition("[command]")[0], "has no command"),
+        (COMMAND.replace('"command"', '"program"'), "kind"),
+        (COMMAND + '[load]\nrate = "1/s"\n', "has a rate"),
+        (COMMAND.replace("5min", "5 minutes"), "timeout"),
+        (COMMAND.replace('["load", "{dsn}"]', "[]"), "command.run"),
+        (COMMAND.replace("[0, 3]", "[256]"), "succeeds"),
+        (COMMAND.replace("run =", "runs ="), "command.run"),
+    ],
+)
+def test_a_command_that_is_not_right_is_refused(tmp_path: Path, toml: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        workload.read(folder(tmp_path, toml))

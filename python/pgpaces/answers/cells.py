@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pgpaces.answers import across
+from pgpaces.answers import across, bulk
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.stats import dispersion
 from pgpaces.design import HERE, Cell
@@ -25,7 +25,8 @@ class Row:
 
     trials: those that the numbers are of. left_out: finished ones that are not valid, where valid
     ones exist, and those without an end, where others have one; superseded: earlier attempts.
-    sound: the numbers are of finished, valid trials. They are None where there is nothing.
+    sound: the numbers are of finished, valid trials. They are None where there is nothing. bulk:
+    what commands did, by the names in bulk.py.
     """
 
     cell: Cell
@@ -47,9 +48,12 @@ class Row:
     p99: Estimate | None = None
     p999: Estimate | None = None
     lag_p99: Estimate | None = None
+    bulk: Mapping[str, Estimate] = field(default_factory=dict)
 
     def estimate(self, name: str) -> Estimate | None:
         """One of its numbers, by name."""
+        if name in bulk.NAMES:
+            return self.bulk.get(name)
         found: Estimate | None = getattr(self, name.replace("p99.9", "p999"))
         return found
 
@@ -147,6 +151,11 @@ def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
         latency = digest.summary.latency
         return None if latency.stddev is None else Estimate.alone(latency.stddev, latency.count)
 
+    def did(digest: Digest, name: str) -> Estimate | None:
+        found = bulk.of(digest.trial, digest.summary)
+        return None if found is None else bulk.number(found, name)
+
+    done = {name: combined(lambda d, n=name: did(d, n), bounded=False) for name in bulk.NAMES}  # type: ignore[misc]
     times = {name: combined(lambda d, n=name: d.summary.latency.estimate(n)) for name in TIMES}  # type: ignore[misc]
     return Row(
         base.cell,
@@ -159,6 +168,7 @@ def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
         rate=combined(lambda digest: digest.summary.rate),
         stddev=combined(stddev, bounded=False),
         lag_p99=combined(lambda digest: digest.summary.lag.p99),
+        bulk={name: found for name, found in done.items() if found is not None},
         **{name.replace(".", ""): found for name, found in times.items()},
     )
 

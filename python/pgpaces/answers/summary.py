@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import stats, steady, validity
 from pgpaces.answers.account import KINDS, Account, Ledger, Outages, own_scripts, together
+from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator, examine
 from pgpaces.answers.spread import Spread, spread_of
 from pgpaces.answers.steady import Flatness
@@ -197,9 +198,10 @@ def _cut(trial: Trial, account: Account, every: Ledger) -> Cut:
 
     MSER-5 sees the whole series from the start of the minimum on. It cuts only where that is a
     trial of a given length: one that ends by count has so many transactions to tell of. A load
-    whose rate changes has no latency to settle at.
+    whose rate changes has no latency to settle at, and a command is timed from its start.
     """
-    if trial.plan.get("transactions") is not None or validity.changes(trial):
+    counted = trial.plan.get("transactions") is not None
+    if counted or validity.changes(trial) or about_command(trial):
         return Cut()
     at, latency_ms = _latency_ms(every)
     found = steady.mser5(latency_ms)

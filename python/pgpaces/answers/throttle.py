@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers.account import Account, own_scripts, together
+from pgpaces.answers.bulk import about_command
 from pgpaces.answers.stats import inefficiency
 from pgpaces.answers.validity import changes
 from pgpaces.result import Finding, Sample, Severity, Trial
@@ -70,7 +71,8 @@ def pace(account: Account, trial: Trial, seconds: int) -> Pace:
     count, sums = ledger.column("count"), ledger.column("latency")
     latency_ms = np.full(seconds, np.nan)
     np.divide(sums, count * 1e6, out=latency_ms, where=count > 0)
-    return Pace(account.succeeded(0, seconds, own_scripts(trial)), latency_ms, not changes(trial))
+    steady = not (changes(trial) or about_command(trial))
+    return Pace(account.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
 
 
 @dataclass(frozen=True, slots=True)

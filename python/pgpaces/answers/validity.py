@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgpaces.answers import generator, steady
+from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
@@ -74,8 +75,7 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
     """
     found = [
         *generator.findings(trial, evidence.generator),
-        *_warm_up(evidence.cut, evidence.flatness),
-        *((_CHANGING,) if changes(trial) else _flatness(evidence.flatness)),
+        *_steadiness(trial, evidence),
         *_run(trial, evidence.due),
         *_outage(evidence.all_down_s),
         *trial.findings,
@@ -83,6 +83,14 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
     found.sort(key=lambda finding: ("invalid", "warning", "info").index(finding.severity))
     invalid = any(finding.severity == "invalid" for finding in found)
     return Validity("invalid" if invalid else "valid", tuple(found))
+
+
+def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
+    """Whether it was warm and steady; of a command there is nothing that could be."""
+    if about_command(trial):
+        return
+    yield from _warm_up(evidence.cut, evidence.flatness)
+    yield from (_CHANGING,) if changes(trial) else _flatness(evidence.flatness)
 
 
 def changes(trial: Trial) -> bool:

@@ -75,6 +75,7 @@ class TrialProgress(Listener):
         self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
         self._due = self._missed = self._ended = self._latency_ns = self._succeeded = 0
         self._since = 0
+        self._by_command = False
         self._last_say = 0.0
         self._last_text = ""
 
@@ -96,7 +97,13 @@ class TrialProgress(Listener):
 
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Says what runs."""
+        from pgpaces.answers import bulk
+
+        self._by_command = bulk.alone(trial)
         if not self._every_s or self._prefix:
+            return
+        if self._by_command:
+            self._teller.tell(f"running {trial.workload['name']}")
             return
         plan = trial.plan
         end = f"{(plan['warmup_ns'] + (plan['duration_ns'] or 0)) / 1e9:g} s"
@@ -118,7 +125,8 @@ class TrialProgress(Listener):
             self._latency_ns += tally.latency.sum_ns
             self._succeeded += tally.latency.count
         self._since += 1
-        if self._every_s and self._since >= self._every_s:
+        # Of a command its last line says more; it comes as a stage.
+        if not self._by_command and self._every_s and self._since >= self._every_s:
             from pgpaces.report.text import milliseconds, rate
 
             mean_ms = self._latency_ns / self._succeeded / 1e6 if self._succeeded else None
@@ -133,7 +141,8 @@ class TrialProgress(Listener):
     def stopping(self, count: int) -> None:
         """Says what Ctrl-C does."""
         if count == 1:
-            self._teller.tell("stopping: waiting for what was due (again to end at once)")
+            what = "the command is asked to end" if self._by_command else "waiting for what was due"
+            self._teller.tell(f"stopping: {what} (again to end at once)")
 
     def done(self) -> None:
         """Leaves the line that was being rewritten."""
@@ -207,7 +216,15 @@ def _found(found: Outcome | PgpacesError) -> str:
     if error is not None:
         return f"failed: {error.message}" + (f" ({error.hint})" if error.hint else "")
     assert not isinstance(found, PgpacesError)
+    from pgpaces.answers import bulk
+    from pgpaces.report.bulk import sentence
+
     summary, missed = found.summary, found.summary.missed
+    did = bulk.of(found.trial, summary) if bulk.about_command(found.trial) else None
+    valid = "" if summary.validity.state == "valid" else ", not valid"
+    if did is not None and bulk.alone(found.trial):
+        return f"{sentence(did)}{valid}"
+    loaded = f"{sentence(did)}; " if did is not None else ""
     if missed is None:
         return "nothing was due"
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
@@ -215,5 +232,4 @@ def _found(found: Outcome | PgpacesError) -> str:
     shown = f"{milliseconds(p99.value, '-')} ms" if p99 else "-"
     if p99 and math.isinf(p99.value):
         shown = "above every time"
-    valid = "" if summary.validity.state == "valid" else ", not valid"
-    return f"{share}, p99 {shown}{valid}"
+    return f"{loaded}{share}, p99 {shown}{valid}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ Examples:
   pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
   pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
   pgpaces run simple-update --standbys 1 --beside 'reporting node=standby1 rate=1/s'
+  pgpaces run --command 'pgbench -i -s 10' -t 3
   pgpaces run -f read.sql@9 -f write.sql --target postgresql://pi4/shop --rate 50
 """
 
@@ -44,6 +45,13 @@ Examples:
     metavar="FILE[@WEIGHT]",
     help="A script of pgbench's language to run; -: the standard input.",
 )
+@click.option(
+    "--command", metavar="COMMAND", help="Time this, a shell command; once, or as -t and -T say."
+)
+@click.option(
+    "--input", "inputs", multiple=True, metavar="PATTERN", help="Files that --command reads."
+)
+@click.option("--rows", metavar="SQL", help="Counts what --command has loaded.")
 @click.option(
     "--scale", "-s", type=click.IntRange(1), help="Size of the data. [default: the workload's]"
 )
@@ -80,13 +88,14 @@ def run(**given: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
 
     With --file, scripts of yours run instead of the workload's; without WORKLOAD they run in the
-    database that --target names, as it stands, or in an empty one on a server of ours.
+    database that --target names, as it stands, or in an empty one on a server of ours. So does
+    --command, which times a program such as pg_restore.
     """
     from pgpaces import experiment
     from pgpaces.answers import condition
     from pgpaces.experiment import costs
 
-    found = _workload(given["workload"], given["files"])
+    found = _workload(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
     as_is = given["workload"] is None and given["from_database"] is None
@@ -119,17 +128,29 @@ def run(**given: Any) -> int:
     return _exit_code(outcome, fails is not None and fails(outcome.summary))
 
 
-def _workload(name: str | None, files: Sequence[str]) -> Workload:
-    """The workload named, with the scripts of these files if there are any."""
+def _workload(given: Mapping[str, Any]) -> Workload:
+    """The workload named, with the scripts of these files if there are any; or a command."""
     from pgpaces import workload
 
-    scripts = options.files(files)
+    name, scripts = given["workload"], options.files(given["files"])
+    if given["command"] is not None:
+        if name is not None or scripts:
+            raise PlanError(
+                "--command is run instead of a workload or a --file",
+                "leave one of them out, or run the other one --beside it",
+            )
+        command = workload.Command(given["command"], None, given["inputs"], given["rows"])
+        return workload.of_command(command)
+    for option, value in (("--input", given["inputs"]), ("--rows", given["rows"])):
+        if value:
+            raise PlanError(f"{option} belongs to --command", "a workload says its own")
     if name is not None:
         found = workload.find(name)
         return replace(found, scripts=scripts) if scripts else found
     if not scripts:
         raise PlanError(
-            "nothing to run was named", "name a workload (`pgpaces workload list`) or a --file"
+            "nothing to run was named",
+            "name a workload (`pgpaces workload list`), a --file or a --command",
         )
     return workload.of_scripts("scripts", scripts)
 
@@ -140,8 +161,10 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
 
     economy = costs.of_run(outcome.trial, outcome.summary)
     if as_json:
+        from pgpaces.answers import bulk
         from pgpaces.answers.summary import as_json as plain
 
+        did = bulk.of(outcome.trial, outcome.summary)
         document = {
             "run": outcome.trial.id,
             "state": outcome.trial.state,
@@ -150,6 +173,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
             "server": outcome.trial.server["version"],
             "plan": dict(outcome.trial.plan),
             "notes": list(outcome.trial.notes),
+            **({} if did is None else {"bulk": bulk.as_json(did)}),
             **plain(outcome.summary),
             **({} if economy is None else {"costs": costs.as_json(economy)}),
         }

@@ -39,13 +39,20 @@ def show(name: str) -> None:
     writes = "each trial gets a fresh copy" if found.writes else "trials share the data"
     tell(f"scale {found.scale} by default; {writes}")
     defaults = ", ".join(f"{key} {value}" for key, value in found.load.items())
-    tell(f"load {defaults or 'one client, closed'}")
+    if found.command is None:
+        tell(f"load {defaults or 'one client, closed'}")
+    else:
+        tell("a command, timed once or as often as is asked")
     if found.variants:
         tell(f"variants {', '.join(found.variants)}")
     for step in found.init:
         tell(f"init {step.name}")
-    for script in found.scripts:
+    for script in found.scripts if found.command is None else ():
         tell(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}")
+    if found.command is not None:
+        if found.command.before is not None:
+            tell(f"before {found.command.before}")
+        tell(f"command {found.command}")
 
 
 @workload.command()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
+from pgpaces.experiment import bulk
 from pgpaces.experiment.cell import Cell
 from pgpaces.experiment.costs import is_here
 from pgpaces.experiment.lanes import Lane
@@ -21,8 +22,10 @@ from pgpaces.result import Explained, Finding, Observed, Sample
 
 
 @contextlib.contextmanager
-def beside(cell: Cell, listener: Listener) -> Iterator[Beside]:
-    """Who looks, as long as the load lasts; they keep what they saw."""
+def beside(
+    cell: Cell, listener: Listener, jobs: Sequence[bulk.Job | None] = ()
+) -> Iterator[Beside]:
+    """Who looks, as long as the load lasts; they keep what they saw. jobs: the lanes' commands."""
     connection, factor = cell.primary(), cell.request.trial.kill_switch
     keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
@@ -33,7 +36,8 @@ def beside(cell: Cell, listener: Listener) -> Iterator[Beside]:
             watch = stack.enter_context(postgres.watch(keywords, name, factor))
         if cell.request.observe:
             sensors = _Sensors(*_sensing(cell, stack))
-        yield Beside(cell, keywords, _Guard(watch), sensors)
+        counters = bulk.Counters(cell, jobs)
+        yield Beside(cell, keywords, (_Guard(watch), counters), sensors)
 
 
 def _sensing(
@@ -134,10 +138,11 @@ class Beside:
         self,
         cell: Cell,
         keywords: dict[str, str],
-        guard: _Guard,
+        watching: tuple[_Guard, bulk.Counters],
         sensors: _Sensors | None,
     ) -> None:
-        self._cell, self._keywords, self._guard = cell, keywords, guard
+        self._cell, self._keywords = cell, keywords
+        self._guard, self._counters = watching
         self._sensors = sensors
         self.explained: tuple[Explained, ...] = ()
         self._notes: list[str] = []
@@ -146,6 +151,10 @@ class Beside:
     def reason(self) -> str | None:
         """Why the load was stopped."""
         return self._guard.reason
+
+    def ready(self) -> None:
+        """The load is about to begin."""
+        self._counters.begin()
 
     def begin(self, start_s: float) -> None:
         """The load runs. start_s: when second 0 begins, by the monotonic clock."""
@@ -176,6 +185,8 @@ class Beside:
         first: the number of its first script.
         """
         cell, work = self._cell, lane.work
+        if work.request.workload.command is not None:
+            return []
         variables = tuple(work.variables().items())
         statements = [
             (number, command, text)
@@ -204,7 +215,8 @@ class Beside:
 
     def findings(self, pace: throttle.Pace) -> list[Finding]:
         """What the sensors found. pace: what the load did meanwhile."""
-        return self._sensors.findings(pace) if self._sensors else []
+        found = self._sensors.findings(pace) if self._sensors else []
+        return [*found, *self._counters.findings()]
 
     def notes(self) -> list[str]:
         """What is to be said of it."""

@@ -118,7 +118,9 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
     for lane in cell.lanes:
         for label, script, commands in zip(lane.labels, lane.scripts, lane.commands, strict=True):
             listed = [[c.line, c.text, c.is_sql] for c in commands]
-            yield {**asdict(script), "name": label, "node": lane.node, "commands": listed}
+            found = {**asdict(script), "name": label, "node": lane.node, "commands": listed}
+            command = lane.work.request.workload.command
+            yield found | ({"kind": "command"} if command is not None else {})
 
 
 def _beside(work: Work) -> dict[str, Any]:

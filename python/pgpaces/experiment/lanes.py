@@ -20,6 +20,8 @@ from pgpaces.generators import engine as generator
 from pgpaces.plan import TrialPlan
 from pgpaces.workload import WorkloadScript
 
+# Connections that are left to a command: programs that load make several.
+_OF_COMMAND = 16
 _SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
 
 
@@ -113,6 +115,8 @@ def lanes(works: Sequence[Work], nodes: Sequence[str], free: int | None) -> tupl
 
     free: connections that the server has left; None where it does not say. Raises PlanError.
     """
+    if free is not None and any(work.request.workload.command is not None for work in works):
+        free = max(1, free - _OF_COMMAND)
     found = [lane for work in works for lane in _of_work(work, nodes, free)]
     named = []
     for number, lane in enumerate(found):

@@ -91,7 +91,7 @@ def _works(where: Site, request: Request, say: Say, check: Check) -> Iterator[tu
 def _work(name: str, request: Request, prepared: database.Prepared) -> Work:
     scripts = choose(request.workload, request.scripts)
     scale = request.scale or (1 if request.target.as_is else request.workload.scale)
-    return Work(name, request, scripts, commands_of(scripts), prepared, scale)
+    return Work(name, request, scripts, commands_of(request.workload, scripts), prepared, scale)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from pgpaces import database, levels, workload
 from pgpaces.costs import Costs
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError
+from pgpaces.experiment import bulk
 from pgpaces.generators import engine as generator
 from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan
 from pgpaces.result import Place
@@ -91,6 +92,7 @@ def _beside(main: Request, name: str, given: dict[str, str]) -> Request:
     trial = replace(
         asked.trial,
         duration_ns=main.trial.duration_ns or _UNTIL_ENDED_NS,
+        transactions=None,
         warmup_ns=0 if main.trial.transactions is not None else main.trial.warmup,
         settings=main.trial.settings,
     )
@@ -148,7 +150,8 @@ def check(request: Request) -> None:
         )
     scripts = choose(request.workload, request.scripts)
     request.trial.limits_of([script.name for script in scripts])
-    commands_of(scripts)
+    bulk.check(request.workload, request.trial)
+    commands_of(request.workload, scripts)
     if request.pool is not None:
         _check_pool(request)
     for name, node in request.nodes:
@@ -212,8 +215,12 @@ def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def commands_of(scripts: Sequence[WorkloadScript]) -> list[list[generator.Command]]:
-    """The commands of each script. Raises ScriptError."""
+def commands_of(
+    workload: Workload, scripts: Sequence[WorkloadScript]
+) -> list[list[generator.Command]]:
+    """The commands of each script; a program has none. Raises ScriptError."""
+    if workload.command is not None:
+        return [[] for _ in scripts]
     return [generator.commands(source_of(script), script.text) for script in scripts]
 
 

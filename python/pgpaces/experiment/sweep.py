@@ -325,7 +325,7 @@ def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
     wish = wish_of(request)
     known = database.fingerprints(wish) & sizes.keys() if wish.from_database is None else ()
-    lists = commands_of(choose(request.workload, request.scripts))
+    lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
         tuple(sum(command.is_sql for command in commands) for commands in lists),

@@ -15,6 +15,7 @@ from typing import Any
 from pgpaces.answers import throttle
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import PgpacesError, StoreError
+from pgpaces.experiment import bulk
 from pgpaces.experiment.beside import Beside, beside
 from pgpaces.experiment.cell import Cell, record
 from pgpaces.experiment.keeper import Keeper
@@ -91,11 +92,15 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
     plan = cell.lanes[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = record(cell)
-    with beside(cell, listener) as looks:
+    with (
+        bulk.jobs(cell, connections, listener.say) as jobs,
+        beside(cell, listener, jobs) as looks,
+    ):
         loads = [
-            (lane.work.name, lane.load(connection))
-            for lane, connection in zip(cell.lanes, connections, strict=True)
+            (lane.work.name, (job or lane).load(connection))
+            for lane, job, connection in zip(cell.lanes, jobs, connections, strict=True)
         ]
+        bulk.end_together(loads)
         load = Together(
             [load for name, load in loads if not name], [load for name, load in loads if name]
         )
@@ -104,6 +109,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         with signals(stops, listener), stops.over(load):
             try:
                 keeper.begin()
+                looks.ready()
                 load.begin()
                 listener.started(trial, load.connect_ns)
                 looks.begin(time.monotonic() + plan.warmup_ns / 1e9)

@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any
 
 from pgpaces.answers import breaks
+from pgpaces.answers.bulk import NAMES
+from pgpaces.answers.bulk import number as of_bulk
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
-from pgpaces.report import words
+from pgpaces.report import bars, bulk, words
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import (
     LOG_FROM,
@@ -34,6 +36,8 @@ from pgpaces.result import Estimate
 
 _HEIGHT = 210
 _TICKS_MAX = 7
+# What is shown beside a command's own numbers, where there are queries or a limit.
+_BESIDE = ("missed", "p95")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,15 @@ def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Mea
 
 def measures(page: Page) -> tuple[Measure, ...]:
     """What is shown over the main factor, the most important first."""
+    if bulk.about_commands(page.rows):
+        found = tuple(_of_command(column) for column in bulk.columns(page.rows))
+        more = () if bulk.nothing_else(page.rows) else _of_scripts(page)
+        return (*found, *(each for each in more if each.key in _BESIDE))
+    return _of_scripts(page)
+
+
+def _of_scripts(page: Page) -> tuple[Measure, ...]:
+    """What is shown of transactions."""
     limit_ms = _limit_ms(page)
     limit = None if limit_ms is None else (limit_ms, "latency limit")
     missed = (100 * page.missed_max, f"holds up to {100 * page.missed_max:g} %")
@@ -111,6 +124,15 @@ def measures(page: Page) -> tuple[Measure, ...]:
     )
 
 
+def _of_command(column: bulk.Column) -> Measure:
+    def of_trial(digest: Digest) -> Estimate | None:
+        found = bulk.of_digest(digest)
+        return None if found is None else of_bulk(found, column.key)
+
+    name = column.name
+    return Measure(column.key, name, name, column.about, column.scale, column.text, of_trial)
+
+
 def _skips(page: Page) -> bool:
     """Whether anything could be skipped."""
     return any(digest.trial.plan.get("policy") == "skip" for digest in page.digests)
@@ -126,9 +148,14 @@ def overview(page: Page) -> Iterator[Figure]:
     """The charts of all cells together: measures over the main factor, heat map, statements."""
     if len(page.rows) < 2:
         return
+    if bulk.about_commands(page.rows):
+        yield from bars.figures(page)
     axis, found = axis_of(page), panels(page)[0]
     for measure in measures(page):
-        yield from _over(page, axis, found, measure)
+        if measure.key not in NAMES:
+            yield from _over(page, axis, found, measure)
+    if bulk.about_commands(page.rows):
+        return
     if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None:
         yield heat_map(page, page.main)
 

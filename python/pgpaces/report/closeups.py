@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgpaces.answers import breaks, waits
+from pgpaces.answers import breaks, bulk, waits
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Bucket, Digest, Track
 from pgpaces.answers.statements import StatementRow
@@ -88,8 +88,13 @@ def closeups(page: Page) -> Iterator[Closeup]:
     places = {row.cell.key: number for number, row in enumerate(page.rows, 1)}
     for row in chosen(page):
         number = places[row.cell.key]
-        found = [_over_time(row, number), _distribution(row, number)]
+        found = [_over_time(row, number), None if _by_command(row) else _distribution(row, number)]
         yield Closeup(row, tuple(figure for figure in found if figure))
+
+
+def _by_command(row: Row) -> bool:
+    """Whether its trials are of nothing but a command: of one execution there is no curve."""
+    return all(bulk.alone(digest.trial) for digest in row.trials)
 
 
 def middle(row: Row) -> Digest:
@@ -130,20 +135,21 @@ def _over_time(row: Row, number: int) -> Figure | None:
     still = [_track_name(t) for t in digest.tracks if t not in moving and not _waited(t)]
     if still:
         about += f"; the same all the time: {', '.join(still)}"
-    columns = (
-        "second",
-        "due",
-        *(f"{name}, ms" for name in _BANDS),
-        "missed %",
-        "p99 lag, ms",
-        *(_track_name(track) for track in tracks),
-    )
+    of_load = ("due", *(f"{name}, ms" for name in _BANDS), "missed %", "p99 lag, ms")
+    columns = ("second", *of_load, *(_track_name(track) for track in tracks))
+    table, what = tuple(_time_rows(digest, tracks)), "Latency over time"
+    if _by_command(row):
+        if not tracks:
+            return None
+        columns = (columns[0], *columns[1 + len(of_load) :])
+        table = tuple((cells[0], *cells[1 + len(of_load) :]) for cells in table)
+        what, about = "Server and machine over time", f"{trial_name(digest)}{several}"
     return Figure(
         f"time-{number}",
-        f"Latency over time, {shown(words.cell_name(row))}",
+        f"{what}, {shown(words.cell_name(row))}",
         about,
         columns,
-        tuple(_time_rows(digest, tracks)),
+        table,
         lambda look: _time_marks(digest, look),
     )
 
@@ -201,12 +207,13 @@ def _time_marks(digest: Digest, look: Look) -> dict[str, Any]:
         "scale": {"domain": [0, end], "nice": False},
         "axis": {"title": None, "labels": False, "ticks": False, "grid": True, "tickCount": 6},
     }
-    parts = [_latency_part(digest, x, look)]
-    if any(bucket.counts.missed for bucket in series):
-        parts.append(_missed_part(series, x, look))
     middles = [bucket.start_s + bucket.seconds / 2 for bucket in series]
-    lag = list(zip(middles, (bucket.lag_p99_ms for bucket in series), strict=True))
-    parts.append(_strip("p99 schedule lag, ms", lag, x, look.lines[6]))
+    parts = [] if bulk.alone(digest.trial) else [_latency_part(digest, x, look)]
+    if parts and any(bucket.counts.missed for bucket in series):
+        parts.append(_missed_part(series, x, look))
+    if parts:
+        lag = list(zip(middles, (bucket.lag_p99_ms for bucket in series), strict=True))
+        parts.append(_strip("p99 schedule lag, ms", lag, x, look.lines[6]))
     for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
         pairs = list(zip(middles, track.values, strict=True))
         parts.append(_strip(_track_name(track), pairs, x, look.lines[2 + number % 4]))

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import breaks
 from pgpaces.answers.beside import BesideRow
+from pgpaces.answers.bulk import as_json as plain
+from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
 from pgpaces.answers.costs import Priced
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.paired import Ratio
 from pgpaces.answers.summary import as_json
 from pgpaces.errors import RunError
-from pgpaces.report import costs, escape
+from pgpaces.report import bulk, costs, escape
 from pgpaces.report.page import Page
 from pgpaces.result import Counts, Estimate
 
@@ -50,6 +52,7 @@ def _costs(page: Page, row: Row | None) -> dict[str, Any]:
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
     verdict = breaks.verdict(row, page.missed_max) if page.limits else None
+    did = [column.key for column in bulk.columns(page.rows)]
     levels = {f"factor_{name}": level for name, level in row.cell.levels}
     base = {
         "experiment": page.about.id,
@@ -71,10 +74,11 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         "verdict": verdict,
         **_counts(row.counts),
         **_spread(row),
+        **_ends_of({name: row.estimate(name) for name in did}),
         **_costs(page, row),
     }
     for digest in row.every:
-        yield {**_trial(base, row, digest), **_costs(page, None)}
+        yield {**_trial(base, row, digest), **_did(digest, did), **_costs(page, None)}
 
 
 def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
@@ -99,6 +103,12 @@ def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
         "stddev_ms": summary.latency.stddev,
         **_ends_of({"lag_p99_ms": summary.lag.p99}),
     }
+
+
+def _did(digest: Digest, names: Sequence[str]) -> dict[str, float | None]:
+    """What the command of a trial did."""
+    found = bulk.of_digest(digest)
+    return _ends_of({name: None if found is None else number(found, name) for name in names})
 
 
 def _ms(name: str) -> str:
@@ -348,6 +358,9 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
         "verdict": breaks.verdict(row, page.missed_max) if page.limits else None,
         "counts": _counts(row.counts),
         **{name: _estimate(row.estimate(name)) for name in numbers},
+        **(
+            {"bulk": {name: _estimate(each) for name, each in row.bulk.items()}} if row.bulk else {}
+        ),
         "trials": [
             {
                 "run": digest.trial.id,
@@ -357,6 +370,7 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
                 "attempt": digest.trial.place.attempt if digest.trial.place else None,
                 "counted": digest in row.trials,
                 "summary": as_json(digest.summary),
+                **({} if (did := bulk.of_digest(digest)) is None else {"bulk": plain(did)}),
             }
             for digest in row.every
         ],

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pgpaces.answers import bulk
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment, Factor
@@ -129,7 +130,8 @@ def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
         for name, level in design.fixed.items():
             same.setdefault(name.replace("_", " "), level)
         same["trials of each cell"] = str(design.trials)
-        same["a cell holds up to"] = f"{100 * experiment.missed_max:g} % missed"
+        if not all(bulk.alone(digest.trial) and not limits_of(digest.trial) for digest in digests):
+            same["a cell holds up to"] = f"{100 * experiment.missed_max:g} % missed"
         if experiment.from_database:
             same["copy of the database"] = experiment.from_database
     return tuple(same.items())
@@ -140,14 +142,18 @@ def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
     yield "workload", str(workload.get("name", ""))
     yield "scale", str(workload.get("scale", ""))
     names = {"load_text": "load"}
-    for name in _PLAN:
+    by_command = bulk.alone(trial)
+    if by_command:
+        yield "command", str(trial.workload["scripts"][0]["text"])
+    for name in () if by_command else _PLAN:
         if plan.get(name) is not None:
             yield names.get(name, name), _text(plan[name])
     yield "latency limit", ", ".join(limits_of(trial)) or "none"
     if plan.get("duration_ns"):
         yield "duration", duration(plan["duration_ns"])
     if plan.get("transactions"):
-        yield "transactions of each client", str(plan["transactions"])
+        name = "executions" if by_command else "transactions of each client"
+        yield name, str(plan["transactions"])
     if plan.get("warmup_ns"):
         yield "warm-up", duration(plan["warmup_ns"])
 

@@ -11,10 +11,22 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers.bulk import alone as of_alone
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf
-from pgpaces.report import charts, closeups, draw, escape, figure, look, servers, tables, words
+from pgpaces.report import (
+    bulk,
+    charts,
+    closeups,
+    draw,
+    escape,
+    figure,
+    look,
+    servers,
+    tables,
+    words,
+)
 from pgpaces.report.figure import Figure
 from pgpaces.report.page import Page
 from pgpaces.report.text import judgement
@@ -61,6 +73,7 @@ def html(page: Page) -> str:
         cells=tables.cells(page),
         costs=tables.costs(page),
         failures=tables.failures(page),
+        commands=bulk.about_commands(page.rows),
         overview=_side_by_side(each for each in overview if each not in heat),
         heat=heat,
         panels_left=figure.panels(page)[1],
@@ -202,7 +215,9 @@ def _headline(page: Page) -> list[tuple[str, str]]:
     if page.limits:
         found.append(("latency limit", ", ".join(page.limits)))
     due = sum(row.counts.due for row in page.rows)
-    found.append(("transactions due", f"{due:,}"))
+    alone = bulk.about_commands(page.rows) and all(of_alone(d.trial) for d in page.digests)
+    what = "executions" if alone else "transactions due"
+    found.append((what, f"{due:,}"))
     if span := _span(page):
         found.append(("measured", span))
     return found

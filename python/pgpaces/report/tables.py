@@ -13,8 +13,8 @@ from pgpaces.answers import breaks
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf, Seen
+from pgpaces.report import bulk, words
 from pgpaces.report import costs as money
-from pgpaces.report import words
 from pgpaces.report.page import Page
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
@@ -22,6 +22,7 @@ from pgpaces.result import Estimate
 Mark = Literal["", "held", "did not hold", "not known", "not valid"]
 _CELLS_NAMED = 4
 FAILURES_SHOWN = 20
+_OF_TRIAL = ("executions", "succeeded", "seconds", "rows", "input", "WAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ def _number(estimate: Estimate | None, form: Callable[[float], str]) -> Cell:
 
 def cells(page: Page) -> Table:
     """The table that people know: a row for each cell."""
+    if bulk.about_commands(page.rows):
+        return _commands(page)
     names = tuple(words.factor_name(factor.name) for factor in page.factors)
     shares = ("late %", "skipped %") if page.limits else ()
     others = tuple(name for name in ("failed", "unfinished") if _any(page, name))
@@ -82,6 +85,33 @@ def cells(page: Page) -> Table:
     )
     rows = tuple(tuple(_row(page, row, others)) for row in page.rows)
     return Table("cells", "All cells", columns, max(1, len(names)), rows, _cells_note(page))
+
+
+def _commands(page: Page) -> Table:
+    """A row for each cell of what commands did."""
+    names = tuple(words.factor_name(factor.name) for factor in page.factors) or ("cell",)
+    numbers = bulk.columns(page.rows)
+    lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
+    late = ("late %", "missed %", "verdict") if page.limits else ("missed %",) if lost else ()
+    if not bulk.nothing_else(page.rows):
+        late = (*late, "p95 ms")
+    columns = (*names, "trials", "median s", *(column.name for column in numbers), *late)
+    rows = []
+    for row in page.rows:
+        labels = [Cell(breaks.level_of(row, f.name)) for f in page.factors] or [
+            Cell("the one cell")
+        ]
+        middle = bulk.median_s(row)
+        found = [_number(row.estimate(column.key), column.text) for column in numbers]
+        shares = {"late %": row.late, "missed %": row.missed}
+        others = {
+            "verdict": verdict(page, row),
+            "p95 ms": _number(row.p95, lambda ms: milliseconds(ms, above(page))),
+        }
+        rest = [_share(shares[name]) if name in shares else others[name] for name in late]
+        shown = Cell("-" if middle is None else f"{middle:.3g}")
+        rows.append((*labels, _trials(row), shown, *found, *rest))
+    return Table("cells", "All cells", columns, len(names), tuple(rows), _cells_note(page))
 
 
 def _any(page: Page, name: str) -> bool:
@@ -134,7 +164,10 @@ def verdict(page: Page, row: Row) -> Cell:
 
 def trials(page: Page, rows: Iterable[Row]) -> Table:
     """Every trial of some cells, also those that do not count."""
-    columns = ("run", "trial", "started", "due", "TPS", "latency ms", "missed %", "p99 ms", "state")
+    numbers: tuple[str, ...] = ("due", "TPS", "latency ms", "missed %", "p99 ms")
+    if bulk.about_commands(page.rows):
+        numbers = _OF_TRIAL
+    columns = ("run", "trial", "started", *numbers, "state")
     shown = list(rows)
     found = tuple(
         _trial(page, digest, digest in row.trials) for row in shown for digest in row.every
@@ -153,17 +186,34 @@ def _trial(page: Page, digest: Digest, counts: bool) -> tuple[Cell, ...]:
     valid = "valid" if summary.validity.state == "valid" else "not valid"
     state = trial.state if trial.state != "finished" else valid
     said = state if counts else f"{state}, not counted"
-    return (
-        Cell(trial.id[-8:]),
-        Cell(block),
-        Cell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+    numbers: Iterable[Cell] = (
         Cell(f"{summary.counts.due:,}"),
         _number(summary.rate, rate),
         _number(summary.latency.mean, lambda ms: milliseconds(ms, "-")),
         _share(trial_share(digest, "missed")),
         _number(summary.latency.p99, lambda ms: milliseconds(ms, above(page))),
+    )
+    if bulk.about_commands(page.rows):
+        numbers = _executions(digest)
+    return (
+        Cell(trial.id[-8:]),
+        Cell(block),
+        Cell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+        *numbers,
         Cell(said, "", "" if sound(digest) else "not valid"),
     )
+
+
+def _executions(digest: Digest) -> Iterator[Cell]:
+    """What the command of a trial did."""
+    found = bulk.of_digest(digest)
+    assert found is not None
+    yield Cell(str(found.counts.due))
+    yield Cell(str(found.done))
+    yield _number(found.seconds, lambda value: f"{value:.3g}")
+    yield Cell("-" if found.rows is None else f"{found.rows:,.0f}")
+    for value in (found.input_total, found.wal_bytes):
+        yield Cell("-" if value is None else bulk.size(value))
 
 
 def statements(page: Page) -> Table:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 # Columns that go first where a terminal is narrow.
 _SPARE = (
+    "input MB/s",
+    "WAL MB/s",
+    "WAL B a row",
+    "WAL B a byte of input",
+    "median s",
     "stddev ms",
     "skipped %",
     "unfinished %",
@@ -35,7 +40,7 @@ _SPARE = (
     "users",
     "written a day",
 )
-_CHARTS = ("missed", "p95", "rate")
+_CHARTS = ("missed", "p95", "rate", "rows_s", "seconds")
 _BAR_MIN, _BAR_MAX = 8, 50
 _LINES_MAX = 12
 # So many cells that were not run are listed.

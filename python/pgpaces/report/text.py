@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers.bulk import SOURCE, alone
+from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.validity import Validity
@@ -94,10 +96,15 @@ def _missed(missed: Estimate, counts: Counts, within: str, policy: str) -> str:
     return f"{share} of {counts.due} due{within}, policy {policy}: {classes(counts)}"
 
 
-def beside(summary: Summary, plan: Mapping[str, Any]) -> Iterable[str]:
-    """The answer of each workload beside the trial's own, as lines."""
+def beside(summary: Summary, plan: Mapping[str, Any], told: str = "") -> Iterable[str]:
+    """The answer of each workload beside the trial's own, as lines.
+
+    told: a command of which all is said already, unless it has a limit.
+    """
     for each in summary.beside:
         lanes = [lane for lane in plan["lanes"] if lane["of"] == each.name]
+        if each.name == told and not lanes[0]["limit_ns"]:
+            continue
         where = ", ".join(lane["node"] for lane in lanes)
         said = f"beside it {each.name} on {where}: "
         if each.missed is None:
@@ -110,7 +117,7 @@ def beside(summary: Summary, plan: Mapping[str, Any]) -> Iterable[str]:
 def _within(plan: Mapping[str, Any]) -> str:
     """The latency limits, that of all scripts first."""
     general = [duration(plan["limit_ns"])] if plan["limit_ns"] else []
-    own = ", ".join(f"{line(name)} {duration(ns)}" for name, ns in plan.get("limits", ()))
+    own = ", ".join(f"{line(name)} {duration(ns)}" for name, ns in plan.get("limits", ()) if ns)
     if general and own:
         own = f"({own})"
     return f" within {' '.join(filter(None, (*general, own)))}" if general or own else ""
@@ -249,12 +256,44 @@ def copied(prepared: Mapping[str, Any]) -> Iterable[str]:
 
 def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     """What was measured, as lines."""
-    plan, workload, server = trial.plan, trial.workload, trial.server
+    from pgpaces.report import bulk
+
+    workload, server = trial.workload, trial.server
     yield (
         f"run {trial.id}: {workload['name']} at scale {workload['scale']}"
         f" on PostgreSQL {server['version']}{_layout(server)}"
     )
     yield from copied(workload.get("prepared", {}))
+    if (found := of_command(trial, summary)) is not None:
+        yield from bulk.lines(trial, found)
+    if not alone(trial):
+        yield from _load(trial, summary)
+    for state, count in sorted(summary.failures.items()):
+        yield from _failed(state, count, summary.messages.get(state, ""))
+    if summary.retried:
+        yield f"tried again: {summary.retried} transactions, {summary.retries} times in all"
+    if summary.disconnects or summary.outages.down:
+        yield outages(summary)
+    for note in trial.notes:
+        yield f"note: {note}"
+    for finding in summary.validity.findings:
+        if finding.severity == "info" and finding.source != SOURCE:
+            yield f"note: {finding.text}"
+
+
+def _failed(state: str, count: int, message: str) -> Iterable[str]:
+    """How many failed that way, and what one of them said; in lines of its own, if it is long."""
+    lines = message.splitlines()
+    if len(lines) < 2:
+        yield f"failed with {state}: {count} ({message or 'no message'})"
+        return
+    yield f"failed with {state}: {count}"
+    yield from (f"  | {text}" for text in lines)
+
+
+def _load(trial: Trial, summary: Summary) -> Iterable[str]:
+    """The load, what came of it, and what the generator says of itself."""
+    plan = trial.plan
     warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
     warmup = f" after {duration(warmup_ns)} warm-up" if warmup_ns else ""
     yield (
@@ -272,17 +311,6 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     if summary.latency.p50 is None and (mean := summary.latency.mean):
         spread = milliseconds(summary.latency.stddev, "-")
         yield f"latency {_in_words(mean, _ms, ' ms')} on average, standard deviation {spread} ms"
-    for state, count in sorted(summary.failures.items()):
-        yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
-    if summary.retried:
-        yield f"tried again: {summary.retried} transactions, {summary.retries} times in all"
-    if summary.disconnects or summary.outages.down:
-        yield outages(summary)
-    for note in trial.notes:
-        yield f"note: {note}"
-    for finding in summary.validity.findings:
-        if finding.severity == "info":
-            yield f"note: {finding.text}"
 
 
 def _where(plan: Mapping[str, Any]) -> str:
@@ -312,6 +340,21 @@ def judgement(validity: Validity) -> Iterable[str]:
         yield f"warning: {text}"
 
 
+def _said(trial: Trial, summary: Summary) -> Iterable[str]:
+    """The verdict, and what a command did; of a command alone that, unless it has a limit."""
+    from pgpaces.report import bulk
+
+    found = of_command(trial, summary)
+    if found is not None and found.main:
+        yield bulk.sentence(found)
+    if not alone(trial) or trial.plan["limit_ns"]:
+        yield verdict(summary, trial.plan, complete=trial.state == "finished")
+    if found is not None and not found.main:
+        yield f"beside it {found.label}: {bulk.sentence(found)}"
+    told = found.label.partition("/")[0] if found is not None and not found.main else ""
+    yield from beside(summary, trial.plan, told)
+
+
 def answer(
     trial: Trial, summary: Summary, width: int = 80, more: Iterable[str] = ()
 ) -> list[RenderableType]:
@@ -323,13 +366,12 @@ def answer(
 
     from pgpaces.report import servers
 
-    parts: list[RenderableType] = [
-        Text(verdict(summary, trial.plan, complete=trial.state == "finished"), style="bold")
-    ]
-    parts += [Text(line(said), style="bold") for said in beside(summary, trial.plan)]
+    parts: list[RenderableType] = [Text(line(said), style="bold") for said in _said(trial, summary)]
     parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
     parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
     parts += [Text(line(seen)) for seen in servers.lines(trial)]
+    if alone(trial):
+        return parts
     parts.append(Text(""))
     parts.append(times_table(summary, trial.plan, width))
     if len(summary.scripts) > 1:

@@ -15,7 +15,7 @@ from pgpaces.answers.breaks import Break, Line, Shift
 from pgpaces.answers.cells import Row
 from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor
-from pgpaces.report import facts
+from pgpaces.report import bulk, facts
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 
@@ -96,17 +96,24 @@ def answer(material: Material) -> tuple[Sentence, ...]:
             *_never_began(material),
         )
     said: list[Sentence] = []
+    by_command = bulk.about_commands(ran)
+    if by_command:
+        said += [Sentence(text, "main" if main else "plain") for text, main in _of_commands(ran)]
     if not facts.limits(ran):
-        said += _without_limit(material, ran)
+        said += () if by_command else _without_limit(material, ran)
     elif material.main is not None and material.main.name in breaks.LOADS:
         said += _by_load(material, material.main)
     elif len(ran) == 1:
         said += _one(material, ran[0])
     else:
         said += _by_cell(material, ran)
-    said += _extremes(material, ran)
+    said += () if by_command else _extremes(material, ran)
     said += _doubts(material, ran)
     return tuple(said)
+
+
+def _of_commands(rows: Sequence[Row]) -> Iterable[tuple[str, bool]]:
+    return bulk.sentences(rows, cell_name)
 
 
 def _within(rows: Sequence[Row]) -> str:

@@ -1,0 +1,376 @@
+"""Commands as a trial runs them: their way to the server, their folder, what is counted beside.
+
+How a command is run and timed is the generator's; here is what it is given, and what the server
+says that it did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgpaces import psql
+from pgpaces.answers import bulk
+from pgpaces.errors import PlanError, PrepareError, RunError
+from pgpaces.experiment.site import for_driver
+from pgpaces.generators import engine as generator
+from pgpaces.generators.command import Command, Executions, Order, Runner
+from pgpaces.generators.together import Load
+from pgpaces.plan import TrialPlan
+from pgpaces.result import Finding
+from pgpaces.servers.record import quoted
+from pgpaces.workload import Workload
+
+if TYPE_CHECKING:
+    from pgpaces.experiment.cell import Cell
+    from pgpaces.experiment.lanes import Lane
+
+Say = Callable[[str], None]
+_SHELL = "/bin/sh"
+_POLITE_NS = 5_000_000_000
+# What every libpq understands; the rest is in variables, of which old ones ignore the new.
+_DSN = ("host", "hostaddr", "port", "user", "dbname")
+# What a command has not, as it is where nobody asks for it.
+_ONLY_OF_SCRIPTS: Mapping[str, Any] = {
+    "protocol": "simple",
+    "describe": False,
+    "connect_each": False,
+    "on_connect": (),
+    "max_tries": 1,
+    "threads": None,
+    "log": None,
+}
+# So long the server's counters are waited for until they stand still.
+_COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3
+# Not pg_stat_database: that one counts what goes into catalogs and into tables that are gone.
+_INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
+_WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
+_COUNTED = "counted"  # what a query counts, which is of no table
+_SIZE = "SELECT pg_catalog.pg_database_size(pg_catalog.current_database())"
+
+
+def check(workload: Workload, trial: TrialPlan) -> None:
+    """Raises PlanError for what a command cannot be asked."""
+    command = workload.command
+    if command is None:
+        return
+    if workload.scripts != (command.script,):
+        raise PlanError(
+            f"workload {workload.name} is a command, and runs no scripts",
+            "name the scripts' own workload, or run them beside it: --beside FILE.sql",
+        )
+    if trial.load.model != "closed" or trial.load.think != "none":
+        raise PlanError(
+            f"a command has no rate: {workload.name} is run again when it has ended",
+            "leave the rate out; -t says how often, --duration for how long",
+        )
+    if (trial.clients or 1) > 1:
+        raise PlanError(
+            f"{trial.clients} clients cannot run a command: it is timed alone",
+            "let the command itself work in parallel, as pg_restore --jobs does",
+        )
+    for name, usual in _ONLY_OF_SCRIPTS.items():
+        if getattr(trial, name) != usual:
+            raise PlanError(f"{name.replace('_', ' ')} is of scripts, and a command has none")
+
+
+def script_limit(lane: Lane) -> int | None:
+    """The latency limit of the lane's only script."""
+    found = dict(lane.plan.limits).get(lane.scripts[0].name, lane.plan.limit_ns)
+    return found or None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The command of a lane, ready to be run. input_bytes: of the files that it reads."""
+
+    lane: Lane
+    order: Order
+    runner: Runner
+    say: Say
+    input_bytes: int | None
+    loads: list[Command] = field(default_factory=list)
+
+    def load(self, connection: generator.Connection) -> Command:
+        """It as a load. connection: it has its own way."""
+        plan = self.lane.plan
+        beside = bool(self.lane.work.name)
+        asked = Executions(
+            transactions=plan.transactions,
+            duration_ns=plan.duration_ns,
+            warmup_ns=0 if plan.transactions is not None else plan.warmup,
+            limit_ns=script_limit(self.lane),
+            accompanies=beside,
+        )
+        made = Command(self.order, asked, self.runner, self.say)
+        self.loads.append(made)
+        return made
+
+    def did(self) -> dict[str, float | None]:
+        """What it tells of itself: executions with a good end, and whether there were others."""
+        ended = [each for load in self.loads for each in load.ended]
+        good = [each for each in ended if not each.failed]
+        broken = len(ended) - len(good) + sum(load.cut for load in self.loads)
+        return {
+            bulk.RUNS: float(len(good)),
+            bulk.SPENT: sum(each.done_ns - each.due_ns for each in good) / 1e9,
+            bulk.BROKEN: float(broken) if broken else None,
+            bulk.CPU: sum(each.cpu_s for each in good),
+            bulk.INPUT: self.input_bytes,
+        }
+
+
+@contextlib.contextmanager
+def jobs(
+    cell: Cell, connections: Sequence[generator.Connection], say: Say
+) -> Iterator[list[Job | None]]:
+    """For each lane its command, ready to be run as long as this lasts; None where it has none.
+
+    Raises PlanError for placeholders that nobody knows, RunError where there is no such program,
+    PrepareError where what is to be run before fails.
+    """
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(_job(cell, lane, connection, say))
+            if lane.work.request.workload.command is not None
+            else None
+            for lane, connection in zip(cell.lanes, connections, strict=True)
+        ]
+
+
+@contextlib.contextmanager
+def _job(cell: Cell, lane: Lane, connection: generator.Connection, say: Say) -> Iterator[Job]:
+    workload = lane.work.request.workload
+    command = workload.command
+    assert command is not None
+    program = cell.site.access.psql
+    keywords = for_driver(connection)
+    way = psql.Way(program, keywords, keywords["dbname"])
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
+        given = stack.enter_context(psql.environment(way))
+        values = _values(lane, keywords, scratch)
+        variables = {
+            **given.variables,
+            **{f"PGPACES_{name.upper()}": text for name, text in values.items()},
+            "PGAPPNAME": keywords.get("application_name", "pgpaces"),
+            "PATH": f"{program.parent}{os.pathsep}{given.variables.get('PATH', os.defpath)}",
+        }
+        folder = workload.folder.resolve()
+
+        def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> Order:
+            words = _words(run, values)
+            _check_program(words[0], folder, variables["PATH"])
+            secret = keywords.get("password")
+            # Not `grace`, which is no less than a latency limit: that may be an hour here.
+            polite_ns = _POLITE_NS if lane.plan.grace_ns is None else lane.plan.grace_ns
+            return Order(
+                lane.labels[0],
+                words,
+                variables,
+                folder,
+                given.files,
+                command.timeout_ns,
+                polite_ns,
+                succeeds,
+                secret,
+            )
+
+        runner = Runner(given.files, scratch)
+        stack.callback(runner.close)
+        measured = order(command.run, command.succeeds)
+        if command.before is not None:
+            say(f"{workload.name}: what is run before it")
+            _before(runner, order(command.before, (0,)), workload.name)
+        size = _size(command.input, folder, values) if command.input else None
+        yield Job(lane, measured, runner, say, size)
+
+
+def _values(lane: Lane, keywords: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """What words may name in braces, and the shell as $PGPACES_NAME."""
+    dsn = " ".join(f"{name}={quoted(keywords[name])}" for name in _DSN if keywords.get(name))
+    seed = str(lane.work.request.data_seed)
+    return {
+        "seed": seed,
+        **lane.work.variables(),
+        "dsn": dsn,
+        "dbname": keywords["dbname"],
+        "scratch": str(scratch),
+    }
+
+
+def _words(run: tuple[str, ...] | str, values: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of a command. Raises PlanError for a placeholder that nobody knows."""
+    if isinstance(run, str):
+        return (_SHELL, "-c", run)
+    return tuple(_filled(word, values) for word in run)
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            raise PlanError(
+                f"the command's word '{word}' names {found[0]}, which is nothing",
+                f"known are {', '.join(f'{{{name}}}' for name in values)}",
+            )
+        return values[found[1]]
+
+    return re.sub(r"\{([A-Za-z_]\w*)\}", value, word)
+
+
+def _check_program(name: str, folder: Path, path: str) -> None:
+    """Raises RunError where there is no such program."""
+    at = str(folder / name) if "/" in name else name
+    if shutil.which(at, path=path) is None:
+        raise RunError(
+            f"there is no program '{name}' to run",
+            "install it, or name it with its folder; looked for in the PATH and beside psql",
+        )
+
+
+def _before(runner: Runner, order: Order, name: str) -> None:
+    found = runner.run(order, time.monotonic_ns())
+    if found is None or found.failed:
+        why, said = ("it was stopped", "") if found is None else (found.failed, found.said)
+        raise PrepareError(
+            f"what {name} runs before its command failed ({why}):\n{said}",
+            "mend `before` and run again",
+        )
+
+
+def _size(patterns: Sequence[str], folder: Path, values: Mapping[str, str]) -> int:
+    """The bytes of the files that the patterns name. Raises RunError where one names none."""
+    found: set[Path] = set()
+    for pattern in patterns:
+        whole = folder / _filled(pattern, values)  # as it is, if it is absolute
+        root = Path(whole.anchor)
+        files = [path.resolve() for path in root.glob(str(whole.relative_to(root)))]
+        files = [path for path in files if path.is_file()]
+        if not files:
+            raise RunError(
+                f"input '{pattern}' names no file", f"patterns begin in {folder}, or with a /"
+            )
+        found.update(files)
+    return sum(path.stat().st_size for path in found)
+
+
+def end_together(loads: Sequence[tuple[str, Load]]) -> None:
+    """Lets what runs beside a command end at the moment when that has, and not a second later.
+
+    loads: the trial's own have no name.
+    """
+
+    def stop() -> None:
+        for name, load in loads:
+            if name:
+                load.stop()
+
+    # A trial that is a command has no other load of its own: it has one client, on one server.
+    for name, load in loads:
+        if isinstance(load, Command) and not name:
+            load.then = stop
+
+
+class Counters:
+    """What the server says that a command did: read before it, and behind it."""
+
+    def __init__(self, cell: Cell, found: Sequence[Job | None]) -> None:
+        """The trial's own command, else the first beside it; without one nothing is read."""
+        self._job = next((job for job in found if job is not None), None)
+        self._others = any(
+            lane.work.request.workload.writes
+            for lane in cell.lanes
+            if self._job is not None and lane is not self._job.lane
+        )
+        self._before: _Reading | None = None
+        if self._job is not None:
+            work = self._job.lane.work
+            self._keywords = for_driver(cell.way("primary", work.prepared.dbname))
+            command = work.request.workload.command
+            self._rows = command.rows if command else None
+
+    def begin(self) -> None:
+        """The load is about to begin."""
+        if self._job is not None:
+            self._before = self._read()
+
+    def findings(self) -> list[Finding]:
+        """What it did; to be asked behind the load."""
+        job = self._job
+        if job is None or self._before is None:
+            return []
+        start, now = self._before, self._read(still=True)
+        values = {
+            **job.did(),
+            bulk.ROWS: None if now.rows is None else _loaded(start.rows or {}, now.rows),
+            bulk.WAL: None if None in (start.wal, now.wal) else (now.wal or 0) - (start.wal or 0),
+            bulk.BEFORE: start.size,
+            bulk.BEHIND: now.size,
+            bulk.SHARED: 1.0 if self._others else None,
+        }
+        return list(bulk.findings(values))
+
+    def _read(self, *, still: bool = False) -> _Reading:
+        """The numbers as they are; None of what cannot be read. still: once they stand still."""
+        import psycopg
+
+        try:
+            keywords: dict[str, Any] = {**self._keywords, "application_name": "pgpaces sensor"}
+            session = psycopg.connect(autocommit=True, prepare_threshold=None, **keywords)
+        except psycopg.Error:
+            return _Reading()
+        with session:
+
+            def one(text: str) -> float | None:
+                with contextlib.suppress(psycopg.Error, TypeError, ValueError):
+                    row = session.execute(text.encode()).fetchone()
+                    return None if row is None else float(row[0])
+                return None
+
+            wal, size = one(_WAL), one(_SIZE)
+            if self._rows is not None:
+                counted = one(self._rows)
+                return _Reading(None if counted is None else {_COUNTED: counted}, wal, size)
+            with contextlib.suppress(psycopg.Error):
+                return _Reading(self._inserted(session, still=still), wal, size)
+            return _Reading(None, wal, size)
+
+    def _inserted(self, session: Any, *, still: bool) -> dict[Any, float]:
+        """Rows that were inserted into each table.
+
+        Sessions tell them when they end, or a bit later; those of a pool do not end, and tell them
+        when they have been idle for ten seconds.
+        """
+        pooled = self._job is not None and self._job.lane.node != "primary"
+        started, seen = time.monotonic(), list[dict[Any, float]]()
+        while True:
+            seen.append(dict(session.execute(_INSERTED.encode()).fetchall()))
+            alike = len(seen) >= _STILL and all(each == seen[-1] for each in seen[-_STILL:])
+            nothing = self._before is not None and seen[-1] == self._before.rows
+            patience_s = _IDLE_S if pooled and nothing else _COUNTED_S
+            waited_s = time.monotonic() - started
+            if not still or (alike and not (pooled and nothing)) or waited_s > patience_s:
+                return seen[-1]
+            time.sleep(_LOOK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Numbers of a moment: rows by table, position of the WAL and size of the database in bytes."""
+
+    rows: Mapping[Any, float] | None = None
+    wal: float | None = None
+    size: float | None = None
+
+
+def _loaded(before: Mapping[Any, float], behind: Mapping[Any, float]) -> float:
+    """The rows of tables that are there behind it; one that the command made was empty before."""
+    return max(0.0, sum(count - before.get(table, 0.0) for table, count in behind.items()))

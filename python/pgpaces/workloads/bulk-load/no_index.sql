@@ -1,0 +1,2 @@
+ALTER TABLE readings DROP CONSTRAINT readings_pkey;
+DROP INDEX readings_sensor_taken_at;

@@ -1,0 +1,228 @@
+"""Commands on a real server: loads that are timed and counted, alone, beside queries, compared."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import PASSWORD, Postgres
+from tests.faults.conftest import until
+from tests.integration.test_run import Command
+
+from pgpaces.answers import bulk
+from pgpaces.store import Store
+
+pytestmark = pytest.mark.postgres
+SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+@pytest.fixture
+def target(pg15: Postgres) -> tuple[str, ...]:
+    """A server that runs already: starting one of ours is no part of what is looked at."""
+    return ("--target", pg15.dsn("postgres"))
+
+
+def run(pgpaces: Command, *words: object, **more: Any) -> Any:
+    return pgpaces("run", *words, "-P", "0", "--json", **more).json()
+
+
+def workload(tmp_path: Path, command: str, more: str = "") -> Path:
+    made = tmp_path / "loader"
+    made.mkdir(exist_ok=True)
+    (made / "table.sql").write_text("CREATE TABLE t (x int);")
+    text = f'description = "d"\nkind = "command"\ninit = ["table.sql"]\n[command]\n{command}\n'
+    (made / "workload.toml").write_text(text + more)
+    return made
+
+
+def test_the_shipped_load_runs_from_one_line_and_counts_what_it_did(pgpaces: Command) -> None:
+    found = run(pgpaces, "bulk-load", "-s", 1, "-t", 2)
+    did = found["bulk"]
+    assert (did["executions"], did["succeeded"], did["rows"]) == (2, 2, 200_000)
+    assert did["input_bytes"] > 5_000_000
+    # Two indexes and the table itself: more WAL than there was input.
+    assert did["wal_bytes"] > 2 * did["input_bytes"]
+    assert did["behind_bytes"] > did["before_bytes"] + 5_000_000
+    assert did["seconds"] == pytest.approx(2e5 / did["rows_s"] / 2)
+    assert found["counts"]["on_time"] == 2
+    text = pgpaces("show", "last").out
+    assert text.startswith("loaded 100,000 rows 2 times in ")
+    assert " ".join(text.split()).count("steady") == 0
+
+
+@pytest.mark.parametrize(
+    "rows", [(), pytest.param(("--rows", "SELECT count(*) FROM t"), marks=SLOW)]
+)
+def test_any_command_is_timed_without_a_folder(
+    pgpaces: Command, tmp_path: Path, rows: tuple[str, ...]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("1\n2\n3\n")
+    text = f"psql -Xq -c 'create table t (x int)' -c '\\copy t from {file}'"
+    did = run(pgpaces, "--command", text, *rows, "--input", tmp_path / "*.csv")["bulk"]
+    assert (did["rows"], did["input_bytes"], did["label"]) == (3, 6, "psql")
+
+
+def test_it_is_told_where_to_go_and_what_was_asked(
+    pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    script = tmp_path / "load.sh"
+    script.write_text(
+        'psql -Xq "$1" -c "insert into t select $2 from generate_series(1, 7)"\n'
+        "env | grep ^PG > seen\npwd >> seen\n"
+    )
+    made = workload(
+        tmp_path, 'run = ["sh", "../load.sh", "{dsn}", "{hot}"]', "[variables]\nhot = 5"
+    )
+    found = run(pgpaces, made, "-D", "hot=6", "-s", 3, "--data-seed", 4, *target)
+    assert found["bulk"]["rows"] == 7
+    seen = (made / "seen").read_text()
+    for line in ("PGPACES_HOT=6", "PGPACES_SCALE=3", "PGPACES_SEED=4", "PGDATABASE=pgpaces_"):
+        assert line in seen
+    assert "PGPASSWORD" not in seen
+    assert seen.endswith(f"{made}\n")
+
+
+def test_a_command_that_fails_is_data_with_what_it_said(
+    pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    made = workload(tmp_path, "run = \"psql -Xc 'SELECT 1/0'\"")
+    found = run(pgpaces, made, *target)
+    assert found["counts"]["failed"] == 1
+    assert found["failures"] == {"exit 1": 1}
+    assert "division by zero" in found["messages"]["exit 1"]
+    assert found["bulk"]["rows_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rate", "3"], "has no rate"),
+        (["--clients", "3"], "timed alone"),
+        (["--protocol", "prepared"], "protocol is of scripts"),
+        (["-f", "x.sql"], "runs no scripts"),
+    ],
+)
+def test_what_a_command_has_not_is_refused_before_anything_is_started(
+    pgpaces: Command, tmp_path: Path, words: list[str], message: str
+) -> None:
+    (tmp_path / "x.sql").write_text("SELECT 1;")
+    done = pgpaces("run", workload(tmp_path, 'run = ["true"]'), *words, cwd=tmp_path)
+    assert (done.code, message in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ('input = ["*.pbf"]', 5, "names no file"),
+        pytest.param('before = ["no-such-program"]', 5, "no program 'no-such-program'", marks=SLOW),
+        ('before = "echo because >&2; exit 9"', 16, "because"),
+        pytest.param('before = ["true", "{dns}"]', 2, "{dns}", marks=SLOW),
+    ],
+)
+def test_what_cannot_be_is_refused_before_it_is_measured(  # noqa: PLR0917
+    pgpaces: Command, tmp_path: Path, target: tuple[str, ...], more: Any, code: int, message: str
+) -> None:
+    made = workload(tmp_path, f'run = ["true"]\n{more}')
+    done = pgpaces("run", made, *target, "-P", "0")
+    assert (done.code, message in done.err) == (code, True), done.err
+
+
+def test_queries_beside_a_load_end_with_it(pgpaces: Command, target: tuple[str, ...]) -> None:
+    beside = "select-only scale=1 rate=200/s latency_limit=1s"
+    found = run(pgpaces, "bulk-load", "-s", 2, "--beside", beside, *target)
+    names = [script["name"] for script in found["scripts"]]
+    assert names == ["psql", "select-only/select-only"]
+    load, queries = (script["counts"] for script in found["scripts"])
+    assert load["on_time"] == load["due"] == 1, found["messages"]
+    assert queries["due"] > 0
+    assert found["bulk"]["rows"] == 200_000
+    assert not found["bulk"]["shared"]
+
+
+def test_a_load_beside_queries_is_run_again_until_they_end(
+    pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    made = workload(tmp_path, "run = \"psql -Xqc 'insert into t select 1'; sleep 0.3\"")
+    words = ("select-only", "-s", 1, "--rate", 100, "-T", "2s", "--warmup", "1s", *target)
+    found = run(pgpaces, *words, "--beside", f"loader workload={made}")
+    queries, load = (script["counts"] for script in found["scripts"])
+    assert queries["on_time"] == queries["due"] > 50
+    assert load["due"] == load["on_time"] > 1
+    text = pgpaces("show", "last").out
+    assert "beside it, loader/psql: " in text
+
+
+@SLOW
+def test_stopped_the_command_is_asked_to_end(
+    pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    made = workload(tmp_path, 'run = "echo $$ > pid; exec sleep 60"')
+    process = pgpaces.start("run", made, "-P", "0", *target)
+    until(lambda: (made / "pid").exists() and (made / "pid").read_text() != "", "it runs")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "the command was ended before its end" in out
+    assert not Path(f"/proc/{(made / 'pid').read_text().strip()}").exists()
+
+
+def test_killed_no_command_is_left(pgpaces: Command, tmp_path: Path) -> None:
+    # On a server of ours, which ends too: its copy of the data is nobody's any more.
+    made = workload(tmp_path, 'run = "trap : TERM; echo $$ > pid; while :; do sleep 1; done"')
+    process = pgpaces.start("run", made, "-P", "0")
+    until(lambda: (made / "pid").exists() and (made / "pid").read_text() != "", "it runs")
+    process.kill()
+    process.communicate()
+    pid = int((made / "pid").read_text())
+
+    def gone() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    until(gone, "the command has ended")
+
+
+def test_no_password_reaches_the_command_but_by_a_file(
+    pgpaces: Command, tmp_path: Path, pg15: Postgres
+) -> None:
+    pg15.execute("ALTER ROLE u_scram CREATEDB")
+    text = (
+        "run = \"env > seen; tr '\\\\0' ' ' < /proc/$$/cmdline >> seen; cat $PGPASSFILE >&2;"
+        " psql -Xqc 'insert into t select 1' && exit 3\""
+    )
+    made = workload(tmp_path, text)
+    environment = {"PGPASSWORD": PASSWORD}
+    done = pgpaces("run", made, "--target", pg15.tcp("u_scram"), "--data-seed", 9, env=environment)
+    assert "failed (exit 3)" in done.out, (done.out, done.err)  # so it was let in
+    for text in (done.out, done.err, (made / "seen").read_text()):
+        assert PASSWORD not in text
+    assert PASSWORD.encode() not in pgpaces.store.read_bytes()
+
+
+def test_a_sweep_of_loads_is_compared_in_bars(pgpaces: Command, tmp_path: Path) -> None:
+    page = tmp_path / "loads.html"
+    words = ("bulk-load", "--scale", 1, "--variant", "two-indexes,no-index", "--trials", 1)
+    done = pgpaces("sweep", *words, "-o", page)
+    assert done.code == 0, done.err
+    text = page.read_text()
+    for part in ('id="rows-s"', 'id="seconds"', "Fastest: variant = "):
+        assert part in text
+    for part in ("latency limit, so", "did not hold", "Distribution of latency"):
+        assert part not in text
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    trials = [store.load(placed.id) for placed in store.placed(row.id)]
+    assert len(trials) == 2
+    assert all(bulk.about_command(trial) for trial in trials)

@@ -1,0 +1,334 @@
+"""Commands as a load: what becomes of each execution, and that none outlives us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.errors import RunError
+from pgpaces.generators.command import (
+    SECOND_NS,
+    Books,
+    Command,
+    Execution,
+    Executions,
+    Order,
+    Runner,
+)
+from pgpaces.generators.together import Together
+from pgpaces.result import Counts, Interval, counts
+from tests.faults.conftest import until
+
+FAST_NS = 200_000_000
+
+
+@pytest.fixture
+def runner() -> Iterator[Runner]:
+    made = Runner()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def load(runner: Runner, tmp_path: Path) -> Callable[..., Command]:
+    def make(text: str, order: dict[str, Any] | None = None, **asked: Any) -> Command:
+        words, variables = ("/bin/sh", "-c", text), dict(os.environ)
+        given_ = Order("it", words, variables, tmp_path, polite_ns=FAST_NS, **(order or {}))
+        return Command(given_, Executions(**asked), runner)
+
+    return make
+
+
+def run(load: Any) -> list[Interval]:
+    load.begin(0)
+    return list(load)
+
+
+def total(intervals: list[Interval]) -> Counts:
+    return counts(tally for interval in intervals for tally in interval.tallies)
+
+
+def failures(intervals: list[Interval]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for interval in intervals:
+        for tally in interval.tallies:
+            for state, count in tally.failed.items():
+                found[state] = found.get(state, 0) + count
+    return found
+
+
+def messages(intervals: list[Interval]) -> dict[str, str]:
+    return dict(message for interval in intervals for message in interval.messages)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def started(path: Path) -> int:
+    """The process that wrote its number there, once it did."""
+    until(lambda: path.exists() and path.read_text().endswith("\n"), "the command began")
+    return int(path.read_text())
+
+
+def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(
+    load: Callable[..., Command],
+) -> None:
+    made = load("true", transactions=5)
+    found = run(made)
+    assert total(found) == Counts(due=5, on_time=5)
+    ends = [(each.due_ns, each.sent_ns, each.done_ns) for each in made.ended]
+    assert all(due <= sent <= done for due, sent, done in ends)
+    dues, dones = [due for due, _, _ in ends], [done for _, _, done in ends]
+    assert dues[1:] == dones[:-1]
+    assert made.end_ns == found[-1].ended_ns
+    in_flight = sum(interval.in_flight_ns for interval in found)
+    assert in_flight == sum(done - sent for _, sent, done in ends)
+
+
+def test_one_later_than_the_limit_is_late(load: Callable[..., Command]) -> None:
+    assert total(run(load("true", limit_ns=1))) == Counts(due=1, late=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "failed"),
+    [
+        ("echo out; echo why >&2; exit 3", {}, "exit 3"),
+        ("kill -9 $$", {}, "signal 9"),
+        ("sleep 60", {"timeout_ns": FAST_NS}, "timeout"),
+        ("trap '' TERM; sleep 60; sleep 60", {"timeout_ns": FAST_NS}, "timeout"),
+        ("exit 0", {"succeeds": (3,)}, "exit 0"),
+    ],
+)
+def test_one_that_fails_is_counted_by_how_it_ended(
+    load: Callable[..., Command], text: str, order: dict[str, Any], failed: str
+) -> None:
+    found = run(load(text, order))
+    assert total(found) == Counts(due=1, failed=1)
+    assert failures(found) == {failed: 1}
+    assert messages(found).keys() == {failed}
+
+
+def test_other_exit_codes_may_be_success(load: Callable[..., Command]) -> None:
+    assert total(run(load("exit 3", {"succeeds": (0, 3)}))) == Counts(due=1, on_time=1)
+
+
+def test_what_it_said_last_is_its_message_standard_error_first(
+    load: Callable[..., Command],
+) -> None:
+    found = run(load("echo out; echo one >&2; printf two >&2; exit 1"))
+    assert messages(found) == {"exit 1": "one\ntwo"}
+    assert messages(run(load("echo out; exit 1"))) == {"exit 1": "out"}
+
+
+def test_of_two_executions_each_has_its_own_words(load: Callable[..., Command]) -> None:
+    text = "if test -e was; then exit 4; fi; touch was; echo first >&2"
+    assert messages(run(load(text, transactions=2))) == {"exit 4": ""}
+
+
+def test_much_output_is_read_to_its_end_and_only_its_end_is_kept(
+    load: Callable[..., Command],
+) -> None:
+    text = "yes | head -c 30000000 >&2; head -c 100000 /dev/zero; echo the end >&2; exit 1"
+    [said] = messages(run(load(text))).values()
+    assert said.endswith("y\nthe end")
+    assert len(said) < 6000
+
+
+def test_a_password_that_it_says_is_not_repeated(load: Callable[..., Command]) -> None:
+    found = run(load("echo pass s3cr3t >&2; exit 1", {"secret": "s3cr3t"}))
+    assert messages(found) == {"exit 1": "pass ***"}
+
+
+def test_a_program_that_is_not_there_is_a_failed_execution(runner: Runner, tmp_path: Path) -> None:
+    order = Order("it", (str(tmp_path / "absent"),), {}, tmp_path)
+    found = run(Command(order, Executions(), runner))
+    assert failures(found) == {"exit 127": 1}
+
+
+def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., Command]) -> None:
+    made = load("sleep 0.1", transactions=None, duration_ns=250_000_000)
+    found = run(made)
+    assert total(found).on_time == total(found).due == len(made.ended) > 1
+    # What has begun is finished, and the trial is as long as that took.
+    assert made.end_ns >= 250_000_000
+
+
+def test_the_warden_has_none_of_our_variables_of_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "s3cr3t")
+    monkeypatch.setenv("OTHER", "kept")
+    runner = Runner()
+    variables = Path(f"/proc/{runner.pid}/environ")
+    if not variables.is_file():
+        pytest.skip("needs /proc")
+    found = variables.read_bytes()
+    runner.close()
+    assert b"s3cr3t" not in found
+    assert b"OTHER=kept" in found
+
+
+def test_who_waits_for_its_end_hears_of_it(load: Callable[..., Command]) -> None:
+    made, heard = load("true", transactions=2), threading.Event()
+    made.then = heard.set
+    run(made)
+    assert heard.wait(10)
+    assert len(made.ended) == 2
+
+
+def test_a_warm_up_is_before_second_0(load: Callable[..., Command]) -> None:
+    made = load("sleep 0.1", transactions=None, duration_ns=1, warmup_ns=SECOND_NS)
+    found = run(made)
+    assert found[0].second == -1
+    assert {tally.due_second for i in found for tally in i.tallies} <= {-1, 0}
+
+
+def test_one_that_is_stopped_is_unfinished(load: Callable[..., Command], tmp_path: Path) -> None:
+    made = load("echo $$ > pid; exec sleep 60", transactions=3)
+    stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), made.stop()))
+    stopper.start()
+    found = run(made)
+    stopper.join()
+    assert total(found) == Counts(due=1, unfinished=1)
+    assert not alive(started(tmp_path / "pid"))
+
+
+@pytest.mark.parametrize("how", ["stop", "abort"])
+def test_one_that_ignores_to_be_asked_is_ended_by_force(
+    load: Callable[..., Command], tmp_path: Path, how: str
+) -> None:
+    made = load("trap '' TERM; echo $$ > pid; while :; do sleep 1; done")
+    stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), getattr(made, how)()))
+    stopper.start()
+    assert total(run(made)) == Counts(due=1, unfinished=1)
+    stopper.join()
+    assert not alive(started(tmp_path / "pid"))
+
+
+def test_stopped_before_it_began_nothing_runs(load: Callable[..., Command], tmp_path: Path) -> None:
+    made = load("touch ran")
+    made.stop()
+    found = run(made)
+    assert total(found).on_time == 0
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("detached", ["sleep 60 &", "setsid sleep 60 &"])
+def test_what_it_leaves_in_the_background_ends_with_it(
+    load: Callable[..., Command], tmp_path: Path, detached: str
+) -> None:
+    if "setsid" in detached and not Path("/proc/self/task").is_dir():
+        pytest.skip("needs /proc to find children that left the session")
+    found = run(load(f"{detached} echo $! > pid"))
+    assert total(found) == Counts(due=1, on_time=1)
+    pid = started(tmp_path / "pid")
+    until(lambda: not alive(pid), "what was left has ended")
+
+
+def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(
+    load: Callable[..., Command], tmp_path: Path
+) -> None:
+    own = load("until test -e pid; do sleep 0.05; done")
+    other_runner = Runner()
+    order = Order("other", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
+    other = Command(order, Executions(None, accompanies=True), other_runner)
+    found = run(Together([own], [other]))
+    other_runner.close()
+    assert total(found) == Counts(due=1, on_time=1)
+    assert any("not counted" in note for interval in found for note in interval.notes)
+    assert not alive(started(tmp_path / "pid"))
+
+
+def test_when_its_warden_is_killed_the_load_says_so_and_the_command_ends(tmp_path: Path) -> None:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("needs Linux's signal at the death of a parent")
+    runner = Runner()
+    order = Order("it", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
+    made = Command(order, Executions(), runner)
+    made.begin(0)
+    pid = started(tmp_path / "pid")
+    os.kill(runner.pid, signal.SIGKILL)
+    found = []
+    with pytest.raises(RunError, match="watches"):
+        found += list(made)
+    until(lambda: not alive(pid), "the command has ended")
+    runner.close()
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from pgpaces.generators.command import Command, Executions, Order, Runner
+text = "trap '' TERM; (setsid sleep 60 & echo $! > child); echo $$ > pid; while :; do sleep 1; done"
+order = Order("it", ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[1]))
+scratch = Path(sys.argv[1]) / "scratch"
+scratch.mkdir()
+load = Command(order, Executions(), Runner((), scratch))
+load.begin()
+list(load)
+"""
+
+
+def test_killed_we_leave_no_process_and_no_folder_behind(tmp_path: Path) -> None:
+    ours = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)])
+    pids = [started(tmp_path / name) for name in ("child", "pid")]
+    ours.kill()
+    ours.wait()
+    for pid in pids:
+        until(lambda pid=pid: not alive(pid), f"process {pid} has ended")  # type: ignore[misc]
+    until(lambda: not (tmp_path / "scratch").exists(), "the folder is gone")
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 3 * SECOND_NS),  # how long it took
+        st.sampled_from(["", "exit 1", "timeout", "cut"]),
+        st.integers(0, 2),  # seconds that pass before anybody looks
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS, st.booleans(), st.integers(1, 2 * SECOND_NS) | st.none(), st.booleans())
+def test_outcomes_add_up_to_what_was_due_whatever_happens(
+    steps: list[tuple[int, str, int]], accompanies: bool, limit: int | None, open_end: bool
+) -> None:
+    books = Books(Executions(accompanies=accompanies, limit_ns=limit))
+    now, found, flown = 0, [], 0
+    for took, end, pause in steps:
+        books.due(now)
+        for _ in range(pause):
+            second = len(found)
+            found.append(books.close(second, (second + 1) * SECOND_NS, 0, False))
+        execution = Execution(now, now, now + took, "" if end == "cut" else end)
+        books.done(execution, 0, end == "cut")
+        now, flown = now + took, flown + took
+    if open_end:
+        books.due(now)
+        books.cut()
+    found.append(books.close(len(found), max(now, len(found) * SECOND_NS), 0, True))
+    sums = total(found)
+    assert sums.pending == 0
+    cuts = sum(end == "cut" for _, end, _ in steps) + open_end
+    assert sums.unfinished == (0 if accompanies else cuts)
+    assert sums.due == len(steps) + open_end - (cuts if accompanies else 0)
+    seconds: dict[int, int] = {}
+    for tally in (tally for interval in found for tally in interval.tallies):
+        left = counts([tally])
+        seconds[tally.due_second] = seconds.get(tally.due_second, 0) + left.pending
+    assert set(seconds.values()) <= {0}
+    assert all(interval.in_flight_ns >= 0 for interval in found)
+    assert sum(interval.in_flight_ns for interval in found) >= flown
