@@ -162,13 +162,19 @@ def test_the_same_note_of_several_is_said_once() -> None:
     assert both.notes == ("a client gave up", "other")
 
 
-def test_loads_beside_the_trials_own_are_stopped_when_those_have_ended() -> None:
-    own = Scripted([one_second(0), one_second(1)])
-    other = Scripted(endless=True)
-    found = list(Together([own], [other]))
-    assert other.heard == ["stop"]
+def test_loads_beside_the_trials_own_are_stopped_in_the_second_in_which_those_end() -> None:
+    seconds = [one_second(n, ended_ns=(n + 1) * 10**9) for n in range(3)]
+    own, other = Scripted(seconds, end_ns=2 * 10**9), Scripted(endless=True)
+    heard = [list(other.heard) for _ in Together([own], [other])]
+    assert heard == [[], ["stop"], ["stop"]], "the own one still serves what was due"
     assert own.heard == []
-    assert len(found) == 3  # its last second is heard
+    assert other.heard == ["stop"]
+
+
+def test_loads_beside_the_trials_own_are_stopped_where_nobody_knew_its_end() -> None:
+    own, other = Scripted([one_second(0)], end_ns=2**62), Scripted(endless=True)
+    list(Together([own], [other]))
+    assert other.heard == ["stop"]
 
 
 def test_loads_of_the_trial_itself_are_waited_for() -> None:
