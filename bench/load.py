@@ -133,7 +133,7 @@ def _pipeline(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     connects: list[int] = []
 
     class Ear(experiment.Listener):
-        def started(self, _trial: object, _plan: object, connect_ns: int) -> None:
+        def started(self, _trial: object, connect_ns: int) -> None:
             connects.append(connect_ns)
 
         def interval(self, interval: Interval) -> None:
