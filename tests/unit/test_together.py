@@ -168,7 +168,18 @@ def test_loads_beside_the_trials_own_are_stopped_when_those_have_ended() -> None
     found = list(Together([own], [other]))
     assert other.heard == ["stop"]
     assert own.heard == []
-    assert len(found) == 3  # its last second is heard
+    assert len(found) == 2  # none is waited for of what has nothing beside it any more
+
+
+def test_what_is_beside_the_trials_own_is_stopped_once_and_heard_to_its_end() -> None:
+    class Draining(Scripted):
+        def __iter__(self) -> Iterator[Interval]:
+            yield from super().__iter__()
+            yield from (Interval(number) for number in (1, 2, 3))
+
+    other = Draining([Interval(0)], endless=True)
+    assert len(list(Together([Scripted([one_second(0)])], [other]))) == 4
+    assert other.heard == ["stop"]
 
 
 def test_loads_of_the_trial_itself_are_waited_for() -> None:

@@ -95,10 +95,20 @@ class Together:
 
     def __iter__(self) -> Iterator[Interval]:
         """Seconds of all. Raises why the first of them ended early, when all have ended."""
-        going, failure = list(self._seats), None
+        going, failure, over = list(self._seats), None, False
         while going:
             parts, left = [], []
             for seat in going:
+                # Own ones come first, so those beside them hear in the same second that it is over.
+                if (
+                    not over
+                    and failure is None
+                    and seat.load not in self._own
+                    and not any(one.load in self._own for one in left)
+                ):
+                    over = True
+                    for other in self._loads[len(self._own) :]:
+                        other.stop()
                 try:
                     parts.append((seat, next(seat.seconds)))
                     left.append(seat)
@@ -107,9 +117,6 @@ class Together:
                 except PgpacesError as error:
                     failure = failure or error
                     self.abort()
-            if failure is None and not any(seat.load in self._own for seat in left):
-                for seat in left:
-                    seat.load.stop()
             going = left
             if parts:
                 yield self._sum(parts)
