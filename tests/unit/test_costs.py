@@ -186,6 +186,19 @@ def test_what_is_written_a_day_is_that_of_the_disk_of_the_data() -> None:
     assert years == pytest.approx(60e12 / (100 * 1024 * 86_400 * 365))
 
 
+def test_a_server_that_was_read_and_has_no_samples_of_checkpoints_ended_none() -> None:
+    made = measured()
+    found = written(
+        replace(made, samples=tuple(s for s in made.samples if s.name != "checkpoints"))
+    )
+    assert found is not None
+    assert found.checkpoints == 0
+    host_alone = tuple(sample for sample in made.samples if sample.source == "host")
+    blind = written(replace(made, samples=host_alone))
+    assert blind is not None
+    assert blind.checkpoints is None
+
+
 def test_the_only_disk_is_that_of_the_data_where_nobody_knows() -> None:
     found = written(measured())
     assert found is not None
