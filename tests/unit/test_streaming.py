@@ -149,3 +149,24 @@ def test_an_old_primary_is_told_to_stream() -> None:
 def test_a_primary_that_lets_nothing_stream_is_refused(settings: dict[str, str], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         topology.settings_for(settings, 18)
+
+
+def test_settings_are_put_back_on_a_standby_when_another_one_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[str] = []
+    gone: list[str] = []
+
+    def alter(access: Access, name: str, value: str | None) -> None:
+        host = access.keywords["host"]
+        if host in gone:
+            raise ServerError(f"{host} does not answer")
+        if value is None:
+            left.remove(host)
+        else:
+            left.append(host)
+
+    monkeypatch.setattr(streaming, "_alter_system", alter)
+    with streaming.on_standbys(standbys("standby1", "standby2"), {"work_mem": "8MB"}):
+        gone.append("standby1")
+    assert left == ["standby1"]

@@ -97,7 +97,8 @@ class Together:
         """Seconds of all. Raises why the first of them ended early, when all have ended."""
         going, failure, over = list(self._seats), None, False
         while going:
-            parts, left = [], []
+            parts: list[tuple[_Seat, Interval]] = []
+            left: list[_Seat] = []
             for seat in going:
                 # Own ones come first, so those beside them hear in the same second that it is over.
                 if (
