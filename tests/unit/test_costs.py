@@ -21,8 +21,9 @@ from pgpaces.costs import Costs
 from pgpaces.design import Design, Experiment, Factor, Target
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
-from pgpaces.experiment.costs import facts, is_here, of_target
+from pgpaces.experiment.costs import facts, of_target
 from pgpaces.plan import TargetPlan
+from pgpaces.reach import is_here
 from pgpaces.report import render
 from pgpaces.report.costs import lines, of_run
 from pgpaces.report.page import Page, gather
@@ -324,6 +325,9 @@ def test_the_file_named_goes_before_the_variable_and_that_before_the_home(
         ({"host": "/run/postgresql"}, True),
         ({"host": "localhost"}, True),
         ({"host": "pi4"}, False),
+        ({"host": "127.0.1.1"}, True),
+        ({"host": "127.0.0.1,10.0.0.2"}, False),
+        ({"host": "pi4", "hostaddr": "127.0.0.1"}, True),
         ({"host": "localhost", "hostaddr": "192.0.2.7"}, False),
     ],
 )
