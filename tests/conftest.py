@@ -466,6 +466,7 @@ class Load:
         self.outcome = Outcome()
         texts = [(name, weight, encoded(text)) for name, weight, text in scripts]
         self.run = _engine.Run(plan, texts, route)
+        self.run.begin(0)
 
     def next(self) -> bool:
         """Wait for the next second; False when there is none."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.conftest import Postgres
@@ -223,7 +222,7 @@ class Limiting(Listener):
     limits: dict[int, float] = field(default_factory=dict)
     postmaster: int = 0
 
-    def started(self, trial: Trial, plan: Any, connect_ns: int) -> None:
+    def started(self, trial: Trial, connect_ns: int) -> None:
         data = Path(trial.server["data_directory"])
         self.postmaster = int((data / "postmaster.pid").read_text().split()[0])
 

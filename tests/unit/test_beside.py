@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -316,14 +315,6 @@ def test_what_is_its_own_and_what_ran_beside_it_are_all(seconds: list[Any]) -> N
         )
     assert all(part.due == part.ended for part in parts)
     assert found.counts.due == sum(sum(own) for own, _, _ in seconds)
-
-
-def test_the_rate_beside_a_load_that_ends_by_count_is_of_whole_seconds() -> None:
-    made = laned([((9, 0, 0, 0, 0), (4, 0, 0, 0, 0), (0, 0, 0, 0, 0))] * 2)
-    made = replace(made, plan={**made.plan, "transactions": 9}, measured_ns=SECOND_NS * 5 // 4)
-    found = summarize(made)
-    assert found.rate.value == pytest.approx(18 / 1.25)
-    assert found.beside[0].rate.value == pytest.approx(4)
 
 
 def test_each_has_an_answer_of_its_own_with_its_own_limit_and_policy() -> None:

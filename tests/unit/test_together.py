@@ -162,23 +162,18 @@ def test_the_same_note_of_several_is_said_once() -> None:
     assert both.notes == ("a client gave up", "other")
 
 
-def test_loads_beside_the_trials_own_are_stopped_when_those_have_ended() -> None:
-    own = Scripted([one_second(0), one_second(1)])
-    other = Scripted(endless=True)
-    found = list(Together([own], [other]))
-    assert other.heard == ["stop"]
+def test_loads_beside_the_trials_own_are_stopped_in_the_second_in_which_those_end() -> None:
+    seconds = [one_second(n, ended_ns=(n + 1) * 10**9) for n in range(3)]
+    own, other = Scripted(seconds, end_ns=2 * 10**9), Scripted(endless=True)
+    heard = [list(other.heard) for _ in Together([own], [other])]
+    assert heard == [[], ["stop"], ["stop"]], "the own one still serves what was due"
     assert own.heard == []
-    assert len(found) == 2  # none is waited for of what has nothing beside it any more
+    assert other.heard == ["stop"]
 
 
-def test_what_is_beside_the_trials_own_is_stopped_once_and_heard_to_its_end() -> None:
-    class Draining(Scripted):
-        def __iter__(self) -> Iterator[Interval]:
-            yield from super().__iter__()
-            yield from (Interval(number) for number in (1, 2, 3))
-
-    other = Draining([Interval(0)], endless=True)
-    assert len(list(Together([Scripted([one_second(0)])], [other]))) == 4
+def test_loads_beside_the_trials_own_are_stopped_where_nobody_knew_its_end() -> None:
+    own, other = Scripted([one_second(0)], end_ns=2**62), Scripted(endless=True)
+    list(Together([own], [other]))
     assert other.heard == ["stop"]
 
 

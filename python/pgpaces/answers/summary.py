@@ -170,9 +170,6 @@ def _beside(part: _Part) -> Iterable[BesideSummary]:
         if lane["of"]:
             numbers.setdefault(lane["of"], []).extend(range(first, first + len(lane["scripts"])))
         first += len(lane["scripts"])
-    if part.trial.plan.get("transactions") is not None and not about_command(part.trial):
-        # What goes on beside a load that ends by count ends with the second in which that does.
-        part = dataclasses.replace(part, end=math.ceil(part.end))
     for name, found in numbers.items():
         own = part.seconds(_of(part.scripts, found))
         total, phi = own.counts, stats.dispersion(_windows(own))

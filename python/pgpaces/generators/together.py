@@ -75,6 +75,7 @@ class Together:
         self.connect_ns = sum(load.connect_ns for load in loads)
         self.poll = ", ".join(dict.fromkeys(load.poll for load in loads))
         self._own, self._loads = list(own), loads
+        self._failure: PgpacesError | None = None
         scripts = accumulate((load.scripts for load in loads), initial=0)
         threads = accumulate((load.threads for load in loads), initial=0)
         self._seats = [
@@ -95,34 +96,35 @@ class Together:
 
     def __iter__(self) -> Iterator[Interval]:
         """Seconds of all. Raises why the first of them ended early, when all have ended."""
-        going, failure, over = list(self._seats), None, False
-        while going:
-            parts: list[tuple[_Seat, Interval]] = []
-            left: list[_Seat] = []
-            for seat in going:
-                # Own ones come first, so those beside them hear in the same second that it is over.
-                if (
-                    not over
-                    and failure is None
-                    and seat.load not in self._own
-                    and not any(one.load in self._own for one in left)
-                ):
-                    over = True
-                    for other in self._loads[len(self._own) :]:
-                        other.stop()
-                try:
-                    parts.append((seat, next(seat.seconds)))
-                    left.append(seat)
-                except StopIteration:
-                    pass
-                except PgpacesError as error:
-                    failure = failure or error
-                    self.abort()
-            going = left
-            if parts:
-                yield self._sum(parts)
-        if failure is not None:
-            raise failure
+        own = [seat for seat in self._seats if seat.load in self._own]
+        others = [seat for seat in self._seats if seat.load not in self._own]
+        over = False
+        while own or others:
+            own, parts = self._second(own)
+            # The trial's own are heard first, so that the others end when they do.
+            if not over and (not own or self.end_ns <= max(part.ended_ns for _, part in parts)):
+                over = True
+                for seat in others:
+                    seat.load.stop()
+            others, more = self._second(others)
+            if parts or more:
+                yield self._sum([*parts, *more])
+        if self._failure is not None:
+            raise self._failure
+
+    def _second(self, seats: Sequence[_Seat]) -> tuple[list[_Seat], list[tuple[_Seat, Interval]]]:
+        """The next second of each, and those that had one. One that fails ends all."""
+        left, parts = [], []
+        for seat in seats:
+            try:
+                parts.append((seat, next(seat.seconds)))
+                left.append(seat)
+            except StopIteration:
+                pass
+            except PgpacesError as error:
+                self._failure = self._failure or error
+                self.abort()
+        return left, parts
 
     def stop(self) -> None:
         """Lets nothing new fall due in any of them."""

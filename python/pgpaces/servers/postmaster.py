@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -58,18 +58,8 @@ def initialize(
     make_private_folder(unfinished, account)
     options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--data-checksums", "-N")  # no sync
     try:
-        done = subprocess.run(
-            [installation.program("initdb"), "-D", unfinished, "-U", SUPERUSER, *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd="/",
-            env=server_environment(),
-            pass_fds=(lock,),
-            check=False,
-            **options_of(account),
-        )
+        words = ("-D", unfinished, "-U", SUPERUSER, *options)
+        done = _done(installation.program("initdb"), words, account, lock)
         if done.returncode != 0:
             raise failure.refusal(
                 f"PostgreSQL {installation.version} could not make its data in {data_dir}",
@@ -90,8 +80,18 @@ def copy(
     shutil.rmtree(data_dir, ignore_errors=True)
     make_private_folder(data_dir, account)
     words = ("-D", data_dir, "-d", origin, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync
-    done = subprocess.run(
-        [installation.program("pg_basebackup"), *words],
+    done = _done(installation.program("pg_basebackup"), words, account, lock)
+    if done.returncode != 0:
+        shutil.rmtree(data_dir, ignore_errors=True)
+        raise failure.refusal(f"no standby could be made in {data_dir}", done.stdout)
+
+
+def _done(
+    program: Path, words: Sequence[str | Path], account: Account | None, lock: int
+) -> subprocess.CompletedProcess[str]:
+    """A program that was run as the account to its end; it held the lock meanwhile."""
+    return subprocess.run(
+        [program, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -102,9 +102,6 @@ def copy(
         check=False,
         **options_of(account),
     )
-    if done.returncode != 0:
-        shutil.rmtree(data_dir, ignore_errors=True)
-        raise failure.refusal(f"no standby could be made in {data_dir}", done.stdout)
 
 
 @dataclass(frozen=True)
