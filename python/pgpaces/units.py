@@ -1,4 +1,4 @@
-"""Durations, rates and sizes as people write them, as numbers. Knows nothing of loads."""
+"""Durations, rates and sizes as people write them, and as numbers. Knows nothing of loads."""
 
 from __future__ import annotations
 
@@ -72,3 +72,22 @@ def size_bytes(text: str, what: str = "size") -> int:
     if not 1 <= value < 2**50:
         raise PlanError(f"{what} '{text}' is out of range")
     return round(value)
+
+
+def size_text(size: float) -> str:
+    """Bytes in decimal units, as rates of disks and networks are given: `18.3 MB`."""
+    return _in_units(size, 1000, ("B", "kB", "MB", "GB", "TB"), 3)
+
+
+def memory_text(size: float) -> str:
+    """Bytes in the units of memory, files and tables: `17.45 MiB`."""
+    return _in_units(size, 1024, ("B", "KiB", "MiB", "GiB", "TiB"), 4)
+
+
+def _in_units(size: float, step: int, units: tuple[str, ...], digits: int) -> str:
+    """In the first unit of which there are fewer than `step`, as it is written there."""
+    for unit in units[:-1]:
+        if abs(float(f"{size:.{digits}g}")) < step:
+            return f"{size:.{digits}g} {unit}"
+        size /= step
+    return f"{size:.{digits}g} {units[-1]}"

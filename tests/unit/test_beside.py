@@ -338,4 +338,5 @@ def test_where_the_clients_are_is_said() -> None:
     made = laned([((1, 0, 0, 0, 0), (1, 0, 0, 0, 0), (0, 0, 0, 0, 0))])
     text = " ".join(facts(made, summarize(made)))
     assert "on PostgreSQL 18 with 2 standbys" in text
-    assert "4 clients (1 at primary, 1 at standby1, 1 at standby2, 1 at primary)" in text
+    beside_it = "3 beside them (1 at standby1, 1 at standby2, 1 at primary)"
+    assert f"open; 1 clients and {beside_it}, simple" in text

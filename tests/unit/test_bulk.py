@@ -17,6 +17,7 @@ from pgpaces.answers.account import Account
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.experiment.bulk import loaded
 from pgpaces.report import bars, charts, data, html, markdown, page, terminal
 from pgpaces.report import bulk as said
 from pgpaces.report.text import answer
@@ -124,6 +125,22 @@ def test_where_one_failed_no_rows_a_second_are_claimed() -> None:
     found = bulk.of(made, summarize(made))
     assert found is not None
     assert all(bulk.number(found, name) is None for name in bulk.NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "executions", "rows"),
+    [
+        ({1: 50.0}, {1: 350.0}, 3, 300.0),  # TRUNCATE resets no counter
+        ({}, {7: 100.0}, 1, 100.0),
+        ({1: 50.0}, {7: 100.0}, 1, 100.0),
+        ({}, {9: 100.0}, 3, None),  # DROP and CREATE by each: two tables are gone
+        ({1: 50.0}, {1: 350.0, 9: 0.0}, 3, 300.0),
+    ],
+)
+def test_rows_of_tables_that_each_execution_makes_anew_are_not_known(
+    before: dict[int, float], behind: dict[int, float], executions: int, rows: float | None
+) -> None:
+    assert loaded(before, behind, executions) == rows
 
 
 def test_what_the_warm_up_loaded_is_shared_out_with_its_executions() -> None:

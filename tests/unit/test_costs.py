@@ -21,8 +21,9 @@ from pgpaces.costs import Costs
 from pgpaces.design import Design, Experiment, Factor, Target
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
-from pgpaces.experiment.costs import facts, is_here, of_target
+from pgpaces.experiment.costs import facts, of_target
 from pgpaces.plan import TargetPlan
+from pgpaces.reach import is_here
 from pgpaces.report import render
 from pgpaces.report.costs import lines, of_run
 from pgpaces.report.page import Page, gather
@@ -186,6 +187,19 @@ def test_what_is_written_a_day_is_that_of_the_disk_of_the_data() -> None:
     assert years == pytest.approx(60e12 / (100 * 1024 * 86_400 * 365))
 
 
+def test_a_server_that_was_read_and_has_no_samples_of_checkpoints_ended_none() -> None:
+    made = measured()
+    found = written(
+        replace(made, samples=tuple(s for s in made.samples if s.name != "checkpoints"))
+    )
+    assert found is not None
+    assert found.checkpoints == 0
+    host_alone = tuple(sample for sample in made.samples if sample.source == "host")
+    blind = written(replace(made, samples=host_alone))
+    assert blind is not None
+    assert blind.checkpoints is None
+
+
 def test_the_only_disk_is_that_of_the_data_where_nobody_knows() -> None:
     found = written(measured())
     assert found is not None
@@ -311,6 +325,9 @@ def test_the_file_named_goes_before_the_variable_and_that_before_the_home(
         ({"host": "/run/postgresql"}, True),
         ({"host": "localhost"}, True),
         ({"host": "pi4"}, False),
+        ({"host": "127.0.1.1"}, True),
+        ({"host": "127.0.0.1,10.0.0.2"}, False),
+        ({"host": "pi4", "hostaddr": "127.0.0.1"}, True),
         ({"host": "localhost", "hostaddr": "192.0.2.7"}, False),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces import workload
-from pgpaces.database import Prepared
-from pgpaces.errors import PlanError
-from pgpaces.experiment.lanes import Work, lanes, limits
+from pgpaces.database import Access, Prepared
+from pgpaces.errors import ConnectionsError, PlanError
+from pgpaces.experiment import ready
+from pgpaces.experiment.lanes import Work, clients_at, lanes, limits
 from pgpaces.experiment.request import Request, besides, check, commands_of
+from pgpaces.experiment.site import Site
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.workload import WorkloadScript
 
@@ -223,3 +226,35 @@ def test_what_is_wrong_beside_is_said_with_its_name() -> None:
     request = work().request
     with pytest.raises(PlanError, match="beside r: --rate"):
         besides(request, {"r": {"workload": "reporting", "rate": "fast"}})
+
+
+@given(works())
+def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(
+    given_: tuple[Work, tuple[str, ...]],
+) -> None:
+    of, nodes = given_
+    found = {lane.node: lane.clients for lane in lanes([of], nodes, None)}
+    assert clients_at(of.request, nodes) == found
+
+
+@pytest.mark.parametrize(
+    ("clients", "node", "lacks"),
+    [
+        (150, "any", None),  # 50 for each of three
+        (97, "primary", None),
+        (98, "primary", "the server has 97 free connections, 98 clients"),
+        (98, "standby1", "standby1 has 97 free connections, 98 clients"),
+    ],
+)
+def test_a_server_needs_connections_for_the_clients_that_come_to_it(
+    monkeypatch: pytest.MonkeyPatch, clients: int, node: str, lacks: str | None
+) -> None:
+    monkeypatch.setattr(ready.database, "free_connections", lambda access: 97)
+    request = work(trial={"clients": clients}, node=node, target=TargetPlan(standbys=2)).request
+    access = Access({}, Path("psql"))
+    where = Site(access, ours=True, nodes={"standby1": access, "standby2": access})
+    if lacks is None:
+        ready._check_connections(where, request)  # nothing is raised
+    else:
+        with pytest.raises(ConnectionsError, match=lacks):
+            ready._check_connections(where, request)

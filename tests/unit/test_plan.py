@@ -14,7 +14,7 @@ from pgpaces.errors import PlanError
 from pgpaces.levels import asked
 from pgpaces.plan import Load, TrialPlan, choose_load, trial_plan
 from pgpaces.shape import parse
-from pgpaces.units import SECOND_NS, duration_ns, rate_per_s
+from pgpaces.units import SECOND_NS, duration_ns, memory_text, rate_per_s, size_text
 
 
 @pytest.mark.parametrize(
@@ -223,3 +223,25 @@ def test_a_command_is_run_once_and_cold_unless_asked_otherwise(
 ) -> None:
     found = asked(levels, {"transactions": "1", "warmup": "0s"}).trial
     assert (found.duration_ns, found.transactions, found.warmup_ns) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "decimal", "binary"),
+    [
+        (0, "0 B", "0 B"),
+        (999, "999 B", "999 B"),
+        (999_900, "1 MB", "976.5 KiB"),
+        (1010 * 2**10, "1.03 MB", "1010 KiB"),
+        (1.2e6, "1.2 MB", "1.144 MiB"),
+        (3.4e8, "340 MB", "324.2 MiB"),
+        (-3.4e8, "-340 MB", "-324.2 MiB"),
+        (5e12, "5 TB", "4.547 TiB"),
+    ],
+)
+def test_bytes_are_written_as_people_do(size: float, decimal: str, binary: str) -> None:
+    assert (size_text(size), memory_text(size)) == (decimal, binary)
+
+
+@given(st.floats(0, 9e14))
+def test_no_size_is_written_with_an_exponent(size: float) -> None:
+    assert "e" not in f"{size_text(round(size))}{memory_text(round(size))}"

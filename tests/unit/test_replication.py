@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.replication import behind, findings, size_text
+from pgpaces.answers.replication import behind, findings
 from pgpaces.observe.replication import named, rows, samples
 from pgpaces.result import Sample
 
@@ -128,6 +128,12 @@ def test_a_standby_that_comes_back_is_a_warning() -> None:
     assert "5 of 30 s" in text
 
 
+def test_a_second_that_was_looked_at_twice_counts_once() -> None:
+    found = streaming([*range(10), *range(15, 30)])
+    [text] = [one.text for one in findings(found, [*range(30), 12, 29])]
+    assert "5 of 30 s" in text
+
+
 def test_where_nobody_looked_no_standby_is_missed() -> None:
     looked = [*range(10), *range(15, 30)]
     assert findings(streaming(looked), looked) == []
@@ -155,11 +161,3 @@ def test_how_far_behind_is_known_of_seconds_that_both_have(
     found = list(behind(primary, standby))
     assert {s.second for s in found} == primary.keys() & standby.keys()
     assert all(s.value == float(max(0, primary[s.second] - standby[s.second])) for s in found)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1.2e6, "1.2 MB"), (3.4e8, "340 MB"), (5e12, "5 TB")],
-)
-def test_bytes_are_written_as_people_do(size: float, text: str) -> None:
-    assert size_text(size) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from pgpaces.database import streaming
 from pgpaces.database.access import Access
 from pgpaces.errors import PlanError, RunError, ServerError
-from pgpaces.servers import topology
+from pgpaces.servers import folder, topology
 
 MIB = 2**20
 PRIMARY = Access({"host": "primary"}, Path("psql"))
@@ -149,3 +150,51 @@ def test_an_old_primary_is_told_to_stream() -> None:
 def test_a_primary_that_lets_nothing_stream_is_refused(settings: dict[str, str], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         topology.settings_for(settings, 18)
+
+
+def test_settings_are_put_back_on_a_standby_when_another_one_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[str] = []
+    gone: list[str] = []
+
+    def alter(access: Access, name: str, value: str | None) -> None:
+        host = access.keywords["host"]
+        if host in gone:
+            raise ServerError(f"{host} does not answer")
+        if value is None:
+            left.remove(host)
+        else:
+            left.append(host)
+
+    monkeypatch.setattr(streaming, "_alter_system", alter)
+    with streaming.on_standbys(standbys("standby1", "standby2"), {"work_mem": "8MB"}):
+        gone.append("standby1")
+    assert left == ["standby1"]
+
+
+def test_what_a_kill_left_of_standbys_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    disk = tmp_path / "disk"
+
+    def data(parent: Path, has: str) -> Path:
+        found = parent / "data"
+        found.mkdir(parents=True)
+        (found / has).touch()
+        return found
+
+    servers = tmp_path / "home" / "servers"
+    lost = data(servers / "pg18-standby1", "standby.signal")
+    chosen = data(disk / "pgpaces-pg18-standby1", "backup_label")
+    running = data(servers / "pg18-standby2", "standby.signal")
+    named = data(servers / "pg18-standby-of-mine", "PG_VERSION")
+    others = data(servers / "pg15-standby1", "standby.signal")
+    lock = folder.ServerFolder(running.parent).lock()
+    assert lock is not None
+    topology.remove_lost("pg18", disk)
+    os.close(lock)
+    assert [path.exists() for path in (lost, chosen.parent, running, named, others)] == [
+        False, False, True, True, True,
+    ]  # fmt: skip

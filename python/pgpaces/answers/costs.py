@@ -247,12 +247,18 @@ def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
     mean = across.together([values], bounded=False)
     if mean is None:
         return None
-    counted = [means.get(("checkpoints", "checkpoints")) for _, means, _ in trials]
+    counted = [_checkpoints(means) for _, means, _ in trials]
     seconds = [length for _, _, length in trials]
     ended = None
     if all(count is not None for count in counted):
         ended = sum((c or 0.0) * length for c, length in zip(counted, seconds, strict=True))
     return Written(mean, sources.pop(), ended)
+
+
+def _checkpoints(means: Means) -> float | None:
+    """How many ended a second. A counter that never moved has no samples, read as it was."""
+    read = any(source in ("database", "wal") for source, _ in means)
+    return means.get(("checkpoints", "checkpoints"), 0.0 if read else None)
 
 
 def _written(trial: Trial, means: Means) -> tuple[float, str] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pgpaces.answers.throttle import duration
 from pgpaces.result import Finding, Sample
+from pgpaces.units import size_text
 
 SOURCE = "replication"
 SLOTS = "slots"
@@ -20,7 +21,7 @@ Track = Mapping[int, float]
 def findings(samples: Iterable[Sample], looked: Iterable[int]) -> list[Finding]:
     """What samples of a primary say of its standbys. looked: the seconds in which it was read."""
     tracks, written = _tracks(samples)
-    seconds = sorted(second for second in looked if second >= 0)
+    seconds = sorted({second for second in looked if second >= 0})
     found: list[Finding] = list(_lags(tracks))
     for name, track in tracks.items():
         if name.endswith(" streaming"):
@@ -105,15 +106,6 @@ def _mean(values: list[float]) -> float:
 
 def _moment(second: int) -> str:
     return f"{duration(second)} (minute {second // 60 + 1})"
-
-
-def size_text(size: float) -> str:
-    """Bytes as people write them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
 
 
 def behind(primary: Mapping[int, int], standby: Mapping[int, int]) -> Iterator[Sample]:

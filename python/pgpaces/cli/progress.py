@@ -98,6 +98,7 @@ class TrialProgress(Listener):
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Says what runs."""
         from pgpaces.answers import bulk
+        from pgpaces.report.text import own_clients
 
         self._by_command = bulk.alone(trial)
         if not self._every_s or self._prefix:
@@ -110,7 +111,7 @@ class TrialProgress(Listener):
         count = f"{plan['transactions']} transactions each"
         self._teller.tell(
             f"running {trial.workload['name']}: {plan['load_text']},"
-            f" {plan['clients']} clients, {end if plan['duration_ns'] else count}",
+            f" {own_clients(plan)} clients, {end if plan['duration_ns'] else count}",
         )
 
     def interval(self, interval: Interval) -> None:

@@ -15,12 +15,12 @@ from pgpaces import psql
 from pgpaces.database import copies
 from pgpaces.database.access import Access, Say, connect, size
 from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError, ServerError
+from pgpaces.reach import is_here
 
 if TYPE_CHECKING:
     from pgpaces.database.access import Session
 
 _MIB = 2**20
-_HERE = ("", "localhost", "127.0.0.1", "::1")
 
 
 def is_dsn(text: str) -> bool:
@@ -129,8 +129,7 @@ def _check_room(access: Access, admin: Session, original: str, bytes_needed: int
     """Raises PrepareError where the disk of the data is one that we see, and it is too full."""
     import psycopg
 
-    host = access.keywords.get("host", "")
-    if not (host.startswith(("/", "@")) or host in _HERE):
+    if not is_here(access.keywords):
         return
     try:
         row: Any = admin.execute("SELECT current_setting('data_directory')").fetchone()

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from pgpaces.database.access import Access, Say, connect
+from pgpaces.database.access import Access, Say, common, connect
 from pgpaces.errors import PlanError, ServerError
 
 _TURN_S = 0.02
@@ -75,7 +75,7 @@ def _identity(access: Access) -> tuple[bool, int | None]:
     """Whether a server is in recovery, and its system identifier, if it tells us."""
     import psycopg
 
-    with connect(access, "postgres") as session:
+    with common(access) as session:
         row = session.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
         follows = row is not None and bool(row[0])
         try:
@@ -86,7 +86,7 @@ def _identity(access: Access) -> tuple[bool, int | None]:
 
 
 def _position(access: Access) -> int:
-    with connect(access, "postgres") as session:
+    with common(access) as session:
         old = session.info.server_version < _OLD_BELOW
         query = _WRITTEN.format(**(_NAMES_OLD if old else _NAMES))
         row = session.execute(query.encode()).fetchone()
@@ -105,9 +105,9 @@ def on_standbys(standbys: Mapping[str, Access], wanted: Mapping[str, str]) -> It
     try:
         yield
     finally:
-        # A standby that is gone has nothing left to put back.
-        with contextlib.suppress(ServerError):
-            for access in standbys.values():
+        for access in standbys.values():
+            # A standby that is gone has nothing left to put back; the others have.
+            with contextlib.suppress(ServerError):
                 for name in wanted:
                     _alter_system(access, name, None)
 

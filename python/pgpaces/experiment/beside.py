@@ -10,7 +10,6 @@ from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
 from pgpaces.experiment import bulk
 from pgpaces.experiment.cell import Cell
-from pgpaces.experiment.costs import is_here
 from pgpaces.experiment.lanes import Lane
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import POOL, PRIMARY
@@ -18,6 +17,7 @@ from pgpaces.experiment.site import for_driver
 from pgpaces.experiment.stops import Load
 from pgpaces.generators import engine as generator
 from pgpaces.observe import host, plans, postgres, remote, server
+from pgpaces.reach import is_here
 from pgpaces.result import Explained, Finding, Observed, Sample
 
 

@@ -53,6 +53,10 @@ _COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3
 # Not pg_stat_database: that one counts what goes into catalogs and into tables that are gone.
 _INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
 _WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
+_ANEW = (
+    "rows are not known: each execution may have made its tables anew, and those of earlier ones"
+    " are gone; let init make them and the command TRUNCATE them, or run it once a trial"
+)
 _COUNTED = "counted"  # what a query counts, which is of no table
 _SIZE = "SELECT pg_catalog.pg_database_size(pg_catalog.current_database())"
 
@@ -113,6 +117,11 @@ class Job:
         made = Command(self.order, asked, self.runner, self.say)
         self.loads.append(made)
         return made
+
+    @property
+    def executions(self) -> int:
+        """How many have begun."""
+        return sum(len(load.ended) + load.cut for load in self.loads)
 
     def did(self) -> dict[str, float | None]:
         """What it tells of itself: executions with a good end, and whether there were others."""
@@ -308,15 +317,19 @@ class Counters:
         if job is None or self._before is None:
             return []
         start, now = self._before, self._read(still=True)
+        rows = None if now.rows is None else loaded(start.rows or {}, now.rows, job.executions)
         values = {
             **job.did(),
-            bulk.ROWS: None if now.rows is None else _loaded(start.rows or {}, now.rows),
+            bulk.ROWS: rows,
             bulk.WAL: None if None in (start.wal, now.wal) else (now.wal or 0) - (start.wal or 0),
             bulk.BEFORE: start.size,
             bulk.BEHIND: now.size,
             bulk.SHARED: 1.0 if self._others else None,
         }
-        return list(bulk.findings(values))
+        found = list(bulk.findings(values))
+        if rows is None and now.rows is not None:
+            found.append(Finding("command", "info", _ANEW))
+        return found
 
     def _read(self, *, still: bool = False) -> _Reading:
         """The numbers as they are; None of what cannot be read. still: once they stand still."""
@@ -371,6 +384,15 @@ class _Reading:
     size: float | None = None
 
 
-def _loaded(before: Mapping[Any, float], behind: Mapping[Any, float]) -> float:
-    """The rows of tables that are there behind it; one that the command made was empty before."""
+def loaded(
+    before: Mapping[Any, float], behind: Mapping[Any, float], executions: int
+) -> float | None:
+    """The rows of tables that are there behind it; one that the command made was empty before.
+
+    None where several executions may each have made theirs: of those before the last nothing is
+    there any more.
+    """
+    made = any(count for table, count in behind.items() if table not in before)
+    if made and executions > 1:
+        return None
     return max(0.0, sum(count - before.get(table, 0.0) for table, count in behind.items()))

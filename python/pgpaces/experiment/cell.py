@@ -16,6 +16,7 @@ from pgpaces.experiment.lanes import Lane, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
+from pgpaces.reach import is_here
 from pgpaces.result import Finding, Trial
 from pgpaces.store import new_id
 
@@ -175,7 +176,7 @@ def _unused(cell: Cell) -> Iterator[Finding]:
 def _data_device(server: Mapping[str, Any]) -> dict[str, str]:
     """The device of the data of a server on this machine; nothing where that is not known."""
     data = server.get("data_directory")
-    if not data or not costs.is_here(server["target"]):
+    if not data or not is_here(server["target"]):
         return {}
     with contextlib.suppress(OSError):
         Path(data).lstat()  # behind a tunnel is another machine, with other folders

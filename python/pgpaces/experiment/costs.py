@@ -15,14 +15,7 @@ from pgpaces.costs import Costs
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
-
-_LOCAL = ("localhost", "127.0.0.1", "::1")
-
-
-def is_here(keywords: Mapping[str, Any]) -> bool:
-    """Whether a server is reached as one on this machine. keywords: libpq's."""
-    name = str(keywords.get("hostaddr") or keywords.get("host") or "")
-    return not name or name.startswith(("/", "@")) or name in _LOCAL
+from pgpaces.reach import is_here
 
 
 def of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | None:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from pgpaces import database
-from pgpaces.experiment.request import Request, check_clients, node_of, nodes_of, source_of
+from pgpaces.experiment.request import Request, check_clients, choose, node_of, nodes_of, source_of
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TrialPlan
 from pgpaces.workload import WorkloadScript
@@ -138,7 +138,7 @@ def _goes_twice(work: Work, place: int, among: Sequence[Lane]) -> bool:
 
 def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[Lane]:
     plan = work.request.trial
-    weights = _weights(work, nodes)
+    weights = _weights(work.request, work.scripts, nodes)
     shares = {node: sum(found.values(), Fraction()) for node, found in weights.items()}
     clients = _shares(plan.clients_for(free), list(shares.values()))
     total = sum(shares.values(), Fraction())
@@ -155,11 +155,22 @@ def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[Lan
         yield Lane(work, node, tuple(found), whole, share)
 
 
-def _weights(work: Work, nodes: Sequence[str]) -> dict[str, dict[int, Fraction]]:
+def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
+    """How many clients a workload has at each node, where it was asked for a number of them."""
+    if request.trial.clients is None:
+        return {}
+    weights = _weights(request, choose(request.workload, request.scripts), nodes)
+    shares = [sum(found.values(), Fraction()) for found in weights.values()]
+    return dict(zip(weights, _shares(request.trial.clients, shares), strict=True))
+
+
+def _weights(
+    request: Request, scripts: Sequence[WorkloadScript], nodes: Sequence[str]
+) -> dict[str, dict[int, Fraction]]:
     """For each node the scripts that go there, by place, with their share of the weight."""
     found: dict[str, dict[int, Fraction]] = {}
-    for place, script in enumerate(work.scripts):
-        where = nodes_of(node_of(work.request, script.name, nodes), nodes)
+    for place, script in enumerate(scripts):
+        where = nodes_of(node_of(request, script.name, nodes), nodes)
         for node in where:
             found.setdefault(node, {})[place] = Fraction(script.weight, len(where))
     # A node with nothing to do is none, but where nothing at all is: the engine says that.

@@ -15,8 +15,16 @@ from pgpaces import database
 from pgpaces.database import Applied
 from pgpaces.errors import ConnectionsError
 from pgpaces.experiment.cell import Cell
-from pgpaces.experiment.lanes import Lane, Work, lanes
-from pgpaces.experiment.request import POOL, Request, choose, commands_of, shares_data, wish_of
+from pgpaces.experiment.lanes import Lane, Work, clients_at, lanes
+from pgpaces.experiment.request import (
+    POOL,
+    PRIMARY,
+    Request,
+    choose,
+    commands_of,
+    shares_data,
+    wish_of,
+)
 from pgpaces.experiment.site import Say, Site, restarting
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import pooler
@@ -107,18 +115,25 @@ def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[
 
 
 def _check_connections(where: Site, request: Request) -> None:
-    """Raises ConnectionsError where the server lets in fewer than the clients that are known of."""
-    plans = (request.trial, *(other.trial for _, other in request.beside))
-    clients = sum(plan.clients or 0 for plan in plans)
-    if request.pool is not None and request.pool.size is not None:
-        clients = min(clients, request.pool.size)
-    free = database.free_connections(where.access) if clients else None
-    if free is not None and free < clients:
-        raise ConnectionsError(
-            f"the server has {max(0, free)} free connections, {clients} clients need as many",
-            "use fewer --clients, or raise max_connections (on a server of ours:"
-            f" --server-set max_connections={clients + 20})",
-        )
+    """Raises ConnectionsError where a server lets in fewer than the clients that are known of.
+
+    Of somebody's pooler nobody knows how many connections it makes.
+    """
+    wanted: Counter[str] = Counter()
+    for each in (request, *(other for _, other in request.beside)):
+        wanted.update(clients_at(each, request.node_names))
+    if request.pool is not None:
+        through = wanted.pop(POOL, 0)
+        wanted[PRIMARY] += min(through, request.pool.size or through)
+    for node, access in {PRIMARY: where.access, **where.standbys}.items():
+        free = database.free_connections(access) if wanted[node] else None
+        if free is not None and free < wanted[node]:
+            name = "the server" if node == PRIMARY else node
+            raise ConnectionsError(
+                f"{name} has {max(0, free)} free connections, {wanted[node]} clients need as many",
+                "use fewer --clients, or raise max_connections (on a server of ours:"
+                f" --server-set max_connections={wanted[node] + 20})",
+            )
 
 
 @contextlib.contextmanager

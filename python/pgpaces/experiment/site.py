@@ -63,6 +63,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         stack.enter_context(without_pg_variables())
         server = stack.enter_context(_our_server(target, say))
         data_dir = Path(target.data_dir) if target.data_dir else None
+        topology.remove_lost(server.name, data_dir)
         others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say))
         way = Transport.SOCKET if target.tls is None else Transport.TCP
         keywords = for_driver(generator.resolve(server.dsn(transport=way)))

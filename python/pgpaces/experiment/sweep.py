@@ -22,7 +22,6 @@ from pgpaces.costs import Costs
 from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
-from pgpaces.experiment.costs import is_here
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.request import (
     OnStoreError,
@@ -38,6 +37,7 @@ from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.experiment.trial import Keeping
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
+from pgpaces.reach import is_here
 from pgpaces.result import Place
 from pgpaces.servers import binaries, embedded, packages, tls
 from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id

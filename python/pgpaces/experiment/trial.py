@@ -26,6 +26,7 @@ from pgpaces.experiment.site import Site, original, site
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.generators import engine as generator
 from pgpaces.generators.together import Together
+from pgpaces.reach import is_here
 from pgpaces.result import Finding, State, Trial
 from pgpaces.store import Store
 
@@ -198,9 +199,10 @@ def _follow(
 
 def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
     """Whether the store shares a file system with the server's data, as far as we can see it."""
-    data, host_name = server.get("data_directory"), server["target"].get("host", "")
-    local = host_name.startswith(("/", "@")) or host_name in {"localhost", "127.0.0.1", "::1"}
+    data = server.get("data_directory")
     try:
-        return bool(local and data and Path(data).stat().st_dev == store.stat().st_dev)
+        return bool(
+            is_here(server["target"]) and data and Path(data).stat().st_dev == store.stat().st_dev
+        )
     except OSError:
         return False

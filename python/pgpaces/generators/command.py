@@ -393,7 +393,9 @@ class Books:
 
     def done(self, found: Execution, origin_ns: int, cut: bool) -> None:
         """It has ended. cut: we have ended it."""
-        self._flown_ns += found.done_ns - found.sent_ns
+        # What is not counted is in no sum of service times either, see Little's law.
+        if not (cut and self._asked.accompanies):
+            self._flown_ns += found.done_ns - found.sent_ns
         if cut:
             return self.cut(found.done_ns - found.sent_ns)
         self._open_ns = None
@@ -433,7 +435,8 @@ class Books:
 
     def close(self, second: int, end_ns: int, cpu_ns: int, last: bool) -> Interval:
         """The second as it is known now. end_ns: its end."""
-        flying_ns = 0 if last or self._open_ns is None else max(0, end_ns - self._open_ns)
+        flies = self._open_ns is not None and not last and not self._asked.accompanies
+        flying_ns = max(0, end_ns - (self._open_ns or 0)) if flies else 0
         flown_ns = max(0, self._flown_ns + flying_ns - self._told_ns)
         self._told_ns += flown_ns
         made = Interval(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.observe.remote import named_here
+from pgpaces.reach import is_here
 
 if TYPE_CHECKING:
     import psycopg
@@ -95,7 +95,7 @@ class Backends:
     """
 
     def __init__(self, keywords: Mapping[str, str]) -> None:
-        self._here = named_here(keywords)
+        self._here = is_here(keywords)
         self._ended_s = 0.0
         self._path: Path | None = None
         self._last_s: float | None = None

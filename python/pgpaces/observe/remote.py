@@ -22,6 +22,7 @@ from pgpaces.errors import PgpacesError, ServerError
 from pgpaces.observe import host
 from pgpaces.observe.host import Look, Polled, Probe, Source
 from pgpaces.observe.procfs import Item
+from pgpaces.reach import by_socket, is_here
 
 if TYPE_CHECKING:
     import psycopg
@@ -352,10 +353,10 @@ def watched(keywords: Mapping[str, str], dbname: str, command: str | None) -> So
 def _found(keywords: Mapping[str, str], dbname: str) -> Source:
     files = Files({**keywords, "dbname": dbname})
     try:
-        if named_here(keywords) and (pids := _seen_here(files)):
+        if is_here(keywords) and (pids := _seen_here(files)):
             files.close()
             return host.here(pids)
-        if _socket(keywords):
+        if by_socket(keywords):
             # Whoever has the socket is on this machine, if not among the processes that we see.
             files.close()
             return host.here(())
@@ -387,16 +388,6 @@ class _Blind:
 
     def close(self) -> None:
         pass
-
-
-def _socket(keywords: Mapping[str, str]) -> bool:
-    return keywords.get("hostaddr") is None and keywords.get("host", "").startswith(("/", "@"))
-
-
-def named_here(keywords: Mapping[str, str]) -> bool:
-    """Whether the way to the server is one within a machine; a tunnel looks like that too."""
-    address = keywords.get("hostaddr") or keywords.get("host", "")
-    return _socket(keywords) or address in ("localhost", "::1") or address.startswith("127.")
 
 
 def _seen_here(files: Files) -> list[int]:

@@ -16,8 +16,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.report.text import interval, rate, seconds
 from pgpaces.result import Estimate, Trial
-
-_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+from pgpaces.units import size_text
 
 
 def span(value: float) -> str:
@@ -28,14 +27,6 @@ def span(value: float) -> str:
     return (
         f"{value:,.0f} s" if value >= 1000 else f"{value:.3g} s" if value >= 1 else seconds(value)
     )
-
-
-def size(value: float) -> str:
-    """Bytes in decimal units, as rates of disks and networks are given: `18.3 MB`."""
-    for unit, name in _SIZES:
-        if value >= unit:
-            return f"{value / unit:.3g} {name}"
-    return f"{value:.3g} B"
 
 
 def rows_of(value: float) -> str:
@@ -90,9 +81,9 @@ def _speeds(found: Bulk) -> Iterator[str]:
     if (rows := values["rows_s"]) and rows.value:
         yield f"{rate(rows.value)} rows/s"
     if each := values["input_s"]:
-        yield f"{size(each.value)}/s of input"
+        yield f"{size_text(each.value)}/s of input"
     if wal := values["wal_s"]:
-        yield f"WAL {size(wal.value)}/s{_wal_of(values)}"
+        yield f"WAL {size_text(wal.value)}/s{_wal_of(values)}"
 
 
 def _wal_of(values: dict[str, Estimate | None]) -> str:
@@ -109,7 +100,7 @@ def lines(trial: Trial, found: Bulk) -> Iterator[str]:
     if each := bulk.number(found, "us_row"):
         yield f"a row took {each.value:.3g} us on average"
     if found.before_bytes is not None and found.behind_bytes is not None:
-        grown = f"{size(found.before_bytes)} before, {size(found.behind_bytes)} behind"
+        grown = f"{size_text(found.before_bytes)} before, {size_text(found.behind_bytes)} behind"
         yield f"database: {grown}"
     if found.cpu_s is not None and found.spent_s:
         share = 100 * found.cpu_s / found.spent_s
@@ -223,9 +214,9 @@ def _did(row: Row) -> str:
     if "rows_s" in row.bulk and row.bulk["rows_s"].value:
         parts.append(told("rows_s", rate, " rows/s"))
     if "input_s" in row.bulk:
-        parts.append(f"{size(row.bulk['input_s'].value)}/s of input")
+        parts.append(f"{size_text(row.bulk['input_s'].value)}/s of input")
     if "wal_s" in row.bulk:
-        parts.append(f"WAL {size(row.bulk['wal_s'].value)}/s")
+        parts.append(f"WAL {size_text(row.bulk['wal_s'].value)}/s")
     return "It took " + ", ".join(parts)
 
 

@@ -17,10 +17,10 @@ from pgpaces.answers.summary import Summary, plain
 from pgpaces.report.text import interval, percent, rate
 from pgpaces.report.words import Sentence, cell_name
 from pgpaces.result import Estimate, Trial
+from pgpaces.units import size_text
 
 _MILLION = 1e6
 _SHOWN = 3
-_SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def of_run(trial: Trial, summary: Summary) -> Economy | None:
@@ -78,13 +78,6 @@ def _millions(count: float) -> str:
     return rate(count / _MILLION)
 
 
-def _size(count: float) -> str:
-    for unit, size in _SIZES:
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"
-
-
 def _least(written: Written) -> str:
     """Why it is more than what was seen; empty where it is not."""
     if written.source == rules.WAL_ALONE:
@@ -97,9 +90,9 @@ def _least(written: Written) -> str:
 def _written(written: Written) -> str:
     """`about 12 GB a day (disk mmcblk0)`."""
     found, why = written.bytes_a_day, _least(written)
-    ends = f", {interval(found, _size, ' to ')}" if found.estimable else ""
+    ends = f", {interval(found, size_text, ' to ')}" if found.estimable else ""
     of = "; ".join(filter(None, (written.source, why)))
-    return f"{'at least' if why else 'about'} {_size(found.value)} a day{ends} ({of})"
+    return f"{'at least' if why else 'about'} {size_text(found.value)} a day{ends} ({of})"
 
 
 def _life(economy: Economy) -> str:
@@ -176,7 +169,7 @@ def _written_cell(one: Priced) -> tuple[str, str] | None:
     if written is None:
         return None
     least = "over " if _least(written) else ""
-    return f"{least}{_size(written.bytes_a_day.value)}", written.source
+    return f"{least}{size_text(written.bytes_a_day.value)}", written.source
 
 
 def _years(one: Priced) -> tuple[str, str] | None:

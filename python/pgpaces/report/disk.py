@@ -15,6 +15,7 @@ from pgpaces.answers.disks import Disk, Measured
 from pgpaces.report.escape import line
 from pgpaces.report.text import interval, milliseconds, rate, table
 from pgpaces.result import Estimate
+from pgpaces.units import memory_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,17 +55,6 @@ class Known(Protocol):
 def called(known: Known) -> str:
     """What a disk is called in a few characters."""
     return line(known.name) or known.id[-8:]
-
-
-def size(value: float | None) -> str:
-    """Bytes in the unit that fits; nothing of what is not known."""
-    if value is None:
-        return ""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.3g} TiB"
 
 
 def verdict(found: Disk) -> str:
@@ -154,12 +144,12 @@ def _facts(found: Disk) -> Iterator[str]:
         f"{device.filesystem} ({device.mount_options})",
         f"scheduler {device.scheduler}" if device.scheduler else "",
         f"{rotates} as the kernel says" if rotates else "",
-        size(device.size_bytes),
-        f"{size(device.free_bytes)} free" if device.free_bytes is not None else "",
+        "" if device.size_bytes is None else memory_text(device.size_bytes),
+        f"{memory_text(device.free_bytes)} free" if device.free_bytes is not None else "",
     )
     yield f"{found.path}: {', '.join(part for part in parts if part)}"
     yield f"encryption: {device.encryption or 'none that can be seen'}"
-    yield f"by {found.fio} in a file of {size(found.size_bytes)}, past the cache (direct)"
+    yield f"by {found.fio} in a file of {memory_text(found.size_bytes)}, past the cache (direct)"
 
 
 def _card_table(found: Disk) -> Table:

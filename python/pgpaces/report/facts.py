@@ -16,6 +16,7 @@ from pgpaces.design import Experiment, Factor
 from pgpaces.report.disk import Known, in_short
 from pgpaces.report.text import duration
 from pgpaces.result import Trial
+from pgpaces.units import memory_text
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -64,19 +65,9 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def size(value: Any) -> str:
-    """Bytes as people write them."""
-    found = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if found < 1024:
-            return f"{found:.4g} {unit}"
-        found /= 1024
-    return f"{found:.4g} TiB"
-
-
 def _shown(name: str, value: Any) -> str:
     if name.endswith("_bytes"):
-        return size(value)
+        return memory_text(value)
     if name.endswith("_ns") and value is not None:
         return duration(value)
     return _text(value)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pgpaces.answers import waits
-from pgpaces.report.facts import size
 from pgpaces.report.tables import Cell, Table
 from pgpaces.report.text import milliseconds, percent
 from pgpaces.result import Executed, Grown, Observed, Trial
+from pgpaces.units import memory_text
 
 _LINES_MAX = 3
 _EVENTS_MAX = 12
@@ -48,7 +48,10 @@ def _lines(observed: Observed) -> Iterator[str]:
         )
     grew = [one for one in observed.grown if _growth(one) >= _GREW_MIN_BYTES][:_LINES_MAX]
     if grew:
-        said = ", ".join(f"{g.name} {size(g.before_bytes)} to {size(g.after_bytes)}" for g in grew)
+        sizes = (
+            (one.name, memory_text(one.before_bytes), memory_text(one.after_bytes)) for one in grew
+        )
+        said = ", ".join(f"{name} {before} to {after}" for name, before, after in sizes)
         yield f"grew: {said}"
     if observed.executed:
         yield _busiest(observed.executed)
@@ -121,8 +124,8 @@ def _grown(observed: Observed, of: str) -> Table:
         (
             Cell(one.name),
             Cell(one.kind),
-            Cell(size(one.before_bytes)),
-            Cell(size(one.after_bytes)),
+            Cell(memory_text(one.before_bytes)),
+            Cell(memory_text(one.after_bytes)),
             Cell(_signed(_growth(one))),
             Cell(_dead(one)),
         )
@@ -134,7 +137,7 @@ def _grown(observed: Observed, of: str) -> Table:
 
 
 def _signed(growth: int) -> str:
-    return f"{'-' if growth < 0 else '+'}{size(abs(growth))}" if growth else "0"
+    return f"{'-' if growth < 0 else '+'}{memory_text(abs(growth))}" if growth else "0"
 
 
 def _dead(one: Grown) -> str:
@@ -155,7 +158,7 @@ def _executed(observed: Observed, of: str) -> Table:
             Cell(f"{one.rows:,}"),
             Cell(f"{one.blocks_hit:,}"),
             Cell(f"{one.blocks_read:,}"),
-            Cell("-" if one.wal_bytes is None else size(one.wal_bytes)),
+            Cell("-" if one.wal_bytes is None else memory_text(one.wal_bytes)),
         )
         for one in observed.executed
     )
@@ -171,10 +174,14 @@ def _moved(observed: Observed, of: str) -> Table:
     rows = tuple(
         (
             Cell(f"{one.source} {one.name.replace('_', ' ')}"),
-            Cell(size(one.value) if one.unit == "B" else f"{one.value:,.0f} {one.unit}".strip()),
+            Cell(_amount(one.value, one.unit)),
         )
         for one in observed.moved
         if one.value
     )
     note = "From the start of the measured part to the end of the load; what stayed is left out."
     return Table("moved", f"Counters{of}", ("counter", "went up by"), 1, rows, note)
+
+
+def _amount(value: float, unit: str) -> str:
+    return memory_text(value) if unit == "B" else f"{value:,.0f} {unit}".strip()

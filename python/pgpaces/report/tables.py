@@ -18,6 +18,7 @@ from pgpaces.report import costs as money
 from pgpaces.report.page import Page
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
+from pgpaces.units import memory_text, size_text
 
 Mark = Literal["", "held", "did not hold", "not known", "not valid"]
 _CELLS_NAMED = 4
@@ -213,7 +214,7 @@ def _executions(digest: Digest) -> Iterator[Cell]:
     yield _number(found.seconds, lambda value: f"{value:.3g}")
     yield Cell("-" if found.rows is None else f"{found.rows:,.0f}")
     for value in (found.input_total, found.wal_bytes):
-        yield Cell("-" if value is None else bulk.size(value))
+        yield Cell("-" if value is None else size_text(value))
 
 
 def statements(page: Page) -> Table:
@@ -327,16 +328,9 @@ def _plan_cells(plan: PlanOf, seen: Sequence[Seen]) -> Iterator[Cell]:
     yield Cell(plan.letter(one.shape))
     yield Cell(str(one.workers_planned))
     yield Cell(str(one.workers_launched) if one.analyzed else "not executed")
-    least, most = spilled(min(sizes)), spilled(max(sizes))
+    least, most = (memory_text(each) for each in (min(sizes), max(sizes)))
     yield Cell(most if least == most else f"{least} to {most}")
     yield Cell(str(sum(each.trials for each in seen)))
-
-
-def spilled(size: int) -> str:
-    """Bytes that went to temporary files."""
-    if size == 0:
-        return "0"
-    return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 1024:.3g} KiB"
 
 
 def failures(page: Page) -> tuple[tuple[str, str], ...]:

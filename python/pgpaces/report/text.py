@@ -297,7 +297,7 @@ def _load(trial: Trial, summary: Summary) -> Iterable[str]:
     warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
     warmup = f" after {duration(warmup_ns)} warm-up" if warmup_ns else ""
     yield (
-        f"load {plan['load_text']}; {plan['clients']} clients{_where(plan)},"
+        f"load {plan['load_text']}; {_clients(plan)},"
         f" {plan['protocol']} protocol,"
         f" {duration(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
     )
@@ -313,9 +313,22 @@ def _load(trial: Trial, summary: Summary) -> Iterable[str]:
         yield f"latency {_in_words(mean, _ms, ' ms')} on average, standard deviation {spread} ms"
 
 
-def _where(plan: Mapping[str, Any]) -> str:
-    """Where the clients are, unless all are at the primary."""
+def own_clients(plan: Mapping[str, Any]) -> int:
+    """The clients of a trial's own load: those of workloads beside it are in the plan's number."""
+    own = [lane["clients"] for lane in plan.get("lanes", ()) if not lane["of"]]
+    return sum(own) if own else int(plan["clients"])
+
+
+def _clients(plan: Mapping[str, Any]) -> str:
+    """How many clients a trial has, and those beside them; where, unless all are at the primary."""
     lanes = plan.get("lanes", ())
+    beside = [lane for lane in lanes if lane["of"]]
+    text = f"{own_clients(plan)} clients{_where([lane for lane in lanes if not lane['of']])}"
+    count = sum(lane["clients"] for lane in beside)
+    return f"{text} and {count} beside them{_where(beside)}" if beside else text
+
+
+def _where(lanes: Sequence[Mapping[str, Any]]) -> str:
     if {lane["node"] for lane in lanes} <= {"primary"}:
         return ""
     each = ", ".join(f"{lane['clients']} at {lane['node']}" for lane in lanes)

@@ -8,18 +8,24 @@ of loads.
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pgpaces.errors import PlanError
+from pgpaces.home import home
 from pgpaces.servers import binaries, embedded
 from pgpaces.servers.access import Listen
+from pgpaces.servers.folder import ServerFolder
 
 # Its own defaults let nothing stream.
 _OLD = {"wal_level": "replica", "max_wal_senders": "10", "hot_standby": "on"}
 _OLD_BELOW = 10
 _SLOT_SINCE = 13
+# One of these is in every copy of a primary, also in one that is not complete.
+_OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
 _LEVELS = ("replica", "logical", "hot_standby", "archive")
 
 
@@ -65,6 +71,35 @@ def standbys(
         yield tuple(found)
 
 
+def remove_lost(primary: str, data_dir: Path | None) -> None:
+    """Removes what a pgpaces that was killed left of standbys: each is as large as the data.
+
+    primary: the name of their server. Those that run, which hold a lock, are left alone, and so is
+    a server that only has such a name.
+    """
+    for path in sorted((home() / "servers").glob(f"{glob.escape(primary)}-standby*")):
+        with contextlib.suppress(OSError):  # it is none of ours then
+            _remove_lost(ServerFolder(path), data_dir)
+
+
+def _remove_lost(folder: ServerFolder, data_dir: Path | None) -> None:
+    lock = folder.lock()
+    if lock is None:
+        return
+    try:
+        for own in dict.fromkeys((folder.path, folder.data_home(data_dir))):
+            data = own / "data"
+            if any((data / name).exists() for name in _OF_COPIES):
+                _remove(data, folder)
+    finally:
+        os.close(lock)
+
+
+def _remove(data: Path, folder: ServerFolder) -> None:
+    """Removes a standby's data; on a disk that the user chose, the folder around it as well."""
+    shutil.rmtree(data if data.parent == folder.path else data.parent, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def _standby(spec: embedded.ServerSpec, say: Callable[[str], None]) -> Iterator[embedded.Server]:
     server = embedded.start(spec, on_progress=say)
@@ -72,7 +107,4 @@ def _standby(spec: embedded.ServerSpec, say: Callable[[str], None]) -> Iterator[
         with server:
             yield server
     finally:
-        own = server.data_dir.parent
-        # On a disk that the user chose, the folder around it as well.
-        spent = server.data_dir if own == server.folder.path else own
-        shutil.rmtree(spent, ignore_errors=True)
+        _remove(server.data_dir, server.folder)
