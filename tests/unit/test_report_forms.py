@@ -239,6 +239,13 @@ def test_invalid_trials_are_hollow_and_never_vanish() -> None:
     assert made_page.count('class="invalid"') >= len(page.rows) + len(DIGESTS)
 
 
+def test_why_no_trial_is_valid_is_said_once_in_the_answer() -> None:
+    found = Validity("invalid", (Finding("x", "invalid", "the moon was full"),))
+    invalid = [replace(d, summary=replace(d.summary, validity=found)) for d in DIGESTS]
+    said = " ".join(sentence.text for sentence in page_of(invalid).answer)
+    assert said.count("Why: the moon was full.") == 1
+
+
 def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said() -> None:
     base = made(Slot(1, Cell(())), 10)
     plan = Design(

@@ -20,6 +20,7 @@ from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 
 _SHOWN = 3
+_WHY_MAX = 2
 _LINES_SHOWN = 12
 # Shorter trials than this are the reason; longer times than this are no advice.
 _SHORT_S, _LONG_S = 60, 24 * 3600
@@ -405,6 +406,17 @@ def _extremes(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     )
 
 
+def _why(rows: Sequence[Row]) -> str:
+    """Why their trials are not valid: the first reasons, and how many there are more."""
+    found = list(
+        dict.fromkeys(
+            reason for row in rows for d in row.every for reason in d.summary.validity.reasons
+        )
+    )
+    more = f"; {len(found) - _WHY_MAX} more reasons" if len(found) > _WHY_MAX else ""
+    return f" Why: {'; '.join(found[:_WHY_MAX])}{more}." if found else ""
+
+
 def _p95(row: Row) -> float:
     return row.p95.value if row.p95 else 0.0
 
@@ -437,7 +449,7 @@ def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
         only = "" if len(rows) == 1 else f" in {len(unsound)} of {len(rows)} cells ({names}{more})"
         yield Sentence(
             f"No valid trial{only}: the numbers are shown, marked, and nothing is concluded from"
-            " them.",
+            f" them.{_why(unsound)}",
             "warning",
         )
     invalid = [d for row in rows if row.sound for d in row.left_out if not cells.sound(d)]
