@@ -378,6 +378,15 @@ def _without_limit(material: Material, rows: Sequence[Row]) -> Iterable[Sentence
         where = f"Most transactions succeeded with {cell_name(best)}: " if named else ""
         ends = interval(best.rate, rate, " to ")
         yield Sentence(f"{where}{rate(best.rate.value)}/s ({ends}).", "main")
+        low = best.rate.low
+        alike = sum(
+            row is not best and row.rate is not None and row.rate.high >= low for row in rows
+        )
+        if alike:
+            yield Sentence(
+                f"Its interval overlaps {_count(alike, 'other')}, so by themselves they do not say"
+                " that it is the fastest."
+            )
     yield Sentence(
         "There was no latency limit, so nothing was too late, and whether a cell holds cannot be"
         " said; a limit (--latency-limit) makes it a question with an answer."
