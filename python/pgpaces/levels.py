@@ -297,9 +297,10 @@ def every_beside(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         more = beside(text)
         if twice := sorted(found.keys() & more.keys()):
             name = twice[0].split(".")[1]
+            of = more[f"beside.{name}.workload"][0]
             raise PlanError(
                 f"there are two workloads called {name} beside the load",
-                f"call one something else: '{name}-2 workload={more[twice[0]][0]} ...'",
+                f"call one something else: '{name}-2 workload={of} ...'",
             )
         found |= more
     return found

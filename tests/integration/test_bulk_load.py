@@ -103,6 +103,27 @@ def test_a_command_that_fails_is_data_with_what_it_said(
 
 
 @pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT count(*) FROM nowhere", "does not exist"),
+        ("SELECT 1, 2", "one row with one number"),
+    ],
+)
+def test_a_query_for_rows_that_tells_none_is_no_silence(
+    pgpaces: Command, target: tuple[str, ...], query: str, why: str
+) -> None:
+    found = run(pgpaces, "--command", "true", "--rows", query, *target)
+    said = [each["text"] for each in found["validity"]["findings"] if each["severity"] == "warning"]
+    assert any(text.startswith("rows are not known") and why in text for text in said)
+    assert found["bulk"]["rows"] is None
+
+
+def test_an_empty_command_is_refused(pgpaces: Command) -> None:
+    done = pgpaces("run", "--command", " ")
+    assert (done.code, "--command is empty" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--rate", "3"], "has no rate"),

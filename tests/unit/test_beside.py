@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces import experiment_file, levels
-from pgpaces.answers.account import own_scripts
+from pgpaces.answers.account import Account, own_scripts
+from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.cli import options
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document, sweep
+from pgpaces.report.page import About, gather
 from pgpaces.report.text import beside, facts, verdict
 from pgpaces.result import Interval, Tally, Trial
 from pgpaces.store import ExperimentRow, Store
@@ -163,8 +166,9 @@ def test_two_workloads_beside_another() -> None:
 
 
 def test_two_workloads_of_one_name_are_refused() -> None:
-    with pytest.raises(PlanError, match="two workloads called reporting"):
+    with pytest.raises(PlanError, match="two workloads called reporting") as refused:
         options.beside(["reporting rate=1", "reporting rate=2 node=standby1"])
+    assert "'reporting-2 workload=reporting ...'" in str(refused.value.hint)
 
 
 def test_a_run_has_one_level_of_each() -> None:
@@ -332,6 +336,20 @@ def test_each_has_an_answer_of_its_own_with_its_own_limit_and_policy() -> None:
     own = found.latency.estimate("p50")
     assert own is not None
     assert own.value == pytest.approx(50, rel=0.01)
+
+
+def test_the_page_says_what_the_layout_was_and_finds_no_difference_in_one_trial() -> None:
+    made = laned([((1, 0, 0, 0, 0), (1, 0, 0, 0, 0), (0, 0, 0, 0, 0))])
+    lanes = [{**lane, "workload": "w", "load_text": "open, 4/s"} for lane in LANES]
+    made = replace(made, plan={**made.plan, "lanes": lanes, "think": "none", "think_ns": 0})
+    account = Account.of(made.intervals)
+    one = digest(made, summarize(made, account), account)
+    found = gather([one], About(datetime(2026, 1, 1, tzinfo=UTC), "1"))
+    asked = dict(found.asked)
+    assert asked["servers"] == "primary with 2 standbys"
+    assert asked["clients at"].startswith("1 at primary, 1 at standby1")
+    assert asked["beside it reporting"] == "open, 4/s at standby1, standby2; latency limit 1s"
+    assert not found.differences
 
 
 def test_where_the_clients_are_is_said() -> None:

@@ -110,6 +110,10 @@ def test_what_is_not_known_is_not_said(seen: dict[str, float], sentence: str) ->
     assert told(command_trial([2.0], seen)) == sentence
 
 
+def test_a_row_that_took_long_is_told_without_an_exponent() -> None:
+    assert "a row took 2,000,000 us" in printed(command_trial([2.0], {bulk.ROWS: 1.0}))
+
+
 def test_of_several_executions_each_is_told_with_its_interval() -> None:
     found = told(command_trial([7.0, 7.4, 7.8], {bulk.ROWS: 2_400_000.0, bulk.INPUT: 100e6}))
     # Student's t with two degrees of freedom: 4.303 x 0.4 / sqrt(3) = 0.994

@@ -343,6 +343,19 @@ def test_texts_of_others_do_nothing() -> None:
     assert "[red]" in text
 
 
+def test_a_disk_that_was_not_measured_to_its_end_is_named_in_a_comparison() -> None:
+    from rich.console import Console
+
+    short = row(replace(card(2000, 600, 20), missing=("pg_test_fsync",)), "short")
+    console = Console(width=120, color_system=None)
+    with console.capture() as text:
+        for part in words.comparison([short, row(card(4000, 300, 20), "other")]):
+            console.print(part)
+    assert f"short {short.id[-8:]} is not complete" in text.get()
+    assert "other" in text.get()
+    assert text.get().count("is not complete") == 1
+
+
 def test_disks_side_by_side_have_ratios() -> None:
     from rich.console import Console
 

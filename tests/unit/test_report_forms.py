@@ -25,7 +25,7 @@ from pgpaces.report.look import DARK, LIGHT, PAGE
 from pgpaces.report.markdown import markdown, text
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.terminal import terminal
-from pgpaces.result import Finding
+from pgpaces.result import Estimate, Finding
 from tests.unit.experiments import WORKERS, experiment, made, moved
 
 ABOUT = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", rerun="pgpaces sweep pi.toml", id="01E")
@@ -239,6 +239,13 @@ def test_invalid_trials_are_hollow_and_never_vanish() -> None:
     assert made_page.count('class="invalid"') >= len(page.rows) + len(DIGESTS)
 
 
+def test_why_no_trial_is_valid_is_said_once_in_the_answer() -> None:
+    found = Validity("invalid", (Finding("x", "invalid", "the moon was full"),))
+    invalid = [replace(d, summary=replace(d.summary, validity=found)) for d in DIGESTS]
+    said = " ".join(sentence.text for sentence in page_of(invalid).answer)
+    assert said.count("Why: the moon was full.") == 1
+
+
 def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said() -> None:
     base = made(Slot(1, Cell(())), 10)
     plan = Design(
@@ -445,3 +452,27 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others() -> None:
         assert len(shown.splitlines()) < 250
     assert "and 0 more" not in terminal(PAGE_OF, 120)
     assert "more cells that were not run" not in terminal(PAGE_OF, 120)
+
+
+def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap() -> None:
+    slots = [Slot(block, Cell(((WORKERS, w),))) for block in (1, 2) for w in ("0", "1")]
+    overlap = "they do not say that it is the fastest"
+
+    def answer(rates: dict[str, float]) -> str:
+        rows = []
+        for slot in slots:
+            one = made(slot, 10)
+            value = rates[dict(slot.cell.levels)[WORKERS]]
+            spread = Estimate(value, value * 0.99, value * 1.01, 60)
+            plan = {**one.trial.plan, "limit_ns": None, "limits": []}
+            rows.append(
+                replace(
+                    one,
+                    trial=replace(one.trial, plan=plan),
+                    summary=replace(one.summary, rate=spread),
+                )
+            )
+        return " ".join(each.text for each in gather(rows, ABOUT).answer)
+
+    assert overlap in answer({"0": 100.0, "1": 100.5})
+    assert overlap not in answer({"0": 100.0, "1": 200.0})

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pgpaces.answers.summary import as_json, summarize
 from pgpaces.cli.runs import _cells
+from pgpaces.observe.server import Cost, _more, _told
 from pgpaces.report.text import answer, interval, milliseconds
 from pgpaces.result import Estimate, Finding, Interval, StatementTally, Tally, Trial
 from pgpaces.store import TrialRow
@@ -181,3 +182,20 @@ def test_a_list_of_runs_marks_what_is_not_valid() -> None:
     assert (good["state"], good["p99 ms"]) == ("finished", "12.3")
     older = _cells(row())
     assert (older["state"], older["p99 ms"]) == ("finished", "12.3")
+
+
+def test_notes_that_every_run_has_are_counted_behind_the_tables() -> None:
+    usual = (
+        "host: looking at it took 0.1 % of one core here",
+        *_told(Cost(0.3, 0.2)),
+        *(note.replace("sensor", "sensor of standby1", 1) for note in _told(Cost(0.4, None))),
+        *_more({"track_io_timing = on (times of reading and writing)": None}),
+    )
+    own = (*_told(Cost(4.1, 0.0)), *_more({"GRANT pg_read_all_stats TO its role (what)": None}))
+    grew = Finding("store", "info", "the store lies on the disk that is measured", 3.0, "KiB")
+    lines = printed(run(notes=(*usual, *own, "said by somebody"), findings=(grew,)), 400)
+    notes = [line for line in lines if line.startswith("note: ")]
+    assert notes[:3] == [*(f"note: {text}" for text in own), "note: said by somebody"]
+    assert notes[-1].startswith("note: 5 more say what looking and storing took")
+    assert lines.index(notes[0]) > max(n for n, line in enumerate(lines) if "shop" in line)
+    assert not any(text in line for line in lines for text in (*usual, grew.text))

@@ -139,6 +139,8 @@ def _workload(given: Mapping[str, Any]) -> Workload:
                 "--command is run instead of a workload or a --file",
                 "leave one of them out, or run the other one --beside it",
             )
+        if not given["command"].strip():
+            raise PlanError("--command is empty", "name a program, such as 'pgbench -i -s 10'")
         command = workload.Command(given["command"], None, given["inputs"], given["rows"])
         return workload.of_command(command)
     for option, value in (("--input", given["inputs"]), ("--rows", given["rows"])):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # What stands first in a line of a table, and the rest by the names of its columns.
 _Line = tuple[str, dict[str, str]]
 _WIDE_FROM = 76
+# Narrower ones leave out what was due and the interval of p99, so that what ran can be read.
+_WHOLE_FROM = 100
 
 
 def _open(path: str | None) -> Store:
@@ -115,9 +117,12 @@ def _print_table(
 
     console = Console(highlight=False)
     names = narrow if console.width < _WIDE_FROM else wide
+    short = console.width < _WHOLE_FROM
+    names = [name for name in names if not (short and name == "due")]
     listed = table(title, names)
     for first, cells in rows:
-        listed.add_row(cell(first), *(cells[name] for name in names))
+        brief = {"p99 ms": cells["p99 ms"].partition(" ")[0]} if short and "p99 ms" in cells else {}
+        listed.add_row(cell(first), *((cells | brief)[name] for name in names))
     with console.capture() as text:
         console.print(listed)
     put(text.get())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pgpaces.errors import PlanError
 from pgpaces.plan import pairs
 
 if TYPE_CHECKING:
@@ -173,7 +174,14 @@ def _settings_of(name: str) -> _Side:
         return _Side(server_settings(running[name].dsn()), profile=False)
     if "=" in name or "://" in name:
         return _Side(server_settings(name), profile=False)
-    return _Side(profiles.find(name).settings, profile=True)
+    try:
+        return _Side(profiles.find(name).settings, profile=True)
+    except PlanError as error:
+        runs = ", ".join(sorted(running)) or "none"
+        raise PlanError(
+            f"'{name}' is no server that runs: {error.message}",
+            f"servers that run: {runs} (`pgpaces server start` starts one); {error.hint}",
+        ) from None
 
 
 @server.command()

@@ -327,7 +327,10 @@ class Counters:
             bulk.SHARED: 1.0 if self._others else None,
         }
         found = list(bulk.findings(values))
-        if rows is None and now.rows is not None:
+        if now.why:
+            text = f"rows are not known: the query that counts them, {self._rows}: {now.why}"
+            found.append(Finding("rows", "warning", text))
+        elif rows is None and now.rows is not None:
             found.append(Finding("command", "info", _ANEW))
         return found
 
@@ -350,8 +353,8 @@ class Counters:
 
             wal, size = one(_WAL), one(_SIZE)
             if self._rows is not None:
-                counted = one(self._rows)
-                return _Reading(None if counted is None else {_COUNTED: counted}, wal, size)
+                counted, why = _number_of(session, self._rows)
+                return _Reading(None if counted is None else {_COUNTED: counted}, wal, size, why)
             with contextlib.suppress(psycopg.Error):
                 return _Reading(self._inserted(session, still=still), wal, size)
             return _Reading(None, wal, size)
@@ -377,11 +380,30 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Numbers of a moment: rows by table, position of the WAL and size of the database in bytes."""
+    """Numbers of a moment: rows by table, position of the WAL and size of the database in bytes.
+
+    why: why the query for rows told none.
+    """
 
     rows: Mapping[Any, float] | None = None
     wal: float | None = None
     size: float | None = None
+    why: str = ""
+
+
+def _number_of(session: Any, query: str) -> tuple[float | None, str]:
+    """What somebody's query for a number says, or why it says none."""
+    import psycopg
+
+    try:
+        found = session.execute(query.encode()).fetchall()
+    except psycopg.Error as error:
+        return None, error.diag.message_primary or str(error)
+    try:
+        ((value,),) = found
+        return float(value), ""
+    except (TypeError, ValueError):
+        return None, "its answer is not one row with one number"
 
 
 def loaded(

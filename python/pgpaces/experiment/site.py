@@ -111,7 +111,9 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
         listen=None if target.tls is None else Listen(),
         tls=target.tls is True,
     )
-    say(f"starting PostgreSQL {installation.version}")
+    runs = any(found.stays and found.name == spec.name for found in embedded.running())
+    does = f"using {spec.name}, which runs:" if runs else "starting"
+    say(f"{does} PostgreSQL {installation.version}")
     with embedded.start(spec, on_progress=say) as server:
         yield server
 

@@ -98,7 +98,7 @@ def lines(trial: Trial, found: Bulk) -> Iterator[str]:
     if found.main:
         yield f"command {trial.workload['scripts'][0]['text']}, {load_text(trial)}"
     if each := bulk.number(found, "us_row"):
-        yield f"a row took {each.value:.3g} us on average"
+        yield f"a row took {of_bytes(each.value)} us on average"
     if found.before_bytes is not None and found.behind_bytes is not None:
         grown = f"{size_text(found.before_bytes)} before, {size_text(found.behind_bytes)} behind"
         yield f"database: {grown}"

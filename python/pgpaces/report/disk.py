@@ -253,6 +253,10 @@ def comparison(known: Sequence[Known]) -> list[RenderableType]:
     made.add_row("encryption", *_spread([line(_encrypted(each.found)) for each in known]))
     said = "ratios of the card's jobs are those of the geometric means of all runs"
     parts: list[RenderableType] = [made, Text(""), Text(said)]
+    for each in known:
+        if each.found.missing:
+            lacks = f"{called(each)} {each.id[-8:]} is not complete: what it lacks is left out"
+            parts.append(Text(line(lacks)))
     if any(each.found.quick for each in known):
         parts.append(Text("quick results are indicative only"))
     return parts

@@ -14,7 +14,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment, Factor
 from pgpaces.report.disk import Known, in_short
-from pgpaces.report.text import duration
+from pgpaces.report.text import at_nodes, duration, layout
 from pgpaces.result import Trial
 from pgpaces.units import memory_text
 
@@ -27,6 +27,8 @@ _SERVER = (
 _TARGET = ("host", "hostaddr", "port", "sslmode")
 _HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 _PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
+# `think` is how think times are spread.
+_RENAMED = {"think_ns": "think time"}
 # What is another for every trial and says nothing.
 _OWN = frozenset(("seed", "variables", "log"))
 
@@ -139,6 +141,7 @@ def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
     for name in () if by_command else _PLAN:
         if plan.get(name) is not None:
             yield names.get(name, name), _text(plan[name])
+    yield from _layout_of(trial)
     yield "latency limit", ", ".join(limits_of(trial)) or "none"
     if plan.get("duration_ns"):
         yield "duration", duration(plan["duration_ns"])
@@ -147,6 +150,20 @@ def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
         yield name, str(plan["transactions"])
     if plan.get("warmup_ns"):
         yield "warm-up", duration(plan["warmup_ns"])
+
+
+def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
+    """Standbys and pooler, where the clients are, and each load beside the trial's own."""
+    lanes = trial.plan.get("lanes") or ()
+    if behind := layout(trial.server):
+        yield "servers", f"primary{behind}"
+    if at := at_nodes(trial.plan):
+        yield "clients at", at.strip(" ()")
+    for name in dict.fromkeys(lane["of"] for lane in lanes if lane["of"]):
+        own = [lane for lane in lanes if lane["of"] == name]
+        nodes = ", ".join(dict.fromkeys(lane["node"] for lane in own))
+        limit = duration(own[0]["limit_ns"]) if own[0].get("limit_ns") else "none"
+        yield f"beside it {name}", f"{own[0]['load_text']} at {nodes}; latency limit {limit}"
 
 
 def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[Place, ...]:
@@ -238,7 +255,8 @@ def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
     """What may differ, by name."""
     for name, value in trial.plan.items():
         if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
-            yield name.removesuffix("_ns").replace("_", " "), _shown(name, value)
+            called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
+            yield called, _shown(name, value)
     yield "workload", str(trial.workload.get("name", ""))
     yield "hash of the workload", str(trial.workload.get("hash", ""))[:12]
     yield "scale", str(trial.workload.get("scale", ""))

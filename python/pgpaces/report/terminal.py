@@ -98,7 +98,9 @@ def _tables(page: Page, width: int, left: int) -> Iterator[RenderableType]:
     for name, whole in short.items():
         if name != line(whole):
             yield Text(f"{name}: {line(whole)}", style="dim")
-    yield _cells(cells, (*short, *cells.columns[cells.labels :]), width)
+    # Without a limit the answer is the cell that did most: its TPS is the last to go.
+    spare = _SPARE if page.limits else (*(name for name in _SPARE if name != "TPS"), "TPS")
+    yield _cells(cells, (*short, *cells.columns[cells.labels :]), width, spare)
     if left:
         yield Text(f"and {left} more cells that were not run", style="dim")
     yield from _others(page, {whole.strip(): name for name, whole in short.items()}, width)
@@ -156,15 +158,17 @@ def _short(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _cells(cells: tables.Table, names: Sequence[str], width: int) -> RenderableType:
-    """The table of cells, with as many columns as fit."""
+def _cells(
+    cells: tables.Table, names: Sequence[str], width: int, spare: Sequence[str] = _SPARE
+) -> RenderableType:
+    """The table of cells, with as many columns as fit. spare: those that go, in this order."""
     from rich.text import Text
 
     def needed(at: int) -> int:
         return max(len(names[at]), *(max(len(r[at].text), len(r[at].ends)) for r in cells.rows)) + 2
 
     kept = list(range(len(names)))
-    for name in _SPARE:
+    for name in spare:
         if sum(needed(at) for at in kept) > width and name in names:
             kept.remove(names.index(name))
     made = table(names[0], [names[at] for at in kept[1:]])

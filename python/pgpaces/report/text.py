@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 _WIDE = ("mean", "p50", "p95", "p99", "p99.9", "max")
 # Choices of columns, and what a column of an estimate and the maximum take.
 _COLUMNS = (_WIDE, _WIDE[1:], ("p50", "p99", "max"), ("p99", "max"))
+# Notes that are the same for nearly every run. Of hidden sessions and of dear looks all are told.
+_ROUTINE = re.compile(
+    r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d % of one core here"
+    r"(, (0\.\d %|not seen) on the server)?|more would be seen with (?!.*\bGRANT\b).*)$"
+)
 _ESTIMATE_WIDTH, _MAX_WIDTH = len("not estimable") + 1, 8
 
 
@@ -261,7 +267,7 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
     workload, server = trial.workload, trial.server
     yield (
         f"run {trial.id}: {workload['name']} at scale {workload['scale']}"
-        f" on PostgreSQL {server['version']}{_layout(server)}"
+        f" on PostgreSQL {server['version']}{layout(server)}"
     )
     yield from copied(workload.get("prepared", {}))
     if (found := of_command(trial, summary)) is not None:
@@ -274,11 +280,20 @@ def facts(trial: Trial, summary: Summary) -> Iterable[str]:
         yield f"tried again: {summary.retried} transactions, {summary.retries} times in all"
     if summary.disconnects or summary.outages.down:
         yield outages(summary)
-    for note in trial.notes:
-        yield f"note: {note}"
+
+
+def notes(trial: Trial, summary: Summary) -> Iterable[str]:
+    """What else there is to know, as lines: what every run says of itself is only counted."""
+    found = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
     for finding in summary.validity.findings:
         if finding.severity == "info" and finding.source != SOURCE:
-            yield f"note: {finding.text}"
+            found.append((finding.text, finding.source == "store"))
+    yield from (f"note: {text}" for text, routine in found if not routine)
+    if left := sum(routine for _, routine in found):
+        yield (
+            f"note: {left} more say what looking and storing took, and what more settings would"
+            " show: pgpaces show RUN --json"
+        )
 
 
 def _failed(state: str, count: int, message: str) -> Iterable[str]:
@@ -319,6 +334,11 @@ def own_clients(plan: Mapping[str, Any]) -> int:
     return sum(own) if own else int(plan["clients"])
 
 
+def at_nodes(plan: Mapping[str, Any]) -> str:
+    """Where the clients are, as words in brackets; nothing where all are at the primary."""
+    return _where(plan.get("lanes", ()))
+
+
 def _clients(plan: Mapping[str, Any]) -> str:
     """How many clients a trial has, and those beside them; where, unless all are at the primary."""
     lanes = plan.get("lanes", ())
@@ -335,8 +355,8 @@ def _where(lanes: Sequence[Mapping[str, Any]]) -> str:
     return f" ({each})"
 
 
-def _layout(server: Mapping[str, Any]) -> str:
-    """What belongs to the server."""
+def layout(server: Mapping[str, Any]) -> str:
+    """What belongs to the server, as words behind its version."""
     count, pool = server.get("standbys", 0), server.get("pool") or {}
     parts = [f"{count} standby{'s' * (count > 1)}"] if count else []
     if pool:
@@ -373,7 +393,7 @@ def answer(
 ) -> list[RenderableType]:
     """The whole answer, to be printed one after the other; width in characters.
 
-    more: lines behind the facts.
+    more: lines behind the facts. What to know beside the numbers comes behind their tables.
     """
     from rich.text import Text
 
@@ -382,15 +402,16 @@ def answer(
     parts: list[RenderableType] = [Text(line(said), style="bold") for said in _said(trial, summary)]
     parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
     parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
-    parts += [Text(line(seen)) for seen in servers.lines(trial)]
-    if alone(trial):
-        return parts
-    parts.append(Text(""))
-    parts.append(times_table(summary, trial.plan, width))
+    tables = [] if alone(trial) else list(_tables(summary, trial.plan, width))
+    for each in tables:
+        parts += [Text(""), each]
+    last = [Text(line(said)) for said in (*notes(trial, summary), *servers.lines(trial))]
+    return [*parts, *([Text("")] if tables and last else []), *last]
+
+
+def _tables(summary: Summary, plan: Mapping[str, Any], width: int) -> Iterable[Table]:
+    yield times_table(summary, plan, width)
     if len(summary.scripts) > 1:
-        parts.append(Text(""))
-        parts.append(scripts_table(summary, trial.plan, width))
+        yield scripts_table(summary, plan, width)
     if summary.statements:
-        parts.append(Text(""))
-        parts.append(statements_table(summary, width))
-    return parts
+        yield statements_table(summary, width)

@@ -20,6 +20,7 @@ from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 
 _SHOWN = 3
+_WHY_MAX = 2
 _LINES_SHOWN = 12
 # Shorter trials than this are the reason; longer times than this are no advice.
 _SHORT_S, _LONG_S = 60, 24 * 3600
@@ -377,6 +378,15 @@ def _without_limit(material: Material, rows: Sequence[Row]) -> Iterable[Sentence
         where = f"Most transactions succeeded with {cell_name(best)}: " if named else ""
         ends = interval(best.rate, rate, " to ")
         yield Sentence(f"{where}{rate(best.rate.value)}/s ({ends}).", "main")
+        low = best.rate.low
+        alike = sum(
+            row is not best and row.rate is not None and row.rate.high >= low for row in rows
+        )
+        if alike:
+            yield Sentence(
+                f"Its interval overlaps {_count(alike, 'other')}, so by themselves they do not say"
+                " that it is the fastest."
+            )
     yield Sentence(
         "There was no latency limit, so nothing was too late, and whether a cell holds cannot be"
         " said; a limit (--latency-limit) makes it a question with an answer."
@@ -403,6 +413,17 @@ def _extremes(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
         f"Least missed: {cell_name(best)} with {share(best.missed)}, p95 {_time(best.p95)}."
         f" Most missed: {cell_name(worst)} with {share(worst.missed)}, p95 {_time(worst.p95)}."
     )
+
+
+def _why(rows: Sequence[Row]) -> str:
+    """Why their trials are not valid: the first reasons, and how many there are more."""
+    found = list(
+        dict.fromkeys(
+            reason for row in rows for d in row.every for reason in d.summary.validity.reasons
+        )
+    )
+    more = f"; {len(found) - _WHY_MAX} more reasons" if len(found) > _WHY_MAX else ""
+    return f" Why: {'; '.join(found[:_WHY_MAX])}{more}." if found else ""
 
 
 def _p95(row: Row) -> float:
@@ -437,7 +458,7 @@ def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
         only = "" if len(rows) == 1 else f" in {len(unsound)} of {len(rows)} cells ({names}{more})"
         yield Sentence(
             f"No valid trial{only}: the numbers are shown, marked, and nothing is concluded from"
-            " them.",
+            f" them.{_why(unsound)}",
             "warning",
         )
     invalid = [d for row in rows if row.sound for d in row.left_out if not cells.sound(d)]
