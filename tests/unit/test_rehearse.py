@@ -44,3 +44,18 @@ def test_what_cannot_be_rehearsed_says_why() -> None:
         engine.rehearse("a.sql", "\\set n 1 / 0")
     with pytest.raises(PlanError, match="1x"):
         engine.rehearse("a.sql", "SELECT 1;", [("1x", "1")])
+
+
+@pytest.mark.parametrize("variant", ["triggers", "log"])
+@pytest.mark.parametrize(("hot", "scale", "most"), [("0", "1", 100_000), ("7", "50", 7)])
+def test_hot_narrows_the_sensors_that_are_touched(
+    variant: str, hot: str, scale: str, most: int
+) -> None:
+    [script] = workload.find(f"sensor/{variant}").scripts
+    given = (("hot", hot), ("scale", scale))
+    ids = []
+    for seed in range(300):
+        [first, *_] = engine.rehearse(script.name, script.text, given, seed)
+        ids.append(int(first[1].rpartition("= ")[2].rstrip(";")))
+    assert min(ids) >= 1
+    assert most / 2 < max(ids) <= most
