@@ -2,7 +2,7 @@
 
 The socket needs no password because only its owner can enter its folder. TCP is an extra that
 has to be asked for, and always has one: fresh at every start, kept in a file of ours alone.
-Starts no server; standbys and TLS will add their lines here.
+Standbys stream over the same socket. Starts no server.
 """
 
 import os

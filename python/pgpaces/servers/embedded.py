@@ -2,8 +2,8 @@
 
 `start` gives a running server. One that does not stay ends with us, whatever ends us; one that
 stays goes on until `stop`. Its data directory persists, so prepared data is used again. Knows
-nothing of what runs on the server; other versions, profiles, TLS and standbys come as an
-Installation, as settings, and as functions beside `start`.
+nothing of what runs on the server; versions, profiles, TLS and standbys come as the values of a
+ServerSpec.
 """
 
 import contextlib
