@@ -155,6 +155,7 @@ def _plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
         load=kind,
         clients=count,
         limit_ns=_duration(limit, "latency_limit"),
+        start_every_ns=_duration(given["start_every"], "start_every", zero=True) or 0,
         **_length(given, defaults),
         **{name: value for name, value in given["options"].items() if name != "transactions"},
     )
@@ -247,7 +248,8 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     users: int | None = None,
     pace: str | float | None = None,
     think_time: str | float | None = None,
-    think: str = "exponential",
+    think: str | None = None,
+    start_every: str | float | None = None,
     arrivals: str = "poisson",
     shape: str | None = None,
     latency_limit: str | float | None = None,

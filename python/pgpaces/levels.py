@@ -100,6 +100,7 @@ TRIAL: Mapping[str, Kind] = {
     "pace": Kind(str, "Paced load: transactions a second of each user."),
     "think_time": Kind(str, "Closed load: mean pause before each transaction."),
     "think": Kind(_one_of("exponential", "fixed"), "How think times are spread."),
+    "start_every": Kind(str, "Clients of a closed or paced load come so long after one another."),
     "arrivals": Kind(_one_of("poisson", "even"), "How arrivals are spaced."),
     "shape": Kind(str, "How the rate changes over the trial: `steps:0.5:1:2`."),
     "latency_limit": Kind(str, "Later than this is late."),
@@ -110,7 +111,7 @@ TRIAL: Mapping[str, Kind] = {
     "grace": Kind(str, "Time for the backlog at the end."),
     "protocol": Kind(_one_of("simple", "extended", "prepared"), "How SQL is sent."),
     "describe": Kind(_switch, "Ask for result descriptions, as pgbench does."),
-    "threads": Kind(_whole(1, 1024), "Threads of the load generator."),
+    "threads": Kind(_whole(1, 1024), "Threads of the load generator; processes of Python users."),
     "poll": Kind(_one_of("auto", "epoll", "io_uring"), "How the generator waits."),
     "connect_each": Kind(_switch, "A connection of its own for every transaction."),
     "max_tries": Kind(_whole(0, 2**31 - 1), "Of a transaction that fails by serialization."),
@@ -148,11 +149,10 @@ _SHARED = frozenset(
     )
 )
 # Of these a number is seconds where Python gives it.
-_SECONDS = ("duration", "warmup", "grace", "think_time", "latency_limit")
+_SECONDS = ("duration", "warmup", "grace", "think_time", "start_every", "latency_limit")
 BESIDE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(TRIAL),
-    "think": "exponential",
     "arrivals": "poisson",
     "policy": "run",
     "protocol": "simple",

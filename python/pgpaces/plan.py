@@ -106,10 +106,11 @@ def _steady_load(given: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple
     if clients is None and "clients" in defaults:
         clients = int(defaults["clients"])
     if given["think_time"] is not None:
-        return _closed(given), clients or 1
+        return _closed(given, defaults), clients or 1
     rate = _open_rate(given, defaults)
     if rate is None:
-        return Load("closed"), clients or 1
+        own = {"think_time": defaults.get("think_time", "0"), "think": given["think"]}
+        return _closed(own, defaults), clients or 1
     return Load("open", rate, given["arrivals"]), clients
 
 
@@ -122,9 +123,12 @@ def _paced(given: Mapping[str, Any]) -> tuple[Load, int]:
     return Load("paced", rate, given["arrivals"]), given["users"]
 
 
-def _closed(given: Mapping[str, Any]) -> Load:
+def _closed(given: Mapping[str, Any], defaults: Mapping[str, str]) -> Load:
     pause = duration_ns(given["think_time"], "--think-time", zero=True)
-    return Load("closed", think_ns=pause, think=given["think"]) if pause else Load("closed")
+    if not pause:
+        return Load("closed")
+    think = given["think"] or defaults.get("think", "exponential")
+    return Load("closed", think_ns=pause, think="fixed" if think == "fixed" else "exponential")
 
 
 def _open_rate(given: Mapping[str, Any], defaults: Mapping[str, str]) -> float | None:
@@ -162,6 +166,7 @@ class TrialPlan:
     limit_ns: a transaction that takes longer is late. limits: those of scripts that have one of
     their own, by name.
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
+    start_every_ns: clients of a closed or paced load come so long after one another.
     backlog: what was due and not started at the end is still served, or dropped.
     max_tries: of a transaction that fails by serialization or deadlock; 0: until it succeeds.
     continue_on_error: a failed statement fails its transaction, else it aborts its client.
@@ -177,6 +182,7 @@ class TrialPlan:
     load: Load
     clients: int | None = None
     threads: int | None = None
+    start_every_ns: int = 0
     limit_ns: int | None = None
     limits: tuple[tuple[str, int], ...] = ()
     policy: Policy = "run"
@@ -208,6 +214,7 @@ class TrialPlan:
             raise PlanError(f"{self.clients} clients cannot be", "from 1 to 100000")
         if self.threads is not None and not 1 <= self.threads <= 1024:
             raise PlanError(f"{self.threads} threads cannot be", "from 1 to 1024")
+        self._check_start_every()
         if not 0 <= self.seed < 2**64:
             raise PlanError(f"seed {self.seed} is out of range", "from 0 to 2^64 - 1")
         if self.policy == "skip" and self.load.model == "closed":
@@ -226,6 +233,17 @@ class TrialPlan:
         if not self.limits:
             self._check_limits(everywhere=self.limit_ns is not None)
         self.segments()
+
+    def _check_start_every(self) -> None:
+        if not self.start_every_ns:
+            return
+        if self.load.model == "open":
+            raise PlanError(
+                "clients of an open load cannot come one after another: it has one rate",
+                "use --users and --pace, or --think-time, or a --shape",
+            )
+        if self.load.shape != shape.CONSTANT:
+            raise PlanError("clients come one after another or by a shape, not both")
 
     def _check_limits(self, *, everywhere: bool) -> None:
         """Raises PlanError; everywhere: every script has a limit."""
@@ -346,7 +364,8 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
 
     def optional(name: str) -> int | None:
         text = given[name] or defaults.get(name)
-        return None if text is None else duration_ns(text, f"--{name}", zero=True)
+        option = f"--{name.replace('_', '-')}"
+        return None if text is None else duration_ns(text, option, zero=True)
 
     transactions = given["transactions"]
     if transactions is None and given["duration"] is None and "transactions" in defaults:
@@ -363,6 +382,7 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
         describe=given["describe"],
         duration_ns=None if transactions else duration_ns(given["duration"] or "60s", "--duration"),
         transactions=transactions,
+        start_every_ns=optional("start_every") or 0,
         warmup_ns=optional("warmup"),
         grace_ns=optional("grace"),
         poll=given["poll"],

@@ -12,13 +12,15 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pgpaces.errors import PlanError, WorkloadError
 from pgpaces.units import SECOND_NS, duration_ns
+from pgpaces.users import Users, of_functions
+from pgpaces.users import read as read_users
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -86,7 +88,8 @@ class Workload:
     load: the defaults of `[load]` as written, for example {"rate": "1/s"}.
     writes: its scripts change data, so each trial starts from a fresh copy.
     variants: names of others of its kind; this is `NAME/VARIANT` if it is one.
-    command: what is timed instead of scripts; it has one that stands for it.
+    command: what is timed instead of scripts; it has one that stands for it. users: what performs
+    Python functions instead, of which each has a script that stands for it.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Workload:
     variables: dict[str, str]
     variants: tuple[str, ...] = ()
     command: Command | None = None
+    users: Users | None = None
 
     @property
     def data_hash(self) -> str:
@@ -148,6 +152,26 @@ def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = 
     )
 
 
+def of_tasks(functions: Sequence[Callable[..., Any]]) -> Workload:
+    """A workload that is nothing but Python functions: it makes no data. Raises WorkloadError."""
+    found = of_functions(functions)
+    return replace(
+        of_scripts("users", _tasks(found), "Python functions"), load=_paused(found), users=found
+    )
+
+
+def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
+    return tuple(
+        WorkloadScript(task.name, task.weight, task.source, f"{users.path or 'task'}")
+        for task in users.tasks
+    )
+
+
+def _paused(users: Users) -> dict[str, str]:
+    """The pause that users have by themselves."""
+    return {} if users.pause is None else {"think_time": users.pause, "think": "fixed"}
+
+
 def of_command(command: Command) -> Workload:
     """A workload that is nothing but a command: it makes no data. Runs in the folder we are in."""
     return Workload(
@@ -183,6 +207,7 @@ def _schema() -> type[BaseModel]:
         rate: str | None = None
         clients: Annotated[int, Field(ge=1)] | None = None
         latency_limit: str | None = None
+        start_every: str | None = None
 
     class CommandKeys(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)

@@ -26,6 +26,7 @@ pub struct PlanIn {
     limits: Vec<(u16, i64)>,
     duration_ns: Option<i64>,
     transactions: Option<u64>,
+    start_every_ns: i64,
     warmup_ns: i64,
     grace_ns: i64,
     seed: u64,
@@ -99,8 +100,6 @@ impl PlanIn {
             let LogIn { prefix, sampling, aggregate_s, detailed } = log;
             Log { prefix, sampling, aggregate_s, detailed }
         });
-        let shape = self.shape.into_iter().map(|(start, from, to)| Segment { start, from, to });
-        let shape = shape.collect();
         let stop = match (self.duration_ns, self.transactions) {
             (_, Some(count)) => Stop::Count(count),
             (duration, None) => Stop::Time(duration.unwrap_or(0)),
@@ -111,11 +110,12 @@ impl PlanIn {
             protocol,
             describe: self.describe,
             load,
-            shape,
+            shape: segments(self.shape),
             policy,
             limit: self.limit_ns,
             limits: self.limits,
             stop,
+            start_every: self.start_every_ns,
             warmup: self.warmup_ns,
             grace: self.grace_ns,
             seed: self.seed,
@@ -133,6 +133,10 @@ impl PlanIn {
             log,
         })
     }
+}
+
+fn segments(shape: Vec<(i64, f64, f64)>) -> Vec<Segment> {
+    shape.into_iter().map(|(start, from, to)| Segment { start, from, to }).collect()
 }
 
 fn polling(poll: &str) -> PyResult<Polling> {

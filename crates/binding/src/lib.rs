@@ -1,6 +1,8 @@
 //! `pgpaces._engine`: the engine for Python. Nothing else knows PyO3. Python is entered once an
-//! interval; while the engine works, the GIL is released. Documented in `_engine.pyi`.
+//! interval; while the engine works, the GIL is released. Only users that are Python functions
+//! (`Actors`) call it for every action. Documented in `_engine.pyi`.
 
+mod actors;
 mod convert;
 mod errors;
 mod histogram;
@@ -168,6 +170,8 @@ fn engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Conninfo>()?;
     module.add_class::<Route>()?;
     module.add_class::<Run>()?;
+    module.add_class::<actors::Actors>()?;
+    module.add_class::<actors::Ledger>()?;
     module.add_class::<histogram::Histogram>()?;
     module.add_class::<convert::Interval>()?;
     module.add_class::<convert::Tally>()?;

@@ -2,7 +2,7 @@
 //! where each thread's clients get their transactions from.
 
 use crate::error::{Error, Kind, Result};
-use crate::pace::{Choice, Feed, Ns, Schedule, Stream, Taken, Think};
+use crate::pace::{Choice, Feed, Ns, Schedule, Stream, Taken, Think, Thinker};
 use crate::plan::{Load, Plan, Stop};
 use crate::script::Scripts;
 use crate::script::eval::{Value, Variable, Variables, value_of_text};
@@ -86,12 +86,13 @@ impl ClientVariables {
 pub(crate) enum Streams {
     Open(Stream),
     Paced(Vec<Stream>),
-    Closed(Think, Vec<(Choice, u64, Random)>, u64),
+    Closed(Think, Vec<Thinker>, u64),
 }
 
 impl Streams {
-    pub(crate) fn new(plan: &Plan, scripts: &Scripts, seeds: &mut Seeds, start: Ns) -> Self {
-        let weights: Arc<[u32]> = scripts.list.iter().map(|script| script.weight).collect();
+    /// Those of a load that begins at `start` and runs scripts of these weights.
+    pub(crate) fn new(plan: &Plan, weights: Arc<[u32]>, seeds: &mut Seeds, start: Ns) -> Self {
+        let begins = |id: u32| start.saturating_add(plan.start_every * Ns::from(id));
         let each = match plan.stop {
             Stop::Time(_) => u64::MAX,
             Stop::Count(count) => count,
@@ -110,8 +111,9 @@ impl Streams {
             }
             Load::Paced { rate, arrivals } => Self::Paced(
                 (0..plan.clients)
-                    .map(|_| {
-                        let schedule = Schedule::new(rate, arrivals, start, seeds.extra.split());
+                    .map(|id| {
+                        let random = seeds.extra.split();
+                        let schedule = Schedule::new(rate, arrivals, begins(id), random);
                         let schedule = schedule.shaped(curve.clone()).shifted();
                         let choice = Choice::new(Arc::clone(&weights), seeds.extra.split());
                         Stream::new(schedule, choice, each)
@@ -122,7 +124,8 @@ impl Streams {
                 let clients = (0..plan.clients).map(|id| {
                     // The first client chooses as pgbench's first thread does.
                     let random = if id == 0 { choose.clone() } else { seeds.extra.split() };
-                    (Choice::new(Arc::clone(&weights), random), 0, seeds.extra.split())
+                    let choice = Choice::new(Arc::clone(&weights), random);
+                    Thinker::new(choice, seeds.extra.split(), begins(id))
                 });
                 Self::Closed(think, clients.collect(), each)
             }

@@ -5,6 +5,7 @@
 //! `pace`, `shape`, `record`, `interval`, `times` and `client` never read a clock and never touch a socket; `worker` and
 //! `poll` are the thin shell that does.
 
+pub mod actors;
 pub mod backlog;
 pub mod client;
 pub mod conninfo;
@@ -12,6 +13,7 @@ pub mod control;
 pub mod error;
 pub mod feeds;
 pub mod interval;
+pub mod ledger;
 pub mod log;
 pub mod pace;
 pub mod plan;

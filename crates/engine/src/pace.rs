@@ -283,6 +283,27 @@ impl Think {
     }
 }
 
+/// A client of a closed load.
+#[derive(Debug, Clone)]
+pub struct Thinker {
+    /// What it runs.
+    choice: Choice,
+    /// How many it has taken.
+    taken: u64,
+    /// Its dice for thinking.
+    random: Random,
+    /// When it comes.
+    begins: Ns,
+}
+
+impl Thinker {
+    /// A client that comes at `begins`.
+    #[must_use]
+    pub fn new(choice: Choice, random: Random, begins: Ns) -> Self {
+        Self { choice, taken: 0, random, begins }
+    }
+}
+
 /// What of one stream was taken, by all workers together.
 #[derive(Debug, Default)]
 pub struct Taken {
@@ -296,6 +317,12 @@ impl Taken {
     /// The number of the next transaction that nobody has taken.
     pub fn number(&self) -> u64 {
         self.next.load(Ordering::Acquire)
+    }
+
+    /// What was taken elsewhere, up to a number.
+    #[must_use]
+    pub fn until(number: u64) -> Self {
+        Self { next: AtomicU64::new(number), ..Self::default() }
     }
 
     /// What was taken is for whoever is free next.
@@ -334,8 +361,8 @@ pub enum Feed {
     Closed {
         /// The pause before each transaction.
         think: Think,
-        /// What each client runs, how many it has taken, and its dice for thinking.
-        clients: Vec<(Choice, u64, Random)>,
+        /// Its clients.
+        clients: Vec<Thinker>,
         /// How many transactions a client runs at most.
         count_max: u64,
     },
@@ -356,11 +383,12 @@ impl Feed {
                 stream.at(stream.next)
             }
             Self::Closed { think, clients, count_max } => {
-                let (choice, count, random) = &mut clients[client];
-                let n = *count;
+                let client = &mut clients[client];
+                let n = client.taken;
                 (n < *count_max).then(|| {
-                    *count += 1;
-                    Due { n, at: now + think.draw(random), script: choice.script(n) }
+                    client.taken += 1;
+                    let at = now.max(client.begins) + think.draw(&mut client.random);
+                    Due { n, at, script: client.choice.script(n) }
                 })
             }
         };

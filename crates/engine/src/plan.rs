@@ -114,6 +114,8 @@ pub struct Plan {
     pub limits: Vec<(u16, Ns)>,
     /// When the trial ends.
     pub stop: Stop,
+    /// How long after one another the clients of a closed or paced load come.
+    pub start_every: Ns,
     /// How long the load runs before it counts.
     pub warmup: Ns,
     /// How long what was due before the end may still take.
@@ -180,6 +182,7 @@ impl Plan {
         if duration <= 0 || duration > LONGEST {
             return wrong("a trial must last longer than nothing and at most a year".into());
         }
+        self.check_start_every()?;
         let own = self.limits.iter().map(|(_, limit)| *limit);
         if own.chain(self.limit).any(|limit| limit <= 0) {
             return wrong("a latency limit must be longer than nothing".into());
@@ -202,6 +205,23 @@ impl Plan {
             );
         }
         self.check_shape(rate)
+    }
+
+    fn check_start_every(&self) -> Result<()> {
+        let wrong = |message: &str| Err(Error::new(Kind::Plan, message));
+        if self.start_every == 0 {
+            return Ok(());
+        }
+        if !(0..=LONGEST).contains(&self.start_every.saturating_mul(Ns::from(self.clients))) {
+            return wrong("the last client would come before the first, or after more than a year");
+        }
+        if matches!(self.load, Load::Open { .. }) {
+            return wrong("clients of an open load cannot come one after another: it has one rate");
+        }
+        if !self.shape.is_empty() {
+            return wrong("clients come one after another or by a shape, not both");
+        }
+        Ok(())
     }
 
     fn check_shape(&self, rate: f64) -> Result<()> {

@@ -7,13 +7,15 @@
 //! The hot path only appends an `Outcome` to a vector that is used again every other second;
 //! counting and histograms are made from it on the thread that asks for intervals.
 
+use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Ns, SECOND};
+use serde::{Deserialize, Serialize};
 
 /// A five-character SQLSTATE.
 pub type SqlState = [u8; 5];
 
 /// What became of a transaction. Exactly one of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Class {
     /// Succeeded within the limit, or there is none.
     OnTime,
@@ -28,7 +30,7 @@ pub enum Class {
 }
 
 /// The end of one transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// When it was meant to start.
     pub due: Ns,
@@ -78,7 +80,7 @@ impl Outcome {
 }
 
 /// How one command of a script ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// As it should.
     Done,
@@ -89,7 +91,7 @@ pub enum End {
 }
 
 /// How long one command of a script took.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     /// Its script.
     pub script: u16,
@@ -102,7 +104,7 @@ pub struct Timing {
 }
 
 /// How much a line for the user matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the usual levels")]
 pub enum Level {
     /// As it is, without a prefix: what a script prints with `debug()`.
@@ -116,7 +118,7 @@ pub enum Level {
 const LINES_MAX: usize = 100_000;
 
 /// How many transactions of a script fell due in a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DueCount {
     /// The second.
     pub second: i64,
@@ -150,7 +152,7 @@ fn count_elsewhere(counts: &mut Vec<DueCount>, at: Ns, script: u16) {
 }
 
 /// Everything one worker saw in one second.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Batch {
     /// The worker.
     pub worker: usize,
@@ -190,6 +192,24 @@ pub struct Batch {
     pub ended: Ns,
     /// True for the worker's last batch.
     pub last: bool,
+}
+
+impl Batch {
+    /// As bytes, for another process.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        rmp_serde::to_vec(self).expect("a batch is nothing but numbers and texts")
+    }
+
+    /// From the bytes of another process.
+    ///
+    /// # Errors
+    /// `Kind::System` where they are none of a batch.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        rmp_serde::from_slice(bytes).map_err(|error| {
+            Error::new(Kind::System, format!("a process told what cannot be read: {error}"))
+        })
+    }
 }
 
 /// A worker's record of the second that is going on.

@@ -1,20 +1,19 @@
 //! One load: connects its clients, lets its threads begin together, with other loads if there are
-//! any, and yields what they saw, one `Interval` a second. What fell due is counted here from a
-//! copy of the schedule, so that it does not depend on anybody having served it.
+//! any, and yields what they saw, one `Interval` a second (`ledger`).
 
-use crate::backlog::{Backlog, Moments};
 use crate::client::{Client, Shared};
 use crate::control::{Control, NEVER};
 use crate::error::{Error, Kind, Result};
 use crate::feeds::{ClientVariables, Seeds, Streams, share, variables};
-use crate::interval::{Interval, Summary};
+use crate::interval::Interval;
+use crate::ledger::Ledger;
 use crate::log::Log;
-use crate::pace::{Feed, Ns, SECOND, Stream, Taken};
+use crate::pace::{Feed, Ns, Taken};
 use crate::plan::{Plan, Protocol, Stop};
 use crate::poll::choice::{self, Chosen, Ring};
 use crate::poll::readiness::Readiness;
 use crate::poll::{Backend, Waker};
-use crate::record::{Batch, DueCount, count_due};
+use crate::record::Batch;
 use crate::route::Route;
 use crate::script::Scripts;
 use crate::script::random::Random;
@@ -78,14 +77,9 @@ pub struct Run {
     /// Where its threads hear when to begin; none once they have.
     origins: Vec<Sender<Instant>>,
     warmup: Ns,
-    summary: Summary,
-    /// What falls due by a schedule; empty in a closed load, where the workers say it.
-    due: Vec<Stream>,
-    /// The one schedule of an open load as it was at the start, and how much of it was taken.
-    whole: Option<Stream>,
-    backlog: Backlog,
+    ledger: Ledger,
+    /// How much of the one schedule of an open load was taken.
     taken: Arc<Taken>,
-    second: i64,
     ended: bool,
     route: Route,
     error: Option<Error>,
@@ -137,7 +131,8 @@ impl Run {
         let taken = Arc::new(Taken::default());
         let mut seeds = Seeds::new(plan);
         let variables = variables(plan, &mut scripts, &mut seeds)?;
-        let streams = Streams::new(plan, &scripts, &mut seeds, start);
+        let weights = scripts.list.iter().map(|script| script.weight).collect();
+        let streams = Streams::new(plan, weights, &mut seeds, start);
         let log = plan.log.as_ref().map(|log| Log::open(log, plan, &seeds.sample));
         let log = log.transpose()?;
         let settings = Arc::clone(&route.settings);
@@ -169,12 +164,8 @@ impl Run {
             lines,
             origins,
             warmup: plan.warmup,
-            summary: Summary::new(plan.clients, start),
-            whole: streams.whole(),
-            backlog: Backlog::new(start),
-            due: streams.falling(),
+            ledger: Ledger::new(plan.clients, start, streams),
             taken,
-            second: start.div_euclid(SECOND),
             ended: false,
             route,
             error: None,
@@ -212,7 +203,7 @@ impl Run {
             self.cancel_abandoned();
             return self.error.take().map_or(Ok(None), Err);
         }
-        let mut batches = Vec::with_capacity(self.lines.len());
+        let (mut batches, mut from) = (Vec::with_capacity(self.lines.len()), Vec::new());
         for at in 0..self.lines.len() {
             if self.lines[at].last {
                 continue;
@@ -220,7 +211,8 @@ impl Run {
             match self.lines[at].batches.recv() {
                 Ok(batch) => {
                     self.lines[at].last = batch.last;
-                    batches.push((at, batch));
+                    batches.push(batch);
+                    from.push(at);
                 }
                 Err(_) => self.lines[at].last = true,
             }
@@ -230,72 +222,24 @@ impl Run {
         }
         self.ended = self.lines.iter().all(|line| line.last);
         let logged = self.log.as_mut().map_or(Ok(()), |log| {
-            batches.iter().try_for_each(|(_, batch)| log.write(batch))?;
+            batches.iter().try_for_each(|batch| log.write(batch))?;
             if self.ended { log.finish() } else { Ok(()) }
         });
-        let interval = self.summarize(&mut batches);
-        for (at, batch) in batches {
+        let end = self.handle.end();
+        let interval = if self.ended {
+            self.ledger.last(&mut batches, end, &self.taken)
+        } else {
+            self.ledger.interval(&mut batches, end)
+        };
+        for (at, batch) in from.into_iter().zip(batches) {
             let _ = self.lines[at].spare.send(batch);
         }
-        self.second += 1;
         if let Err(error) = logged {
             // What is measured goes on being counted; only its log is at an end.
             self.log = None;
             self.fail(error);
         }
         Ok(Some(interval))
-    }
-
-    fn summarize(&mut self, batches: &mut [(usize, Batch)]) -> Interval {
-        let end = self.handle.end();
-        let boundary = if self.ended { end } else { end.min((self.second + 1) * SECOND) };
-        let (mut due, mut fell_due): (Vec<DueCount>, Moments) = Default::default();
-        for stream in &mut self.due {
-            stream.until(boundary, |d| {
-                count_due(&mut due, d.at, d.script);
-                fell_due.add(d.at);
-            });
-        }
-        let outcomes = || batches.iter().flat_map(|(_, b)| &b.outcomes);
-        let (mut pending_ns, mut waited_ns) = (0, 0);
-        if !self.due.is_empty() {
-            let mut done = Moments::default();
-            outcomes().for_each(|outcome| {
-                done.add(outcome.done);
-                waited_ns += outcome.done - outcome.due;
-                if outcome.due >= end {
-                    // Started in the moment between a request to stop and its being seen.
-                    count_due(&mut due, outcome.due, outcome.script);
-                    fell_due.add(outcome.due);
-                }
-            });
-            let closed = batches.iter().map(|(_, batch)| batch.ended).max();
-            let until = closed.unwrap_or((self.second + 1) * SECOND);
-            pending_ns = self.backlog.integral(fell_due, done, until);
-        }
-        let mut owned: Vec<Batch> = batches.iter_mut().map(|(_, b)| std::mem::take(b)).collect();
-        let mut interval = self.summary.interval(self.second, &mut owned, &due);
-        (interval.pending_ns, interval.waited_ns) = (pending_ns, waited_ns);
-        for ((_, batch), used) in batches.iter_mut().zip(owned) {
-            *batch = used;
-        }
-        if self.ended {
-            self.count_untaken(end, &mut interval);
-        }
-        interval
-    }
-
-    /// What was due under one schedule and taken by nobody, or given back, stays unfinished.
-    fn count_untaken(&mut self, end: Ns, interval: &mut Interval) {
-        if let Some(stream) = self.whole.take() {
-            let mut left = Vec::new();
-            stream.from(self.taken.number()).until(end, |due| left.push(due));
-            left.extend(std::iter::from_fn(|| self.taken.take_back()).filter(|due| due.at < end));
-            for due in left {
-                interval.waited_ns += interval.ended - due.at;
-                interval.tally(due.at.div_euclid(SECOND), due.script).unfinished += 1;
-            }
-        }
     }
 
     fn join(&mut self, at: usize) {

@@ -130,9 +130,12 @@ LOAD = (
     click.option(
         "--think",
         type=click.Choice(["exponential", "fixed"]),
-        default="exponential",
-        show_default=True,
-        help="How think times are spread.",
+        help="How think times are spread. [default: exponential, or the workload's]",
+    ),
+    click.option(
+        "--start-every",
+        metavar="TIME",
+        help="Clients of a closed or paced load come so long after one another.",
     ),
     click.option(
         "--arrivals",
@@ -184,7 +187,13 @@ TRIAL = (
         help="How SQL is sent.",
     ),
     click.option("--describe", is_flag=True, help="Ask for result descriptions, as pgbench does."),
-    click.option("-j", "--threads", type=int, metavar="N", help="Threads of the load generator."),
+    click.option(
+        "-j",
+        "--threads",
+        type=int,
+        metavar="N",
+        help="Threads of the load generator; processes of Python users.",
+    ),
     click.option(
         "--poll",
         type=click.Choice(["auto", "epoll", "io_uring"]),

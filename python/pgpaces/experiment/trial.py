@@ -142,7 +142,12 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
             *looks.notes(),
             *_given_up(keeper, load.clients),
         ),
-        findings=(*trial.findings, *looks.findings(pace), *_stored(keeper, store, before)),
+        findings=(
+            *trial.findings,
+            *load.findings,
+            *looks.findings(pace),
+            *_stored(keeper, store, before),
+        ),
         samples=looks.samples(),
         explained=looks.explained,
         observed=looks.observed(),

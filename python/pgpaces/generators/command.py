@@ -254,6 +254,7 @@ class Command:
 
     scripts = threads = clients = 1
     connect_ns = 0
+    findings = ()
     poll = "a child process"
 
     def __init__(

@@ -49,6 +49,7 @@ class EnginePlan:
     limits: list[tuple[int, int]]
     duration_ns: int | None
     transactions: int | None
+    start_every_ns: int
     warmup_ns: int
     grace_ns: int
     seed: int
@@ -87,6 +88,7 @@ class EnginePlan:
             limits=list(plan.limits_of(scripts)),
             duration_ns=plan.duration_ns,
             transactions=plan.transactions,
+            start_every_ns=plan.start_every_ns,
             warmup_ns=0 if plan.transactions is not None else plan.warmup,
             grace_ns=plan.grace,
             seed=plan.seed,
@@ -166,6 +168,8 @@ class Engine:
     A generators.together.Load.
     """
 
+    findings = ()
+
     def __init__(
         self, plan: EnginePlan, scripts: Sequence[ScriptText], connection: Connection
     ) -> None:
@@ -183,7 +187,7 @@ class Engine:
     def __iter__(self) -> Iterator[Interval]:
         """One interval a second until the load is over; then why it ended early, if it did."""
         while (interval := self._run.next_interval()) is not None:
-            yield _interval(interval)
+            yield interval_of(interval)
 
     @property
     def end_ns(self) -> int:
@@ -221,7 +225,7 @@ def _tally(tally: _engine.Tally) -> Tally:
     )
 
 
-def _interval(interval: _engine.Interval) -> Interval:
+def interval_of(interval: _engine.Interval) -> Interval:
     return Interval(
         second=interval.second,
         tallies=tuple(_tally(t) for t in interval.tallies),

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from pgpaces.errors import PgpacesError
-from pgpaces.result import Interval, StatementTally, Tally, merge
+from pgpaces.result import Finding, Interval, StatementTally, Tally, merge
 
 # Far enough ahead that every load has heard of it.
 _AHEAD_NS = 20_000_000
@@ -24,7 +24,8 @@ class Load(Protocol):
 
     scripts, threads, clients: how many; numbers in its intervals are below them. connect_ns: what
     connecting took. poll: how it waits. end_ns: when nothing new falls due, from the start of the
-    measured part. Its seconds are those of the trial, from the first one of the warm-up.
+    measured part. findings: what it has to say of itself. Its seconds are those of the trial, from the
+    first one of the warm-up.
     """
 
     scripts: int
@@ -36,6 +37,10 @@ class Load(Protocol):
     @property
     def end_ns(self) -> int:
         """When nothing new falls due any more."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What it has to say of itself."""
 
     def begin(self, ahead_ns: int) -> None:
         """Lets it begin so many nanoseconds from now."""
@@ -87,6 +92,11 @@ class Together:
     def end_ns(self) -> int:
         """When nothing new of the trial itself falls due any more."""
         return max(load.end_ns for load in self._own)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What all of them say of themselves."""
+        return tuple(finding for load in self._loads for finding in load.findings)
 
     def begin(self, ahead_ns: int = 0) -> None:
         """Lets them begin at one moment, so many nanoseconds from now, or a little later."""

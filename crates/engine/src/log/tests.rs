@@ -24,6 +24,7 @@ fn plan(load: Load) -> Plan {
         limit: None,
         limits: Vec::new(),
         stop: Stop::Time(SECOND),
+        start_every: 0,
         warmup: 0,
         grace: 0,
         seed: 1,

@@ -9,7 +9,7 @@ use pgpaces_engine::control::Control;
 use pgpaces_engine::error::Error;
 use pgpaces_engine::feeds::first_variables;
 use pgpaces_engine::interval::{Interval, Summary};
-use pgpaces_engine::pace::{Choice, Due, Feed, Ns, SECOND, Schedule, Stream, Taken};
+use pgpaces_engine::pace::{Choice, Due, Feed, Ns, SECOND, Schedule, Stream, Taken, Thinker};
 use pgpaces_engine::plan::{Backlog, Load, Plan, Policy, Polling, Protocol, Stop};
 use pgpaces_engine::poll::Address;
 use pgpaces_engine::record::{Batch, Class, DueCount, Outcome, count_due};
@@ -36,6 +36,7 @@ pub fn plan(load: Load) -> Plan {
         limit: None,
         limits: Vec::new(),
         stop: Stop::Time(10 * SECOND),
+        start_every: 0,
         warmup: 0,
         grace: 5 * SECOND,
         seed: 1,
@@ -333,7 +334,9 @@ impl Streams {
             }
             Load::Closed { think } => Self::Closed(Feed::Closed {
                 think,
-                clients: ids().map(|id| (choice(id), 0, random(plan, 4 << 40 | id))).collect(),
+                clients: ids()
+                    .map(|id| Thinker::new(choice(id), random(plan, 4 << 40 | id), -plan.warmup))
+                    .collect(),
                 count_max: each,
             }),
         }

@@ -1,0 +1,112 @@
+//! What a load owes, and what became of it: batches of whoever serves it in, one `Interval` a second
+//! out. What falls due is counted here from a copy of the schedule, so that it does not depend on
+//! anybody having served it. Pure.
+
+use crate::backlog::{Backlog, Moments};
+use crate::feeds::Streams;
+use crate::interval::{Interval, Summary};
+use crate::pace::{Ns, SECOND, Stream, Taken};
+use crate::record::{Batch, DueCount, count_due};
+use std::collections::BTreeMap;
+
+/// The accounts of one load.
+pub struct Ledger {
+    summary: Summary,
+    /// What falls due by a schedule; empty in a closed load, where those who serve it say it.
+    due: Vec<Stream>,
+    /// The one schedule of an open load as it was at the start.
+    whole: Option<Stream>,
+    backlog: Backlog,
+    second: i64,
+    /// What is due and has no outcome, by due second and script.
+    owed: BTreeMap<(i64, u16), u64>,
+}
+
+impl Ledger {
+    /// The accounts of so many clients whose load begins at `start`.
+    pub(crate) fn new(clients: u32, start: Ns, streams: Streams) -> Self {
+        Self {
+            summary: Summary::new(clients, start),
+            whole: streams.whole(),
+            due: streams.falling(),
+            backlog: Backlog::new(start),
+            second: start.div_euclid(SECOND),
+            owed: BTreeMap::new(),
+        }
+    }
+
+    /// The next second, of which these are the batches. Nothing falls due at `end` or later.
+    pub fn interval(&mut self, batches: &mut [Batch], end: Ns) -> Interval {
+        let boundary = end.min((self.second + 1) * SECOND);
+        let interval = self.until(boundary, batches, end);
+        self.owe(&interval);
+        interval
+    }
+
+    /// The last second. What nobody took, or was given back, stays unfinished.
+    pub fn last(&mut self, batches: &mut [Batch], end: Ns, taken: &Taken) -> Interval {
+        let mut interval = self.until(end, batches, end);
+        if let Some(stream) = self.whole.take() {
+            let mut left = Vec::new();
+            stream.from(taken.number()).until(end, |due| left.push(due));
+            left.extend(std::iter::from_fn(|| taken.take_back()).filter(|due| due.at < end));
+            for due in left {
+                interval.waited_ns += interval.ended - due.at;
+                interval.tally(due.at.div_euclid(SECOND), due.script).unfinished += 1;
+            }
+        }
+        self.owe(&interval);
+        interval
+    }
+
+    /// What went down with who had taken it stays unfinished; to be said of the last second, and
+    /// only where somebody was lost: else it would hide what is not told.
+    pub fn write_off(&mut self, last: &mut Interval) {
+        for ((second, script), count) in std::mem::take(&mut self.owed) {
+            last.tally(second, script).unfinished += count;
+        }
+    }
+
+    fn until(&mut self, boundary: Ns, batches: &mut [Batch], end: Ns) -> Interval {
+        let (mut due, mut fell_due): (Vec<DueCount>, Moments) = Default::default();
+        for stream in &mut self.due {
+            stream.until(boundary, |d| {
+                count_due(&mut due, d.at, d.script);
+                fell_due.add(d.at);
+            });
+        }
+        let (mut pending_ns, mut waited_ns) = (0, 0);
+        if !self.due.is_empty() {
+            let mut done = Moments::default();
+            batches.iter().flat_map(|batch| &batch.outcomes).for_each(|outcome| {
+                done.add(outcome.done);
+                waited_ns += outcome.done - outcome.due;
+                if outcome.due >= end {
+                    // Started in the moment between a request to stop and its being seen.
+                    count_due(&mut due, outcome.due, outcome.script);
+                    fell_due.add(outcome.due);
+                }
+            });
+            let closed = batches.iter().map(|batch| batch.ended).max();
+            let until = closed.unwrap_or((self.second + 1) * SECOND);
+            pending_ns = self.backlog.integral(fell_due, done, until);
+        }
+        let mut interval = self.summary.interval(self.second, batches, &due);
+        (interval.pending_ns, interval.waited_ns) = (pending_ns, waited_ns);
+        self.second += 1;
+        interval
+    }
+
+    /// What a second adds to what is owed.
+    fn owe(&mut self, interval: &Interval) {
+        for tally in &interval.tallies {
+            let failed: u64 = tally.failed.values().sum();
+            let ended = tally.on_time + tally.late + tally.skipped + failed + tally.unfinished;
+            let key = (tally.due_second, tally.script);
+            let owed = self.owed.remove(&key).unwrap_or(0) + tally.due;
+            if owed > ended {
+                self.owed.insert(key, owed - ended);
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+"""A load of users that are Python functions: starts their processes, and adds up what they tell.
+
+Knows no server, store or terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from pgpaces import _engine
+from pgpaces.errors import RunError, WorkloadError
+from pgpaces.generators.engine import EnginePlan, interval_of
+from pgpaces.generators.users.counter import Counter
+from pgpaces.generators.users.order import Order
+from pgpaces.result import Finding, Interval, Tally
+from pgpaces.users import Users
+
+SECOND_NS = 1_000_000_000
+# As the engine has it: every process has heard of a new end by then.
+_NOTICE_NS = 100_000_000
+_HEAD_START_NS = 10_000_000
+# So much longer than its grace a process may be silent before it is given up.
+_SILENT_S = 10.0
+_BYE_S = 7.0
+_TAIL_LINES = 20
+_PACKAGES = Path(__file__).resolve().parents[3]
+
+
+@dataclass(slots=True)
+class _Process:
+    """One process. told: seconds that it has told and nobody has read. over: it has told its last."""
+
+    child: subprocess.Popen[bytes]
+    channel: Connection
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    told: deque[bytes] = field(default_factory=deque)
+    over: bool = False
+    lost: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to read."""
+        return (self.over or self.lost) and not self.told
+
+
+class UsersLoad:
+    """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
+
+    A generators.together.Load.
+    """
+
+    def __init__(
+        self, plan: EnginePlan, users: Users, scripts: Sequence[tuple[str, int]], way: Way
+    ) -> None:
+        """Starts the processes, in which every user gets what it has. Raises PgpacesError.
+
+        scripts: names and weights of the tasks that run.
+        """
+        self.scripts, self.clients = len(scripts), plan.clients
+        self.threads = min(plan.threads, plan.clients)
+        self._plan, self._names = replace(plan, threads=self.threads, log=None), dict[str, str]()
+        weights = [weight for _, weight in scripts]
+        self._ledger = _engine.Ledger(self._plan, weights)
+        self._counter = Counter() if plan.load == "open" else None
+        self._origin_ns: int | None = None
+        self._end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
+        self._error: RunError | None = None
+        self._costs_ns: list[int] = []
+        self.poll = "Python"
+        begun = time.monotonic_ns()
+        order = Order(
+            plan=self._plan,
+            number=0,
+            names=tuple(name for name, _ in scripts),
+            weights=tuple(weights),
+            dsn=way.dsn,
+            variables=way.variables,
+            secret=way.secret,
+            path=users.path,
+            functions=b"" if users.path else pickled(users),
+            modules=tuple(sys.path),
+            counter=None if self._counter is None else self._counter.file,
+        )
+        self._processes: list[_Process] = []
+        try:
+            for number in range(self.threads):
+                self._processes.append(_started(replace(order, number=number)))
+            for process in self._processes:
+                self._ready(process)
+        except BaseException:
+            self._kill()
+            raise
+        self.connect_ns = time.monotonic_ns() - begun
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What an action costs beside what it does."""
+        cost_us = max(self._costs_ns, default=0) / 1000
+        said = f"an action costs its process {cost_us:.0f} µs beside what its function does"
+        return (Finding("generator", "info", said, cost_us, "µs"),)
+
+    @property
+    def end_ns(self) -> int:
+        """When nothing new falls due any more; 2^62 in a run that ends by count."""
+        return self._end_ns
+
+    def begin(self, ahead_ns: int = 0) -> None:
+        """Lets the users act so many nanoseconds from now, or a little later."""
+        ahead = max(ahead_ns, _HEAD_START_NS) + self._plan.warmup_ns
+        self._origin_ns = time.monotonic_ns() + ahead
+        self._say("begin", self._origin_ns)
+
+    def stop(self) -> None:
+        """Lets nothing new fall due; what is due is still done within the grace period."""
+        if self._origin_ns is not None:
+            passed = time.monotonic_ns() - self._origin_ns + _NOTICE_NS
+            self._end_ns = min(self._end_ns, max(passed, 0))
+            self._say("end", self._end_ns)
+
+    def abort(self) -> None:
+        """Ends at once; what is going on stays unfinished."""
+        self.stop()
+        if self._origin_ns is None:
+            self._kill()
+        self._say("abort")
+
+    def _say(self, *words: Any) -> None:
+        for process in self._processes:
+            # One that has ended is heard of elsewhere.
+            with contextlib.suppress(OSError):
+                process.channel.send(words)
+
+    def _ready(self, process: _Process) -> None:
+        try:
+            kind, *words = process.channel.recv()
+        except (EOFError, OSError):
+            raise self._gone(process) from None
+        if kind == "refused":
+            raise WorkloadError(*words)
+        self.poll, cost = words
+        self._costs_ns.append(cost)
+
+    def __iter__(self) -> Iterator[Interval]:
+        """One interval a second until the load is over; then raises why it ended early."""
+        if self._origin_ns is None:
+            self.begin()
+        try:
+            over = False
+            while not over:
+                batches = [batch for process in self._processes for batch in self._told(process)]
+                over = all(process.ended for process in self._processes)
+                yield self._second(batches, over=over)
+        finally:
+            self._end()
+        if self._error is not None:
+            raise self._error
+
+    def _second(self, batches: list[bytes], *, over: bool) -> Interval:
+        if not over:
+            return self._named(self._ledger.interval(batches, self._end_ns))
+        taken = self._counter.taken if self._counter else 0
+        lost = any(process.lost for process in self._processes)
+        interval = self._ledger.last(batches, self._end_ns, taken, lost)
+        if self._end_ns >= 2**62:
+            self._end_ns = max(0, interval.ended_ns)
+        return self._named(interval)
+
+    def _told(self, process: _Process) -> list[bytes]:
+        """What a process says of the next second; nothing where it has ended."""
+        while not process.told and not process.ended:
+            self._hear(process)
+        return [process.told.popleft()] if process.told else []
+
+    def _hear(self, process: _Process) -> None:
+        """Waits for what a process says next."""
+        patience_s = self._plan.grace_ns / 1e9 + _SILENT_S
+        if self._origin_ns is not None:  # a warm-up in the future is no silence
+            patience_s += max(0.0, (self._origin_ns - time.monotonic_ns()) / 1e9)
+        try:
+            if not process.channel.poll(patience_s):
+                self._lose(process, "has been silent for too long: does a task keep others waiting?")
+                return
+            kind, *words = process.channel.recv()
+        except (EOFError, OSError):
+            self._lose(process, "")
+            return
+        if kind in ("second", "last"):
+            batches, names = words
+            self._names.update(names)
+            process.told.extend(batches)
+            process.over = kind == "last"
+
+    def _lose(self, process: _Process, why: str) -> None:
+        process.lost = True
+        process.child.kill()
+        error = self._gone(process, why)
+        self._error = self._error or error
+        self.abort()
+
+    def _gone(self, process: _Process, why: str = "") -> RunError:
+        process.child.wait()
+        code = process.child.returncode
+        how = why or (f"was ended by signal {-code}" if code < 0 else f"ended with code {code}")
+        said = "\n".join(process.tail)
+        return RunError(
+            f"a process of users {how}" + (f":\n{said}" if said else ""),
+            "what was measured before is kept; what it had begun is counted as unfinished",
+        )
+
+    def _end(self) -> None:
+        """Waits until what users had is put away, but not for long."""
+        until = time.monotonic() + _BYE_S
+        left = {p.channel: p for p in self._processes if p.over and not p.lost}
+        while left and (patience_s := until - time.monotonic()) > 0:
+            for ready in wait(list(left), patience_s):
+                assert isinstance(ready, Connection)
+                try:
+                    kind, *_ = ready.recv()
+                except (EOFError, OSError):
+                    kind = "bye"
+                if kind == "bye":
+                    del left[ready]
+        self._kill()
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            process.child.kill()
+            process.child.wait()
+            process.channel.close()
+
+    def _named(self, found: _engine.Interval) -> Interval:
+        """An interval with the names of exception classes instead of the codes that stand for them."""
+        interval = interval_of(found)
+        if not self._names:
+            return interval
+        return replace(
+            interval,
+            tallies=tuple(_with_names(tally, self._names) for tally in interval.tallies),
+            messages=tuple((self._names.get(c, c), text) for c, text in interval.messages),
+        )
+
+
+def _with_names(tally: Tally, names: Mapping[str, str]) -> Tally:
+    failed: dict[str, int] = {}
+    for code, count in tally.failed.items():
+        name = names.get(code, code)
+        failed[name] = failed.get(name, 0) + count
+    return replace(tally, failed=failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where users go. dsn: as a URI; secret: what is never repeated of what they say."""
+
+    dsn: str = field(repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    secret: str | None = field(default=None, repr=False)
+
+
+def pickled(users: Users) -> bytes:
+    """Functions by value, with what they use. Raises WorkloadError where that cannot be."""
+    import cloudpickle
+
+    functions: list[Callable[..., Any]] = [each.function for each in users.tasks]
+    if users.setup is not None:
+        functions.append(users.setup)
+    try:
+        found: bytes = cloudpickle.dumps(functions)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise WorkloadError(
+            f"the tasks cannot be sent to other processes: {said}",
+            "make connections in a function marked @user, not outside of the tasks",
+        ) from None
+    return found
+
+
+def _started(order: Order) -> _Process:
+    """A process with its order. Raises RunError."""
+    ours, theirs = socket.socketpair()
+    files = [theirs.fileno(), *([] if order.counter is None else [order.counter])]
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    paths = [str(_PACKAGES), variables.get("PYTHONPATH", "")]
+    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    words = [sys.executable, "-P", "-m", "pgpaces.generators.users.process", str(files[0])]
+    try:
+        child = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=files,
+            env=variables,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RunError(f"a process of users does not start: {error.strerror}") from None
+    finally:
+        theirs.close()
+    process = _Process(child, Connection(ours.detach()))
+    threading.Thread(target=_keep_tail, args=(process, order.secret), daemon=True).start()
+    with contextlib.suppress(OSError):  # one that has ended already is heard of when it is waited for
+        process.channel.send(order)
+    return process
+
+
+def _keep_tail(process: _Process, secret: str | None) -> None:
+    """Keeps the last lines of what is said past what functions print."""
+    assert process.child.stdout is not None
+    for line in process.child.stdout:
+        text = line.decode("utf-8", "replace").rstrip()
+        process.tail.append(text.replace(secret, "***") if secret else text)

@@ -1,0 +1,208 @@
+"""What runs in each process of users: performs them, and tells every second what became of it.
+
+Started as `python -P -m pgpaces.generators.users.process FD`, where FD is one end of a socket whose
+other end pgpaces holds. It hears pickled tuples there: an `Order` first, then
+
+    ("begin", ns)   the measured part begins then, by the monotonic clock that all processes share
+    ("end", ns)     nothing falls due then or later, from the start of the measured part
+    ("abort",)      ends at once
+
+and tells `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
+[bytes], names)` for seconds that are over, `("last", [bytes], names)`, and `("bye",)` when what users
+had is put away. When nobody listens any more it ends, whatever its users do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+
+from pgpaces import _engine, users
+from pgpaces.errors import PgpacesError, WorkloadError
+from pgpaces.generators.users.counter import Counter
+from pgpaces.generators.users.order import CODES, Order
+from pgpaces.generators.users.seats import (
+    NEVER_NS,
+    Cast,
+    Coroutines,
+    Seat,
+    Stage,
+    Threads,
+    cost_ns,
+)
+
+SECOND_NS = 1_000_000_000
+# Threads that wait for the interpreter get it so soon: else what is due waits for what is done.
+_SWITCH_S = 0.0005
+_PUT_AWAY_S = 5.0
+_TURN_S = 0.1
+_CALIBRATED = 500
+
+
+class _Said(io.TextIOBase):
+    """What functions print: whole lines, to the record."""
+
+    def __init__(self, actors: _engine.Actors, secret: str | None) -> None:
+        self._actors, self._secret = actors, secret
+        self._begun: dict[int, str] = {}
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Keeps lines apart by threads."""
+        thread = threading.get_ident()
+        *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
+        if rest:
+            self._begun[thread] = rest
+        for line in lines:
+            self._actors.say(line.replace(self._secret, "***") if self._secret else line)
+        return len(text)
+
+
+class Process:
+    """The users of one process, and what is told of them."""
+
+    def __init__(self, channel: Connection, order: Order) -> None:
+        """Raises WorkloadError, PlanError."""
+        plan = order.plan
+        self._channel, self._order = channel, order
+        self._cast = Cast(_users(order), order.names, order.dsn, order.variables, plan.seed, order.secret)
+        self._actors = _engine.Actors(plan, list(order.weights), order.number)
+        end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
+        counter = None if order.counter is None else Counter(order.counter)
+        self._stage = Stage(self._actors, end_ns, counter, order.number * CODES)
+        first, count = self._actors.users
+        self._seats: list[Seat] = self._cast.seats(self._stage, first, count)
+        self._wake_read, self._wake = os.pipe()
+        kind = Coroutines if self._cast.users.is_async else Threads
+        self._performers: Threads | Coroutines = kind(self._seats, self._over)
+        self._cpu_ns = 0
+
+    def set_up(self) -> None:
+        """Makes what users have, and says that they are ready. Raises WorkloadError."""
+        plan = replace(
+            self._order.plan,
+            **{"clients": 1, "threads": 1, "load": "closed", "think": "none", "shape": []},
+            **{"policy": "run", "limit_ns": None, "limits": [], "warmup_ns": 0},
+            **{"duration_ns": None, "transactions": _CALIBRATED, "start_every_ns": 0},
+        )
+        cost = cost_ns(plan)
+        with self._watched():
+            self._performers.set_up()
+        sys.stdout = sys.stderr = _Said(self._actors, self._order.secret)
+        self._channel.send(("ready", self._performers.name, cost))
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Ends the process when pgpaces ends meanwhile, or wants nothing of it any more."""
+        ready = threading.Event()
+
+        def watch() -> None:
+            while not ready.is_set():
+                if self._channel.poll(_TURN_S):
+                    os._exit(1)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ready.set()
+            thread.join()
+
+    def run(self) -> None:
+        """Performs them to the end, and tells every second."""
+        kind, *words = self._channel.recv()
+        if kind != "begin":
+            return
+        self._cpu_ns = time.process_time_ns()
+        self._stage.begin(words[0])
+        self._performers.begin()
+        grace_ns = self._order.plan.grace_ns
+        aborted = False
+        while not aborted:
+            now, end_ns = self._stage.now(), self._stage.end_ns
+            done = all(seat.done for seat in self._seats)
+            if (done and (now >= end_ns or end_ns >= NEVER_NS)) or now >= end_ns + grace_ns:
+                break
+            behind = SECOND_NS - now % SECOND_NS
+            until = min(behind, max(0, (end_ns if now < end_ns else end_ns + grace_ns) - now))
+            for ready in wait([self._channel, self._wake_read], until / 1e9):
+                if ready == self._wake_read:
+                    os.read(self._wake_read, 1)
+                else:
+                    aborted = self._hear() or aborted
+            cpu_ns = time.process_time_ns()
+            if batches := self._actors.fetch(self._stage.now(), cpu_ns - self._cpu_ns):
+                self._cpu_ns = cpu_ns
+                self._tell("second", batches)
+        now = self._stage.now()
+        self._stage.moved.set()
+        self._actors.abandon(now, self._stage.end_ns)
+        spent_ns = time.process_time_ns() - self._cpu_ns
+        self._tell("last", self._actors.fetch_last(max(now, self._stage.now()), spent_ns))
+        self._performers.end(_PUT_AWAY_S)
+        self._channel.send(("bye",))
+
+    def _hear(self) -> bool:
+        """What pgpaces says; whether it ends at once."""
+        kind, *words = self._channel.recv()
+        if kind == "end":
+            self._stage.end_at(words[0])
+            self._performers.moved()
+        return bool(kind == "abort")
+
+    def _tell(self, kind: str, batches: list[bytes]) -> None:
+        self._channel.send((kind, batches, dict(self._stage.names)))
+
+    def _over(self) -> None:
+        os.write(self._wake, b".")
+
+
+def _users(order: Order) -> users.Users:
+    if order.path is not None:
+        return users.read(order.path)
+    import pickle
+
+    try:
+        functions = pickle.loads(order.functions)
+    except Exception as error:
+        raise WorkloadError(
+            f"the tasks cannot be made again in another process: {users.told(error)}",
+            "they and what they use must be importable there, or defined beside them",
+        ) from None
+    return users.of_functions(functions)
+
+
+def main() -> None:
+    """Ends with the process that started it, whatever happens."""
+    channel = Connection(int(sys.argv[1]))
+    code = 1
+    try:
+        order = channel.recv()
+        sys.path[:] = order.modules or sys.path
+        sys.setswitchinterval(_SWITCH_S)
+        process = Process(channel, order)
+        process.set_up()
+        process.run()
+        code = 0
+    except PgpacesError as error:
+        channel.send(("refused", error.message, error.hint))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        # Threads that hang may not keep it.
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

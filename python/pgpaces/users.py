@@ -1,0 +1,305 @@
+"""Application users as Python functions: what they do, and what each of them has.
+
+    import random
+    import psycopg
+    from pgpaces import task, user
+
+    @user(pause="1s")
+    def gardener(dsn):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            yield connection
+
+    @task(weight=3)
+    def look(connection):
+        connection.execute("SELECT * FROM ui.get_plantings_listing()").fetchall()
+
+Reads them and says what is wrong with them; runs none. The functions stay what they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast, overload
+
+from pgpaces.errors import WorkloadError
+from pgpaces.units import duration_ns
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_MARK = "__pgpaces__"
+_WEIGHT_MAX = 2**31 - 1
+# What is given by its name, beside the variables of the workload and of the command line.
+KNOWN: Mapping[str, str] = {
+    "dsn": "the way to the database, as a URI",
+    "number": "which user this is, from 0",
+    "rng": "a random.Random of this user's own, seeded",
+    "loop": "which of its actions this is, from 1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An action of users: its function, and how often it is chosen, among all weights.
+
+    queries: how many it sends, as its author says. source: its text, of the file where there is one.
+    """
+
+    name: str
+    function: Callable[..., Any] = field(repr=False)
+    weight: int = 1
+    queries: int = 1
+    source: str = field(default="", repr=False)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is a coroutine."""
+        return inspect.iscoroutinefunction(self.function)
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """What users do. setup: what each of them has, as a generator that yields it once.
+
+    pause: between actions, where nobody asks for another, such as "1s". path: the file that they
+    come from.
+    """
+
+    tasks: tuple[Task, ...]
+    setup: Callable[..., Any] | None = field(default=None, repr=False)
+    pause: str | None = None
+    path: Path | None = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether they are coroutines; they are all, or none is."""
+        return self.tasks[0].is_async
+
+
+@overload
+def task(function: Function, /) -> Function: ...
+@overload
+def task(*, weight: int = 1, queries: int = 1) -> Callable[[Function], Function]: ...
+def task(
+    function: Function | None = None, /, *, weight: int = 1, queries: int = 1
+) -> Function | Callable[[Function], Function]:
+    """Marks a function (or coroutine function) as an action of users.
+
+    weight: how often it is chosen, among all tasks. queries: how many it sends, for the numbers of
+    queries in the report. Its parameters are given by name: dsn, number, rng, loop, and variables of the
+    workload and of --define; the first other one is what the function marked @user yields, a psycopg
+    connection with autocommit if there is none.
+    """
+    return _marked(function, {"kind": "task", "weight": weight, "queries": queries})
+
+
+@overload
+def user(function: Function, /) -> Function: ...
+@overload
+def user(*, pause: str | None = None) -> Callable[[Function], Function]: ...
+def user(
+    function: Function | None = None, /, *, pause: str | None = None
+) -> Function | Callable[[Function], Function]:
+    """Marks a generator function as what each user has: set-up, one yield, tear-down.
+
+    pause: between its actions, such as "1s"; --think-time asks for another. It may be asynchronous,
+    if the tasks are. Parameters as those of a task, but for loop.
+    """
+    return _marked(function, {"kind": "user", "pause": pause})
+
+
+def _marked(
+    function: Function | None, mark: dict[str, Any]
+) -> Function | Callable[[Function], Function]:
+    def decorate(found: Function) -> Function:
+        if not callable(found):
+            raise WorkloadError(f"@{mark['kind']} marks functions, and {found!r} is none")
+        setattr(found, _MARK, mark)
+        return found
+
+    return decorate if function is None else decorate(function)
+
+
+def read(path: Path) -> Users:
+    """The users in a file. Raises WorkloadError where it cannot be run, or has no tasks."""
+    namespace = _run(path)
+    marked = [value for value in namespace.values() if hasattr(value, _MARK)]
+    own = [value for value in marked if getattr(value, "__module__", None) == namespace["__name__"]]
+    return _users(own, path)
+
+
+def of_functions(functions: Sequence[Callable[..., Any]]) -> Users:
+    """Users that do these; the one marked @user is what they have. Raises WorkloadError."""
+    for each in functions:
+        if not callable(each):
+            raise WorkloadError(f"{each!r} is no function", "tasks are functions")
+        if not hasattr(each, _MARK):
+            setattr(each, _MARK, {"kind": "task", "weight": 1, "queries": 1})
+    return _users(functions, None)
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """What a file defines. It sees the modules beside it, as a program does."""
+    import linecache
+    import sys
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path} cannot be read: {error}") from None
+    namespace: dict[str, Any] = {"__name__": f"users of {path.parent.name}", "__file__": str(path)}
+    folder = str(path.parent.resolve())
+    sys.path.insert(0, folder)
+    linecache.checkcache(str(path))
+    try:
+        exec(compile(text, str(path), "exec"), namespace)
+    except SyntaxError as error:
+        where = f"{path}:{error.lineno}"
+        raise WorkloadError(f"{where}: {error.msg}\n{caret(error)}") from None
+    except ModuleNotFoundError as error:
+        raise WorkloadError(
+            f"{path} imports {error.name}, which is not installed here",
+            f"install it beside pgpaces: pip install {error.name}, or what provides it",
+        ) from None
+    except WorkloadError as error:
+        raise WorkloadError(f"{path}: {error.message}", error.hint) from None
+    except Exception as error:
+        raise WorkloadError(f"{path} cannot be run: {told(error, path)}") from None
+    finally:
+        sys.path.remove(folder)
+    return namespace
+
+
+def caret(error: SyntaxError) -> str:
+    """The line of a syntax error, and where in it."""
+    line = (error.text or "").rstrip("\n")
+    at = max(0, (error.offset or 1) - 1)
+    return f"  {line}\n  {' ' * at}^"
+
+
+def told(error: BaseException, path: Path | None = None) -> str:
+    """An exception in a line: its class, what it says, and its last line in this file."""
+    said = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if path is not None and frame.filename == str(path)]
+    return f"{text} ({own[-1].filename}:{own[-1].lineno})" if own else text
+
+
+def _users(marked: Sequence[Any], path: Path | None) -> Users:
+    where = f"{path}: " if path else ""
+    setups = [each for each in marked if getattr(each, _MARK)["kind"] == "user"]
+    tasks = [_task(each) for each in marked if getattr(each, _MARK)["kind"] == "task"]
+    if not tasks:
+        raise WorkloadError(
+            f"{where}no function is marked as a task",
+            "put @task before what users do (from pgpaces import task)",
+        )
+    if len(setups) > 1:
+        names = ", ".join(each.__name__ for each in setups)
+        raise WorkloadError(f"{where}several functions are marked @user: {names}", "mark one")
+    for name in {each.name for each in tasks if [t.name for t in tasks].count(each.name) > 1}:
+        raise WorkloadError(f"{where}two tasks are called {name}", "give each a name of its own")
+    setup = setups[0] if setups else None
+    _check_kinds(where, tasks, setup)
+    pause = getattr(setup, _MARK)["pause"] if setup else None
+    if pause is not None:
+        duration_ns(pause, "pause of @user", zero=True)
+    return Users(tuple(tasks), setup, pause, path)
+
+
+def _task(function: Any) -> Task:
+    mark = getattr(function, _MARK)
+    name = function.__name__
+    for what, low in (("weight", 0), ("queries", 0)):
+        if type(mark[what]) is not int or not low <= mark[what] <= _WEIGHT_MAX:
+            raise WorkloadError(
+                f"task {name}: {what} {mark[what]!r} cannot be", f"a whole number from {low} on"
+            )
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        source = ""
+    return Task(name, function, mark["weight"], mark["queries"], source)
+
+
+def _check_kinds(where: str, tasks: Sequence[Task], setup: Callable[..., Any] | None) -> None:
+    """Raises WorkloadError where coroutines and functions are mixed, or @user yields nothing."""
+    kinds = {each.is_async for each in tasks}
+    if setup is not None:
+        if not (inspect.isgeneratorfunction(setup) or inspect.isasyncgenfunction(setup)):
+            raise WorkloadError(
+                f"{where}{setup.__name__} is marked @user and yields nothing",
+                "set up, yield what tasks get, tear down",
+            )
+        kinds.add(inspect.isasyncgenfunction(setup))
+    if len(kinds) > 1:
+        raise WorkloadError(
+            f"{where}some functions are coroutines (async def) and some are not",
+            "make all of them coroutines, or none: a plain one would hold up all the others",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, and where each of its arguments comes from: a known name, a variable, "setup"."""
+
+    function: Callable[..., Any] = field(repr=False)
+    sources: tuple[tuple[str, str], ...]
+    fixed: Mapping[str, Any]
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Its arguments, with these values of what is not fixed."""
+        return {**self.fixed, **{name: given[source] for name, source in self.sources}}
+
+
+def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bool) -> Call:
+    """How a function is called. Raises WorkloadError for a parameter that nobody gives.
+
+    variables: as texts; a parameter's annotation or default says what they are turned into.
+    """
+    name = function.__name__
+    sources, fixed, taken = list[tuple[str, str]](), dict[str, Any](), False
+    for parameter in inspect.signature(function, eval_str=False).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.name in variables:
+            fixed[parameter.name] = _value(name, parameter, variables[parameter.name])
+        elif parameter.name in KNOWN and (task or parameter.name != "loop"):
+            sources.append((parameter.name, parameter.name))
+        elif task and not taken and parameter.default is parameter.empty:
+            sources.append((parameter.name, "setup"))
+            taken = True
+        elif parameter.default is parameter.empty:
+            known = ", ".join([*KNOWN, *variables])
+            raise WorkloadError(
+                f"{name} wants '{parameter.name}', which nobody gives",
+                f"given are {known}; others by --define {parameter.name}=VALUE, or a default",
+            )
+    return Call(function, tuple(sources), fixed)
+
+
+def _value(name: str, parameter: inspect.Parameter, text: str) -> Any:
+    """A variable's text as the parameter's annotation says, else as its default's type."""
+    kinds: Mapping[Any, Callable[[str], Any]] = {
+        **{key: int for key in (int, "int")},
+        **{key: float for key in (float, "float")},
+        **{key: _switch for key in (bool, "bool")},
+    }
+    annotation: Any = parameter.annotation
+    if annotation is parameter.empty and parameter.default is not parameter.empty:
+        annotation = type(parameter.default)
+    try:
+        return kinds.get(annotation, str)(text)
+    except ValueError:
+        kind = cast("Any", getattr(annotation, "__name__", annotation))
+        raise WorkloadError(f"{name}: variable {parameter.name}={text} is no {kind}") from None
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false", "on", "off", "1", "0"):
+        raise ValueError(text)
+    return text.lower() in ("true", "on", "1")
