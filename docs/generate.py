@@ -57,9 +57,14 @@ KEYS = {
     "scale": "The size of the data where `--scale` does not say otherwise.",
     "writes": "True: the scripts change data, and each run gets a copy of it that is dropped"
     " afterwards. False: runs use the data itself, without a copy.",
-    "init": "SQL files that create the data, in this order, run by psql with the variables"
-    " `scale` and `seed`. Paths start at the folder; `[]` means no data. Files that they include"
-    " (`\\i`, `\\copy`) are not looked at: after changing one, say `--fresh`.",
+    "init": "What creates the data, in this order: SQL files, run by psql with the variables"
+    " `scale` and `seed`, and programs, each a table `{ run = ... }`. Paths start at the folder;"
+    " `[]` means no data. Files that SQL includes (`\\i`, `\\copy`) are not looked at: after"
+    " changing one, say `--fresh`.",
+    "init.run": "A program that creates data: words or a text, as `command.run`. Variables that it"
+    " does not name it is not given: data is made anew where what it names or reads has changed.",
+    "init.input": "Patterns of the files that it reads, beside those of the folder that are words"
+    " of `run`.",
     "scripts": "The scripts, each a table `[[scripts]]` of its own.",
     "scripts.file": "The script. Its name is the file's without the ending.",
     "scripts.weight": "How often it is chosen, in relation to the others. 0: never, unless"
@@ -80,8 +85,8 @@ KEYS = {
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
-    "variants": "Others of its kind, by name: `pgpaces run NAME/VARIANT`. A key that one has"
-    " replaces the workload's.",
+    "variants": "Others, by name: `pgpaces run NAME/VARIANT`. A key that one has replaces the"
+    " workload's; in one of another `kind`, the workload's scripts, command and load do not count.",
 }
 
 RUN_ARGUMENTS = {
@@ -299,7 +304,8 @@ def _keys(
 ) -> Iterator[tuple[str, tuple[str, str, str]]]:
     required = node.get("required", [])
     for name, found in node["properties"].items():
-        options = (found, found.get("items", {}), *found.get("anyOf", ()))
+        items = found.get("items", {})
+        options = (found, items, *found.get("anyOf", ()), *items.get("anyOf", ()))
         nested = next((d for option in options if (d := _definition(option, definitions))), None)
         default = "required" if name in required else _default(found, nested)
         yield prefix + name, (_type(found, definitions), default, _limits(found))
@@ -318,8 +324,8 @@ def _type(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         kinds = (_type(option, definitions) for option in node["anyOf"])
         return " or ".join(kind for kind in kinds if kind != "null")
     if node["type"] == "array":
-        inner = _type(node["items"], definitions)
-        return f"array of {inner}s"
+        inner = _type(node["items"], definitions).split(" or ")
+        return f"array of {' or '.join(f'{kind}s' for kind in inner)}"
     if node["type"] == "object":
         return f"table of {_type(node['additionalProperties'], definitions)}"
     return {"number": "float"}.get(node["type"], str(node["type"]))

@@ -39,25 +39,25 @@ class Way:
         return f"Way({self.program}, {self.dbname})"
 
 
-def run(way: Way, steps: Sequence[InitStep], variables: Mapping[str, int], say: Say) -> None:
-    """Runs the files one after the other. Raises PrepareError with psql's last lines."""
+def run(way: Way, step: InitStep, variables: Mapping[str, str], progress: Say) -> None:
+    """Runs a file. progress: is told every few seconds how long it has taken.
+
+    Raises PrepareError with psql's last lines.
+    """
+    words = [str(way.program), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    for name, value in variables.items():
+        words += ["-v", f"{name}={value}"]
     with environment(way) as given:
-        for number, step in enumerate(steps, 1):
-            words = [str(way.program), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
-            for name, value in variables.items():
-                words += ["-v", f"{name}={value}"]
-            what = f"{step.name} ({number} of {len(steps)})"
-            say(what)
-            code, errors = _run([*words, "-f", str(step.path)], given, what, say)
-            if code != 0:
-                tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
-                raise PrepareError(
-                    f"making the data failed in {step.name}:\n{tail}",
-                    "mend the file and run again: what was made so far is thrown away",
-                )
+        code, errors = _run([*words, "-f", str(step.path)], given, progress)
+    if code != 0:
+        tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
+        raise PrepareError(
+            f"making the data failed in {step.name}:\n{tail}",
+            "mend the file and run again: what was made so far is thrown away",
+        )
 
 
-def _run(words: list[str], given: Environment, what: str, say: Say) -> tuple[int, str]:
+def _run(words: list[str], given: Environment, progress: Say) -> tuple[int, str]:
     """psql's exit code and what it said; tells every few seconds that it still runs."""
     started = time.monotonic()
     with subprocess.Popen(
@@ -76,7 +76,7 @@ def _run(words: list[str], given: Environment, what: str, say: Say) -> tuple[int
                     _, errors = psql.communicate(timeout=5)
                     break
                 except subprocess.TimeoutExpired:
-                    say(f"{what}, {time.monotonic() - started:.0f} s")
+                    progress(f"{time.monotonic() - started:.0f} s")
         except BaseException:
             # So that psql cancels what the server is doing for it.
             _interrupt(psql)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SHIPPED = Path(__file__).parent / "workloads"
 FILE = "workload.toml"
 _SCALE_MAX = 1_000_000
+# What does not count in a variant of another kind.
+_OF_A_KIND = ("scripts", "command", "load")
 # The load of a command, where nobody asks for another: once, from a cold start.
 _ONCE = {"transactions": "1", "warmup": "0s"}
 
@@ -74,11 +76,17 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class InitStep:
-    """An SQL file that creates data, run by psql with the variables scale and seed."""
+    """What creates data: an SQL file, run by psql with the variables scale and seed, or a program.
+
+    run: the program's words, or one text for the shell; None of a file. input: patterns of the
+    files that it reads. path: of the file, or of the one that names the program.
+    """
 
     name: str
     path: Path
     text: str
+    run: tuple[str, ...] | str | None = None
+    input: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +115,15 @@ class Workload:
 
     @property
     def data_hash(self) -> str:
-        """What the data depends on, as a hash: the init steps' text."""
+        """What the data depends on, as a hash: the init steps' text.
+
+        What programs read is not in it: see programs/inputs.py.
+        """
         digest = hashlib.sha256()
         for step in self.init:
             digest.update(step.text.encode() + b"\0")
+            if step.run is not None:
+                digest.update(repr((step.run, step.input)).encode(errors="surrogateescape"))
         return digest.hexdigest()
 
     @property
@@ -226,12 +239,18 @@ def _schema() -> type[BaseModel]:
         rows: str | None = None
         timeout: str | None = None
 
+    class Program(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        run: words
+        input: list[str] = []
+
     class Variant(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         description: str | None = None
+        kind: Literal["scripts", "command"] | None = None
         scale: Annotated[int, Field(ge=1, le=_SCALE_MAX)] | None = None
         writes: bool | None = None
-        init: list[str] | None = None
+        init: list[str | Program] | None = None
         scripts: Annotated[list[Script], Field(min_length=1, max_length=1000)] | None = None
         command: CommandVariant | None = None
         load: LoadDefaults | None = None
@@ -243,7 +262,7 @@ def _schema() -> type[BaseModel]:
         kind: Literal["scripts", "command"] = "scripts"
         scale: Annotated[int, Field(ge=1, le=_SCALE_MAX)] = 1
         writes: bool = True
-        init: list[str]
+        init: list[str | Program]
         scripts: Annotated[list[Script], Field(max_length=1000)] = []
         command: CommandKeys | None = None
         load: LoadDefaults = LoadDefaults()
@@ -300,11 +319,7 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         if variant not in document["variants"]:
             near = ", ".join(document["variants"]) or "none"
             raise WorkloadError(f"workload {name} has no variant '{variant}'", f"it has {near}")
-        own = {k: v for k, v in document["variants"][variant].items() if v is not None}
-        if "command" in own and document["command"] is not None:
-            new = {k: v for k, v in own["command"].items() if v is not None}
-            own["command"] = {**document["command"], **new}
-        document, name = {**document, **own}, f"{name}/{variant}"
+        document, name = _variant(folder / FILE, document, variant), f"{name}/{variant}"
     command = _command(name, document)
     load = {k: str(v) for k, v in document["load"].items() if v is not None}
     return Workload(
@@ -320,6 +335,18 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         variables={name: str(value) for name, value in document["variables"].items()},
         variants=tuple(document["variants"]),
     )
+
+
+def _variant(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
+    """The document with the keys of a variant, checked again: it may be of another kind."""
+    own = {k: v for k, v in document["variants"][name].items() if v is not None}
+    base = document
+    if own.get("kind", base["kind"]) != base["kind"]:
+        base = {k: v for k, v in base.items() if k not in _OF_A_KIND}
+    if "command" in own:
+        new = {k: v for k, v in own["command"].items() if v is not None}
+        own["command"] = {**(base.get("command") or {}), **new}
+    return _checked({**base, **own}, path)
 
 
 def _scripts(folder: Path, document: dict[str, Any]) -> tuple[WorkloadScript, ...]:
@@ -369,20 +396,32 @@ def _words(run: str | list[str]) -> tuple[str, ...] | str:
     return run if isinstance(run, str) else tuple(run)
 
 
-def _init_step(folder: Path, entry: str) -> InitStep:
-    path = folder / entry
-    return InitStep(path.name, path, _text(folder, path))
+def _init_step(folder: Path, entry: str | dict[str, Any]) -> InitStep:
+    if isinstance(entry, str):
+        path = folder / entry
+        return InitStep(path.name, path, _text(folder, path))
+    run = _words(entry["run"])
+    words = run.split() if isinstance(run, str) else run
+    # Not an interpreter that a placeholder names, but what it is given.
+    first = next((word for word in words if not word.startswith("{")), "program")
+    text = run if isinstance(run, str) else shlex.join(run)
+    return InitStep(Path(first).name, folder / FILE, text, run, tuple(entry["input"]))
 
 
 def _document(path: Path) -> dict[str, Any]:
-    from pydantic import ValidationError
-
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise WorkloadError(f"{path} is not TOML: {error}") from None
     except OSError as error:
         raise WorkloadError(f"{path} cannot be read: {error.strerror}") from None
+    return _checked(raw, path)
+
+
+def _checked(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A document as its schema has it, with defaults. Raises WorkloadError, naming the key."""
+    from pydantic import ValidationError
+
     schema = _schema()
     try:
         return schema.model_validate(raw).model_dump()

@@ -16,16 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.errors import RunError
-from pgpaces.generators.command import (
-    SECOND_NS,
-    Books,
-    Command,
-    Execution,
-    Executions,
-    Order,
-    Runner,
-)
+from pgpaces.generators.command import SECOND_NS, Books, Command, Executions
 from pgpaces.generators.together import Together
+from pgpaces.programs import Execution, Order, Runner
 from pgpaces.result import Counts, Interval, counts
 from tests.faults.conftest import until
 
@@ -271,7 +264,8 @@ def test_when_its_warden_is_killed_the_load_says_so_and_the_command_ends(tmp_pat
 PROGRAM = """
 import sys
 from pathlib import Path
-from pgpaces.generators.command import Command, Executions, Order, Runner
+from pgpaces.generators.command import Command, Executions
+from pgpaces.programs import Order, Runner
 text = "trap '' TERM; (setsid sleep 60 & echo $! > child); echo $$ > pid; while :; do sleep 1; done"
 order = Order("it", ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[1]))
 scratch = Path(sys.argv[1]) / "scratch"

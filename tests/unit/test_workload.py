@@ -16,7 +16,7 @@ GOOD = 'description = "d"\ninit = ["i.sql"]\n[[scripts]]\nfile = "s.sql"\n'
 
 def folder(tmp_path: Path, toml: str) -> Path:
     made = tmp_path / "mine"
-    made.mkdir()
+    made.mkdir(parents=True)
     (made / "workload.toml").write_text(toml)
     (made / "i.sql").write_text("CREATE TABLE t (x int);")
     (made / "s.sql").write_text("SELECT 1;")
@@ -133,3 +133,55 @@ def test_a_variant_of_a_command_changes_what_it_names(tmp_path: Path) -> None:
 def test_a_command_that_is_not_right_is_refused(tmp_path: Path, toml: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         workload.read(folder(tmp_path, toml))
+
+
+def test_a_variant_may_be_of_another_kind_than_the_workload(tmp_path: Path) -> None:
+    more = (
+        '[load]\nrate = "4/s"\nclients = 4\nlatency_limit = "250ms"\n[variables]\nhot = 5\n'
+        '[variants.load]\nkind = "command"\ncommand = { run = ["load", "{hot}"] }\n'
+    )
+    made = folder(tmp_path, GOOD + more)
+    base, load = workload.read(made), workload.read(made, "load")
+    assert (base.command, [script.name for script in base.scripts]) == (None, ["s"])
+    assert load.command == workload.Command(("load", "{hot}"))
+    assert [script.name for script in load.scripts] == ["load"]
+    assert load.load == {"transactions": "1", "warmup": "0s"}
+    assert (load.variables, load.data_hash) == ({"hot": "5"}, base.data_hash)
+
+
+def test_a_variant_of_scripts_may_stand_beside_a_command(tmp_path: Path) -> None:
+    more = '[variants.read]\nkind = "scripts"\nscripts = [{ file = "s.sql" }]\n'
+    found = workload.read(folder(tmp_path, COMMAND + more), "read")
+    assert (found.command, found.load) == (None, {})
+    assert [script.name for script in found.scripts] == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('kind = "command"\n', "has no command"),
+        ('command = { run = "true" }\n', "command as well"),
+        ('kind = "command"\ncommand = { rows = "SELECT 1" }\n', "command.run"),
+        ('kind = "command"\ncommand = { run = "true" }\nload = { rate = "1/s" }\n', "has a rate"),
+    ],
+)
+def test_a_variant_that_is_not_right_for_its_kind_is_refused(
+    tmp_path: Path, more: str, message: str
+) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        workload.read(folder(tmp_path, f"{GOOD}[variants.v]\n{more}"), "v")
+
+
+def test_a_program_may_make_data(tmp_path: Path) -> None:
+    toml = GOOD.replace(
+        '["i.sql"]',
+        '["i.sql", { run = ["{python}", "make.py", "{scale}"] }, { run = "gen | load" }]',
+    )
+    found = workload.read(folder(tmp_path, toml))
+    steps = [(step.name, step.run) for step in found.init]
+    assert steps == [
+        ("i.sql", None),
+        ("make.py", ("{python}", "make.py", "{scale}")),
+        ("gen", "gen | load"),
+    ]
+    assert found.data_hash != workload.read(folder(tmp_path / "other", GOOD)).data_hash

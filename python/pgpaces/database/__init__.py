@@ -4,6 +4,7 @@ access.py    the way to a server: how it is administered, and how errors there a
 marks.py     the mark on databases of ours; nothing without one is ever changed
 wishes.py    what data is wanted, and what was made of it
 data.py      a workload's data in a database of ours, or in one that was handed over
+making.py    its steps: SQL files by psql, programs under a warden
 originals.py copies of databases of somebody's, from here or from another server
 copies.py    copies for trials that write, and a server at rest before them
 settings.py  settings applied as mildly as it can be, verified

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgpaces import psql
-from pgpaces.database import changes, copies, marks, originals
+from pgpaces import programs, psql
+from pgpaces.database import changes, copies, making, marks, originals
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
 from pgpaces.database.marks import Mark
 from pgpaces.database.wishes import Prepared, Wish
@@ -36,7 +36,7 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
     changes.put_back_left_behind(access, None, say)
     with originals.elsewhere(access, wish.from_database) as admin, common(access) as held:
         major = admin.info.server_version // 10_000
-        fingerprint = _fingerprint(wish, major)
+        fingerprint = _fingerprint(_identity(wish), major)
         dbname = wish.own or _dbname(wish, fingerprint)
         hold(held, dbname)
         started = time.monotonic()
@@ -82,17 +82,23 @@ class Target:
         return Mark(self.wish.workload.name, self.fingerprint, state, self.wish.own is not None)
 
 
-def _fingerprint(wish: Wish, major: int) -> str:
+def _identity(wish: Wish) -> str:
+    """What the data depends on beside the server's version."""
     if wish.from_database is not None:
-        text = f"{originals.identity(wish.from_database)} {wish.occasion} {major}"
-    else:
-        text = f"{wish.workload.data_hash} {wish.scale} {wish.seed} {major}"
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+        return f"{originals.identity(wish.from_database)} {wish.occasion}"
+    values = {**wish.variables, "scale": str(wish.scale), "seed": str(wish.seed)}
+    read = programs.identity(wish.workload, values)
+    return f"{wish.workload.data_hash} {wish.scale} {wish.seed}{' ' if read else ''}{read}"
+
+
+def _fingerprint(identity: str, major: int) -> str:
+    return hashlib.sha256(f"{identity} {major}".encode()).hexdigest()[:10]
 
 
 def fingerprints(wish: Wish) -> frozenset[str]:
-    """What its data is known by, on servers of any version."""
-    return frozenset(_fingerprint(wish, major) for major in _MAJORS)
+    """What its data is known by, on servers of any version. Raises RunError."""
+    identity = _identity(wish)
+    return frozenset(_fingerprint(identity, major) for major in _MAJORS)
 
 
 def _dbname(wish: Wish, fingerprint: str) -> str:
@@ -157,9 +163,9 @@ def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
         originals.fill(access, admin, wish.from_database, target.dbname, say)
         return
     what = f"{wish.workload.name} at scale {wish.scale}"
-    variables = {"scale": wish.scale, "seed": wish.seed}
+    values = {**wish.variables, "scale": str(wish.scale), "seed": str(wish.seed)}
     way = psql.Way(access.psql, access.keywords, target.dbname)
-    psql.run(way, wish.workload.init, variables, lambda text: say(f"preparing {what}: {text}"))
+    making.make(way, wish.workload, values, lambda text: say(f"preparing {what}: {text}"))
 
 
 def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) -> None:

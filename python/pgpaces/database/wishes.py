@@ -5,6 +5,7 @@ Knows no server.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgpaces.errors import PlanError
@@ -17,7 +18,7 @@ class Wish:
 
     from_database: instead, a copy of this one, a name on the same server or a DSN of another, in
     which nothing is left to the environment; used again where `occasion`, any text, is the same.
-    fresh: made anew, whatever is there.
+    fresh: made anew, whatever is there. variables: what programs that make the data may name.
     """
 
     workload: Workload
@@ -28,6 +29,7 @@ class Wish:
     # Not in the repr: it may hold a password.
     from_database: str | None = field(default=None, repr=False)
     occasion: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises PlanError for what excludes each other."""

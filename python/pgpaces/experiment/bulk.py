@@ -7,26 +7,20 @@ says that it did.
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pgpaces import psql
+from pgpaces import programs, psql
 from pgpaces.answers import bulk
-from pgpaces.errors import PlanError, PrepareError, RunError
+from pgpaces.errors import PlanError, PrepareError
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
-from pgpaces.generators.command import Command, Executions, Order, Runner
+from pgpaces.generators.command import Command, Executions
 from pgpaces.generators.together import Load
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Finding
-from pgpaces.servers.record import quoted
 from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
@@ -34,10 +28,7 @@ if TYPE_CHECKING:
     from pgpaces.experiment.lanes import Lane
 
 Say = Callable[[str], None]
-_SHELL = "/bin/sh"
 _POLITE_NS = 5_000_000_000
-# What every libpq understands; the rest is in variables, of which old ones ignore the new.
-_DSN = ("host", "hostaddr", "port", "user", "dbname")
 # What a command has not, as it is where nobody asks for it.
 _ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "protocol": "simple",
@@ -97,8 +88,8 @@ class Job:
     """The command of a lane, ready to be run. input_bytes: of the files that it reads."""
 
     lane: Lane
-    order: Order
-    runner: Runner
+    order: programs.Order
+    runner: programs.Runner
     say: Say
     input_bytes: int | None
     loads: list[Command] = field(default_factory=list)
@@ -160,92 +151,28 @@ def _job(cell: Cell, lane: Lane, connection: generator.Connection, say: Say) -> 
     workload = lane.work.request.workload
     command = workload.command
     assert command is not None
-    program = cell.site.access.psql
     keywords = for_driver(connection)
-    way = psql.Way(program, keywords, keywords["dbname"])
-    with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
-        given = stack.enter_context(psql.environment(way))
-        values = _values(lane, keywords, scratch)
-        variables = {
-            **given.variables,
-            **{f"PGPACES_{name.upper()}": text for name, text in values.items()},
-            "PGAPPNAME": keywords.get("application_name", "pgpaces"),
-            "PATH": f"{program.parent}{os.pathsep}{given.variables.get('PATH', os.defpath)}",
-        }
-        folder = workload.folder.resolve()
+    way = psql.Way(cell.site.access.psql, keywords, keywords["dbname"])
+    values = {"seed": str(lane.work.request.data_seed), **lane.work.variables()}
+    with programs.given(way, workload, values) as given, contextlib.ExitStack() as stack:
+        # Not `grace`, which is no less than a latency limit: that may be an hour here.
+        polite_ns = _POLITE_NS if lane.plan.grace_ns is None else lane.plan.grace_ns
 
-        def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> Order:
-            words = _words(run, values)
-            _check_program(words[0], folder, variables["PATH"])
-            secret = keywords.get("password")
-            # Not `grace`, which is no less than a latency limit: that may be an hour here.
-            polite_ns = _POLITE_NS if lane.plan.grace_ns is None else lane.plan.grace_ns
-            return Order(
-                lane.labels[0],
-                words,
-                variables,
-                folder,
-                given.files,
-                command.timeout_ns,
-                polite_ns,
-                succeeds,
-                secret,
-            )
+        def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.Order:
+            made = given.order(lane.labels[0], run)
+            timeout_ns = command.timeout_ns
+            return replace(made, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
 
-        runner = Runner(given.files, scratch)
+        runner = programs.Runner(given.files, given.scratch)
         stack.callback(runner.close)
         measured = order(command.run, command.succeeds)
         if command.before is not None:
             say(f"{workload.name}: what is run before it")
             _before(runner, order(command.before, (0,)), workload.name)
-        size = _size(command.input, folder, values) if command.input else None
-        yield Job(lane, measured, runner, say, size)
+        yield Job(lane, measured, runner, say, _size(command.input, given))
 
 
-def _values(lane: Lane, keywords: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """What words may name in braces, and the shell as $PGPACES_NAME."""
-    dsn = " ".join(f"{name}={quoted(keywords[name])}" for name in _DSN if keywords.get(name))
-    seed = str(lane.work.request.data_seed)
-    return {
-        "seed": seed,
-        **lane.work.variables(),
-        "dsn": dsn,
-        "dbname": keywords["dbname"],
-        "scratch": str(scratch),
-    }
-
-
-def _words(run: tuple[str, ...] | str, values: Mapping[str, str]) -> tuple[str, ...]:
-    """The words of a command. Raises PlanError for a placeholder that nobody knows."""
-    if isinstance(run, str):
-        return (_SHELL, "-c", run)
-    return tuple(_filled(word, values) for word in run)
-
-
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in values:
-            raise PlanError(
-                f"the command's word '{word}' names {found[0]}, which is nothing",
-                f"known are {', '.join(f'{{{name}}}' for name in values)}",
-            )
-        return values[found[1]]
-
-    return re.sub(r"\{([A-Za-z_]\w*)\}", value, word)
-
-
-def _check_program(name: str, folder: Path, path: str) -> None:
-    """Raises RunError where there is no such program."""
-    at = str(folder / name) if "/" in name else name
-    if shutil.which(at, path=path) is None:
-        raise RunError(
-            f"there is no program '{name}' to run",
-            "install it, or name it with its folder; looked for in the PATH and beside psql",
-        )
-
-
-def _before(runner: Runner, order: Order, name: str) -> None:
+def _before(runner: programs.Runner, order: programs.Order, name: str) -> None:
     found = runner.run(order, time.monotonic_ns())
     if found is None or found.failed:
         why, said = ("it was stopped", "") if found is None else (found.failed, found.said)
@@ -255,20 +182,11 @@ def _before(runner: Runner, order: Order, name: str) -> None:
         )
 
 
-def _size(patterns: Sequence[str], folder: Path, values: Mapping[str, str]) -> int:
-    """The bytes of the files that the patterns name. Raises RunError where one names none."""
-    found: set[Path] = set()
-    for pattern in patterns:
-        whole = folder / _filled(pattern, values)  # as it is, if it is absolute
-        root = Path(whole.anchor)
-        files = [path.resolve() for path in root.glob(str(whole.relative_to(root)))]
-        files = [path for path in files if path.is_file()]
-        if not files:
-            raise RunError(
-                f"input '{pattern}' names no file", f"patterns begin in {folder}, or with a /"
-            )
-        found.update(files)
-    return sum(path.stat().st_size for path in found)
+def _size(patterns: Sequence[str], given: programs.Given) -> int | None:
+    """The bytes of the files that the patterns name; None of none. Raises RunError."""
+    words = [given.filled(pattern) for pattern in patterns]
+    found = programs.matching(words, given.folder)
+    return sum(path.stat().st_size for path in found) if patterns else None
 
 
 def end_together(loads: Sequence[tuple[str, Load]]) -> None:

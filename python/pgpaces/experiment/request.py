@@ -135,6 +135,7 @@ def wish_of(request: Request) -> database.Wish:
         fresh=request.target.fresh,
         from_database=request.from_database,
         occasion=request.occasion,
+        variables={**request.workload.variables, **dict(request.trial.variables)},
     )
 
 

@@ -324,13 +324,14 @@ def _preview(
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
     wish = wish_of(request)
-    known = database.fingerprints(wish) & sizes.keys() if wish.from_database is None else ()
+    fingerprints = database.fingerprints(wish)
+    known = fingerprints & sizes.keys() if wish.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
         tuple(sum(command.is_sql for command in commands) for commands in lists),
         request.workload.writes,
-        (request.target, wish.workload.data_hash, wish.scale, wish.seed),
+        (request.target, fingerprints),
         max((sizes[each] for each in known), default=None),
     )
 

@@ -1,0 +1,100 @@
+"""Runs the steps that make a workload's data: SQL files by psql, programs under a warden.
+
+Knows nothing of marks, load and results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from pgpaces import psql
+from pgpaces.database.access import Say
+from pgpaces.errors import PgpacesError, PrepareError, RunError
+from pgpaces.programs import Execution, Given, Order, Runner, given
+from pgpaces.programs.inputs import asked
+from pgpaces.workload import InitStep, Workload
+
+_FOREVER_NS = 2**62
+_TELL_S = 5.0
+
+
+def make(way: psql.Way, workload: Workload, values: Mapping[str, str], say: Say) -> None:
+    """Runs every step. values: scale, seed, and the variables. Raises PrepareError, PlanError."""
+    variables = {name: values[name] for name in ("scale", "seed")}
+    with contextlib.ExitStack() as stack:
+        ready: Ready | None = None
+        for number, step in enumerate(workload.init, 1):
+            what = f"{step.name} ({number} of {len(workload.init)})"
+            say(what)
+            if step.run is None:
+                psql.run(way, step, variables, functools.partial(_more, say, what))
+                continue
+            ready = ready or stack.enter_context(_ready(way, workload, values))
+            _run(ready, step, what, say)
+
+
+def _more(say: Say, what: str, text: str) -> None:
+    say(f"{what}, {text}")
+
+
+Ready = tuple[Given, Runner]
+
+
+@contextlib.contextmanager
+def _ready(way: psql.Way, workload: Workload, values: Mapping[str, str]) -> Iterator[Ready]:
+    """What programs need, for all of them: they share a folder. None outlives this."""
+    with given(way, workload, values) as found:
+        runner = Runner(found.files, found.scratch)
+        try:
+            yield found, runner
+        finally:
+            runner.close()
+
+
+def _run(ready: Ready, step: InitStep, what: str, say: Say) -> None:
+    found, runner = ready
+    assert step.run is not None
+    # What it does not name it must not know: data would be used again where that has changed.
+    kept = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"} | asked(step)
+    hidden = {name for name in found.values if name.lower() not in kept}
+    try:
+        order = found.order(step.name, step.run, hidden)
+    except RunError as error:
+        raise PrepareError(f"making the data: {error.message}", error.hint) from None
+    ended = _watched(runner, replace(order, timeout_ns=_FOREVER_NS), what, say)
+    if ended is None or ended.failed:
+        why, said = ("it was stopped", "") if ended is None else (ended.failed, ended.said)
+        raise PrepareError(
+            f"making the data failed in {step.name} ({why}):\n{said}",
+            "mend the workload and run again: what was made so far is thrown away",
+        )
+
+
+def _watched(runner: Runner, order: Order, what: str, say: Say) -> Execution | None:
+    """Runs it to its end, and tells every few seconds what it said last."""
+    results: queue.SimpleQueue[Execution | PgpacesError | None] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put(runner.run(order, time.monotonic_ns()))
+        except PgpacesError as error:
+            results.put(error)
+
+    started = time.monotonic()
+    threading.Thread(target=work, daemon=True).start()
+    while True:
+        try:
+            found = results.get(timeout=_TELL_S)
+        except queue.Empty:
+            last = order.shown(runner.last())
+            say(f"{what}, {time.monotonic() - started:.0f} s{': ' if last else ''}{last}")
+            continue
+        if isinstance(found, PgpacesError):
+            raise found
+        return found

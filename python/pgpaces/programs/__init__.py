@@ -1,0 +1,15 @@
+"""Programs of a workload: what they are given, and how they are run so that none outlives us.
+
+given.py    words, variables, folders, the way to the server: made here for whoever runs one
+inputs.py   what programs that make data read, so that data is not used again wrongly
+runner.py   runs them one after the other, under
+warden.py   a process of its own, which ends them when we end
+
+Knows no load and no marks.
+"""
+
+from pgpaces.programs.given import Given, given
+from pgpaces.programs.inputs import identity, matching
+from pgpaces.programs.runner import Execution, Order, Runner
+
+__all__ = ["Execution", "Given", "Order", "Runner", "given", "identity", "matching"]

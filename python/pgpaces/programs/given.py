@@ -1,0 +1,122 @@
+"""What a program of a workload is given: words, variables, folders and the way to the server.
+
+The same for one that makes data as for one that is timed. Runs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pgpaces import psql
+from pgpaces.errors import PlanError, RunError
+from pgpaces.home import home
+from pgpaces.programs.runner import Order
+from pgpaces.workload import Workload
+
+_SHELL = "/bin/sh"
+_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+_VARIABLE = re.compile(r"PGPACES_([A-Z_][A-Z0-9_]*)")
+# What every libpq understands; the rest is in variables, of which old ones ignore the new.
+_DSN = ("host", "hostaddr", "port", "user", "dbname")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What programs are given as long as `given` lasts.
+
+    values: by the names that words have in braces. variables: of the environment, without those
+    that repeat the values. scratch: an empty folder. files: open ones that they inherit.
+    """
+
+    folder: Path
+    scratch: Path
+    values: Mapping[str, str]
+    variables: Mapping[str, str] = field(repr=False)
+    files: tuple[int, ...] = ()
+    secret: str | None = field(default=None, repr=False)
+
+    def order(self, name: str, run: tuple[str, ...] | str, hidden: Set[str] = frozenset()) -> Order:
+        """A program as it is run, called `name`.
+
+        hidden: values that its variables have not. Raises PlanError for a placeholder that nobody
+        knows, RunError where there is no such program.
+        """
+        shown = {f"PGPACES_{k.upper()}": v for k, v in self.values.items() if k not in hidden}
+        variables = {**self.variables, **shown}
+        words = (_SHELL, "-c", run) if isinstance(run, str) else tuple(map(self.filled, run))
+        self._check_program(words[0], variables["PATH"])
+        return Order(name, words, variables, self.folder, self.files, secret=self.secret)
+
+    def filled(self, word: str) -> str:
+        """A word with values for its placeholders. Raises PlanError for one that nobody knows."""
+        return filled(word, self.values)
+
+    def _check_program(self, name: str, path: str) -> None:
+        at = str(self.folder / name) if "/" in name else name
+        if shutil.which(at, path=path) is None:
+            raise RunError(
+                f"there is no program '{name}' to run",
+                "install it, or name it with its folder; looked for in the PATH and beside psql",
+            )
+
+
+@contextlib.contextmanager
+def given(way: psql.Way, workload: Workload, values: Mapping[str, str]) -> Iterator[Given]:
+    """What programs of a workload are given on the way to a database. values: scale and so on."""
+    from psycopg.conninfo import make_conninfo
+
+    keywords = {**way.keywords, "dbname": way.dbname}
+    dsn = make_conninfo(**{name: keywords[name] for name in _DSN if keywords.get(name)})
+    cache = home() / "cache" / "workloads" / workload.folder.resolve().name
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
+        environment = stack.enter_context(psql.environment(way))
+        path = environment.variables.get("PATH", os.defpath)
+        yield Given(
+            workload.folder.resolve(),
+            scratch,
+            {
+                **values,
+                "dsn": dsn,
+                "dbname": way.dbname,
+                "scratch": str(scratch),
+                "cache": str(cache),
+                "python": sys.executable,
+            },
+            {
+                **environment.variables,
+                "PGAPPNAME": keywords.get("application_name", "pgpaces"),
+                "PATH": f"{way.program.parent}{os.pathsep}{path}",
+            },
+            environment.files,
+            keywords.get("password"),
+        )
+
+
+def filled(word: str, values: Mapping[str, str]) -> str:
+    """A word with values for its placeholders. Raises PlanError for one that nobody knows."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            raise PlanError(
+                f"the command's word '{word}' names {found[0]}, which is nothing",
+                f"known are {', '.join(f'{{{name}}}' for name in values)}",
+            )
+        return values[found[1]]
+
+    return _PLACE.sub(value, word)
+
+
+def named(run: tuple[str, ...] | str) -> set[str]:
+    """The names of values that a program asks for, in lower case: by words, or as variables."""
+    text = run if isinstance(run, str) else "\n".join(run)
+    places = set() if isinstance(run, str) else set(_PLACE.findall(text))
+    return {name.lower() for name in places | set(_VARIABLE.findall(text))}

@@ -1,0 +1,77 @@
+"""What programs that make data read: files and variables, as a text that changes when they do.
+
+Reads files; runs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pgpaces.errors import PlanError, RunError
+from pgpaces.programs.given import filled, named
+from pgpaces.workload import InitStep, Workload
+
+
+def identity(workload: Workload, variables: Mapping[str, str]) -> str:
+    """What the programs of `init` read beside the scale and the seed; empty if there are none.
+
+    The variables that they name, and the content of files: those of `input`, and those of the
+    workload's folder that are words of theirs. Raises RunError where an input names none.
+    """
+    digest = hashlib.sha256()
+    steps = [step for step in workload.init if step.run is not None]
+    for step in steps:
+        for name in sorted(asked(step)):
+            found = [text for key, text in variables.items() if key.lower() == name]
+            digest.update(repr((name, found)).encode(errors="surrogateescape"))
+        for path in _files(workload, step, variables):
+            digest.update(f"{path.name}\0{_content(path)}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest() if steps else ""
+
+
+def asked(step: InitStep) -> set[str]:
+    """The names of values that a program of `init` asks for, in lower case."""
+    return named(step.run or ()) | named(step.input)
+
+
+def matching(patterns: Sequence[str], folder: Path) -> set[Path]:
+    """The files that patterns name, from the folder on. Raises RunError where one has none."""
+    found: set[Path] = set()
+    for pattern in patterns:
+        whole = folder.resolve() / pattern  # as it is, if it is absolute
+        root = Path(whole.anchor)
+        files = [path.resolve() for path in root.glob(str(whole.relative_to(root)))]
+        files = [path for path in files if path.is_file()]
+        if not files:
+            raise RunError(
+                f"input '{pattern}' names no file", f"patterns begin in {folder}, or with a /"
+            )
+        found.update(files)
+    return found
+
+
+def _files(workload: Workload, step: InitStep, variables: Mapping[str, str]) -> list[Path]:
+    found = matching([filled(pattern, variables) for pattern in step.input], workload.folder)
+    for word in () if isinstance(step.run, str) else step.run or ():
+        try:
+            path = workload.folder / filled(word, variables)
+        except PlanError:
+            continue  # it names what is there only while it runs
+        if path.is_file():
+            found.add(path.resolve())
+    return sorted(found)
+
+
+def _content(path: Path) -> str:
+    status = path.stat()
+    return _hashed(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1000)
+def _hashed(path: Path, size: int, changed_ns: int) -> str:
+    """Of a file's content: read once as long as it stays as it is."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,134 @@
+"""Programs that make data, on a real server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import PASSWORD, Postgres
+from tests.faults.conftest import until
+from tests.integration.conftest import access_to
+from tests.integration.test_run import Command
+
+from pgpaces import database
+from pgpaces import workload as workloads
+from pgpaces.database import Wish
+from pgpaces.errors import PgpacesError
+
+pytestmark = pytest.mark.postgres
+
+LOAD = """run = "psql -Xqc '\\\\copy t from rows.csv'; echo >> seen", input = ["rows.csv"]"""
+
+
+@pytest.fixture(autouse=True)
+def _home_and_nothing_left(
+    pgpaces_home: Path, monkeypatch: pytest.MonkeyPatch, pg15: Postgres
+) -> Iterator[None]:
+    monkeypatch.setenv("PGPACES_HOME", str(pgpaces_home))
+    yield
+    ours = "FROM pg_database WHERE datname LIKE 'pgpaces_made_by_programs_%'"
+    for (name,) in pg15.execute(f"SELECT datname {ours}"):
+        pg15.execute(f'DROP DATABASE "{name}"')
+
+
+def folder(tmp_path: Path, program: str) -> Path:
+    made = tmp_path / "made-by-programs"
+    made.mkdir()
+    (made / "table.sql").write_text("CREATE TABLE t (x int);")
+    (made / "read.sql").write_text("SELECT 1 / count(*) FROM t;")
+    (made / "rows.csv").write_text("1\n2\n")
+    (made / "workload.toml").write_text(
+        f'description = "d"\nwrites = false\ninit = ["table.sql", {{ {program} }}]\n'
+        '[[scripts]]\nfile = "read.sql"\n[variables]\nhot = 5\n'
+    )
+    return made
+
+
+def prepare(made: Path, server: Postgres, user: str = "postgres", **more: Any) -> tuple[bool, int]:
+    """Whether it was made now, and how many rows are there."""
+    variables = {"hot": "5", "cold": "6", **more.pop("variables", {})}
+    wish = Wish(workloads.read(made), 1, 1, variables=variables)
+    access = access_to(server, user, **more)
+    with database.prepare(access, wish, lambda text: None) as prepared:
+        with database.connect(access, prepared.dbname) as session:
+            rows = session.execute("SELECT count(*) FROM t").fetchone()
+        return prepared.created, int(rows[0]) if rows else 0
+
+
+def test_data_made_by_a_program_is_used_again_until_what_it_reads_changes(
+    tmp_path: Path, pg15: Postgres
+) -> None:
+    made = folder(tmp_path, LOAD)
+    found = []
+    for rows in ("1\n2\n", "1\n2\n", "1\n3\n", "1\n"):
+        (made / "rows.csv").write_text(rows)
+        found.append(prepare(made, pg15))
+    assert found == [(True, 2), (False, 2), (True, 2), (True, 1)]
+    assert len((made / "seen").read_text()) == 3
+
+
+def test_a_variable_that_it_names_makes_other_data_and_others_do_not(
+    tmp_path: Path, pg15: Postgres
+) -> None:
+    text = "insert into t select generate_series(1, $PGPACES_HOT)"
+    made = folder(tmp_path, f"run = 'psql -Xqc \"{text}\"'")
+    found = [prepare(made, pg15, variables={"hot": hot, "cold": hot}) for hot in ("3", "3", "4")]
+    found.append(prepare(made, pg15, variables={"hot": "4", "cold": "7"}))
+    assert found == [(True, 3), (False, 3), (True, 4), (False, 4)]
+
+
+def test_a_program_is_told_what_it_names_and_no_password(tmp_path: Path, pg15: Postgres) -> None:
+    script = "env > seen; tr '\\\\0' ' ' < /proc/$$/cmdline >> seen; echo $PGPACES_HOT >> seen"
+    made = folder(tmp_path, f"run = \"{script}; psql -Xqc 'insert into t values (1)'\"")
+    pg15.execute("ALTER ROLE u_scram CREATEDB")
+    try:
+        way = {"host": "127.0.0.1", "password": PASSWORD}
+        assert prepare(made, pg15, "u_scram", **way) == (True, 1)
+    finally:
+        pg15.execute("ALTER ROLE u_scram NOCREATEDB")
+    seen = (made / "seen").read_text()
+    assert PASSWORD not in seen
+    assert seen.endswith(" 5\n")
+    assert "PGPACES_COLD" not in seen
+    for line in ("PGPACES_SCALE=1", "PGPACES_SEED=1", "PGDATABASE=pgpaces_made_by_programs_"):
+        assert line in seen
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ('run = "echo so it is >&2; exit 3"', "failed in echo (exit 3):\nso it is"),
+        ('run = ["nowhere-at-all", "{dsn}"]', "there is no program 'nowhere-at-all'"),
+        ('run = ["true", "{hott}"]', "names {hott}, which is nothing"),
+    ],
+)
+def test_a_program_that_makes_no_data_leaves_no_database(
+    tmp_path: Path, pg15: Postgres, program: str, message: str
+) -> None:
+    with pytest.raises(PgpacesError) as error:
+        prepare(folder(tmp_path, program), pg15)
+    assert message in error.value.message
+    left = pg15.execute("SELECT shobj_description(oid, 'pg_database') FROM pg_database")
+    assert not [each for (each,) in left if each and "preparing" in each]
+
+
+def test_a_program_ends_with_us(pgpaces_home: Path, tmp_path: Path, pg15: Postgres) -> None:
+    made = folder(tmp_path, 'run = "echo $$ > pid; sleep 60"')
+    pgpaces = Command(pgpaces_home, tmp_path / "results.db")
+    ours = pgpaces.start("run", made, "--target", pg15.dsn("postgres"))
+    pid = tmp_path / "made-by-programs" / "pid"
+    until(lambda: pid.exists() and pid.read_text() != "", "it runs")
+    ours.kill()
+    ours.wait()
+    until(lambda: not _is_alive(int(pid.read_text())), "it has ended")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,118 @@
+"""Programs that make data: what they are given, and what data is known by that they made."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces import programs, psql, workload
+from pgpaces.errors import PlanError, RunError
+from pgpaces.programs.given import filled, named
+
+WAY = psql.Way(
+    Path("/opt/pg/bin/psql"), {"host": "/tmp/a b", "user": "u", "password": "geheim"}, "d"
+)
+VALUES = {"scale": "2", "seed": "1", "hot": "5"}
+
+
+def of(tmp_path: Path, *steps: str) -> workload.Workload:
+    made = tmp_path / "mine"
+    made.mkdir(exist_ok=True)
+    toml = f'description = "d"\ninit = [{", ".join(steps)}]\n[[scripts]]\nfile = "s.sql"\n'
+    (made / "workload.toml").write_text(toml)
+    (made / "s.sql").write_text("SELECT 1;")
+    return workload.read(made)
+
+
+def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path: Path) -> None:
+    run = ("sh", "{dsn}", "{scratch}/{scale}.txt", "{hot}")
+    with programs.given(WAY, of(tmp_path), VALUES) as found:
+        order = found.order("it", run)
+        assert order.words == (
+            "sh",
+            "host='/tmp/a b' user=u dbname=d",
+            f"{found.scratch}/2.txt",
+            "5",
+        )
+        assert order.variables["PGPACES_HOT"] == "5"
+        assert order.variables["PATH"].startswith(f"/opt/pg/bin{os.pathsep}")
+        assert "geheim" not in repr(order) + repr(order.words) + repr(order.variables)
+        assert order.shown("so it is: geheim") == "so it is: ***"
+        assert found.scratch.is_dir()
+    assert not found.scratch.exists()
+
+
+def test_what_is_hidden_is_in_no_variable(tmp_path: Path) -> None:
+    with programs.given(WAY, of(tmp_path), VALUES) as found:
+        order = found.order("it", "echo", frozenset({"hot"}))
+    assert "PGPACES_HOT" not in order.variables
+    assert order.variables["PGPACES_SCALE"] == "2"
+
+
+def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None:
+    with programs.given(WAY, of(tmp_path), VALUES) as found:
+        with pytest.raises(PlanError, match=r"names \{hott\}") as error:
+            found.order("it", ("sh", "{hott}"))
+        assert "{hot}" in str(error.value.hint)
+        with pytest.raises(RunError, match="no program 'nowhere-at-all'"):
+            found.order("it", ("nowhere-at-all",))
+
+
+@pytest.mark.parametrize(
+    ("run", "names"),
+    [
+        (("load", "{hot}", "x{scale}y{scale}"), {"hot", "scale"}),
+        ('load "$PGPACES_HOT" ${PGPACES_SCRATCH}/x', {"hot", "scratch"}),
+        ("awk '{print}'", set()),
+        (("sh", "-c", "echo $PGPACES_Seed_1 $PGPACES_HOT_2"), {"hot_2"}),
+    ],
+)
+def test_what_a_program_names_is_found(run: tuple[str, ...] | str, names: set[str]) -> None:
+    assert named(run) - {"s"} == names
+
+
+@given(st.text(alphabet="ab{} ", max_size=12), st.text(max_size=5))
+def test_a_word_without_a_placeholder_stays_and_values_are_not_looked_at(
+    text: str, value: str
+) -> None:
+    values = {"a": value, "b": "{a}", "aa": "", "ab": "", "ba": "", "bb": ""}
+    if not named((text,)) <= values.keys():
+        return
+    assert filled(text, {name: f"{{{name}}}" for name in values}) == text
+    assert filled("{b}", values) == "{a}"
+
+
+def test_data_is_known_by_what_its_programs_read(tmp_path: Path) -> None:
+    step = '{ run = ["sh", "make.sh", "{hot}", "{scratch}/x"], input = ["*.csv"] }'
+    found = of(tmp_path, step)
+    script, table = found.folder / "make.sh", found.folder / "a.csv"
+    script.write_text("true")
+    table.write_text("1,2")
+    seen = [programs.identity(found, VALUES)]
+    script.write_text("fals")  # as long as before
+    seen.append(programs.identity(found, VALUES))
+    table.write_text("1,3")
+    seen.append(programs.identity(found, VALUES))
+    (found.folder / "b.csv").write_text("1")
+    seen.append(programs.identity(found, VALUES))
+    seen.append(programs.identity(found, {**VALUES, "hot": "6"}))
+    assert len(set(seen)) == len(seen)
+    assert programs.identity(found, {**VALUES, "hot": "6", "cold": "7"}) == seen[-1]
+    os.utime(table)
+    assert programs.identity(found, {**VALUES, "hot": "6"}) == seen[-1]
+
+
+def test_a_file_that_is_missing_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    found = of(tmp_path, '{ run = "load", input = ["*.pbf"] }')
+    with pytest.raises(RunError, match=r"\*\.pbf' names no file"):
+        programs.identity(found, VALUES)
+
+
+def test_without_programs_data_is_known_by_its_text_alone(tmp_path: Path) -> None:
+    for values in itertools.chain([{}], [VALUES]):
+        assert programs.identity(of(tmp_path), values) == ""
