@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
     from pgpaces.sweeps import Sweep, load_sweep, sweep
+    from pgpaces.users import task, user
 
 _PLACES = {
     "Result": "api",
@@ -22,8 +23,10 @@ _PLACES = {
     "Sweep": "sweeps",
     "load_sweep": "sweeps",
     "sweep": "sweeps",
+    "task": "users",
+    "user": "users",
 }
-__all__ = ["Result", "Sweep", "load", "load_sweep", "run", "sweep"]
+__all__ = ["Result", "Sweep", "load", "load_sweep", "run", "sweep", "task", "user"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any, final
 
 __all__ = [
+    "Actors",
     "Conninfo",
     "Histogram",
     "Interval",
+    "Ledger",
     "Route",
     "Run",
     "StatementTally",
@@ -210,6 +212,64 @@ class Run:
     @property
     def poll(self) -> str:
         """How its threads wait for their connections: epoll, kqueue or io_uring."""
+
+@final
+class Actors:
+    """The users of one process: when each acts, and what became of it.
+
+    Times are ns from the start of the measured part. `plan` is an object with the attributes of
+    EnginePlan, whose threads are the processes; weights: of the tasks.
+    """
+
+    def __new__(cls, plan: Any, weights: Sequence[int], number: int) -> Actors:
+        """Those of process `number`. Raises PlanError."""
+
+    @property
+    def users(self) -> tuple[int, int]:
+        """The number of its first user among all, and how many it has."""
+
+    def next(
+        self, user: int, since_ns: int, end_ns: int, number: int = 0
+    ) -> tuple[int, int] | None:
+        """When its `user`, free since then, acts next, and which task that is.
+
+        None where nothing more is due before `end_ns`. number: of an open load, the next
+        transaction that nobody has taken; it may not fall from call to call.
+        """
+
+    def start(self, user: int, since_ns: int, now_ns: int) -> bool:
+        """It is to act now; false where it is too late, which is counted."""
+
+    def end(self, user: int, now_ns: int, failure: bytes | None = None) -> None:
+        """What it did is done. failure: its class, 5 bytes."""
+
+    def message(self, failure: bytes, text: str) -> None:
+        """What a failure says: kept once for each class and second."""
+
+    def say(self, text: str) -> None:
+        """A line for the user to see."""
+
+    def abandon(self, now_ns: int, end_ns: int) -> None:
+        """Nothing falls due at `end_ns` or later; what is not done now stays unfinished."""
+
+    def fetch(self, now_ns: int, cpu_ns: int) -> list[bytes]:
+        """The seconds that are over; cpu_ns: CPU time since they were fetched last."""
+
+    def fetch_last(self, now_ns: int, cpu_ns: int) -> list[bytes]:
+        """The same with the second that goes on: its last."""
+
+@final
+class Ledger:
+    """The accounts of a load of users, from what their processes tell of each second."""
+
+    def __new__(cls, plan: Any, weights: Sequence[int]) -> Ledger:
+        """As Actors. Raises PlanError."""
+
+    def interval(self, told: Sequence[bytes], end_ns: int) -> Interval:
+        """The next second, of which each process has told this. Raises RunError."""
+
+    def last(self, told: Sequence[bytes], end_ns: int, taken: int, lost: bool) -> Interval:
+        """The last one. taken: of an open load, how many were; lost: a process went down."""
 
 def resolve(dsn: str, overrides: dict[str, str]) -> Conninfo:
     """Resolves a connection string, URI or database name. Raises PgpacesError."""

@@ -45,7 +45,7 @@ KNOWN: Mapping[str, str] = {
 class Task:
     """An action of users: its function, and how often it is chosen, among all weights.
 
-    queries: how many it sends, as its author says. source: its text, of the file where there is one.
+    queries: how many it sends, as its author says. source: its text, where that is known.
     """
 
     name: str
@@ -89,9 +89,9 @@ def task(
     """Marks a function (or coroutine function) as an action of users.
 
     weight: how often it is chosen, among all tasks. queries: how many it sends, for the numbers of
-    queries in the report. Its parameters are given by name: dsn, number, rng, loop, and variables of the
-    workload and of --define; the first other one is what the function marked @user yields, a psycopg
-    connection with autocommit if there is none.
+    queries in the report. Its parameters are given by name: dsn, number, rng, loop, and variables
+    of the workload and of --define; the first other one is what the function marked @user yields, a
+    psycopg connection with autocommit if there is none.
     """
     return _marked(function, {"kind": "task", "weight": weight, "queries": queries})
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SHIPPED = Path(__file__).parent / "workloads"
 FILE = "workload.toml"
 _SCALE_MAX = 1_000_000
-# What does not count in a variant of another kind.
-_OF_A_KIND = ("scripts", "command", "load")
+# What is of one kind each; it does not count in a variant of another kind.
+_OF_A_KIND = ("scripts", "command", "users")
 # The load of a command, where nobody asks for another: once, from a cold start.
 _ONCE = {"transactions": "1", "warmup": "0s"}
 
@@ -38,13 +38,15 @@ _ONCE = {"transactions": "1", "warmup": "0s"}
 class WorkloadScript:
     """A script: its name (the file's, without its ending), weight and text.
 
-    source: what messages call it. Bytes of the text that are not UTF-8 are lone surrogates.
+    source: what messages call it. queries: how many it sends, where its author says so. Bytes of
+    the text that are not UTF-8 are lone surrogates.
     """
 
     name: str
     weight: int
     text: str
     source: str = ""
+    queries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,11 @@ class Workload:
     users: Users | None = None
 
     @property
+    def is_scripts(self) -> bool:
+        """Whether it runs scripts: no command, no Python functions."""
+        return self.command is None and self.users is None
+
+    @property
     def data_hash(self) -> str:
         """What the data depends on, as a hash: the init steps' text.
 
@@ -175,7 +182,7 @@ def of_tasks(functions: Sequence[Callable[..., Any]]) -> Workload:
 
 def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
     return tuple(
-        WorkloadScript(task.name, task.weight, task.source, f"{users.path or 'task'}")
+        WorkloadScript(task.name, task.weight, task.source, f"{users.path or ''}", task.queries)
         for task in users.tasks
     )
 
@@ -247,24 +254,26 @@ def _schema() -> type[BaseModel]:
     class Variant(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         description: str | None = None
-        kind: Literal["scripts", "command"] | None = None
+        kind: Literal["scripts", "command", "users"] | None = None
         scale: Annotated[int, Field(ge=1, le=_SCALE_MAX)] | None = None
         writes: bool | None = None
         init: list[str | Program] | None = None
         scripts: Annotated[list[Script], Field(min_length=1, max_length=1000)] | None = None
         command: CommandVariant | None = None
+        users: str | None = None
         load: LoadDefaults | None = None
         variables: dict[str, str | int | float] | None = None
 
     class File(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         description: str
-        kind: Literal["scripts", "command"] = "scripts"
+        kind: Literal["scripts", "command", "users"] = "scripts"
         scale: Annotated[int, Field(ge=1, le=_SCALE_MAX)] = 1
         writes: bool = True
         init: list[str | Program]
         scripts: Annotated[list[Script], Field(max_length=1000)] = []
         command: CommandKeys | None = None
+        users: str | None = None
         load: LoadDefaults = LoadDefaults()
         variables: dict[str, str | int | float] = {}
         variants: dict[str, Variant] = {}
@@ -320,8 +329,17 @@ def read(folder: Path, variant: str | None = None) -> Workload:
             near = ", ".join(document["variants"]) or "none"
             raise WorkloadError(f"workload {name} has no variant '{variant}'", f"it has {near}")
         document, name = _variant(folder / FILE, document, variant), f"{name}/{variant}"
+    _check_kind(name, document)
     command = _command(name, document)
+    users = read_users(folder / document["users"]) if document["users"] else None
     load = {k: str(v) for k, v in document["load"].items() if v is not None}
+    scripts: tuple[WorkloadScript, ...]
+    if command is not None:
+        scripts, load = (command.script,), {**_ONCE, **load}
+    elif users is not None:
+        scripts, load = _tasks(users), {**_paused(users), **load}
+    else:
+        scripts = _scripts(folder, document)
     return Workload(
         name=name,
         folder=folder,
@@ -329,9 +347,10 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         scale=document["scale"],
         writes=document["writes"] or command is not None,
         init=tuple(_init_step(folder, entry) for entry in document["init"]),
-        scripts=_scripts(folder, document) if command is None else (command.script,),
-        load=load if command is None else {**_ONCE, **load},
+        scripts=scripts,
+        load=load,
         command=command,
+        users=users,
         variables={name: str(value) for name, value in document["variables"].items()},
         variants=tuple(document["variants"]),
     )
@@ -342,7 +361,7 @@ def _variant(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
     own = {k: v for k, v in document["variants"][name].items() if v is not None}
     base = document
     if own.get("kind", base["kind"]) != base["kind"]:
-        base = {k: v for k, v in base.items() if k not in _OF_A_KIND}
+        base = {k: v for k, v in base.items() if k not in (*_OF_A_KIND, "load")}
     if "command" in own:
         new = {k: v for k, v in own["command"].items() if v is not None}
         own["command"] = {**(base.get("command") or {}), **new}
@@ -358,18 +377,22 @@ def _scripts(folder: Path, document: dict[str, Any]) -> tuple[WorkloadScript, ..
     )
 
 
+def _check_kind(name: str, document: dict[str, Any]) -> None:
+    """Raises WorkloadError where a workload lacks what its kind has, or has what others have."""
+    kind = document["kind"]
+    if not document[kind]:
+        raise WorkloadError(f"workload {name} is of kind {kind} and has no {kind}")
+    for other in _OF_A_KIND:
+        if other != kind and document[other]:
+            raise WorkloadError(
+                f"workload {name} is of kind {kind} and has {other} as well",
+                f'a workload has one of them; `kind = "{other}"` is for those that have {other}',
+            )
+
+
 def _command(name: str, document: dict[str, Any]) -> Command | None:
-    """The command of a workload of that kind; None of scripts. Raises WorkloadError."""
-    by_command = document["kind"] == "command"
-    wanted, other = ("command", "scripts") if by_command else ("scripts", "command")
-    if not document[wanted]:
-        raise WorkloadError(f"workload {name} is of kind {document['kind']} and has no {wanted}")
-    if document[other]:
-        raise WorkloadError(
-            f"workload {name} is of kind {document['kind']} and has {other} as well",
-            'a workload has one of them; `kind = "command"` is for those that have a command',
-        )
-    if not by_command:
+    """The command of a workload of that kind; None of others. Raises WorkloadError."""
+    if document["kind"] != "command":
         return None
     loads = [key for key in ("rate", "clients") if document["load"][key] is not None]
     if loads:

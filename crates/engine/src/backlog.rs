@@ -44,6 +44,12 @@ impl Moments {
         self.sum += i128::from(at);
     }
 
+    /// The sum of when.
+    #[must_use]
+    pub fn sum(self) -> i128 {
+        self.sum
+    }
+
     /// The sum of how long ago they are at `end`.
     #[must_use]
     pub fn until(self, end: Ns) -> i128 {

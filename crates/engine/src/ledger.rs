@@ -20,6 +20,8 @@ pub struct Ledger {
     second: i64,
     /// What is due and has no outcome, by due second and script.
     owed: BTreeMap<(i64, u16), u64>,
+    /// The sum of when that fell due, where a schedule says it.
+    owed_since: i128,
 }
 
 impl Ledger {
@@ -32,6 +34,7 @@ impl Ledger {
             backlog: Backlog::new(start),
             second: start.div_euclid(SECOND),
             owed: BTreeMap::new(),
+            owed_since: 0,
         }
     }
 
@@ -52,6 +55,7 @@ impl Ledger {
             left.extend(std::iter::from_fn(|| taken.take_back()).filter(|due| due.at < end));
             for due in left {
                 interval.waited_ns += interval.ended - due.at;
+                self.owed_since -= i128::from(due.at);
                 interval.tally(due.at.div_euclid(SECOND), due.script).unfinished += 1;
             }
         }
@@ -62,8 +66,14 @@ impl Ledger {
     /// What went down with who had taken it stays unfinished; to be said of the last second, and
     /// only where somebody was lost: else it would hide what is not told.
     pub fn write_off(&mut self, last: &mut Interval) {
+        let mut owed = 0;
         for ((second, script), count) in std::mem::take(&mut self.owed) {
             last.tally(second, script).unfinished += count;
+            owed += i128::from(count);
+        }
+        if !self.due.is_empty() {
+            let waited = owed * i128::from(last.ended) - self.owed_since;
+            last.waited_ns += Ns::try_from(waited).unwrap_or(Ns::MAX);
         }
     }
 
@@ -89,6 +99,7 @@ impl Ledger {
             });
             let closed = batches.iter().map(|batch| batch.ended).max();
             let until = closed.unwrap_or((self.second + 1) * SECOND);
+            self.owed_since += fell_due.sum() - (done.sum() - i128::from(waited_ns));
             pending_ns = self.backlog.integral(fell_due, done, until);
         }
         let mut interval = self.summary.interval(self.second, batches, &due);

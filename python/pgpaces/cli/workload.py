@@ -48,7 +48,8 @@ def show(name: str) -> None:
     for step in found.init:
         tell(f"init {step.name}")
     for script in found.scripts if found.command is None else ():
-        tell(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}")
+        mark = "#" if found.users else "--"
+        tell(f"\n{mark} {script.name}, weight {script.weight}\n{script.text.rstrip()}")
     if found.command is not None:
         if found.command.before is not None:
             tell(f"before {found.command.before}")

@@ -185,7 +185,7 @@ class Beside:
         first: the number of its first script.
         """
         cell, work = self._cell, lane.work
-        if work.request.workload.command is not None:
+        if not work.request.workload.is_scripts:
             return []
         variables = tuple(work.variables().items())
         statements = [

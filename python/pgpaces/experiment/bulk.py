@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 _POLITE_NS = 5_000_000_000
-# What a command has not, as it is where nobody asks for it.
-_ONLY_OF_SCRIPTS: Mapping[str, Any] = {
+# What commands and functions have not, as it is where nobody asks for it.
+ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "protocol": "simple",
     "describe": False,
     "connect_each": False,
@@ -72,7 +72,7 @@ def check(workload: Workload, trial: TrialPlan) -> None:
             f"{trial.clients} clients cannot run a command: it is timed alone",
             "let the command itself work in parallel, as pg_restore --jobs does",
         )
-    for name, usual in _ONLY_OF_SCRIPTS.items():
+    for name, usual in ONLY_OF_SCRIPTS.items():
         if getattr(trial, name) != usual:
             raise PlanError(f"{name.replace('_', ' ')} is of scripts, and a command has none")
 

@@ -120,8 +120,12 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
         for label, script, commands in zip(lane.labels, lane.scripts, lane.commands, strict=True):
             listed = [[c.line, c.text, c.is_sql] for c in commands]
             found = {**asdict(script), "name": label, "node": lane.node, "commands": listed}
-            command = lane.work.request.workload.command
-            yield found | ({"kind": "command"} if command is not None else {})
+            workload = lane.work.request.workload
+            if workload.users is not None:
+                found["kind"] = "users"
+            elif workload.command is not None:
+                found["kind"] = "command"
+            yield found
 
 
 def _beside(work: Work) -> dict[str, Any]:

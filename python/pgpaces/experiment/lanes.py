@@ -15,13 +15,17 @@ from fractions import Fraction
 from typing import Any
 
 from pgpaces import database
+from pgpaces.experiment import functions
 from pgpaces.experiment.request import Request, check_clients, choose, node_of, nodes_of, source_of
 from pgpaces.generators import engine as generator
+from pgpaces.generators.together import Load
 from pgpaces.plan import TrialPlan
 from pgpaces.workload import WorkloadScript
 
 # Connections that are left to a command: programs that load make several.
 _OF_COMMAND = 16
+# So many Python users a process has at least, where nobody asks for a number of them.
+_OF_A_PROCESS = 8
 _SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
 
 
@@ -81,13 +85,16 @@ class Lane:
     def engine_plan(self) -> generator.EnginePlan:
         """Its plan, with the number of threads decided."""
         half = max(1, (os.cpu_count() or 2) // 2)
-        threads = self.plan.threads or max(1, min(half, self.clients // 64))
+        each = 64 if self.work.request.workload.users is None else _OF_A_PROCESS
+        threads = self.plan.threads or max(1, min(half, self.clients // each))
         decided = replace(self.plan, variables=tuple(self.work.variables().items()))
         names = [script.name for script in self.scripts]
         return generator.EnginePlan.of(decided, self.clients, threads, names)
 
-    def load(self, connection: generator.Connection) -> generator.Engine:
+    def load(self, connection: generator.Connection) -> Load:
         """It, connected. Raises PgpacesError."""
+        if self.work.request.workload.users is not None:
+            return functions.load(self, connection)
         texts = [(source_of(s), s.weight, generator.encoded(s.text)) for s in self.scripts]
         return generator.Engine(self.engine_plan(), texts, connection)
 

@@ -11,7 +11,7 @@ from pgpaces import database, levels, workload
 from pgpaces.costs import Costs
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError
-from pgpaces.experiment import bulk
+from pgpaces.experiment import bulk, functions
 from pgpaces.generators import engine as generator
 from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan
 from pgpaces.result import Place
@@ -152,6 +152,7 @@ def check(request: Request) -> None:
     scripts = choose(request.workload, request.scripts)
     request.trial.limits_of([script.name for script in scripts])
     bulk.check(request.workload, request.trial)
+    functions.check(request.workload, request.trial)
     commands_of(request.workload, scripts)
     if request.pool is not None:
         _check_pool(request)
@@ -219,8 +220,8 @@ def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:
 def commands_of(
     workload: Workload, scripts: Sequence[WorkloadScript]
 ) -> list[list[generator.Command]]:
-    """The commands of each script; a program has none. Raises ScriptError."""
-    if workload.command is not None:
+    """The commands of each script; programs and functions have none. Raises ScriptError."""
+    if not workload.is_scripts:
         return [[] for _ in scripts]
     return [generator.commands(source_of(script), script.text) for script in scripts]
 

@@ -226,6 +226,7 @@ def _tally(tally: _engine.Tally) -> Tally:
 
 
 def interval_of(interval: _engine.Interval) -> Interval:
+    """The binding's interval as a value."""
     return Interval(
         second=interval.second,
         tallies=tuple(_tally(t) for t in interval.tallies),

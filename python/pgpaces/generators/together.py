@@ -24,8 +24,8 @@ class Load(Protocol):
 
     scripts, threads, clients: how many; numbers in its intervals are below them. connect_ns: what
     connecting took. poll: how it waits. end_ns: when nothing new falls due, from the start of the
-    measured part. findings: what it has to say of itself. Its seconds are those of the trial, from the
-    first one of the warm-up.
+    measured part. findings: what it has to say of itself. Its seconds are those of the trial, from
+    the first one of the warm-up.
     """
 
     scripts: int

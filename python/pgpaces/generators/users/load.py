@@ -40,7 +40,7 @@ _PACKAGES = Path(__file__).resolve().parents[3]
 
 @dataclass(slots=True)
 class _Process:
-    """One process. told: seconds that it has told and nobody has read. over: it has told its last."""
+    """One process. told: seconds that nobody has read yet. over: it has told its last."""
 
     child: subprocess.Popen[bytes]
     channel: Connection
@@ -108,7 +108,7 @@ class UsersLoad:
     def findings(self) -> tuple[Finding, ...]:
         """What an action costs beside what it does."""
         cost_us = max(self._costs_ns, default=0) / 1000
-        said = f"an action costs its process {cost_us:.0f} µs beside what its function does"
+        said = f"an action costs its process {cost_us:.1f} µs beside what its function does"
         return (Finding("generator", "info", said, cost_us, "µs"),)
 
     @property
@@ -190,7 +190,9 @@ class UsersLoad:
             patience_s += max(0.0, (self._origin_ns - time.monotonic_ns()) / 1e9)
         try:
             if not process.channel.poll(patience_s):
-                self._lose(process, "has been silent for too long: does a task keep others waiting?")
+                self._lose(
+                    process, "has been silent for too long: does a task keep others waiting?"
+                )
                 return
             kind, *words = process.channel.recv()
         except (EOFError, OSError):
@@ -241,7 +243,7 @@ class UsersLoad:
             process.channel.close()
 
     def _named(self, found: _engine.Interval) -> Interval:
-        """An interval with the names of exception classes instead of the codes that stand for them."""
+        """An interval with the names of exception classes instead of their codes."""
         interval = interval_of(found)
         if not self._names:
             return interval
@@ -311,7 +313,9 @@ def _started(order: Order) -> _Process:
         theirs.close()
     process = _Process(child, Connection(ours.detach()))
     threading.Thread(target=_keep_tail, args=(process, order.secret), daemon=True).start()
-    with contextlib.suppress(OSError):  # one that has ended already is heard of when it is waited for
+    with contextlib.suppress(
+        OSError
+    ):  # one that has ended already is heard of when it is waited for
         process.channel.send(order)
     return process
 

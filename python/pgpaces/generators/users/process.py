@@ -8,8 +8,8 @@ other end pgpaces holds. It hears pickled tuples there: an `Order` first, then
     ("abort",)      ends at once
 
 and tells `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
-[bytes], names)` for seconds that are over, `("last", [bytes], names)`, and `("bye",)` when what users
-had is put away. When nobody listens any more it ends, whatever its users do.
+[bytes], names)` for seconds that are over, `("last", [bytes], names)`, and `("bye",)` when what
+users had is put away. When nobody listens any more it ends, whatever its users do.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 
 from pgpaces import _engine, users
 from pgpaces.errors import PgpacesError, WorkloadError
+from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import Counter
 from pgpaces.generators.users.order import CODES, Order
 from pgpaces.generators.users.seats import (
@@ -37,6 +37,7 @@ from pgpaces.generators.users.seats import (
     Threads,
     cost_ns,
 )
+from pgpaces.plan import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
 # Threads that wait for the interpreter get it so soon: else what is due waits for what is done.
@@ -75,7 +76,9 @@ class Process:
         """Raises WorkloadError, PlanError."""
         plan = order.plan
         self._channel, self._order = channel, order
-        self._cast = Cast(_users(order), order.names, order.dsn, order.variables, plan.seed, order.secret)
+        self._cast = Cast(
+            _users(order), order.names, order.dsn, order.variables, plan.seed, order.secret
+        )
         self._actors = _engine.Actors(plan, list(order.weights), order.number)
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else Counter(order.counter)
@@ -89,13 +92,8 @@ class Process:
 
     def set_up(self) -> None:
         """Makes what users have, and says that they are ready. Raises WorkloadError."""
-        plan = replace(
-            self._order.plan,
-            **{"clients": 1, "threads": 1, "load": "closed", "think": "none", "shape": []},
-            **{"policy": "run", "limit_ns": None, "limits": [], "warmup_ns": 0},
-            **{"duration_ns": None, "transactions": _CALIBRATED, "start_every_ns": 0},
-        )
-        cost = cost_ns(plan)
+        trial = TrialPlan(Load("closed"), duration_ns=None, transactions=_CALIBRATED)
+        cost = cost_ns(EnginePlan.of(trial, 1, 1, ["act"]))
         with self._watched():
             self._performers.set_up()
         sys.stdout = sys.stderr = _Said(self._actors, self._order.secret)

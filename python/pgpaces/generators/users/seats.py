@@ -1,6 +1,6 @@
 """Users of one process: each waits until something is due, does it, and says what became of it.
 
-In threads where tasks are functions, as coroutines where they are coroutines: both go through the same
+In threads where tasks are functions, as coroutines where they are that: both go through the same
 schedule and record. Knows no pipe and no other process.
 """
 
@@ -34,12 +34,17 @@ _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.05, 1.0
 class Stage:
     """What the users of a process share: schedule, record, clock, and when it ends.
 
-    end_ns: nothing falls due then or later, from the start of the measured part; NEVER_NS: by count.
+    end_ns: nothing falls due then or later, from the start of the measured part; NEVER_NS: it ends
+    by count.
     names: exception classes by the code that stands for each in the record.
     """
 
     def __init__(
-        self, actors: _engine.Actors, end_ns: int, counter: Counter | None = None, first_code: int = 0
+        self,
+        actors: _engine.Actors,
+        end_ns: int,
+        counter: Counter | None = None,
+        first_code: int = 0,
     ) -> None:
         self.actors, self.end_ns = actors, end_ns
         self.moved = threading.Event()  # the end was moved
@@ -160,7 +165,7 @@ class Seat:
                     self.set_up()
                 function, arguments = self.asked(script)
                 function(**arguments)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is data
+            except BaseException as error:
                 failure = self.failed(error)
             since = stage.now()
             stage.actors.end(self.place, since, failure)
@@ -184,7 +189,7 @@ class Seat:
         self.tear_down()
         try:
             self.set_up()
-        except BaseException:  # noqa: BLE001 - its next action fails with it
+        except BaseException:
             self.stage.moved.wait(self.back_off())
             return max(since_ns, self.stage.now())
         return since_ns
@@ -219,7 +224,7 @@ class Seat:
                 await function(**arguments)
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is data
+            except BaseException as error:
                 failure = self.failed(error)
             since = stage.now()
             stage.actors.end(self.place, since, failure)
@@ -231,7 +236,7 @@ class Seat:
         await self.tear_down_together()
         try:
             await self.set_up_together()
-        except Exception:  # noqa: BLE001 - its next action fails with it
+        except Exception:
             await asyncio.sleep(self.back_off())
             return max(since_ns, self.stage.now())
         return since_ns
@@ -414,14 +419,15 @@ class Threads:
                 _cancel(seat.given["setup"])
         until = time.monotonic() + patience_s
         self._left.set()
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        for seat, thread in zip(self._seats, self._threads, strict=True):
+            if seat.done:  # else it hangs, and goes down with the process
+                thread.join(max(0.0, until - time.monotonic()))
 
     def _life(self, seat: Seat) -> None:
         try:
             with self._slots:
                 seat.set_up()
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+        except BaseException as error:
             self._errors.append((seat, error))
         finally:
             self._ready.release()

@@ -1,0 +1,79 @@
+"""Users that are Python functions, as trials run them: what they cannot be asked, and their way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from pgpaces.errors import PlanError
+from pgpaces.experiment.bulk import ONLY_OF_SCRIPTS
+from pgpaces.experiment.site import for_driver
+from pgpaces.generators import engine as generator
+from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.plan import TrialPlan
+from pgpaces.users import call
+from pgpaces.workload import Workload
+
+if TYPE_CHECKING:
+    from pgpaces.experiment.lanes import Lane
+
+# libpq's defaults.
+_USUAL = {
+    "channel_binding": ("prefer",),
+    "gssdelegation": ("0",),
+    "gssencmode": ("prefer", "disable"),
+    "krbsrvname": ("postgres",),
+    "load_balance_hosts": ("disable",),
+    "ssl_min_protocol_version": ("TLSv1.2",),
+    "sslcompression": ("0",),
+    "sslmode": ("prefer",),
+    "sslnegotiation": ("postgres",),
+    "sslsni": ("1",),
+    "target_session_attrs": ("any",),
+}
+
+
+def check(workload: Workload, trial: TrialPlan) -> None:
+    """Raises PlanError, WorkloadError for what users cannot be asked."""
+    users = workload.users
+    if users is None:
+        return
+    tasks = {task.name: task for task in users.tasks}
+    if any(script.name not in tasks for script in workload.scripts):
+        raise PlanError(
+            f"workload {workload.name} is Python users, and runs no scripts",
+            "name the scripts' own workload, or run them beside it: --beside FILE.sql",
+        )
+    for name, usual in ONLY_OF_SCRIPTS.items():
+        if name != "threads" and getattr(trial, name) != usual:
+            raise PlanError(f"{name.replace('_', ' ')} is of scripts, and Python users have none")
+    if not trial.continue_on_error or trial.backlog != "serve":
+        raise PlanError("a task that raises ends nothing", "leave out --on-error")
+    given = {"scale": "1", **workload.variables, **dict(trial.variables)}
+    for each in (*(task.function for task in users.tasks), *filter(None, [users.setup])):
+        call(each, given, task=each is not users.setup)
+
+
+def load(lane: Lane, connection: generator.Connection) -> UsersLoad:
+    """The users of a lane, each with what it has. Raises PgpacesError."""
+    users = lane.work.request.workload.users
+    assert users is not None
+    keywords = for_driver(connection)
+    way = Way(uri(keywords), lane.work.variables(), keywords.get("password"))
+    scripts = [(script.name, script.weight) for script in lane.scripts]
+    return UsersLoad(lane.engine_plan(), users, scripts, way)
+
+
+def uri(keywords: dict[str, str]) -> str:
+    """A connection as a URI that libpq and the drivers with parsers of their own understand.
+
+    Without what is the default of libpq, for those that know fewer keywords.
+    """
+    rest = {
+        name: value
+        for name, value in keywords.items()
+        if name != "dbname" and value and value not in _USUAL.get(name, ())
+    }
+    if "password" in rest:
+        rest.pop("passfile", None)
+    return f"postgresql:///{quote(keywords['dbname'], safe='')}?{urlencode(rest, quote_via=quote)}"
