@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from pgpaces.answers.summary import (
     summarize,
 )
 from pgpaces.answers.validity import Validity
+from pgpaces.answers.volume import Volume
+from pgpaces.answers.volume import of as volume_of
 from pgpaces.errors import PlanError
 from pgpaces.experiment import costs
 from pgpaces.plan import Pooler, PoolMode, PoolPlan, TargetPlan, TrialPlan, choose_load
@@ -84,6 +86,11 @@ class Result:
     def bulk(self) -> Bulk | None:
         """What a command did: seconds, rows, input, WAL; None of a load of scripts."""
         return of_command(self.trial, self.summary)
+
+    @property
+    def queries(self) -> Volume | None:
+        """How many queries it was, a minute and a day; None where a script does not say."""
+        return volume_of(self.trial, self.summary)
 
     @property
     def scripts(self) -> tuple[ScriptSummary, ...]:
@@ -189,8 +196,13 @@ def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
     )
 
 
-def _workload(name: str | None, files: Sequence[str | Path]) -> workload.Workload:
-    """The one that is named, with the scripts in these files if there are any."""
+def _workload(given: Mapping[str, Any]) -> workload.Workload:
+    """The one that is named, with the scripts in these files or these tasks if there are any."""
+    name, files, tasks = given["name"], given["files"], given["tasks"]
+    if tasks:
+        if files:
+            raise PlanError("tasks and files exclude each other", "choose one")
+        return workload.of_tasks(tasks, None if name is None else workload.find(name))
     scripts = tuple(workload.read_script(str(file)) for file in files)
     if name is not None:
         found = workload.find(name)
@@ -202,7 +214,7 @@ def _workload(name: str | None, files: Sequence[str | Path]) -> workload.Workloa
 
 def _request(given: Mapping[str, Any]) -> experiment.Request:
     """The trial that the arguments of `run` ask for, by their names. Raises PgpacesError."""
-    found = _workload(given["name"], given["files"])
+    found = _workload(given)
     as_is = given["name"] is None and given["from_database"] is None
     where, node = _target(given, as_is=as_is), given["node"]
     taken = ("scale", "data_seed", "store", "on_store_error", "from_database")
@@ -242,6 +254,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     name: str | None = None,
     *,
     files: Sequence[str | Path] = (),
+    tasks: Sequence[Callable[..., Any]] = (),
     rate: str | float | None = None,
     rate_per_client: str | float | None = None,
     clients: int | None = None,
@@ -282,12 +295,13 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
 ) -> Result:
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
-    name: a shipped workload or a folder. Durations are texts with a unit ("500ms") or seconds;
-    rates are texts ("1/s") or numbers a second. node: where the load goes, or each script by its
-    name. beside: workloads that run at the same time, by name, with levels of their own:
-    `{"reporting": {"node": "standby1", "rate": "1/s"}}`. options: the other fields of TrialPlan,
-    such as policy, protocol, seed, threads. Without a duration it is 60 s, of a command one
-    execution. Raises PgpacesError.
+    name: a shipped workload or a folder. tasks: Python functions that users perform, on its data if
+    it is named; one marked @user is what each of them has. Durations are texts with a unit
+    ("500ms") or seconds; rates are texts ("1/s") or numbers a second. node: where the load goes, or
+    each script by its name. beside: workloads that run at the same time, by name, with levels of
+    their own: `{"reporting": {"node": "standby1", "rate": "1/s"}}`. options: the other fields of
+    TrialPlan, such as policy, protocol, seed, threads. Without a duration it is 60 s, of a command
+    one execution. Raises PgpacesError.
     """
     request = _request(locals())
     outcome = experiment.run(request, listener)

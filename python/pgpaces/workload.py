@@ -172,12 +172,11 @@ def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = 
     )
 
 
-def of_tasks(functions: Sequence[Callable[..., Any]]) -> Workload:
-    """A workload that is nothing but Python functions: it makes no data. Raises WorkloadError."""
+def of_tasks(functions: Sequence[Callable[..., Any]], base: Workload | None = None) -> Workload:
+    """Users that perform these functions, on the data of `base`. Raises WorkloadError."""
     found = of_functions(functions)
-    return replace(
-        of_scripts("users", _tasks(found), "Python functions"), load=_paused(found), users=found
-    )
+    base = base or of_scripts("users", (), "Python functions")
+    return replace(base, scripts=_tasks(found), load=_paused(found), users=found, command=None)
 
 
 def _tasks(users: Users) -> tuple[WorkloadScript, ...]:

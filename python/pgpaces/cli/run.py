@@ -163,10 +163,11 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
 
     economy = costs.of_run(outcome.trial, outcome.summary)
     if as_json:
-        from pgpaces.answers import bulk
+        from pgpaces.answers import bulk, volume
         from pgpaces.answers.summary import as_json as plain
 
         did = bulk.of(outcome.trial, outcome.summary)
+        queries = volume.of(outcome.trial, outcome.summary)
         document = {
             "run": outcome.trial.id,
             "state": outcome.trial.state,
@@ -176,6 +177,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
             "plan": dict(outcome.trial.plan),
             "notes": list(outcome.trial.notes),
             **({} if did is None else {"bulk": bulk.as_json(did)}),
+            **({} if queries is None else {"queries": volume.as_json(queries)}),
             **plain(outcome.summary),
             **({} if economy is None else {"costs": costs.as_json(economy)}),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from pgpaces.generators import engine as generator
 from pgpaces.reach import is_here
 from pgpaces.result import Finding, Trial
 from pgpaces.store import new_id
+from pgpaces.workload import WorkloadScript
 
 _STARTED = "postmaster_started"
 
@@ -120,12 +121,22 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
         for label, script, commands in zip(lane.labels, lane.scripts, lane.commands, strict=True):
             listed = [[c.line, c.text, c.is_sql] for c in commands]
             found = {**asdict(script), "name": label, "node": lane.node, "commands": listed}
+            found["queries"] = _queries(script, commands)
             workload = lane.work.request.workload
             if workload.users is not None:
                 found["kind"] = "users"
             elif workload.command is not None:
                 found["kind"] = "command"
             yield found
+
+
+def _queries(script: WorkloadScript, commands: Sequence[generator.Command]) -> int | None:
+    """How many queries a transaction sends; None where that is not always the same."""
+    if script.queries is not None or not commands:
+        return script.queries
+    if any(command.text.startswith("\\if") for command in commands):
+        return None
+    return sum(command.is_sql for command in commands)
 
 
 def _beside(work: Work) -> dict[str, Any]:

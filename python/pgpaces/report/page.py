@@ -21,7 +21,7 @@ from pgpaces.answers.plans import PlanOf, plans_of
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
-from pgpaces.report import costs, facts, words
+from pgpaces.report import costs, facts, volume, words
 from pgpaces.report.disk import Known
 from pgpaces.report.facts import Difference, Place
 from pgpaces.report.words import Sentence
@@ -115,7 +115,11 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         title=title,
         question=experiment.question if experiment else "",
         about=about,
-        answer=(*words.answer(said), *costs.sentences(machines, limited=bool(limits))),
+        answer=(
+            *words.answer(said),
+            *(Sentence(text) for text in volume.sentences(rows)),
+            *costs.sentences(machines, limited=bool(limits)),
+        ),
         factors=shown,
         main=main,
         rows=rows,

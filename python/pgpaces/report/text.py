@@ -12,6 +12,7 @@ from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.validity import Validity
+from pgpaces.answers.volume import of as queries_of
 from pgpaces.report.escape import line
 from pgpaces.result import CLASSES, Counts, Estimate, Trial
 
@@ -308,15 +309,21 @@ def _failed(state: str, count: int, message: str) -> Iterable[str]:
 
 def _load(trial: Trial, summary: Summary) -> Iterable[str]:
     """The load, what came of it, and what the generator says of itself."""
+    from pgpaces.report import volume
+
     plan = trial.plan
     warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
     warmup = f" after {duration(warmup_ns)} warm-up" if warmup_ns else ""
+    of_functions = all(script.get("kind") == "users" for script in trial.workload["scripts"])
+    by_functions = "Python functions" if of_functions else ""
     yield (
         f"load {plan['load_text']}; {_clients(plan)},"
-        f" {plan['protocol']} protocol,"
+        f" {by_functions or plan['protocol'] + ' protocol'},"
         f" {duration(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
     )
     yield f"rate {_in_words(summary.rate, rate, '/s')} succeeded"
+    if (queries := queries_of(trial, summary)) is not None:
+        yield f"queries {volume.text(queries)}"
     lag = summary.generator.dispatch_p99
     dispatch = _in_words(lag, _ms, " ms") if lag else "-"
     busy = f"{100 * summary.generator.cpu:.0f} % CPU"
