@@ -10,6 +10,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.conftest import Postgres
+from tests.integration.conftest import access_to
+from tests.integration.test_run import Command
 
 import pgpaces
 from pgpaces import database, psql, workload
@@ -69,8 +72,6 @@ def test_each_statement_finds_its_rows_by_the_index_that_is_there_for_it(
 def test_data_is_that_of_its_seed_on_every_server(
     pg18: Access, request: pytest.FixtureRequest, name: str
 ) -> None:
-    from tests.integration.conftest import access_to
-
     pg15 = access_to(request.getfixturevalue("pg15"))
     with made(pg15, name, seed=1) as there, made(pg18, name, seed=1) as here:
         assert (first := checksums(here)) == checksums(there)
@@ -99,6 +100,20 @@ def test_a_plant_of_the_garden_is_inserted_by_keys_and_only_within_one_garden(
             assert sorted(row[0] for row in rows) == [*range(1, size + 1)]
             others = session.execute(f"SELECT * FROM ui.{listing}(2)").fetchall()
             assert sorted(row[0] for row in others) == [*range(size + 1, 2 * size + 1)]
+
+
+def test_scripts_are_chosen_one_by_one_and_by_weight(
+    pg15: Postgres, pgpaces_home: Path, tmp_path: Path
+) -> None:
+    command = Command(pgpaces_home, tmp_path / "results.db")
+    answer = command(
+        "run", "bigtext", "-s", "1", "--script", "read_one@3", "--script", "insert@1", "-t", "200",
+        "--warmup", "0", "-P", "0", "--json", "--target", pg15.dsn("postgres"),
+    ).json()  # fmt: skip
+    due = {script["name"]: script["counts"]["due"] for script in answer["scripts"]}
+    assert set(due) == {"read_one", "insert"}
+    assert sum(due.values()) == 800
+    assert 0.7 < due["read_one"] / 800 < 0.8
 
 
 def test_what_long_texts_take_is_what_the_variant_is_about(access: Access) -> None:
