@@ -282,12 +282,12 @@ def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Asked:
 
 
 def beside_of(levels: Levels) -> dict[str, dict[str, str]]:
-    """The levels of each workload beside another one, by its name."""
+    """The levels of each workload beside another one, by its name; not of one that is `none`."""
     found: dict[str, dict[str, str]] = {}
     for rest, level in _family(levels, "beside"):
         of, _, name = rest.partition(".")
         found.setdefault(of, {})[name] = level
-    return found
+    return {of: given for of, given in found.items() if given.get("workload") != "none"}
 
 
 def every_beside(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:

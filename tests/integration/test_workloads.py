@@ -1,31 +1,166 @@
-"""The shipped workloads on a real server: their data, and the plans that they are meant to have."""
+"""The shipped workloads on real servers: their data, and the plans that they are meant to have."""
 
 from __future__ import annotations
 
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
+from tests.conftest import Postgres
+from tests.integration.conftest import access_to
+from tests.integration.test_run import Command
 
 import pgpaces
+from pgpaces import database, psql, workload
+from pgpaces.database import Access
 
 pytestmark = pytest.mark.postgres
 
 LOG, NEWEST = "ux_sensor_log_reading_date_sensor_id", "ux_sensor_log_sensor_id_reading_date"
-# For each statement the way to its rows.
+ACCOUNT = ("Index Scan using pgbench_accounts_pkey on pgbench_accounts",)
+BIG_TEXT = ("Insert on big_text", *("using big_text_pkey on big_text",) * 3)
+# For each statement that can be explained alone the way to its rows.
 WAYS = {
     "sensor/triggers": ("using sensor_pkey on sensor", "using sensor_pkey on sensor", LOG),
     "sensor/log": (f"Index Scan using {NEWEST}", "Insert on sensor_log", f"Scan using {NEWEST}"),
+    "garden": ("using ix_planting_gardener_id_sown", "using ux_destination_gardener_id_name"),
+    "bigtext": BIG_TEXT,
+    "bigtext/external": BIG_TEXT,
+    "select-only": ACCOUNT,
+    "simple-update": (*ACCOUNT * 2, "Insert on pgbench_history"),
+    "tpcb-like": (
+        *ACCOUNT * 2,
+        "Update on pgbench_tellers",
+        "Update on pgbench_branches",
+        "Insert on pgbench_history",
+    ),
 }
+# Read as a whole, because they have a page or less of what is asked for.
+SMALL = {"garden": {"kind"}, "tpcb-like": {"pgbench_tellers", "pgbench_branches"}}
+SEEDED = ("garden", "bigtext", "bigtext/external", "sensor/triggers", "sensor/log")
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_each_statement_finds_its_rows_by_the_index_that_is_there_for_it(
-    pgpaces_home: Path, tmp_path: Path, name: str
+    access: Access, tmp_path: Path, name: str
 ) -> None:
-    found = pgpaces.run(name, duration=1, warmup=0, clients=2, store=tmp_path / "r.db")
+    found = pgpaces.run(
+        name,
+        target=" ".join(f"{word}={value}" for word, value in access.keywords.items()),
+        scale=1,
+        transactions=600,
+        warmup=0,
+        clients=2,
+        # Prepared, every parameter must have a type that can be told.
+        protocol="prepared",
+        store=tmp_path / "r.db",
+    )
     assert found.counts.failed == 0
+    assert found.counts.due == 1200
     plans = [each.summary for each in found.trial.explained]
     assert len(plans) == len(WAYS[name])
     for plan, way in zip(plans, WAYS[name], strict=True):
         assert way in plan
-        assert "Seq Scan" not in plan
+        assert set(re.findall(r"Seq Scan on (\w+)", plan)) <= SMALL.get(name, set())
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_data_is_that_of_its_seed_on_every_server(
+    pg18: Access, request: pytest.FixtureRequest, name: str
+) -> None:
+    pg15 = access_to(request.getfixturevalue("pg15"))
+    with made(pg15, name, seed=1) as there, made(pg18, name, seed=1) as here:
+        assert (first := checksums(here)) == checksums(there)
+    assert all(first.values()), "no table is empty"
+    with made(pg18, name, seed=2) as another:
+        assert checksums(another) != first
+
+
+def test_a_plant_of_the_garden_is_inserted_by_keys_and_only_within_one_garden(
+    access: Access,
+) -> None:
+    insert = "SELECT ui.insert_plant(%s, %s, '2017-05-01', 'This is a note', 'Text field')"
+    with made(access, "garden", seed=1) as session:
+        with session.transaction():
+            assert session.execute(insert, (4000, 1000)).fetchone() == (40_001,)
+            scanned = session.execute(
+                "SELECT relname, seq_scan, idx_scan FROM pg_stat_xact_user_tables"
+                " WHERE relname IN ('planting', 'destination') ORDER BY relname"
+            ).fetchall()
+        # Once to find it, once for the foreign key.
+        assert scanned == [("destination", 0, 2), ("planting", 0, 2)]
+        with pytest.raises(psycopg.errors.ForeignKeyViolation, match="not of one garden"):
+            session.execute(insert, (1, 11))
+        for listing, size in (("get_plantings_listing", 40), ("get_plant_destinations", 10)):
+            rows = session.execute(f"SELECT * FROM ui.{listing}()").fetchall()
+            assert sorted(row[0] for row in rows) == [*range(1, size + 1)]
+            others = session.execute(f"SELECT * FROM ui.{listing}(2)").fetchall()
+            assert sorted(row[0] for row in others) == [*range(size + 1, 2 * size + 1)]
+
+
+def test_scripts_are_chosen_one_by_one_and_by_weight(
+    pg15: Postgres, pgpaces_home: Path, tmp_path: Path
+) -> None:
+    command = Command(pgpaces_home, tmp_path / "results.db")
+    answer = command(
+        "run", "bigtext", "-s", "1", "--script", "read_one@3", "--script", "insert@1", "-t", "200",
+        "--warmup", "0", "-P", "0", "--json", "--target", pg15.dsn("postgres"),
+    ).json()  # fmt: skip
+    due = {script["name"]: script["counts"]["due"] for script in answer["scripts"]}
+    assert set(due) == {"read_one", "insert"}
+    assert sum(due.values()) == 800
+    assert 0.7 < due["read_one"] / 800 < 0.8
+
+
+def test_what_long_texts_take_is_what_the_variant_is_about(access: Access) -> None:
+    sizes = {}
+    for name in ("bigtext/default", "bigtext/external"):
+        with made(access, name, seed=1) as session:
+            [row] = session.execute(
+                "SELECT min(length(body)), max(length(body)),"
+                " max(pg_column_size(body)) FILTER (WHERE length(body) > 2000),"
+                " min(pg_column_size(body)) FILTER (WHERE length(body) <= 2000)"
+                " FROM big_text"
+            ).fetchall()
+        shortest, longest, *sizes[name] = row
+        assert (shortest, longest) == (56 * 32, 80 * 32)
+    long, short = sizes["bigtext/default"]
+    assert long < 100, "compressed"
+    assert short > 1700, "as it is"
+    assert sizes["bigtext/external"] == [80 * 32, short]
+
+
+@contextmanager
+def made(access: Access, name: str, seed: int) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """A database with the data of a workload at scale 1, for as long as it is looked at."""
+    dbname = f"made_{uuid.uuid4().hex}"
+    with database.connect(access, "postgres") as admin:
+        admin.execute(f"CREATE DATABASE {dbname}")
+        try:
+            way = psql.Way(access.psql, access.keywords, dbname)
+            variables = {"scale": 1, "seed": seed}
+            psql.run(way, workload.find(name).init, variables, lambda _: None)
+            with psycopg.connect(
+                **{**access.keywords, "dbname": dbname}, autocommit=True
+            ) as session:
+                session.execute("SET timezone = 'UTC'")
+                yield session
+        finally:
+            admin.execute(f"DROP DATABASE {dbname}")
+
+
+def checksums(session: psycopg.Connection[tuple[object, ...]]) -> dict[str, object]:
+    """A sum over the rows of each table of ours that has any, in whatever order they are."""
+    tables = session.execute(
+        "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
+        " WHERE relkind = 'r' AND nspname !~ '^(pg_|information_schema)'"
+    ).fetchall()
+    found = {}
+    for (table,) in tables:
+        query = f"SELECT sum(hashtextextended(t::text, 0)::numeric) FROM {table} t"
+        found[str(table)] = session.execute(query).fetchone()  # type: ignore[arg-type]
+    return found

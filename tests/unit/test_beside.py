@@ -98,6 +98,13 @@ def test_levels_of_workloads_beside_another_are_told_apart() -> None:
     assert asked.trial.load.rate == 1.0
 
 
+def test_a_level_without_a_workload_beside_it_is_compared_with_those_that_have_one() -> None:
+    found = levels.beside("bulk-load workload=none,bulk-load scale=10")
+    assert found["beside.bulk-load.workload"] == ("none", "bulk-load")
+    given_levels = {"beside.bulk-load.workload": "none", "beside.bulk-load.scale": "10"}
+    assert levels.asked(given_levels, {}).beside == {}
+
+
 # --- the command line -------------------------------------------------------------------------
 
 

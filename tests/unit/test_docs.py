@@ -187,6 +187,17 @@ def test_the_map_names_every_page() -> None:
     assert set(PAGES[:-1]) - {ROOT / "docs" / "README.md"} <= linked
 
 
+@pytest.mark.parametrize("name", workload.shipped())
+def test_every_shipped_workload_is_in_the_table_with_its_variants(name: str) -> None:
+    [row] = [
+        line
+        for line in text_of("workloads/README.md").splitlines()
+        if line.startswith(f"| [`{name}`](")
+    ]
+    for variant in workload.find(name).variants:
+        assert f"`{variant}`" in row
+
+
 @pytest.mark.parametrize(("page", "words"), SHELL_COMMANDS, ids=lambda value: str(value)[:60])
 def test_every_printed_command_line_would_be_accepted(page: str, words: list[str]) -> None:
     command, given = parsed(words)
