@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload
+from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload_toml
 from pgpaces import costs as prices
 from pgpaces.answers import costs, generator, spread, steady, summary, validity
 from pgpaces.cli import main as cli_main
@@ -83,6 +83,7 @@ KEYS = {
     "load.rate": "An open load of this rate, such as `1/s`. Used where no option names a kind of"
     " load or a number of clients.",
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
+    "load.start_every": "Clients of a closed or paced load come so long after one another.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
     "variants": "Others, by name: `pgpaces run NAME/VARIANT`. A key that one has replaces the"
@@ -92,13 +93,15 @@ KEYS = {
 RUN_ARGUMENTS = {
     "name": "A shipped workload, or a folder; or none, with `files`.",
     "files": "Scripts that run instead of the workload's.",
+    "tasks": "Python functions that users perform instead: see [users in Python](../how-to/users-in-python.md).",
     "rate": "Open load: transactions a second in all.",
     "rate_per_client": "Open load: this much for each of `clients`, on one schedule.",
     "clients": "Connections.",
     "users": "Paced load: so many users, each with the `pace`.",
     "pace": "Paced load: transactions a second of each user.",
     "think_time": "Closed load: mean pause of a client before each transaction; 0: none.",
-    "think": 'How these pauses are spread: `"exponential"` or `"fixed"`.',
+    "think": 'How these pauses are spread: `"exponential"` (the default) or `"fixed"`.',
+    "start_every": "Clients of a closed or paced load come so long after one another.",
     "arrivals": '`"poisson"` or `"even"`.',
     "shape": 'How the rate changes over the trial, such as `"steps:0.5:1:2"`.',
     "latency_limit": "Later than this is late. Default: the workload's, or none.",
@@ -295,7 +298,7 @@ def _errors(base: type[errors.PgpacesError]) -> Iterator[type[errors.PgpacesErro
 
 def toml_keys() -> dict[str, tuple[str, str, str]]:
     """Every key with its type, default and limits, from the model that reads the file."""
-    schema = workload._schema().model_json_schema()
+    schema = workload_toml.File.model_json_schema()
     return dict(_keys(schema, schema["$defs"], ""))
 
 

@@ -158,11 +158,12 @@ def _plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
     kind, count = choose_load({**texts, **numbers}, defaults)
     limit = given["latency_limit"]
     limit = defaults.get("latency_limit") if limit is None else limit
+    every = given["start_every"] or defaults.get("start_every")
     return TrialPlan(
         load=kind,
         clients=count,
         limit_ns=_duration(limit, "latency_limit"),
-        start_every_ns=_duration(given["start_every"], "start_every", zero=True) or 0,
+        start_every_ns=_duration(every, "start_every", zero=True) or 0,
         **_length(given, defaults),
         **{name: value for name, value in given["options"].items() if name != "transactions"},
     )

@@ -15,19 +15,15 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
 from pgpaces.errors import PlanError, WorkloadError
 from pgpaces.units import SECOND_NS, duration_ns
 from pgpaces.users import Users, of_functions
 from pgpaces.users import read as read_users
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
 SHIPPED = Path(__file__).parent / "workloads"
 FILE = "workload.toml"
-_SCALE_MAX = 1_000_000
 # What is of one kind each; it does not count in a variant of another kind.
 _OF_A_KIND = ("scripts", "command", "users")
 # The load of a command, where nobody asks for another: once, from a cold start.
@@ -207,79 +203,6 @@ def of_command(command: Command) -> Workload:
     )
 
 
-def _schema() -> type[BaseModel]:
-    """The model of workload.toml; pydantic is imported only where a workload is read."""
-    from pydantic import BaseModel, ConfigDict, Field
-
-    words = (
-        Annotated[str, Field(min_length=1)]
-        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
-    )
-
-    class Script(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
-        file: str
-        weight: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
-
-    class LoadDefaults(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
-        rate: str | None = None
-        clients: Annotated[int, Field(ge=1)] | None = None
-        latency_limit: str | None = None
-        start_every: str | None = None
-
-    class CommandKeys(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
-        run: words
-        before: words | None = None
-        input: list[str] = []
-        rows: str | None = None
-        timeout: str = "2h"
-        succeeds: Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)] = [0]
-
-    class CommandVariant(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
-        run: words | None = None
-        before: words | None = None
-        input: list[str] | None = None
-        rows: str | None = None
-        timeout: str | None = None
-
-    class Program(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
-        run: words
-        input: list[str] = []
-
-    class Variant(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
-        description: str | None = None
-        kind: Literal["scripts", "command", "users"] | None = None
-        scale: Annotated[int, Field(ge=1, le=_SCALE_MAX)] | None = None
-        writes: bool | None = None
-        init: list[str | Program] | None = None
-        scripts: Annotated[list[Script], Field(min_length=1, max_length=1000)] | None = None
-        command: CommandVariant | None = None
-        users: str | None = None
-        load: LoadDefaults | None = None
-        variables: dict[str, str | int | float] | None = None
-
-    class File(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
-        description: str
-        kind: Literal["scripts", "command", "users"] = "scripts"
-        scale: Annotated[int, Field(ge=1, le=_SCALE_MAX)] = 1
-        writes: bool = True
-        init: list[str | Program]
-        scripts: Annotated[list[Script], Field(max_length=1000)] = []
-        command: CommandKeys | None = None
-        users: str | None = None
-        load: LoadDefaults = LoadDefaults()
-        variables: dict[str, str | int | float] = {}
-        variants: dict[str, Variant] = {}
-
-    return File
-
-
 def shipped() -> list[str]:
     """The names of the workloads that come with pgpaces."""
     return sorted(folder.parent.name for folder in SHIPPED.glob(f"*/{FILE}"))
@@ -444,13 +367,14 @@ def _checked(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     """A document as its schema has it, with defaults. Raises WorkloadError, naming the key."""
     from pydantic import ValidationError
 
-    schema = _schema()
+    from pgpaces.workload_toml import File
+
     try:
-        return schema.model_validate(raw).model_dump()
+        return File.model_validate(raw).model_dump()
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        near = difflib.get_close_matches(key, schema.model_fields, n=1)
+        near = difflib.get_close_matches(key, File.model_fields, n=1)
         hint = f"did you mean '{near[0]}'?" if first["type"] == "extra_forbidden" and near else None
         raise WorkloadError(f"{path}: key '{key}': {first['msg'].lower()}", hint) from None
 

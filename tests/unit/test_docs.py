@@ -13,7 +13,7 @@ import click
 import jsonschema
 import pytest
 
-from pgpaces import costs, errors, experiment_file, host_file, plan, workload
+from pgpaces import costs, errors, experiment_file, host_file, plan, workload, workload_toml
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
@@ -127,7 +127,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 
 def test_every_key_of_workload_toml_is_in_the_reference() -> None:
     reference = text_of("reference/workload-toml.md")
-    schema = workload._schema().model_json_schema()
+    schema = workload_toml.File.model_json_schema()
     models = [schema, *schema["$defs"].values()]
     for key in (key for model in models for key in model["properties"]):
         assert re.search(rf"`(\w+\.)?{key}`", reference), key
@@ -231,7 +231,7 @@ def test_every_printed_toml_is_a_workload_a_profile_a_host_file_or_of_an_experim
 ) -> None:
     found = tomllib.loads(code)
     if "description" in found:
-        workload._schema().model_validate(found)
+        workload_toml.File.model_validate(found)
     elif "settings" in found:
         (tmp_path / "profile.toml").write_text(code)
         profiles.read(tmp_path / "profile.toml")

@@ -85,11 +85,12 @@ def test_only_result_and_generators_import_the_binding() -> None:
         for path in PACKAGE.rglob("*.py")
         if any(name.startswith("pgpaces._engine") for name in imports(path))
     }
-    assert users == {"result.py", "generators/engine.py"}
+    functions = {f"generators/users/{name}.py" for name in ("load", "process", "seats")}
+    assert users == {"result.py", "generators/engine.py", *functions}
 
 
 def test_only_the_command_line_prints_or_exits() -> None:
-    allowed = {"cli", "__main__.py", "servers"}
+    allowed = {"cli", "__main__.py", "servers", "workloads"}
     for path in PACKAGE.rglob("*.py"):
         if path.relative_to(PACKAGE).parts[0] not in allowed:
             assert not re.search(
