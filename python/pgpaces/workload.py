@@ -12,8 +12,8 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -88,6 +88,30 @@ class InitStep:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that programs read: of the user's own, or else at `path` in a package of PyPI.
+
+    name: of the variable that says where it is. sha256: of the one in the package.
+    """
+
+    name: str
+    package: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What must be there, by name, and the Debian package that brings it.
+
+    In a package's name NN is for PostgreSQL's major version.
+    """
+
+    programs: Mapping[str, str] = field(default_factory=dict)
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A workload as its folder describes it.
 
@@ -95,6 +119,7 @@ class Workload:
     writes: its scripts change data, so each trial starts from a fresh copy.
     variants: names of others of its kind; this is `NAME/VARIANT` if it is one.
     command: what is timed instead of scripts; it has one that stands for it.
+    files: those that its programs read and users may replace.
     """
 
     name: str
@@ -108,6 +133,8 @@ class Workload:
     variables: dict[str, str]
     variants: tuple[str, ...] = ()
     command: Command | None = None
+    files: tuple[DataFile, ...] = ()
+    needs: Needs = field(default_factory=Needs)
 
     @property
     def data_hash(self) -> str:
@@ -231,6 +258,17 @@ def _schema() -> type[BaseModel]:
         load: LoadDefaults | None = None
         variables: dict[str, str | int | float] | None = None
 
+    class DataFileKeys(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        package: str
+        path: str
+        sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+    class NeedsKeys(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        programs: dict[str, str] = {}
+        extensions: dict[str, str] = {}
+
     class File(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         description: str
@@ -242,6 +280,8 @@ def _schema() -> type[BaseModel]:
         command: CommandKeys | None = None
         load: LoadDefaults = LoadDefaults()
         variables: dict[str, str | int | float] = {}
+        files: dict[str, DataFileKeys] = {}
+        needs: NeedsKeys = NeedsKeys()
         variants: dict[str, Variant] = {}
 
     return File
@@ -309,6 +349,8 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         command=command,
         variables={name: str(value) for name, value in document["variables"].items()},
         variants=tuple(document["variants"]),
+        files=tuple(DataFile(name, **keys) for name, keys in document["files"].items()),
+        needs=Needs(**document["needs"]),
     )
 
 
