@@ -59,7 +59,7 @@ def tile(file: Path, copies: int, target: Path) -> None:
         }
         for name, kind in kinds.items():
             for copy in range(copies):
-                print(f"tiling: {name}, copy {copy + 1} of {copies}", file=sys.stderr)
+                sys.stderr.write(f"{name} of copy {copy + 1} of {copies}\n")
                 for found in osmium.FileProcessor(str(file), kind):
                     write[name](found, copy)
 
