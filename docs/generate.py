@@ -315,7 +315,9 @@ def _keys(
     required = node.get("required", [])
     for name, found in node["properties"].items():
         items = found.get("items", {})
-        options = (found, items, *found.get("anyOf", ()), *items.get("anyOf", ()))
+        # Variants have the keys of the workload itself.
+        named = {} if name == "variants" else found.get("additionalProperties", {})
+        options = (found, items, named, *found.get("anyOf", ()), *items.get("anyOf", ()))
         nested = next((d for option in options if (d := _definition(option, definitions))), None)
         default = "required" if name in required else _default(found, nested)
         yield prefix + name, (_type(found, definitions), default, _limits(found))

@@ -106,6 +106,7 @@ def test_a_missing_program_names_its_package(tmp_path: Path) -> None:
 def tile(folder: Path, copies: int, *flags: str) -> subprocess.CompletedProcess[str]:
     file, link = folder / "map.osm", folder / "link.osm.pbf"
     file.write_text(OSM)
+    (folder / "cache").mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
     words = [sys.executable, *flags, TILE, file, copies, folder / "cache", link]
     return subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)

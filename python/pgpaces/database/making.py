@@ -40,8 +40,8 @@ def check_extensions(session: Session, workload: Workload) -> None:
             raise PrepareError(
                 f"PostgreSQL {row[0]} has no extension {name}, which workload {workload.name}"
                 " needs",
-                f"take a server that has it: Debian's package {package} brings it for --server NN"
-                " (NN: an installed version); the embedded server has none of the kind",
+                f"Debian's package {package} brings it for PostgreSQL NN, which --server NN starts;"
+                " the embedded server has none of the kind",
             )
 
 

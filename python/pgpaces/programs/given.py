@@ -54,6 +54,8 @@ class Given:
         variables = {**self.variables, **shown}
         words = (_SHELL, "-c", run) if isinstance(run, str) else tuple(map(self.filled, run))
         self._check_program(words[0], variables["PATH"])
+        if "cache" in named(run):
+            Path(self.values["cache"]).mkdir(parents=True, exist_ok=True)
         return Order(name, words, variables, self.folder, self.files, secret=self.secret)
 
     def filled(self, word: str) -> str:

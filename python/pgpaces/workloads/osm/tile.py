@@ -30,7 +30,6 @@ def main() -> None:
         content = hashlib.file_digest(opened, "sha256").hexdigest()
     target = cache / f"{content[:16]}-{copies}.osm.pbf"
     if not target.is_file():
-        cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".tile-") as scratch:
             part = Path(scratch) / "part.osm.pbf"
             tile(file, copies, part)
