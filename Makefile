@@ -81,7 +81,7 @@ docs: build ## Write the generated parts of docs/
 
 lock: $(READY) ## Choose all Python dependencies anew
 	$(BIN)/pip install --quiet uv
-	uv pip compile pyproject.toml --group build --group test --group lint --universal \
+	uv pip compile pyproject.toml --extra osm --group build --group test --group lint --universal \
 		--generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 
 wheel: $(READY) ## Build the wheel into dist/

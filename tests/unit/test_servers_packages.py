@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from pgpaces import fetch
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.servers import binaries, describe, libraries, packages, registries
 from pgpaces.servers.binaries import Installation, Source
@@ -389,7 +390,7 @@ def test_a_version_that_npm_has_not_is_refused() -> None:
     ],
 )
 def test_a_tools_complaint_is_one_line(output: str, said: str) -> None:
-    assert registries.complaint(output) == said
+    assert fetch.complaint(output) == said
 
 
 def test_a_package_tool_sees_no_password_of_a_database(
@@ -398,7 +399,7 @@ def test_a_package_tool_sees_no_password_of_a_database(
     monkeypatch.setenv("PGPASSWORD", "canary")
     monkeypatch.setenv("PGPACES_STORE", "postgresql://u:canary@h/d")
     script = "import os; print([v for v in os.environ.values() if 'canary' in v])"
-    assert registries._ask([sys.executable, "-c", script], tmp_path).strip() == "[]"
+    assert fetch.ask([sys.executable, "-c", script], tmp_path).strip() == "[]"
 
 
 def test_what_a_program_is_linked_with_is_seen() -> None:

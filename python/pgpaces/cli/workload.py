@@ -46,7 +46,10 @@ def show(name: str) -> None:
     if found.variants:
         tell(f"variants {', '.join(found.variants)}")
     for step in found.init:
-        tell(f"init {step.name}")
+        tell(f"init {step.name if step.run is None else step.text}")
+    for file in found.files:
+        named = f"-D {file.name}=PATH for another"
+        tell(f"file {Path(file.path).name} of PyPI's {file.package}; {named}")
     for script in found.scripts if found.command is None else ():
         mark = "#" if found.users else "--"
         tell(f"\n{mark} {script.name}, weight {script.weight}\n{script.text.rstrip()}")

@@ -125,6 +125,8 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
         marks.check_owner(admin, target.dbname)
     if ready and not target.wish.fresh:
         return False
+    if target.wish.from_database is None:
+        making.check_extensions(admin, target.wish.workload)
     with explained(target.dbname):
         if target.wish.own is not None:
             _empty_own(access, target, exists, mark)

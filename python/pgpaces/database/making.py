@@ -12,31 +12,56 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pgpaces import psql
 from pgpaces.database.access import Say
-from pgpaces.errors import PgpacesError, PrepareError, RunError
+from pgpaces.errors import PgpacesError, PrepareError
 from pgpaces.programs import Execution, Given, Order, Runner, given
 from pgpaces.programs.inputs import asked
 from pgpaces.workload import InitStep, Workload
+
+if TYPE_CHECKING:
+    from pgpaces.database.access import Session
 
 _FOREVER_NS = 2**62
 _TELL_S = 5.0
 
 
+def check_extensions(session: Session, workload: Workload) -> None:
+    """Raises PrepareError where the server lacks an extension that the workload needs."""
+    for name, package in workload.needs.extensions.items():
+        row = session.execute(
+            "SELECT current_setting('server_version'), EXISTS"
+            " (SELECT FROM pg_catalog.pg_available_extensions WHERE name = %s)",
+            (name,),
+        ).fetchone()
+        if row is not None and not row[1]:
+            raise PrepareError(
+                f"PostgreSQL {row[0]} has no extension {name}, which workload {workload.name}"
+                " needs",
+                f"Debian's package {package} brings it for PostgreSQL NN, which --server NN starts;"
+                " the embedded server has none of the kind",
+            )
+
+
 def make(way: psql.Way, workload: Workload, values: Mapping[str, str], say: Say) -> None:
-    """Runs every step. values: scale, seed, and the variables. Raises PrepareError, PlanError."""
+    """Runs every step. values: scale, seed, and the variables.
+
+    Raises PrepareError, PlanError, RunError.
+    """
     variables = {name: values[name] for name in ("scale", "seed")}
     with contextlib.ExitStack() as stack:
         ready: Ready | None = None
+        if any(step.run is not None for step in workload.init):
+            ready = stack.enter_context(_ready(way, workload, values, say))
         for number, step in enumerate(workload.init, 1):
             what = f"{step.name} ({number} of {len(workload.init)})"
             say(what)
             if step.run is None:
                 psql.run(way, step, variables, functools.partial(_more, say, what))
-                continue
-            ready = ready or stack.enter_context(_ready(way, workload, values))
-            _run(ready, step, what, say)
+            elif ready is not None:
+                _run(ready, step, what, say)
 
 
 def _more(say: Say, what: str, text: str) -> None:
@@ -47,9 +72,11 @@ Ready = tuple[Given, Runner]
 
 
 @contextlib.contextmanager
-def _ready(way: psql.Way, workload: Workload, values: Mapping[str, str]) -> Iterator[Ready]:
+def _ready(
+    way: psql.Way, workload: Workload, values: Mapping[str, str], say: Say
+) -> Iterator[Ready]:
     """What programs need, for all of them: they share a folder. None outlives this."""
-    with given(way, workload, values) as found:
+    with given(way, workload, values, say) as found:
         runner = Runner(found.files, found.scratch)
         try:
             yield found, runner
@@ -63,10 +90,7 @@ def _run(ready: Ready, step: InitStep, what: str, say: Say) -> None:
     # What it does not name it must not know: data would be used again where that has changed.
     kept = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"} | asked(step)
     hidden = {name for name in found.values if name.lower() not in kept}
-    try:
-        order = found.order(step.name, step.run, hidden)
-    except RunError as error:
-        raise PrepareError(f"making the data: {error.message}", error.hint) from None
+    order = found.order(step.name, step.run, hidden)
     ended = _watched(runner, replace(order, timeout_ns=_FOREVER_NS), what, say)
     if ended is None or ended.failed:
         why, said = ("it was stopped", "") if ended is None else (ended.failed, ended.said)

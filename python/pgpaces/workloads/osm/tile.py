@@ -1,0 +1,109 @@
+"""Copies of an OpenStreetMap extract beside each other: tile.py FILE COPIES CACHE LINK
+
+Puts COPIES of FILE into a square grid, the original in its south-west corner, and lets LINK lead to
+the result. Ids are moved, so that no two copies share one. One copy is the file itself. What was
+made is kept in the folder CACHE and used again. Knows no database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+GAP = 0.0002  # degrees between two copies
+EAST, NORTH = 180.0, 85.0  # beyond them there is no map in Mercator's projection
+
+
+def main() -> None:
+    """Do as the command line says."""
+    file, copies, cache, link = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+    if copies == 1:
+        Path(link).symlink_to(file)
+        return
+    with file.open("rb") as opened:
+        content = hashlib.file_digest(opened, "sha256").hexdigest()
+    target = cache / f"{content[:16]}-{copies}.osm.pbf"
+    if not target.is_file():
+        with tempfile.TemporaryDirectory(dir=cache, prefix=".tile-") as scratch:
+            part = Path(scratch) / "part.osm.pbf"
+            tile(file, copies, part)
+            with part.open("rb") as whole:
+                os.fsync(whole.fileno())  # the name must not outlive a power cut that this did not
+            part.rename(target)
+    Path(link).symlink_to(target)
+
+
+def tile(file: Path, copies: int, target: Path) -> None:
+    """Writes the copies: all nodes first, then ways, then relations, each by rising id."""
+    try:
+        import osmium
+    except ImportError:
+        sys.exit(
+            "copies of a map take the package osmium: pip install 'pgpaces[osm]'; --scale 1 does"
+            " without"
+        )
+    kinds = {"nodes": osmium.osm.NODE, "ways": osmium.osm.WAY, "relations": osmium.osm.RELATION}
+    grid = Grid(osmium, file, copies)
+    with osmium.SimpleWriter(str(target)) as writer:
+        write: dict[str, Callable[[Any, int], None]] = {
+            "nodes": lambda found, copy: writer.add_node(grid.node(found, copy)),
+            "ways": lambda found, copy: writer.add_way(grid.way(found, copy)),
+            "relations": lambda found, copy: writer.add_relation(grid.relation(found, copy)),
+        }
+        for name, kind in kinds.items():
+            for copy in range(copies):
+                sys.stderr.write(f"{name} of copy {copy + 1} of {copies}\n")
+                for found in osmium.FileProcessor(str(file), kind):
+                    write[name](found, copy)
+
+
+class Grid:
+    """Where copies are, and by how much their ids are moved. Ends us where they do not fit."""
+
+    def __init__(self, osmium: Any, file: Path, copies: int) -> None:
+        west, south, east, north, last = EAST, NORTH, -EAST, -NORTH, 0
+        for each in osmium.FileProcessor(str(file)):
+            last = max(last, each.id)
+            if each.is_node() and each.location.valid():
+                west, east = min(west, each.location.lon), max(east, each.location.lon)
+                south, north = min(south, each.location.lat), max(north, each.location.lat)
+        self._mutable = osmium.osm.mutable
+        self._step = 10 ** len(str(last))
+        self._width, self._height = east - west + GAP, north - south + GAP
+        self._columns = math.ceil(math.sqrt(copies))
+        rows = math.ceil(copies / self._columns)
+        wide, high = (self._columns - 1) * self._width, (rows - 1) * self._height
+        if east + wide > EAST or north + high > NORTH or copies * self._step >= 2**63:
+            sys.exit(f"{copies} copies of {file.name} do not fit onto the map: a smaller --scale")
+
+    def node(self, found: Any, copy: int) -> Any:
+        """A node of a copy."""
+        row, column = divmod(copy, self._columns)
+        place = (
+            found.location.lon + column * self._width,
+            found.location.lat + row * self._height,
+        )
+        return self._mutable.Node(location=place, **self._common(found, copy))
+
+    def way(self, found: Any, copy: int) -> Any:
+        """A way of a copy."""
+        nodes = [node.ref + copy * self._step for node in found.nodes]
+        return self._mutable.Way(nodes=nodes, **self._common(found, copy))
+
+    def relation(self, found: Any, copy: int) -> Any:
+        """A relation of a copy; also what it misses in the file is moved."""
+        members = [(m.type, m.ref + copy * self._step, m.role) for m in found.members]
+        return self._mutable.Relation(members=members, **self._common(found, copy))
+
+    def _common(self, found: Any, copy: int) -> dict[str, Any]:
+        return {"id": found.id + copy * self._step, "version": 1, "tags": found.tags}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The workload osm on a real server with PostGIS: two structures of one map, and its load."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Postgres
+from tests.integration.conftest import access_to
+
+import pgpaces
+from pgpaces import database, programs, workload
+from pgpaces.database import Access, Wish
+from pgpaces.errors import PgpacesError, PrepareError
+from pgpaces.programs import files
+
+pytestmark = pytest.mark.postgres
+
+POSTGIS = Path("/usr/share/postgresql/15/extension/postgis.control")
+SCRIPTS = ("benches", "trees", "roads", "districts")
+# The GiST indexes that each script finds its rows by.
+INDEXES = {
+    ("raw", "benches"): {"planet_osm_point_way_idx"},
+    ("raw", "trees"): {"planet_osm_point_way_idx"},
+    ("raw", "roads"): {"planet_osm_line_way_idx", "planet_osm_roads_way_idx"},
+    ("raw", "districts"): {"planet_osm_polygon_way_idx", "planet_osm_point_way_idx"},
+    ("structured", "benches"): {"bench_point_geom_idx", "tree_point_geom_idx"},
+    ("structured", "trees"): {"bench_point_geom_idx", "tree_point_geom_idx"},
+    ("structured", "roads"): {"road_line_geom_idx", "road_major_geom_idx"},
+    ("structured", "districts"): {"admin_polygon_geom_idx", "bench_point_geom_idx"},
+}
+
+
+@pytest.fixture(scope="module")
+def extract(pgpaces_home: Path) -> Iterator[None]:
+    """The map, fetched; the tests are skipped by name where it or a program is not to be had."""
+    if not POSTGIS.exists():
+        pytest.skip("skipped: needs Debian's postgresql-15-postgis-3")
+    if shutil.which("osm2pgsql") is None:
+        pytest.skip("skipped: needs Debian's osm2pgsql")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPACES_HOME", str(pgpaces_home))
+        try:
+            files.located(workload.find("osm"), {}, lambda text: None)
+        except PrepareError as error:
+            pytest.skip(f"skipped: {error.message}")
+        yield
+
+
+@pytest.fixture(scope="module")
+def maps(extract: None, pg15: Postgres) -> Iterator[Mapping[str, Any]]:
+    """A session in the data of each variant."""
+    access = access_to(pg15)
+    with ExitStack() as stack:
+        found = {}
+        for name in ("raw", "structured"):
+            prepared = stack.enter_context(prepare(access, name))
+            found[name] = stack.enter_context(database.connect(access, prepared.dbname))
+        yield found
+    for (name,) in pg15.execute("SELECT datname FROM pg_database WHERE datname ~ '^pgpaces_osm_'"):
+        pg15.execute(f'DROP DATABASE "{name}"')
+
+
+def prepare(access: Access, variant: str, **variables: str) -> Any:
+    found = workload.find(f"osm/{variant}")
+    wish = Wish(found, 1, 1, variables={**found.variables, **variables})
+    return database.prepare(access, wish, lambda text: None)
+
+
+def text_of(variant: str, script: str, place: int) -> bytes:
+    """Its statement for a place."""
+    found = next(s for s in workload.find(f"osm/{variant}").scripts if s.name == script)
+    text = re.sub(r"^\\set .*$", "", found.text, flags=re.MULTILINE)
+    return text.replace(":any", str(place)).replace(":radius", "20").encode()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_both_structures_give_the_same_rows(maps: Mapping[str, Any], script: str) -> None:
+    rows = 0
+    for place in (0, 1, 5, 7, 8, 10, 999_999_937):
+        raw, structured = (
+            maps[name].execute(text_of(name, script, place)).fetchall() for name in maps
+        )
+        assert raw == structured
+        rows += len(raw)
+    assert rows > 5
+
+
+@pytest.mark.parametrize(("variant", "script"), INDEXES)
+def test_each_script_finds_its_rows_by_the_index_of_their_geometry(
+    maps: Mapping[str, Any], variant: str, script: str
+) -> None:
+    plan = maps[variant].execute(b"EXPLAIN " + text_of(variant, script, 5)).fetchall()
+    used = set(re.findall(r"(\w+_(?:geom|way)_idx)", "\n".join(line for (line,) in plan)))
+    assert INDEXES[variant, script] <= used
+
+
+def test_what_is_in_the_map_is_in_both_structures(maps: Mapping[str, Any]) -> None:
+    raw = maps["raw"].execute(
+        """SELECT count(*) FILTER (WHERE "natural" = 'tree'),
+            count(*) FILTER (WHERE amenity = 'bench'), count(place) FROM planet_osm_point"""
+    )
+    structured = maps["structured"].execute(
+        """SELECT (SELECT count(*) FROM osm.tree_point), (SELECT count(*) FROM osm.bench_point),
+            (SELECT count(*) FROM osm.place_point)"""
+    )
+    assert raw.fetchall() == structured.fetchall() == [(649, 162, 7)]
+    ways = "SELECT count(*), sum(osm_id) FROM"
+    lines = f"{ways} planet_osm_line WHERE highway IS NOT NULL AND osm_id > 0"
+    raw = maps["raw"].execute(lines.encode())
+    structured = maps["structured"].execute(f"{ways} osm.road_line".encode())
+    assert raw.fetchall() == structured.fetchall()
+
+
+def test_another_file_is_other_data_and_one_that_is_missing_is_said(
+    maps: Mapping[str, Any], tmp_path: Path
+) -> None:
+    found = workload.find("osm")
+    values = {"scale": "1", "seed": "1"}
+    same = tmp_path / "same.osm.pbf"
+    shutil.copy(files.located(found, {}, print)["file"], same)
+    other = tmp_path / "other.osm.pbf"
+    other.write_bytes(b"other")
+    known = programs.identity(found, values)
+    assert programs.identity(found, {**values, "file": str(same)}) == known
+    assert programs.identity(found, {**values, "file": str(other)}) != known
+    with pytest.raises(PgpacesError, match="there is no file"):
+        programs.identity(found, {**values, "file": str(tmp_path / "nowhere")})
+
+
+def test_its_load_is_timed(maps: Mapping[str, Any], pg15: Postgres, tmp_path: Path) -> None:
+    target = pg15.dsn("postgres")
+    found = pgpaces.run("osm/load", target=target, duration=None, store=tmp_path / "r.db")
+    assert found.bulk is not None
+    assert (found.counts.on_time, found.bulk.input_bytes) == (1, 685_110)
+    assert found.bulk.rows is not None
+    assert found.bulk.rows > 10_000
+
+
+def test_a_server_without_postgis_is_said_before_anything_is_made(pg18: Access) -> None:
+    with pytest.raises(PrepareError, match="has no extension postgis") as error:
+        prepare(pg18, "raw").__enter__()
+    assert "postgresql-NN-postgis-3" in str(error.value.hint)

