@@ -18,20 +18,20 @@ from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine
 
 TOP = 100
-_TRANSACTIONS = "begins or ends a transaction"
 _NUMBER = re.compile(r"'(-?(?:0|[1-9]\d{0,17})(?:\.\d+)?)'")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to make. folder: None for one that is called after the database. log: a server's log.
+    """What to make. folder: None for one that is called after the database.
 
-    top: how many statements at most. values: those of the database may be written into the folder.
+    logs: files of a server's log. top: how many statements at most. values: those of the database
+    may be written into the folder.
     """
 
     dsn: str
     folder: Path | None = None
-    log: Path | None = None
+    logs: tuple[Path, ...] = ()
     top: int = TOP
     values: bool = True
 
@@ -49,19 +49,16 @@ def capture(wanted: Wanted) -> Captured:
         folder.check(wanted.folder)
     connection = engine.resolve(wanted.dsn)
     with read.reading(for_driver(connection)) as reader:
-        seen = reader.statements()
-        where = wanted.folder or Path(folder.name_for(seen.database))
-        folder.check(where)
-        candidates, left = _sifted(seen.entries, wanted.top)
-        catalog = _catalog(reader, candidates)
+        with reader.transaction():
+            seen = reader.statements()
+            where = wanted.folder or Path(folder.name_for(seen.database))
+            folder.check(where)
+            candidates, left = _sifted(seen.entries, wanted.top)
+            catalog = _catalog(reader, candidates)
+        # A log may be long; no transaction waits for it.
         notes, real = _real(wanted, candidates)
-        made: list[Taken] = []
-        for place, one in enumerate(candidates):
-            try:
-                tuples = real.of(place) if real else []
-                made.append(_script(reader, catalog, one, tuples, wanted))
-            except UnusableError as error:
-                left.append(Left(one.entry.text, str(error), one.entry.calls, one.entry.total_ms))
+        with reader.transaction():
+            made = _scripts(_Making(reader, catalog, wanted, real), candidates, left)
         notes += _lacks(reader)
     if seen.hidden[0]:
         left.append(Left("", "the role may not see it", *seen.hidden))
@@ -114,35 +111,56 @@ def _real(
     wanted: Wanted, candidates: Sequence[_Candidate]
 ) -> tuple[tuple[str, ...], logs.Real | None]:
     """Real parameters, where there is a log of them."""
-    if wanted.log is None:
+    if not wanted.logs:
         return (), None
     real = logs.Real([(one.parsed.text.decode(), one.parsed.tree) for one in candidates])
-    for logged in logs.read(wanted.log):
-        real.add(logged)
+    for path in wanted.logs:
+        for logged in logs.read(path):
+            real.add(logged)
     note = f"{real.matched} of {real.read} statements of the log are of those that were taken"
     if not real.matched:
         raise WorkloadError(
-            f"the log {wanted.log} has no statement that was taken: {real.read} were found in it",
+            f"the log has none of the statements that were taken: {real.read} were found in it",
             "log_min_duration_statement = 0 or log_statement = all writes them; the file's ending"
             " tells csvlog (.csv) and jsonlog (.json) from stderr",
         )
     return (note,), real
 
 
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """What every script is made with."""
+
+    reader: Reader
+    catalog: Catalog
+    wanted: Wanted
+    real: logs.Real | None
+
+
+def _scripts(making: _Making, candidates: Sequence[_Candidate], left: list[Left]) -> list[Taken]:
+    """Those that the server would run; the others are added to what is left out."""
+    made = []
+    for place, one in enumerate(candidates):
+        try:
+            made.append(_script(making, one, making.real.of(place) if making.real else []))
+        except UnusableError as error:
+            left.append(Left(one.entry.text, str(error), one.entry.calls, one.entry.total_ms))
+    return made
+
+
 def _script(
-    reader: Reader,
-    catalog: Catalog,
-    one: _Candidate,
-    tuples: Sequence[tuple[int, dict[int, str]]],
-    wanted: Wanted,
+    making: _Making, one: _Candidate, tuples: Sequence[tuple[int, dict[int, str]]]
 ) -> Taken:
     """A statement as a script that the server would run. Raises UnusableError."""
+    reader = making.reader
     types = _types(reader, one.parsed)
-    found = uses.uses(one.parsed.tree, catalog)
+    found = uses.uses(one.parsed.tree, making.catalog)
     literals = {spot.number for spot in one.parsed.spots if spot.typed is not None}
     sources = {
         number: guess.source(
-            guess.Asked(found.get(number, ()), types.get(number), number in literals, wanted.values)
+            guess.Asked(
+                found.get(number, ()), types.get(number), number in literals, making.wanted.values
+            )
         )
         for number in one.parsed.numbers
     }
@@ -244,7 +262,7 @@ def _transactions(left: Sequence[Left]) -> tuple[str, ...]:
     begun = sum(
         each.calls
         for each in left
-        if each.reason == _TRANSACTIONS and each.text.lower().startswith(("begin", "start"))
+        if each.reason == parsed.TRANSACTION and each.text.lower().startswith(("begin", "start"))
     )
     if not begun:
         return ()

@@ -26,13 +26,23 @@ _KINDS = {
     "CallStmt": "call",
 }
 _WRITES = frozenset(_KINDS) - {"SelectStmt"}
+TRANSACTION = "begins or ends a transaction"
+_UTILITY = "a utility statement"
+# Their normalized texts do not always parse.
+_ENDS = re.compile(r"\s*(savepoint|release|rollback|prepare\s+transaction|commit)\b", re.IGNORECASE)
 _LEFT = {
-    "TransactionStmt": "begins or ends a transaction",
+    "TransactionStmt": TRANSACTION,
     "CopyStmt": "COPY, whose rows are not known",
     "FetchStmt": "a cursor's",
     "DeclareCursorStmt": "a cursor's",
     "ClosePortalStmt": "a cursor's",
 }
+# Functions that only say something of the server or the session; and of those that begin with pg_
+# some that applications use.
+_ABOUT_ITSELF = frozenset(
+    ("current_setting", "set_config", "current_database", "current_schemas", "version")
+)
+_APPLICATIONS = ("pg_sleep", "pg_advisory", "pg_try_advisory", "pg_notify")
 
 
 class UnusableError(Exception):
@@ -108,12 +118,14 @@ def fingerprint(text: str) -> str | None:
 
 def parse(text: str) -> Parsed:
     """A statement of pg_stat_statements. Raises UnusableError with what speaks against it."""
+    if _ENDS.match(text):
+        raise UnusableError(TRANSACTION)
     found = trees(text)
     if len(found) != 1:
         raise UnusableError("is not one statement")
     node = next(iter(found[0]))
     if node not in _KINDS:
-        raise UnusableError(_LEFT.get(node, "a utility statement"))
+        raise UnusableError(_LEFT.get(node, _UTILITY))
     guarded = _VARIABLE.sub(b": ", text.encode())
     tree = found[0]
     if guarded != text.encode():
@@ -251,10 +263,15 @@ def function_name(call: Any) -> Name:
 
 
 def _looks_at_the_server(parsed: Parsed) -> bool:
-    """It names relations, and all of them are the server's."""
-    return bool(parsed.relations) and all(
-        schema in ("pg_catalog", "information_schema")
-        or (not schema and name.startswith("pg_"))
-        or name.startswith("pg_stat_statements")
-        for schema, name in parsed.relations
-    )
+    """All that it names is the server's own."""
+    if not all(map(_is_the_servers, parsed.relations)):
+        return False
+    called = [name for _, name in parsed.functions]
+    asking = [name.startswith("pg_") and not name.startswith(_APPLICATIONS) for name in called]
+    return bool(parsed.relations) or any(asking) or (bool(called) and set(called) <= _ABOUT_ITSELF)
+
+
+def _is_the_servers(relation: Name) -> bool:
+    schema, name = relation
+    own = schema in ("pg_catalog", "information_schema")
+    return own or name.startswith("pg_stat_statements") or (not schema and name.startswith("pg_"))

@@ -82,7 +82,6 @@ def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
         with psycopg.connect(prepare_threshold=None, **given) as session:
             session.read_only = True
             yield Reader(session)
-            session.rollback()
     except psycopg.Error as error:
         raise ServerError(f"the statements cannot be read: {str(error).strip()}") from None
     except UnicodeError:
@@ -90,7 +89,7 @@ def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
 
 
 class Reader:
-    """Looks at one database, each time in a transaction of its own that is rolled back."""
+    """Looks at one database, within a `transaction` that is rolled back."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -99,7 +98,8 @@ class Reader:
         self.unknown_tables: set[str] = set()
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[None]:
+        """One in which everything else is asked; what it locks is let go at the end of each."""
         session = self._session
         try:
             session.execute(_BOUNDS)
@@ -107,15 +107,24 @@ class Reader:
             if row is not None and row[0]:
                 # So that looking leaves no statements of ours behind, where that is ours to say.
                 session.execute("SET LOCAL pg_stat_statements.track = 'none'")
-            yield session
+            yield
         finally:
             session.rollback()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[Session]:
+        self._session.execute("SAVEPOINT asked")
+        try:
+            yield self._session
+        finally:
+            if not self._session.closed:
+                self._session.execute("ROLLBACK TO asked")
 
     def statements(self) -> Seen:
         """Every statement of this database. Raises ServerError where nothing counts them."""
         import psycopg
 
-        with self._transaction() as session:
+        with self._asking() as session:
             schema = _schema(session)
             try:
                 return _seen(session, schema)
@@ -128,7 +137,7 @@ class Reader:
 
     def tables(self, names: Sequence[Name]) -> dict[Name, Table]:
         """Tables by the names that statements use, with statistics of their columns."""
-        with self._transaction() as session:
+        with self._asking() as session:
             rows = session.execute(_TABLES, _arrays(names)).fetchall()
         columns: dict[Name, dict[str, Column]] = {}
         called: dict[Name, str] = {}
@@ -147,7 +156,7 @@ class Reader:
 
     def functions(self, names: Sequence[Name]) -> dict[Name, Function]:
         """Functions whose text can be read, by the names that statements use."""
-        with self._transaction() as session:
+        with self._asking() as session:
             rows = session.execute(_FUNCTIONS, _arrays(names)).fetchall()
         return {
             (schema, name): Function((schema, name), tuple(arguments), language, text, body or "")
@@ -158,7 +167,7 @@ class Reader:
         """The types of a statement's parameters as the server finds them, or its refusal."""
         from psycopg import pq
 
-        with self._transaction() as session:
+        with self._asking() as session:
             found = session.pgconn.prepare(b"", text.encode())
             if found.status != pq.ExecStatus.COMMAND_OK:
                 return _refusal(found)
@@ -182,7 +191,7 @@ class Reader:
         query = (
             "SELECT count(*) FROM pg_catalog.pg_proc WHERE provolatile = 'v' AND proname = ANY(%s)"
         )
-        with self._transaction() as session:
+        with self._asking() as session:
             row = session.execute(query, (called,)).fetchone()
         return row is not None and row[0] > 0
 
@@ -238,9 +247,10 @@ def _seen(session: Session, schema: str) -> Seen:
         elif text is not None:
             entries.append(Entry(text.decode("utf-8", "surrogateescape"), calls, total_ms))
     seconds, dropped = _info(session, schema)
+    # Of track the value that others have: in this transaction it may be ours.
     row: Any = session.execute(
         "SELECT current_database(), current_setting('server_version_num')::int / 10000,"
-        " current_setting('pg_stat_statements.track', true)"
+        " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track')"
     ).fetchone()
     notes = _notes(row[2], "toplevel" in names, hidden[0], sum(r[3] for r in rows))
     return Seen(row[0], row[1], tuple(entries), hidden, nested, seconds, dropped, notes)

@@ -18,6 +18,8 @@ from pgpaces.capture.seen import Type
 
 # What stands for the values of a list whose length PostgreSQL 18 does not keep.
 LISTED = 3
+# Tuples of numbers only, which are no branches.
+_NUMBERS_MAX = 200
 _BRANCH_BYTES_MAX = 64 * 1024
 # Steps between places of choices, so that those of two parameters do not go along.
 _STRIDES = (1, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -105,9 +107,10 @@ def _rows(
     """
     most = max(2, min(CHOICES_MAX, _BRANCH_BYTES_MAX // max(1, size)))
     if tuples:
+        numbers = all(_is_number(value) for _, row in tuples for value in row.values())
         return [
             (weight, {_name(number): value for number, value in row.items()})
-            for weight, row in tuples[:most]
+            for weight, row in tuples[: _NUMBERS_MAX if numbers else most]
         ]
     chosen = {name: source for name, source in every.items() if source.choices}
     leading = [name for name, source in chosen.items() if source.follows is None]

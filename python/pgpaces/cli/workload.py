@@ -74,6 +74,8 @@ def new(folder: Path) -> None:
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--log",
+    "logs",
+    multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="A log of the server, whose parameters are used: stderr's, .csv or .json.",
@@ -88,7 +90,7 @@ def new(folder: Path) -> None:
 )
 @click.option("--no-values", is_flag=True, help="Write no values of the database but numbers.")
 def from_statements(
-    target: str, folder: Path | None, log: Path | None, top: int, no_values: bool
+    target: str, folder: Path | None, logs: tuple[Path, ...], top: int, no_values: bool
 ) -> None:
     """Make a workload of the statements that pg_stat_statements has of a database, into FOLDER.
 
@@ -97,9 +99,9 @@ def from_statements(
     from pgpaces.capture import Wanted, capture
     from pgpaces.errors import PlanError
 
-    if no_values and log is not None:
+    if no_values and logs:
         raise PlanError("--no-values leaves out what --log would bring", "choose one")
-    found = capture(Wanted(target, folder, log, top, not no_values))
+    found = capture(Wanted(target, folder, logs, top, not no_values))
     _tell(found, target)
 
 
