@@ -69,7 +69,8 @@ def used(sql: str, catalog: Catalog = CATALOG) -> dict[int, list[tuple[str, str]
         ("SELECT current_setting($1)", "server's own"),
         ("SELECT * FROM metrics.pg_stat_statements", "server's own"),
         ('SELECT "x:y" FROM t', "colon"),
-        ("", "not one statement"),
+        ("", "lost its text"),
+        ("-- nothing", "not one statement"),
     ],
 )
 def test_what_cannot_be_a_script_is_left_out_with_its_reason(sql: str, why: str) -> None:
@@ -371,7 +372,8 @@ not a line of a log
 """  # noqa: E501
 CSV = (
     '2026-01-01,"app","db",1,"c",1,1,"SELECT",2026-01-01,1/1,0,LOG,00000,"duration: 0.1 ms  '
-    "execute s: SELECT b FROM t\nWHERE a = $1 AND c = $2\",\"parameters: $1 = '7', $2 = 'x'\",,,,,,,\n"
+    'execute s: SELECT b FROM t\nWHERE a = $1 AND c = $2",'
+    "\"parameters: $1 = '7', $2 = 'x'\",,,,,,,\n"
 )
 JSON = (
     '{"message": "execute s: SELECT b FROM t WHERE a = $1 AND c = $2",'
@@ -413,7 +415,7 @@ def test_parameters_are_read_from_csvlog_and_jsonlog(tmp_path: Path, name: str, 
         ("SELECT CURRENT_DATE - INTERVAL $1", "SELECT current_date - interval '5 minutes'",
          {1: "'5 minutes'"}),
         ("SELECT 1 FROM t WHERE a IN ($1 /*, ... */)", "SELECT 1 FROM t WHERE a IN (4, 5, 6)",
-         {1: "4"}),
+         {1: "4, 5, 6"}),
         ("SELECT $1, $2, $3, $4", "SELECT 1.5, true, NULL, B'101'",
          {1: "1.5", 2: "true", 3: "NULL", 4: "B'101'"}),
         ("SELECT f($1, a)", "SELECT f(a, 1)", None),

@@ -27,6 +27,7 @@ _FRESH = 1_000_000_000
 _INTEGERS = {"smallint": 2**15 - 1, "integer": 2**31 - 1, "bigint": 2**63 - 1}
 _DECIMALS = ("numeric", "real", "double precision")
 _PREFIX = 3
+_NUMBER = Type("integer", "N")
 _ROLES = tuple(Role)
 _INTEGER = re.compile(r"-?\d{1,18}")
 _DECIMAL = re.compile(r"-?\d{1,12}(?:\.\d+)?(?:e[+-]?\d{1,2})?")
@@ -103,11 +104,14 @@ def source(asked: Asked) -> Source:
     if use is not None and use.role in (Role.LIMIT, Role.OFFSET):
         value = "10" if use.role is Role.LIMIT else "0"
         return Source(Kind.ASSUMED, f"{use.role}: not known, {value} is assumed", sql=value)
+    if use is not None and use.role is Role.AMOUNT:
+        what = use.column.label if use.column is not None else "others"
+        counted = asked if asked.type is not None else replace(asked, type=_NUMBER)
+        return replace(
+            _unknown(counted, f"{use.role} {what}: how much is not known"), kind=Kind.ASSUMED
+        )
     if use is None or use.column is None:
         return _unknown(asked, "nothing tells what it is for")
-    if use.role is Role.AMOUNT:
-        found = _unknown(asked, f"{use.role} {use.column.label}: how much is not known")
-        return replace(found, kind=Kind.ASSUMED)
     if use.role is Role.INSERT and use.column.unique:
         return _fresh(asked, use.column)
     why = _why(use)
@@ -135,10 +139,8 @@ def _why(use: Use) -> str:
 
 
 def _unknown(asked: Asked, why: str) -> Source:
-    kind = asked.type
-    sql = "NULL"
-    if kind is not None:
-        sql = _BY_TYPE.get(kind.name, _BY_CATEGORY.get(kind.category, "NULL"))
+    kind = asked.type or Type("text", "S")
+    sql = _BY_TYPE.get(kind.name, _BY_CATEGORY.get(kind.category, "NULL"))
     if asked.literal:
         sql = sql if sql.startswith("'") else "'1'"
     return Source(Kind.UNKNOWN, f"{why}; put something better here", sql=sql)

@@ -167,26 +167,28 @@ def _values(template: Any, tree: Any, given: Mapping[int, str]) -> dict[int, str
     while waiting:
         ours, theirs = waiting.pop()
         if isinstance(ours, dict) and "ParamRef" in ours:
-            value = _constant(theirs, given)
-            if value is None:
+            # Of a list PostgreSQL 18 keeps one parameter, whatever its length.
+            several = theirs if isinstance(theirs, list) else [theirs]
+            values = [_constant(each, given) for each in several]
+            if None in values:
                 return None
-            found[ours["ParamRef"]["number"]] = value
-        elif isinstance(ours, dict):
-            pairs = _pairs(ours, theirs)
-            if pairs is None:
-                return None
-            waiting += pairs
-        elif isinstance(ours, list):
-            if not isinstance(theirs, list) or len(ours) > len(theirs):
-                return None
-            # Of a list that is longer than its template's the beginning is taken.
-            waiting += zip(ours, theirs, strict=False)
+            found[ours["ParamRef"]["number"]] = ", ".join(str(value) for value in values)
+            continue
+        pairs = _pairs(ours, theirs)
+        if pairs is None:
+            return None
+        waiting += pairs
     return found
 
 
 def _pairs(ours: Any, theirs: Any) -> list[tuple[Any, Any]] | None:
-    if not isinstance(theirs, dict):
+    """The parts of two trees, side by side; None if they differ."""
+    if type(ours) is not type(theirs):
         return None
+    if isinstance(ours, list):
+        if len(ours) == 1 and len(theirs) > 1:
+            return [(ours[0], theirs)]
+        return None if len(ours) != len(theirs) else list(zip(ours, theirs, strict=True))
     if any(key not in theirs for key in ours if key != "location"):
         return None
     return [(ours[key], theirs[key]) for key in ours if isinstance(ours[key], dict | list)]

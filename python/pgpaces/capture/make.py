@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -228,8 +228,8 @@ def _accepted(
 ) -> script.Written:
     """The script, its values cast to the types wanted if need be. Raises UnusableError."""
     refusal: str | None = None
-    for casts in ({}, types) if types else ({},):
-        written = script.write(statement, sources, tuples, casts)
+    for tried, casts in _ways(sources, types):
+        written = script.write(statement, tried, tuples, casts)
         try:
             found = engine.commands("statement", written.text)
         except ScriptError as error:
@@ -241,6 +241,27 @@ def _accepted(
             return written
         refusal = refusal or refused
     raise UnusableError(f"the server refuses it: {refusal}")
+
+
+def _ways(
+    sources: Mapping[int, Source], types: Mapping[int, Type]
+) -> Iterator[tuple[Mapping[int, Source], Mapping[int, Type]]]:
+    """What may be tried, the likeliest first: values as they are, then cast to their types.
+
+    Where the server cannot tell these, values of which nothing is known become others.
+    """
+    yield sources, {}
+    if types:
+        yield sources, types
+        return
+    for sql in ("1", "NULL"):
+        yield (
+            {
+                number: replace(source, sql=sql) if source.kind is Kind.UNKNOWN else source
+                for number, source in sources.items()
+            },
+            {},
+        )
 
 
 def _lacks(reader: Reader) -> tuple[str, ...]:

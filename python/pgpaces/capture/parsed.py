@@ -118,6 +118,8 @@ def fingerprint(text: str) -> str | None:
 
 def parse(text: str) -> Parsed:
     """A statement of pg_stat_statements. Raises UnusableError with what speaks against it."""
+    if not text:
+        raise UnusableError("the server has lost its text")
     if _ENDS.match(text):
         raise UnusableError(TRANSACTION)
     found = trees(text)

@@ -102,11 +102,10 @@ class Reader:
         """One in which everything else is asked; what it locks is let go at the end of each."""
         session = self._session
         try:
-            session.execute(_BOUNDS)
-            row = session.execute("SELECT current_setting('is_superuser') = 'on'").fetchone()
-            if row is not None and row[0]:
+            if session.info.parameter_status("is_superuser") == "on":
                 # So that looking leaves no statements of ours behind, where that is ours to say.
                 session.execute("SET LOCAL pg_stat_statements.track = 'none'")
+            session.execute(_BOUNDS)
             yield
         finally:
             session.rollback()
@@ -244,8 +243,10 @@ def _seen(session: Session, schema: str) -> Seen:
             nested = (nested[0] + calls, nested[1] + total_ms)
         elif is_hidden:
             hidden = (hidden[0] + calls, hidden[1] + total_ms)
-        elif text is not None:
-            entries.append(Entry(text.decode("utf-8", "surrogateescape"), calls, total_ms))
+        else:
+            # The server loses texts where its file of them cannot be read.
+            shown = b"" if text is None else text
+            entries.append(Entry(shown.decode("utf-8", "surrogateescape"), calls, total_ms))
     seconds, dropped = _info(session, schema)
     # Of track the value that others have: in this transaction it may be ours.
     row: Any = session.execute(

@@ -49,7 +49,12 @@ def write(
     every = _slots(parsed, sources)
     rows = _rows(every, tuples, len(parsed.text))
     fixed = {name for _, row in rows for name in row}
-    sets = [line for name, one in every.items() if name not in fixed for line in _set(name, one)]
+    sets = [
+        line
+        for name, one in every.items()
+        if name.partition("_")[0] not in fixed
+        for line in _set(name, one)
+    ]
     if len(rows) > 1 and all(_is_number(value) for _, row in rows for value in row.values()):
         sets = [*_sets_of(rows), *sets]
         rows = []
@@ -186,14 +191,23 @@ def _filled(
     parts, at = [], 0
     for spot in parsed.spots:
         parts.append(parsed.text[at : spot.start].decode())
-        names = [_name(spot.number, copy) for copy in range(LISTED if spot.squashed else 1)]
-        values = [_value(name, every[name], row, probe) for name in names]
+        values = _values(spot, every, row, probe)
         cast = casts.get(spot.number)
-        if cast is not None and spot.typed is None:
+        if cast is not None and spot.typed is None and not spot.squashed:
             values = [f"CAST({value} AS {cast.name})" for value in values]
         parts.append(_apart(parsed.text, spot, ", ".join(values)))
         at = spot.end
     return "".join([*parts, parsed.text[at:].decode()]).strip()
+
+
+def _values(
+    spot: Spot, every: Mapping[str, Source], row: Mapping[str, str], probe: bool
+) -> list[str]:
+    """What stands in one place; a list's real values are one text."""
+    names = [_name(spot.number, copy) for copy in range(LISTED if spot.squashed else 1)]
+    if names[0] in row and names[-1] not in row:
+        return [row[names[0]]]
+    return [_value(name, every[name], row, probe) for name in names]
 
 
 def _value(name: str, source: Source, row: Mapping[str, str], probe: bool) -> str:

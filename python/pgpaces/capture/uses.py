@@ -247,12 +247,10 @@ class _Walk:
         mirrored = _MIRRORED.get(operator, operator)
         for one, other, way in ((left, right, operator), (right, left, mirrored)):
             column = self._column(one)
-            if column is None:
-                continue
-            if way in _COMPARING:
-                self._note(other, Use(Role[_COMPARING[way]], column))
-            elif way in _COUNTING:
+            if way in _COUNTING:
                 self._note(other, Use(Role.AMOUNT, column))
+            elif column is not None and way in _COMPARING:
+                self._note(other, Use(Role[_COMPARING[way]], column))
 
     def _pair(self, low: Any, high: Any, column: Column) -> None:
         first, last = self._number(low), self._number(high)
