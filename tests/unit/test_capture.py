@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,13 @@ def test_an_even_key_is_drawn_from_its_range() -> None:
 def test_common_values_come_as_often_as_they_are_there() -> None:
     found = source(Use(Role.EQUAL, column("a", common=("7", "3"), frequencies=(0.9, 0.1))))
     assert found.steps == ((9000, "7"), (1000, "3"))
+
+
+def test_values_of_a_sample_that_are_about_as_frequent_are_drawn_from_their_range() -> None:
+    shares = tuple(0.009 + 0.0002 * (n % 10) for n in range(100))
+    one = column("a", common=tuple(str(n) for n in range(100)), frequencies=shares)
+    one = replace(one, distinct=100)
+    assert source(Use(Role.EQUAL, one)).steps == ((1, "random(0, 99)"),)
 
 
 def test_a_skewed_key_follows_its_histogram() -> None:

@@ -15,14 +15,17 @@ from enum import StrEnum
 from pgpaces.capture.seen import Column, Type
 from pgpaces.capture.uses import Role, Use
 
-# Of the values that pg_stats lists, so many at most are written.
+# Of the values that pg_stats lists, so many at most are written; of numbers, which take less room.
 CHOICES_MAX = 50
+NUMBERS_MAX = 200
 _WEIGHTS = 10_000
 # Integers that lie closer than this are drawn from their range, else from those that are listed.
 _DENSE = 0.5
 # How far a distribution may be from even, as the largest difference of its cumulative shares.
 _EVEN = 0.05
 _BINS = 10
+# Values of a sample are alike in frequency, if the most common one is not so many times the rarest.
+_LIKE = 2.0
 _FRESH = 1_000_000_000
 _INTEGERS = {"smallint": 2**15 - 1, "integer": 2**31 - 1, "bigint": 2**63 - 1}
 _DECIMALS = ("numeric", "real", "double precision")
@@ -217,9 +220,11 @@ def _spread(values: Sequence[str], most: int) -> list[str]:
 
 def _items(column: Column, plain: bool = False) -> tuple[tuple[int, str], ...]:
     """Values that are listed, with weights: common ones by frequency, the others alike."""
-    pairs = list(zip(column.common, column.frequencies, strict=False))[: CHOICES_MAX // 2]
+    most = NUMBERS_MAX if plain else CHOICES_MAX
+    pairs = list(zip(column.common, column.frequencies, strict=False))
+    pairs = pairs[: most // 2 if column.bounds else most]
     common = [(round(share * _WEIGHTS), value) for value, share in pairs]
-    others = [value for value in _spread(column.bounds, CHOICES_MAX - len(common))]
+    others = _spread(column.bounds, most - len(common))
     rest = max(0.0, 1 - column.null_share - sum(column.frequencies))
     each = round(rest * _WEIGHTS / len(others)) if others else 0
     every = [*common, *((each, value) for value in others)]
@@ -259,14 +264,22 @@ def _whole(column: Column, why: str, values: bool) -> Source | None:
     if low == high:
         return Source(Kind.STATISTICS, f"{why}: there is one value", steps=((1, str(low)),))
     dense = _distinct(column) / (high - low + 1) >= _DENSE
-    if not values or (dense and not column.common and column.bounds and _even(numbers)):
+    if not values or (dense and _alike(column)):
         text = f"{why}: evenly from its range"
         return Source(Kind.STATISTICS, text, steps=((1, f"random({low}, {high})"),))
     if dense and column.bounds:
         return _binned(column, why)
     items = _items(column, plain=True)
-    steps = tuple((weight, value) for weight, value in items)
-    return Source(Kind.STATISTICS, _listed(column, why, len(items)), steps=steps)
+    return Source(Kind.STATISTICS, _listed(column, why, len(items)), steps=items)
+
+
+def _alike(column: Column) -> bool:
+    """Whether each value is about as likely as another."""
+    bounds = [int(value) for value in column.bounds]
+    if bounds and not column.common:
+        return _even(bounds)
+    shares = column.frequencies
+    return not bounds and bool(shares) and max(shares) < _LIKE * min(shares)
 
 
 def _even(bounds: Sequence[int]) -> bool:
@@ -331,11 +344,11 @@ def _range_end(use: Use, column: Column, why: str, bare: bool) -> Source | None:
 
 
 def _patterns(column: Column, why: str) -> Source | None:
-    values = [value for _, value in _items(column, plain=True) if value]
+    values = [value for value in [*column.common, *column.bounds] if value]
     begins = dict.fromkeys(re.sub(r"([\\%_])", r"\\\1", value[:_PREFIX]) for value in values)
     if not begins:
         return None
-    choices = tuple((1, quoted(f"{begin}%")) for begin in begins)
+    choices = tuple((1, quoted(f"{begin}%")) for begin in _spread(list(begins), CHOICES_MAX))
     text = f"{why}: beginnings of values that pg_stats lists, which is assumed"
     return Source(Kind.ASSUMED, text, choices=choices)
 

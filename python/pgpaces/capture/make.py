@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,11 @@ from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine
 
 TOP = 100
+Say = Callable[[str], None]
+# After so many statements of a log something is said.
+_TOLD = 10_000
+# Of the calls, in percent: fewer transactions begun by hand are not worth a word.
+_SOME = 0.1
 _NUMBER = re.compile(r"'(-?(?:0|[1-9]\d{0,17})(?:\.\d+)?)'")
 
 
@@ -42,8 +47,8 @@ class _Candidate:
     parsed: Parsed
 
 
-def capture(wanted: Wanted) -> Captured:
-    """Makes the workload. Raises WorkloadError, ServerError."""
+def capture(wanted: Wanted, say: Say = lambda _: None) -> Captured:
+    """Makes the workload. say: how far it has come. Raises WorkloadError, ServerError."""
     parsed.parser()
     if wanted.folder is not None:
         folder.check(wanted.folder)
@@ -56,7 +61,7 @@ def capture(wanted: Wanted) -> Captured:
             candidates, left = _sifted(seen.entries, wanted.top)
             catalog = _catalog(reader, candidates)
         # A log may be long; no transaction waits for it.
-        notes, real = _real(wanted, candidates)
+        notes, real = _real(wanted, candidates, say)
         with reader.transaction():
             made = _scripts(_Making(reader, catalog, wanted, real), candidates, left)
         notes += _lacks(reader)
@@ -68,15 +73,16 @@ def capture(wanted: Wanted) -> Captured:
             "; ".join([*seen.notes, *(f"{row[1]}: {row[0]}" for row in choice.by_reason(left))]),
         )
     taken = _weighted(made, candidates)
+    calls = sum(entry.calls for entry in seen.entries) + seen.hidden[0]
     found = Captured(
         where,
         seen,
         taken,
         tuple(left),
-        sum(entry.calls for entry in seen.entries) + seen.hidden[0],
+        calls,
         sum(entry.total_ms for entry in seen.entries) + seen.hidden[1],
         _rate(taken, seen.seconds),
-        (*seen.notes, *_transactions(left), *notes),
+        (*seen.notes, *_transactions(left, calls), *notes),
     )
     folder.write(found, values=wanted.values, logged=real is not None)
     return found
@@ -108,7 +114,7 @@ def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
 
 
 def _real(
-    wanted: Wanted, candidates: Sequence[_Candidate]
+    wanted: Wanted, candidates: Sequence[_Candidate], say: Say
 ) -> tuple[tuple[str, ...], logs.Real | None]:
     """Real parameters, where there is a log of them."""
     if not wanted.logs:
@@ -117,6 +123,8 @@ def _real(
     for path in wanted.logs:
         for logged in logs.read(path):
             real.add(logged)
+            if real.read % _TOLD == 0:
+                say(f"{real.read} statements of the log read")
     note = f"{real.matched} of {real.read} statements of the log are of those that were taken"
     if not real.matched:
         raise WorkloadError(
@@ -275,17 +283,17 @@ def _lacks(reader: Reader) -> tuple[str, ...]:
         )
     if reader.unknown_tables:
         names = ", ".join(sorted(reader.unknown_tables)[:3])
-        found.append(f"tables without statistics: {names}; ANALYZE makes them")
+        found.append(f"tables without statistics: {names}: they are empty, or wait for ANALYZE")
     return tuple(found)
 
 
-def _transactions(left: Sequence[Left]) -> tuple[str, ...]:
+def _transactions(left: Sequence[Left], calls: int) -> tuple[str, ...]:
     begun = sum(
         each.calls
         for each in left
         if each.reason == parsed.TRANSACTION and each.text.lower().startswith(("begin", "start"))
     )
-    if not begun:
+    if choice.share(begun, calls) < _SOME:
         return ()
     return (
         f"{begun} transactions were begun by hand; which statements were in one is not known, so"

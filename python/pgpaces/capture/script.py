@@ -12,14 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pgpaces.capture.guess import CHOICES_MAX, Source
+from pgpaces.capture.guess import CHOICES_MAX, NUMBERS_MAX, Source
 from pgpaces.capture.parsed import Parsed, Spot
 from pgpaces.capture.seen import Type
 
 # What stands for the values of a list whose length PostgreSQL 18 does not keep.
 LISTED = 3
-# Tuples of numbers only, which are no branches.
-_NUMBERS_MAX = 200
 _BRANCH_BYTES_MAX = 64 * 1024
 # Steps between places of choices, so that those of two parameters do not go along.
 _STRIDES = (1, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -115,7 +113,7 @@ def _rows(
         numbers = all(_is_number(value) for _, row in tuples for value in row.values())
         return [
             (weight, {_name(number): value for number, value in row.items()})
-            for weight, row in tuples[: _NUMBERS_MAX if numbers else most]
+            for weight, row in tuples[: NUMBERS_MAX if numbers else most]
         ]
     chosen = {name: source for name, source in every.items() if source.choices}
     leading = [name for name, source in chosen.items() if source.follows is None]

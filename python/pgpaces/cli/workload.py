@@ -97,11 +97,17 @@ def from_statements(
     It only reads, and executes none of them. FOLDER is from-DATABASE by default.
     """
     from pgpaces.capture import Wanted, capture
+    from pgpaces.cli.progress import Teller
     from pgpaces.errors import PlanError
 
     if no_values and logs:
         raise PlanError("--no-values leaves out what --log would bring", "choose one")
-    found = capture(Wanted(target, folder, logs, top, not no_values))
+    teller = Teller()
+    wanted = Wanted(target, folder, logs, top, not no_values)
+    try:
+        found = capture(wanted, lambda text: teller.tell(text, rewrite=True))
+    finally:
+        teller.done()
     _tell(found, target)
 
 
