@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,21 @@ from hypothesis import strategies as st
 
 pgparse = pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
 
-from pgpaces.capture import choice, guess, logs, parsed, script, uses  # noqa: E402
+from pgpaces import workload  # noqa: E402
+from pgpaces.capture import choice, guess, logs, parsed, script, uses, words  # noqa: E402
+from pgpaces.capture import folder as folder_of  # noqa: E402
 from pgpaces.capture.guess import Asked, Kind, Source  # noqa: E402
-from pgpaces.capture.seen import Column, Entry, Function, Left, Table, Type  # noqa: E402
+from pgpaces.capture.seen import (  # noqa: E402
+    Captured,
+    Column,
+    Entry,
+    Function,
+    Left,
+    Seen,
+    Table,
+    Taken,
+    Type,
+)  # fmt: skip
 from pgpaces.capture.uses import Catalog, Role, Use  # noqa: E402
 from pgpaces.generators import engine  # noqa: E402
 
@@ -362,6 +375,57 @@ def test_real_numbers_need_no_branches() -> None:
     assert "\\if" not in text
     sent = {engine.rehearse("s", text, seed=seed)[0][1].split("WHERE ")[1] for seed in range(50)}
     assert {each.split()[2] + each.split()[6] for each in sent} == {"110", "220"}
+
+
+# --- the folder -------------------------------------------------------------------------------
+
+HOSTILE = 'a"b\n[[scripts]] | <b>\x1b[31m`c` \\'
+
+
+def captured(folder: Path, rate: float | None = 12.5) -> Captured:
+    entry = Entry(f"SELECT 1 -- {HOSTILE}", 75, 10.0)
+    sources = {1: Source(Kind.UNKNOWN, HOSTILE, sql="1")}
+    text = folder_of.comments(entry, sources) + "SELECT 1\n;\n"
+    taken = Taken(entry, "01_select", 3, text, False, {"unknown": 1})
+    seen = Seen(HOSTILE, 18, (entry,), seconds=6.0)
+    left = Left(HOSTILE, HOSTILE, 25, 10.0)
+    return Captured(folder / "made", seen, (taken,), (left,), 100, 20.0, rate, (HOSTILE,))
+
+
+@pytest.mark.parametrize("rate", [None, 12.5, 1e-9])
+def test_a_folder_is_a_workload_whatever_things_are_called(
+    tmp_path: Path, rate: float | None
+) -> None:
+    found = captured(tmp_path, rate)
+    folder_of.write(found, values=True, logged=False)
+    read = workload.read(found.folder)
+    assert [(each.name, each.weight) for each in read.scripts] == [("01_select", 3)]
+    assert (read.init, read.writes) == ((), False)
+    assert read.load == ({"rate": "12.500000/s"} if rate == 12.5 else {})
+    assert engine.rehearse("s", read.scripts[0].text) == [(0, "SELECT 1\n;")]
+    assert "\x1b" not in "".join(path.read_text() for path in found.folder.iterdir())
+    assert found.folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_row_of_the_readme_is_one_row(tmp_path: Path) -> None:
+    found = captured(tmp_path)
+    folder_of.write(found, values=True, logged=False)
+    lines = (found.folder / "README.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("|") and "---" not in line]
+    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [6, 6, 5, 5]
+    assert "75.00 | 50.00" in rows[1]
+    assert "25.00 | 50.00" in rows[3]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["postgresql://u:canary@h/db", "host=h password=canary", "host=h sslpassword=canary"],
+)
+def test_the_next_command_has_no_password(tmp_path: Path, target: str) -> None:
+    command = words.command(captured(tmp_path), target)
+    assert "canary" not in command
+    assert "h" in command
+    assert "--from-database" in command
 
 
 # --- logs -------------------------------------------------------------------------------------

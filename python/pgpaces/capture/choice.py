@@ -46,6 +46,13 @@ def share(part: float, of: float) -> float:
     return 100 * part / of if of else 0.0
 
 
+def pace(rate: float | None, seconds: float | None) -> str:
+    """How many calls a second were counted, in words."""
+    if rate is None or seconds is None:
+        return "Since when statements are counted is not known, so no rate is written."
+    return f"{rate:,.6g} calls a second on average, in the {seconds:,.0f} seconds since a reset."
+
+
 def by_reason(left: Iterable[Left]) -> list[tuple[str, int, int, float]]:
     """Reasons with statements, calls and ms of each, those with most calls first."""
     found: dict[str, tuple[int, int, float]] = {}

@@ -80,7 +80,8 @@ def _readme(found: Captured, *, values: bool, logged: bool) -> str:
         "",
         f"Made from pg_stat_statements of PostgreSQL {found.seen.version}. Of the calls"
         f" {choice.share(taken_calls, found.calls):.1f} % are covered, of the time"
-        f" {choice.share(taken_ms, found.total_ms):.1f} %.",
+        f" {choice.share(taken_ms, found.total_ms):.1f} %."
+        f" {choice.pace(found.rate, found.seen.seconds)}",
         "",
         _privacy(values, logged),
         "",

@@ -53,6 +53,7 @@ def capture(wanted: Wanted, say: Say = lambda _: None) -> Captured:
     if wanted.folder is not None:
         folder.check(wanted.folder)
     connection = engine.resolve(wanted.dsn)
+    engine.probe(connection)
     with read.reading(for_driver(connection)) as reader:
         with reader.transaction():
             seen = reader.statements()

@@ -254,7 +254,12 @@ def _seen(session: Session, schema: str) -> Seen:
         " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track')"
     ).fetchone()
     notes = _notes(row[2], "toplevel" in names, hidden[0], sum(r[3] for r in rows))
-    return Seen(row[0], row[1], tuple(entries), hidden, nested, seconds, dropped, notes)
+    if dropped:
+        notes += (
+            f"entries were dropped {dropped} times for want of room, so rare statements are"
+            " missing: a larger pg_stat_statements.max keeps them",
+        )
+    return Seen(row[0], row[1], tuple(entries), hidden, nested, seconds, notes)
 
 
 def _columns(session: Session, view: Any) -> set[str]:

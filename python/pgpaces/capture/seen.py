@@ -78,8 +78,8 @@ class Seen:
     """What the server says of its statements.
 
     hidden, nested: calls and ms of texts that the role may not see, and of statements in functions.
-    seconds: since the statistics began; None where that is not known. dropped: how often entries
-    were dropped for want of room. notes: what the role or the server lacks.
+    seconds: since the statistics began; None where that is not known. notes: what the role or the
+    server lacks.
     """
 
     database: str
@@ -88,7 +88,6 @@ class Seen:
     hidden: tuple[int, float] = (0, 0.0)
     nested: tuple[int, float] = (0, 0.0)
     seconds: float | None = None
-    dropped: int = 0
     notes: tuple[str, ...] = ()
 
 

@@ -22,7 +22,7 @@ def coverage(found: Captured) -> str:
     """What share of the calls and of the time is covered."""
     calls = choice.share(sum(each.entry.calls for each in found.taken), found.calls)
     time = choice.share(sum(each.entry.total_ms for each in found.taken), found.total_ms)
-    return f"{calls:.1f} % of the calls and {time:.1f} % of the time are covered"
+    return f"{calls:.1f} % of the calls and {time:.1f} % of the time are covered."
 
 
 def captured(found: Captured) -> list[RenderableType]:
@@ -33,9 +33,9 @@ def captured(found: Captured) -> list[RenderableType]:
         parts.append(f"and {rest} more, see README.md")
     if found.left:
         parts += ["", _left(found)]
-    parts += ["", coverage(found)]
+    parts += ["", coverage(found), choice.pace(found.rate, found.seen.seconds)]
     if found.seen.nested[0]:
-        parts.append(f"not counted apart: {found.seen.nested[0]} calls within functions")
+        parts.append(f"Not counted apart: {found.seen.nested[0]} calls within functions.")
     return parts
 
 
