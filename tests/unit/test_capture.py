@@ -171,6 +171,9 @@ def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every: list[Entry]
         ("UPDATE t SET (a, b) = ($1, $2)", {1: [("SET", "t.a")], 2: [("SET", "t.b")]}),
         ("MERGE INTO t USING u ON t.a = u.a WHEN NOT MATCHED THEN INSERT (b) VALUES ($1)",
          {1: [("INSERT", "t.b")]}),
+        ("SELECT a FROM t WHERE b = $1 UNION ALL SELECT d FROM u WHERE d = $2",
+         {1: [("EQUAL", "t.b")], 2: [("EQUAL", "u.d")]}),
+        ("SELECT 1 FROM t TABLESAMPLE SYSTEM ($1) WHERE a = $2", {2: [("EQUAL", "t.a")]}),
         ("SELECT 1 FROM (SELECT d FROM u WHERE a = $1) x", {1: [("EQUAL", "u.a")]}),
         ("SELECT 1 FROM t WHERE EXISTS (SELECT FROM u WHERE c = $1)", {1: [("EQUAL", "t.c")]}),
         ("WITH t AS (SELECT 1 AS a) SELECT 1 FROM t x WHERE x.zz = $1", {}),
@@ -183,7 +186,9 @@ def test_a_parameter_is_of_the_column_that_it_meets(
     assert used(sql) == expected
 
 
-@pytest.mark.parametrize("sql", ["a BETWEEN $1 AND $2", "a >= $1 AND b = 1 AND a < $2"])
+@pytest.mark.parametrize(
+    "sql", ["a BETWEEN $1 AND $2", "a NOT BETWEEN $1 AND $2", "a >= $1 AND b = 1 AND a < $2"]
+)
 def test_both_ends_of_a_range_know_each_other(sql: str) -> None:
     found = uses.uses(parsed.parse(f"SELECT 1 FROM t WHERE {sql}").tree, CATALOG)
     assert {use.partner for use in found[1]} >= {2}
@@ -292,6 +297,20 @@ def test_a_range_of_dates_is_a_bin_of_the_histogram() -> None:
     assert [text.split("BETWEEN ")[1] for text in sent] == [
         "'2020-01-01' AND '2020-02-01'", "'2020-02-01' AND '2020-03-01'",
     ]  # fmt: skip
+
+
+def test_the_end_of_a_range_whose_other_end_is_no_number_is_by_itself() -> None:
+    one = column("a", bounds=tuple(str(n) for n in range(0, 1001, 10)))
+    low = Asked([Use(Role.LOWER, one, 2)], TEXT)
+    high = Asked([Use(Role.UPPER, one, 1)], INT)
+    found = guess.sources({1: low, 2: high})
+    assert found[1].choices
+    assert found[2].steps == ((1, "random(0, 1000)"),)
+
+
+def test_both_ends_of_a_range_may_be_one_parameter() -> None:
+    found = uses.uses(parsed.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $1").tree, CATALOG)
+    assert {use.partner for use in found[1]} == {None}
 
 
 @pytest.mark.parametrize("kind", [INT, TEXT, BOOL, DATE, NUMERIC, Type("point", "G"), None])

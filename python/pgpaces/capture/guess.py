@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -69,7 +69,8 @@ class Source:
 
     One of these has them. steps: expressions of the script language, each with its weight. choices:
     literals of SQL, each with its weight. sql: what stands in the parameter's place.
-    follows: the parameter whose choice this one's goes with, place by place.
+    follows: the parameter whose choice this one's goes with, place by place. leans: the one whose
+    number is in its expression.
     """
 
     kind: Kind
@@ -78,6 +79,7 @@ class Source:
     choices: tuple[tuple[int, str], ...] = ()
     sql: str = ""
     follows: int | None = None
+    leans: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,23 @@ def source(asked: Asked) -> Source:
         return _unknown(asked, f"{why}, of which no statistics can be seen")
     by_column = _by_column(asked, use, use.column)
     return by_column or _unknown(asked, f"{why}, whose values are not listed")
+
+
+def sources(asked: Mapping[int, Asked]) -> dict[int, Source]:
+    """Values for all parameters of a statement: of a range both ends, or each by itself."""
+    found = {number: source(each) for number, each in asked.items()}
+    alone = [number for number, one in found.items() if not _stands(one, found)]
+    for number in alone:
+        uses = [replace(use, partner=None) for use in asked[number].uses]
+        found[number] = source(replace(asked[number], uses=uses))
+    return found
+
+
+def _stands(one: Source, others: Mapping[int, Source]) -> bool:
+    """Whether what it goes with, the other end of its range, has values of that kind."""
+    if one.leans is not None:
+        return one.leans in others and bool(others[one.leans].steps)
+    return one.follows is None or (one.follows in others and bool(others[one.follows].choices))
 
 
 def _best(uses: Sequence[Use]) -> Use | None:
@@ -332,7 +351,7 @@ def _range_end(use: Use, column: Column, why: str, bare: bool) -> Source | None:
         if use.role is Role.LOWER:
             return Source(Kind.ASSUMED, f"{why}, {width}", steps=((1, f"random({low}, {high})"),))
         step = f":p{use.partner} + {max(1, (high - low) // 100)}"
-        return Source(Kind.ASSUMED, f"{why}, {width}", steps=((1, step),))
+        return Source(Kind.ASSUMED, f"{why}, {width}", steps=((1, step),), leans=use.partner)
     bounds = _spread(column.bounds, CHOICES_MAX + 1)
     if len(bounds) < 2:
         return None

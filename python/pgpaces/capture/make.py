@@ -165,14 +165,14 @@ def _script(
     types = _types(reader, one.parsed)
     found = uses.uses(one.parsed.tree, making.catalog)
     literals = {spot.number for spot in one.parsed.spots if spot.typed is not None}
-    sources = {
-        number: guess.source(
-            guess.Asked(
+    sources = guess.sources(
+        {
+            number: guess.Asked(
                 found.get(number, ()), types.get(number), number in literals, making.wanted.values
             )
-        )
-        for number in one.parsed.numbers
-    }
+            for number in one.parsed.numbers
+        }
+    )
     tuples, sources = _with_real(tuples, sources, types)
     written = _accepted(reader, one.parsed, sources, tuples, types)
     counts = dict.fromkeys((source.kind.value for source in sources.values()), 0)

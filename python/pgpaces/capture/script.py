@@ -71,16 +71,12 @@ def _name(number: int, copy: int = 0) -> str:
 def _slots(parsed: Parsed, sources: Mapping[int, Source]) -> dict[str, Source]:
     """Every place of a value, by the name of its variable. Those that follow come behind."""
     longer = {spot.number for spot in parsed.spots if spot.squashed}
-    ordered = sorted(parsed.numbers, key=lambda number: (_leans(sources[number]), number))
+    ordered = sorted(parsed.numbers, key=lambda number: (sources[number].leans is not None, number))
     return {
         _name(number, copy): sources[number]
         for number in ordered
         for copy in range(LISTED if number in longer else 1)
     }
-
-
-def _leans(source: Source) -> bool:
-    return any(":p" in step for _, step in source.steps)
 
 
 def _set(name: str, source: Source) -> list[str]:

@@ -96,6 +96,8 @@ class _Walk:
                 self._part(kind, value)
 
     def _part(self, kind: str, value: Any) -> None:
+        # The sides of a UNION are queries that have no name of their own.
+        kind = "SelectStmt" if kind in ("larg", "rarg") and "op" in value else kind
         if kind in _QUERIES:
             self._scopes.append(self._sources(kind, value))
             self._statement(kind, value)
@@ -122,6 +124,7 @@ class _Walk:
             if "JoinExpr" in node:
                 waiting += [node["JoinExpr"]["larg"], node["JoinExpr"]["rarg"]]
                 continue
+            node = node.get("RangeTableSample", {}).get("relation", node)
             source = node.get("RangeVar", node)
             alias = source.get("alias", {}).get("aliasname")
             if "relname" in source:
@@ -237,7 +240,7 @@ class _Walk:
             self._compare(left, right, operator)
         elif column := self._column(left):
             items = right.get("List", {}).get("items", ())
-            if kind == "AEXPR_BETWEEN" and len(items) == 2:
+            if "BETWEEN" in kind and len(items) == 2:
                 self._pair(items[0], items[1], column)
             elif kind in _ROLES:
                 for item in items or [right]:
@@ -254,6 +257,8 @@ class _Walk:
 
     def _pair(self, low: Any, high: Any, column: Column) -> None:
         first, last = self._number(low), self._number(high)
+        if first == last:
+            first = last = None
         self._note(low, Use(Role.LOWER, column, last))
         self._note(high, Use(Role.UPPER, column, first))
 
