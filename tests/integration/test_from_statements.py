@@ -178,6 +178,7 @@ def test_every_statement_of_an_application_becomes_a_script_that_runs(
     wrong = {text: why for text, why in reasons(found).items() if not text.startswith(ours)}
     assert {why for why in wrong.values()} <= {"looks at the server's own catalogs and statistics"}
     assert len(found.taken) >= len(STATEMENTS) - 1, "two differ in a literal alone"
+    assert any("guessed, each by itself" in note for note in found.notes)
     assert run_scripts(executed, tmp_path / "made") == []
     pgpaces.workload.read(tmp_path / "made")
 
@@ -318,6 +319,7 @@ def test_a_workload_made_of_a_running_garden_has_its_mix(
     assert [each.sources for each in found.taken if "insert" in each.entry.text] == [
         {"from the log": 5}
     ]
+    assert not any("guessed" in note for note in found.notes)
     counting18.forget("garden")
     run = pgpaces.run(
         str(tmp_path / "made"), target=dsn, from_database="garden", transactions=4000, **common

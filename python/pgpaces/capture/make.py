@@ -83,7 +83,7 @@ def capture(wanted: Wanted, say: Say = lambda _: None) -> Captured:
         calls,
         sum(entry.total_ms for entry in seen.entries) + seen.hidden[1],
         _rate(taken, seen.seconds),
-        (*seen.notes, *_transactions(left, calls), *notes),
+        (*seen.notes, *_transactions(left, calls), *_apart(taken), *notes),
     )
     folder.write(found, values=wanted.values, logged=real is not None)
     return found
@@ -299,6 +299,19 @@ def _transactions(left: Sequence[Left], calls: int) -> tuple[str, ...]:
     return (
         f"{begun} transactions were begun by hand; which statements were in one is not known, so"
         " here each is a transaction of its own",
+    )
+
+
+def _apart(taken: Sequence[Taken]) -> tuple[str, ...]:
+    """What guessing each parameter by itself may cost."""
+    several = sum(
+        sum(count for kind, count in each.sources.items() if kind != Kind.LOG) > 1 for each in taken
+    )
+    if not several:
+        return ()
+    return (
+        f"{several} statements have several parameters that are guessed, each by itself: where"
+        " their values must belong together they find nothing, or fail; --log takes real ones",
     )
 
 
