@@ -116,10 +116,10 @@ def test_scripts_are_chosen_one_by_one_and_by_weight(
     assert 0.7 < due["read_one"] / 800 < 0.8
 
 
-def test_what_long_texts_take_is_what_the_variant_is_about(access: Access) -> None:
+def test_what_long_texts_take_is_what_the_variant_is_about(pg18: Access) -> None:
     sizes = {}
     for name in ("bigtext/default", "bigtext/external"):
-        with made(access, name, seed=1) as session:
+        with made(pg18, name, seed=1) as session:
             [row] = session.execute(
                 "SELECT min(length(body)), max(length(body)),"
                 " max(pg_column_size(body)) FILTER (WHERE length(body) > 2000),"
