@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 from pgpaces.generators.engine import EnginePlan
 
-# So many exception classes of a process have a code of their own.
-CODES = 256
+# So many exception classes of a process have a code of their own: four hexadecimal digits are
+# enough for those of 1,024 processes.
+CODES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +40,18 @@ class Order:
     def __repr__(self) -> str:
         """Without what nobody may see."""
         return f"Order(number={self.number}, names={self.names})"
+
+
+def hidden(text: str, secret: str | None) -> str:
+    """A text as it may be kept: without the secret, as it is or as a URI or Python writes it."""
+    return _forms(secret).sub("***", text) if secret else text
+
+
+@lru_cache(maxsize=4)
+def _forms(secret: str) -> re.Pattern[str]:
+    escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
+    forms = {secret, quote(secret, safe=""), quote_plus(secret), quote(secret), escaped}
+    forms |= {repr(secret)[1:-1], ascii(secret)[1:-1]}
+    # A message in one line has other spaces.
+    every = [r"\s+".join(map(re.escape, re.split(r"\s", form))) for form in forms]
+    return re.compile("|".join(sorted(every, key=len, reverse=True)))
