@@ -23,7 +23,7 @@ from pgpaces import _engine
 from pgpaces.errors import RunError, WorkloadError
 from pgpaces.generators.engine import EnginePlan, interval_of
 from pgpaces.generators.users.counter import Counter
-from pgpaces.generators.users.order import Order, hidden
+from pgpaces.generators.users.order import STUCK, Order, hidden
 from pgpaces.result import Finding, Interval, Tally
 from pgpaces.users import Users
 
@@ -214,6 +214,9 @@ class UsersLoad:
         code = process.child.returncode
         how = why or (f"was ended by signal {-code}" if code < 0 else f"ended with code {code}")
         said = process.tail.text()
+        if STUCK in said:
+            said = STUCK + said.rpartition(STUCK)[2]
+            how = "had no turn any more, because a task holds Python itself"
         return RunError(
             f"a process of users {how}" + (f":\n{said}" if said else ""),
             "what was measured before is kept; what it had begun is counted as unfinished",

@@ -14,6 +14,8 @@ from pgpaces.generators.engine import EnginePlan
 # So many exception classes of a process have a code of their own: four hexadecimal digits are
 # enough for those of 1,024 processes.
 CODES = 64
+# So begins what a process says that ends because nothing in it has its turn: faulthandler's words.
+STUCK = "Timeout (0:"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ NEVER_NS = 2**62
 _AT_ONCE = 16
 # A connection that cannot be had again is not tried a thousand times a second.
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.05, 1.0
+# Coroutines that give no turn in this time are not waited for.
+_TURN_S = 1.0
 
 
 class Stage:
@@ -95,7 +97,9 @@ def _sqlstate(error: BaseException) -> str | None:
     """As psycopg, asyncpg, psycopg2 and SQLAlchemy have it; None of what is not the server's."""
     for one in (error, getattr(error, "orig", None)):
         for name in ("sqlstate", "pgcode"):
-            state = getattr(one, name, None)
+            state = None
+            with contextlib.suppress(Exception):  # somebody else's property
+                state = getattr(one, name, None)
             if isinstance(state, str) and re.fullmatch("[0-9A-Z]{5}", state):
                 return state
     return None
@@ -497,6 +501,10 @@ class Coroutines:
 
     def end(self, patience_s: float) -> None:
         """Puts away what they have, as far as they come to an end by then."""
+        turn = threading.Event()
+        self._loop.call_soon_threadsafe(turn.set)
+        if not turn.wait(_TURN_S):
+            return  # a task holds up all the others: they go down with the process
         with contextlib.suppress(TimeoutError):
             self._wait_for(self._end(), patience_s)
 
