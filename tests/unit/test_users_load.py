@@ -236,7 +236,7 @@ def test_a_set_up_that_fails_refuses_the_load_and_leaves_nothing(
     if kind == "coroutines":
         text = text.replace("def ", "async def ")
     before = threading.active_count()
-    way = Way("postgresql:///d?password=s3cr%20t", secret="s3cr t")
+    way = Way("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
     with pytest.raises(WorkloadError, match=f"the set-up of user [012] .*{message}"):
         make(text, way=way, threads=2)
     until(lambda: threading.active_count() <= before, "threads ended")
@@ -324,7 +324,7 @@ def test_more_classes_than_there_are_codes_are_counted_as_one(make: Make) -> Non
 
 def test_messages_say_where_and_hide_the_secret(make: Make) -> None:
     text = "@task\ndef act(dsn):\n    print(dsn)\n    raise ValueError(f'{dsn} s3cr t')\n"
-    way = Way("postgresql:///d?password=s3cr%20t", secret="s3cr t")
+    way = Way("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
     found = run(make(text, way=way, transactions=1))
     [(_, message)] = {m for interval in found for m in interval.messages}
     assert message.startswith("ValueError: postgresql:///d?password=*** *** (")
@@ -409,7 +409,7 @@ def test_a_process_that_is_killed_ends_the_load_with_an_error_and_all_adds_up(
 
 def test_a_process_that_ends_itself_says_its_last_words(make: Make) -> None:
     text = "@task\ndef act():\n    os.write(2, b'out of luck s3cr3t\\n')\n    os._exit(7)\n"
-    made = make(text, way=Way("postgresql:///d", secret="s3cr3t"), clients=1)
+    made = make(text, way=Way("postgresql:///d", secrets=("s3cr3t",)), clients=1)
     with pytest.raises(RunError, match=r"ended with code 7:\nout of luck \*\*\*"):
         run(made)
 

@@ -87,7 +87,7 @@ class UsersLoad:
             weights=tuple(weights),
             dsn=way.dsn,
             variables=way.variables,
-            secret=way.secret,
+            secrets=way.secrets,
             path=users.path,
             functions=b"" if users.path else pickled(users),
             modules=tuple(sys.path),
@@ -265,11 +265,11 @@ def _with_names(tally: Tally, names: Mapping[str, str]) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where users go. dsn: as a URI; secret: what is never repeated of what they say."""
+    """Where users go. dsn: as a URI; secrets: what is never repeated of what they say."""
 
     dsn: str = field(repr=False)
     variables: Mapping[str, str] = field(default_factory=dict)
-    secret: str | None = field(default=None, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 def pickled(users: Users) -> bytes:
@@ -313,7 +313,7 @@ def _started(order: Order) -> _Process:
     finally:
         theirs.close()
     assert child.stdout is not None
-    process = _Process(child, Connection(ours.detach()), Tail(child.stdout, order.secret))
+    process = _Process(child, Connection(ours.detach()), Tail(child.stdout, order.secrets))
     # One that has ended already is heard of when it is waited for.
     with contextlib.suppress(OSError):
         process.channel.send(order)
@@ -326,14 +326,14 @@ class Tail:
     Holds nothing else of it: a process that nobody wants any more hears of that by its channel.
     """
 
-    def __init__(self, stream: IO[bytes], secret: str | None) -> None:
+    def __init__(self, stream: IO[bytes], secrets: tuple[str, ...]) -> None:
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._thread = threading.Thread(target=self._keep, args=(stream, secret), daemon=True)
+        self._thread = threading.Thread(target=self._keep, args=(stream, secrets), daemon=True)
         self._thread.start()
 
-    def _keep(self, stream: IO[bytes], secret: str | None) -> None:
+    def _keep(self, stream: IO[bytes], secrets: tuple[str, ...]) -> None:
         for line in stream:
-            self._lines.append(hidden(line.decode("utf-8", "replace").rstrip(), secret))
+            self._lines.append(hidden(line.decode("utf-8", "replace").rstrip(), secrets))
 
     def text(self) -> str:
         """They, of one that has ended."""

@@ -33,7 +33,7 @@ class Order:
     weights: tuple[int, ...]
     dsn: str
     variables: Mapping[str, str]
-    secret: str | None = None
+    secrets: tuple[str, ...] = ()
     path: Path | None = None
     functions: bytes = b""
     modules: tuple[str, ...] = ()
@@ -44,16 +44,20 @@ class Order:
         return f"Order(number={self.number}, names={self.names})"
 
 
-def hidden(text: str, secret: str | None) -> str:
-    """A text as it may be kept: without the secret, as it is or as a URI or Python writes it."""
-    return _forms(secret).sub("***", text) if secret else text
+def hidden(text: str, secrets: tuple[str, ...]) -> str:
+    """A text as it may be kept: without secrets, as they are or as URIs or Python write them."""
+    return _forms(secrets).sub("***", text) if secrets else text
 
 
 @lru_cache(maxsize=4)
-def _forms(secret: str) -> re.Pattern[str]:
-    escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
-    forms = {secret, quote(secret, safe=""), quote_plus(secret), quote(secret), escaped}
-    forms |= {repr(secret)[1:-1], ascii(secret)[1:-1]}
+def _forms(secrets: tuple[str, ...]) -> re.Pattern[str]:
+    forms = {form for secret in secrets for form in _written(secret)}
     # A message in one line has other spaces.
     every = [r"\s+".join(map(re.escape, re.split(r"\s", form))) for form in forms]
     return re.compile("|".join(sorted(every, key=len, reverse=True)))
+
+
+def _written(secret: str) -> set[str]:
+    escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
+    own = {secret, escaped, repr(secret)[1:-1], ascii(secret)[1:-1]}
+    return own | {quote(secret, safe=""), quote_plus(secret), quote(secret)}

@@ -55,8 +55,8 @@ _CALIBRATED = 500
 class _Said(io.TextIOBase):
     """What functions print: whole lines, to the record."""
 
-    def __init__(self, actors: _engine.Actors, secret: str | None) -> None:
-        self._actors, self._secret = actors, secret
+    def __init__(self, actors: _engine.Actors, secrets: tuple[str, ...]) -> None:
+        self._actors, self._secrets = actors, secrets
         self._begun: dict[int, str] = {}
 
     def writable(self) -> bool:
@@ -79,7 +79,7 @@ class _Said(io.TextIOBase):
             self._say(line)
 
     def _say(self, line: str) -> None:
-        shown = hidden(line, self._secret)
+        shown = hidden(line, self._secrets)
         self._actors.say(shown.encode("utf-8", "backslashreplace").decode())
 
 
@@ -92,9 +92,9 @@ class Process:
         self._channel, self._order = channel, order
         self._actors = _engine.Actors(plan, list(order.weights), order.number)
         # Before anything of theirs is run: what logs keeps what it finds there.
-        self._said = sys.stdout = sys.stderr = _Said(self._actors, order.secret)
+        self._said = sys.stdout = sys.stderr = _Said(self._actors, order.secrets)
         self._cast = Cast(
-            _users(order), order.names, order.dsn, order.variables, plan.seed, order.secret
+            _users(order), order.names, order.dsn, order.variables, plan.seed, order.secrets
         )
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else Counter(order.counter)

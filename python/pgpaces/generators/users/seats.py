@@ -105,6 +105,19 @@ def _sqlstate(error: BaseException) -> str | None:
     return None
 
 
+# What a lost connection says of itself, of psycopg, asyncpg, psycopg2 (in numbers) and SQLAlchemy.
+_LOST = ("closed", "is_closed", "invalidated")
+
+
+def _says(value: Any, name: str) -> bool:
+    """Whether a value says that of itself, as a property or a method."""
+    with contextlib.suppress(Exception):
+        found = getattr(value, name, None)
+        said = found() if callable(found) else found
+        return isinstance(said, int) and bool(said)
+    return False
+
+
 @dataclass(slots=True)
 class Seat:
     """One user. given: what its functions get by name; setup: its generator, once it is begun."""
@@ -144,13 +157,7 @@ class Seat:
         if self.setup is None:
             return True
         value = self.given["setup"]
-        for name in ("closed", "is_closed"):
-            found = getattr(value, name, None)
-            with contextlib.suppress(Exception):
-                closed = found() if callable(found) else found
-                if isinstance(closed, int):  # psycopg2 has numbers
-                    return bool(closed)
-        return False
+        return any(_says(value, name) for name in _LOST)
 
     def back_off(self) -> float:
         """How long to wait before what it has is made again, s."""
@@ -313,7 +320,7 @@ def _wake(woken: asyncio.Future[None]) -> None:
 class Cast:
     """What the users of a process are made from.
 
-    names: of the tasks that run, in the order in which the record numbers them. secret: what no
+    names: of the tasks that run, in the order in which the record numbers them. secrets: what no
     message may repeat.
     """
 
@@ -322,7 +329,7 @@ class Cast:
     dsn: str
     variables: Mapping[str, str]
     seed: int
-    secret: str | None = None
+    secrets: tuple[str, ...] = ()
 
     def calls(self) -> list[Call]:
         """How each task is called. Raises WorkloadError."""
@@ -354,7 +361,7 @@ class Cast:
 
     def tell(self, error: BaseException) -> str:
         """An exception as it may be kept."""
-        said = hidden(told(error, self.users.path), self.secret)
+        said = hidden(told(error, self.users.path), self.secrets)
         return said.encode("utf-8", "backslashreplace").decode()
 
     def _maker(self, *, wanted: bool) -> Call:
