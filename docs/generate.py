@@ -85,7 +85,7 @@ KEYS = {
     "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
     "load.start_every": "Clients of a closed or paced load come so long after one another.",
     "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
-    "users": "A file of [Python functions](../how-to/users-in-python.md), where the kind is `users`.",
+    "users": "Of kind `users`: a file of [Python functions](../how-to/users-in-python.md).",
     "variables": "Variables of the scripts, by name. `--define` goes before them.",
     "files": "Files that programs read and that users may replace by `-D NAME=PATH`, each a table"
     " `[files.NAME]`; words name them as `{NAME}`.",

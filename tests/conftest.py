@@ -397,8 +397,8 @@ def fake_server(fake_server_program: Path, tmp_path: Path) -> Iterator[Callable[
 PLAN = EnginePlan(
     clients=2, threads=1, protocol="simple", describe=True, load="closed", rate=1.0,
     arrivals="even", shape=[], think="none", think_ns=0, policy="run", limit_ns=None, limits=[],
-    duration_ns=None, transactions=1, start_every_ns=0, warmup_ns=0,
-    grace_ns=5 * SECOND_NS, seed=1, variables=[],
+    duration_ns=None, transactions=1, start_every_ns=0, warmup_ns=0, grace_ns=5 * SECOND_NS,
+    seed=1, variables=[],
     on_connect=[], backlog="serve", max_tries=1, continue_on_error=True, exit_on_abort=True,
     recover=True, connect_each=False, time_commands=False, verbose=False, poll="auto", log=None,
 )  # fmt: skip

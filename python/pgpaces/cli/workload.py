@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from pgpaces.capture import Captured
 
 
 @click.group(epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
@@ -25,7 +29,7 @@ def list_() -> None:
 @workload.command()
 @click.argument("name")
 def show(name: str) -> None:
-    """Show a workload: its data, scripts and default load."""
+    """Show a workload: its data, scripts or tasks, default load."""
     from pgpaces import workload as workloads
     from pgpaces.report.escape import lines
 
@@ -67,3 +71,63 @@ def new(folder: Path) -> None:
 
     made = workloads.create(folder)
     click.echo(f"wrote {made}; try: pgpaces run {made if '/' in str(made) else f'./{made}'}")
+
+
+@workload.command("from-statements")
+@click.option("--target", required=True, metavar="DSN", help="The database: anything libpq reads.")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A log of the server, whose parameters are used: stderr's, .csv or .json.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="How many statements at most, those that count most.",
+)
+@click.option("--no-values", is_flag=True, help="Write no values of the database but numbers.")
+def from_statements(
+    target: str, folder: Path | None, logs: tuple[Path, ...], top: int, no_values: bool
+) -> None:
+    """Make a workload of the statements that pg_stat_statements has of a database, into FOLDER.
+
+    It only reads, and executes none of them. FOLDER is from-DATABASE by default.
+    """
+    from pgpaces.capture import Wanted, capture
+    from pgpaces.cli.progress import Teller
+    from pgpaces.errors import PlanError
+
+    if no_values and logs:
+        raise PlanError("--no-values leaves out what --log would bring", "choose one")
+    teller = Teller()
+    wanted = Wanted(target, folder, logs, top, not no_values)
+    try:
+        found = capture(wanted, lambda text: teller.tell(text, rewrite=True))
+    finally:
+        teller.done()
+    _tell(found, target)
+
+
+def _tell(found: Captured, target: str) -> None:
+    """What was taken and what was not, and how to go on."""
+    from rich.console import Console
+
+    from pgpaces.capture import words
+    from pgpaces.cli.main import put
+    from pgpaces.report import escape
+
+    console = Console(highlight=False, markup=False)
+    with console.capture() as text:
+        for part in words.captured(found):
+            console.print(part)
+    put(text.get())
+    for note in found.notes:
+        click.echo(escape.lines(f"note: {note}"), err=True)
+    click.echo(escape.lines(f"wrote {found.folder}; try: {words.command(found, target)}"), err=True)

@@ -129,6 +129,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
     account, measured_ns = keeper.account, load.end_ns
     ended = account.ended_ns
     measured_ns = max(0, min(measured_ns if measured_ns < _MEASURED_MAX_NS else ended, ended))
+    stored = _stored(keeper, store, before)
     pace = throttle.pace(account, trial, measured_ns // 1_000_000_000)
     trial = replace(
         trial,
@@ -142,12 +143,7 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
             *looks.notes(),
             *_given_up(keeper, load.clients),
         ),
-        findings=(
-            *trial.findings,
-            *load.findings,
-            *looks.findings(pace),
-            *_stored(keeper, store, before),
-        ),
+        findings=(*trial.findings, *load.findings, *looks.findings(pace), *stored),
         samples=looks.samples(),
         explained=looks.explained,
         observed=looks.observed(),

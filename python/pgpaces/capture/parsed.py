@@ -1,0 +1,279 @@
+"""A statement as PostgreSQL's own parser sees it, and where its parameters stand. Pure.
+
+The parser is libpg_query's, by way of pgparse. Its places are bytes of the UTF-8 text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pgpaces.capture.seen import Function, Name
+from pgpaces.errors import WorkloadError
+
+# What a script would take for a variable: a colon before a name, which `::` is not.
+_VARIABLE = re.compile(rb"(?<!:):(?=[\w{\x80-\xff])")
+# What PostgreSQL 18 leaves of a list that was longer.
+_SQUASHED = re.compile(rb"\s*/\*, \.\.\. \*/")
+_KINDS = {
+    "SelectStmt": "select",
+    "InsertStmt": "insert",
+    "UpdateStmt": "update",
+    "DeleteStmt": "delete",
+    "MergeStmt": "merge",
+    "CallStmt": "call",
+}
+_WRITES = frozenset(_KINDS) - {"SelectStmt"}
+TRANSACTION = "begins or ends a transaction"
+_UTILITY = "a utility statement"
+# Their normalized texts do not always parse.
+_ENDS = re.compile(r"\s*(savepoint|release|rollback|prepare\s+transaction|commit)\b", re.IGNORECASE)
+_LEFT = {
+    "TransactionStmt": TRANSACTION,
+    "CopyStmt": "COPY, whose rows are not known",
+    "FetchStmt": "a cursor's",
+    "DeclareCursorStmt": "a cursor's",
+    "ClosePortalStmt": "a cursor's",
+}
+# Functions that only say something of the server or the session; and of those that begin with pg_
+# some that applications use.
+_ABOUT_ITSELF = frozenset(
+    ("current_setting", "set_config", "current_database", "current_schemas", "version")
+)
+_APPLICATIONS = ("pg_sleep", "pg_advisory", "pg_try_advisory", "pg_notify")
+
+
+class UnusableError(Exception):
+    """A statement that cannot be a script; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a parameter stands: bytes of the text. squashed: for a list that was longer.
+
+    typed: where the name of a type before it begins: what stands here must be a literal.
+    """
+
+    number: int
+    start: int
+    end: int
+    squashed: bool = False
+    typed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A statement. text: as a script may have it. relations, functions: what it names.
+
+    writes: what it is changes data; what functions of it do is not known.
+    """
+
+    text: bytes
+    tree: Any
+    kind: str
+    writes: bool
+    spots: tuple[Spot, ...]
+    relations: tuple[Name, ...]
+    functions: tuple[Name, ...]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Of its parameters."""
+        return tuple(sorted({spot.number for spot in self.spots}))
+
+
+def parser() -> Any:
+    """libpg_query. Raises WorkloadError where there is none on this machine."""
+    try:
+        import pgparse
+    except ImportError:
+        raise WorkloadError(
+            "statements cannot be parsed: the Python package pgparse is not installed",
+            "pip install pgparse; it has wheels for x86-64 and aarch64",
+        ) from None
+    return pgparse
+
+
+def trees(text: str) -> list[Any]:
+    """The statements of a text. Raises UnusableError."""
+    library = parser()
+    try:
+        return [each["stmt"] for each in library.parse(text)]
+    except library.PGQueryError as error:
+        raise UnusableError(f"does not parse: {error.message}") from None
+    except (RecursionError, ValueError, UnicodeError) as error:
+        raise UnusableError(f"does not parse: {type(error).__name__}") from None
+
+
+def fingerprint(text: str) -> str | None:
+    """What statements share that differ in their constants only; None of what does not parse."""
+    library = parser()
+    try:
+        return str(library.fingerprint(text))
+    except (library.PGQueryError, ValueError, UnicodeError):
+        return None
+
+
+def parse(text: str) -> Parsed:
+    """A statement of pg_stat_statements. Raises UnusableError with what speaks against it."""
+    if not text:
+        raise UnusableError("the server has lost its text")
+    if _ENDS.match(text):
+        raise UnusableError(TRANSACTION)
+    found = trees(text)
+    if len(found) != 1:
+        raise UnusableError("is not one statement")
+    node = next(iter(found[0]))
+    if node not in _KINDS:
+        raise UnusableError(_LEFT.get(node, _UTILITY))
+    guarded = _VARIABLE.sub(b": ", text.encode())
+    tree = found[0]
+    if guarded != text.encode():
+        again = trees(guarded.decode())
+        if [_bare(each) for each in again] != [_bare(tree)]:
+            raise UnusableError("has a colon before a name in quotes, which scripts would replace")
+        tree = again[0]
+    nodes = list(_nodes(tree))
+    if any("intoClause" in value for kind, value in nodes if kind == "SelectStmt"):
+        raise UnusableError("makes a table")
+    writes = [kind for kind, _ in nodes if kind in _WRITES]
+    locks = any("lockingClause" in value for kind, value in nodes if kind == "SelectStmt")
+    parsed = Parsed(
+        guarded,
+        tree,
+        "call" if node == "CallStmt" else _KINDS[node],
+        bool(writes) or locks,
+        tuple(sorted(_spots(guarded, nodes), key=lambda spot: spot.start)),
+        tuple(dict.fromkeys(_relations(tree, nodes))),
+        tuple(dict.fromkeys(_functions(nodes))),
+    )
+    if _looks_at_the_server(parsed):
+        raise UnusableError("looks at the server's own catalogs and statistics")
+    return parsed
+
+
+def body(function: Function) -> list[Any]:
+    """The statements within a function, those that can be read."""
+    library = parser()
+    if function.language == "sql" and not function.body:
+        return _standard_body(function.definition)
+    if function.language == "sql":
+        texts = [function.body]
+    elif function.language == "plpgsql":
+        try:
+            found = library.parse_pgsql(function.definition)
+        except (library.PGQueryError, RecursionError, ValueError, UnicodeError):
+            return []
+        texts = [
+            value["query"]
+            for kind, value in _nodes(found)
+            if kind == "PLpgSQL_expr" and value.get("parseMode", 0) == 0
+        ]
+    else:
+        return []
+    every: list[Any] = []
+    for text in texts:
+        try:
+            every += trees(text)
+        except UnusableError:
+            continue
+    return every
+
+
+def _standard_body(definition: str) -> list[Any]:
+    """The statements between BEGIN ATOMIC and END, or the one of a RETURN."""
+    try:
+        found = trees(definition)
+    except UnusableError:
+        return []
+    return [each["CreateFunctionStmt"].get("sql_body", {}) for each in found]
+
+
+def relations_of(statements: list[Any]) -> list[Name]:
+    """What the statements of a body name."""
+    return [name for tree in statements for name in _relations(tree, list(_nodes(tree)))]
+
+
+def _bare(node: Any) -> Any:
+    """A tree without its places."""
+    if isinstance(node, list):
+        return [_bare(each) for each in node]
+    if isinstance(node, dict):
+        places = ("location", "stmt_len", "stmt_location")
+        return {key: _bare(value) for key, value in node.items() if key not in places}
+    return node
+
+
+def _nodes(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Every part of a tree with what it is, from the top; parts without a name of their own too."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += reversed(node)
+        elif isinstance(node, dict):
+            for kind, value in node.items():
+                if isinstance(value, dict):
+                    yield kind, value
+            waiting += reversed(list(node.values()))
+
+
+def _spots(text: bytes, nodes: list[tuple[str, Any]]) -> Iterator[Spot]:
+    typed = {
+        arg["ParamRef"]["location"]: value["typeName"]["location"]
+        for kind, value in nodes
+        # The form `interval '1 day'`, whose cast has no place of its own.
+        if kind == "TypeCast"
+        and value.get("location") == -1
+        and "ParamRef" in (arg := value.get("arg", {}))
+    }
+    seen = set()
+    for kind, value in nodes:
+        start = value.get("location", 0)
+        if kind != "ParamRef" or start in seen:
+            continue
+        seen.add(start)
+        found = re.compile(rb"\$(\d+)").match(text, start)
+        if found is None:
+            raise UnusableError("has a parameter that is not $n")
+        squashed = _SQUASHED.match(text, found.end())
+        end = squashed.end() if squashed else found.end()
+        yield Spot(int(found[1]), start, end, squashed is not None, typed.get(start))
+
+
+def _relations(tree: Any, nodes: list[tuple[str, Any]]) -> Iterator[Name]:
+    within = {value["ctename"] for kind, value in nodes if kind == "CommonTableExpr"}
+    for _, value in nodes:
+        if "relname" in value:
+            name = (value.get("schemaname", ""), value["relname"])
+            if name[0] or name[1] not in within:
+                yield name
+
+
+def _functions(nodes: list[tuple[str, Any]]) -> Iterator[Name]:
+    for kind, value in nodes:
+        if kind in ("FuncCall", "funccall"):
+            yield function_name(value)
+
+
+def function_name(call: Any) -> Name:
+    """Of a call: its schema, or nothing, and its name."""
+    words = [part["String"]["sval"] for part in call["funcname"]]
+    return (words[-2] if len(words) > 1 else "", words[-1])
+
+
+def _looks_at_the_server(parsed: Parsed) -> bool:
+    """All that it names is the server's own."""
+    if not all(map(_is_the_servers, parsed.relations)):
+        return False
+    called = [name for _, name in parsed.functions]
+    asking = [name.startswith("pg_") and not name.startswith(_APPLICATIONS) for name in called]
+    return bool(parsed.relations) or any(asking) or (bool(called) and set(called) <= _ABOUT_ITSELF)
+
+
+def _is_the_servers(relation: Name) -> bool:
+    schema, name = relation
+    own = schema in ("pg_catalog", "information_schema")
+    return own or name.startswith("pg_stat_statements") or (not schema and name.startswith("pg_"))

@@ -1,0 +1,327 @@
+"""What a server says of its statements, tables and functions; in transactions that only read.
+
+A statement is looked at by asking the server to prepare it, which executes nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.capture.seen import Column, Entry, Function, Name, Seen, Table, Type
+from pgpaces.errors import ServerError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Session = psycopg.Connection[tuple[Any, ...]]
+
+_HIDDEN = "<insufficient privilege>"
+_INSTALL = (
+    "have it in shared_preload_libraries, which takes a restart of the server, then CREATE"
+    " EXTENSION pg_stat_statements in this database"
+)
+# Volatile, and nothing is changed by them.
+_HARMLESS = frozenset(("random", "clock_timestamp", "timeofday", "gen_random_uuid", "pg_sleep"))
+_BOUNDS = "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '2s'"
+_ENCODED = (
+    "convert_to(query, CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII'"
+    " ELSE 'UTF8' END::name)"
+)
+_TABLES = """
+SELECT w.schema, w.name,
+       CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname,
+       a.attname, format_type(coalesce(b.oid, t.oid), NULL), coalesce(b.typcategory, t.typcategory),
+       EXISTS (SELECT FROM pg_catalog.pg_index i
+                WHERE i.indrelid = c.oid AND i.indisunique AND i.indnkeyatts = 1
+                  AND i.indkey[0] = a.attnum AND i.indpred IS NULL),
+       s.null_frac, s.avg_width, s.n_distinct, greatest(c.reltuples, 0)::float8,
+       s.most_common_vals::text::text[], s.most_common_freqs::float8[],
+       s.histogram_bounds::text::text[],
+       has_column_privilege(c.oid, a.attnum, 'SELECT')
+  FROM unnest(%s::text[], %s::text[]) w (schema, name)
+  JOIN pg_catalog.pg_class c ON c.relname = w.name AND c.relkind IN ('r', 'p', 'm', 'f')
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+   AND CASE w.schema WHEN '' THEN pg_catalog.pg_table_is_visible(c.oid)
+            ELSE n.nspname = w.schema END
+  JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+  JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+  LEFT JOIN pg_catalog.pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+  LEFT JOIN LATERAL (
+       SELECT * FROM pg_catalog.pg_stats p
+        WHERE p.schemaname = n.nspname AND p.tablename = c.relname AND p.attname = a.attname
+        ORDER BY p.inherited DESC LIMIT 1) s ON true
+ ORDER BY c.oid, a.attnum
+"""
+_FUNCTIONS = """
+SELECT w.schema, w.name, min(l.lanname), min(p.prosrc), min(pg_get_functiondef(p.oid)),
+       min(ARRAY(SELECT coalesce(a.name, '')
+                   FROM unnest(coalesce(p.proargnames, ARRAY[]::text[]),
+                               coalesce(p.proargmodes, '{}'::"char"[])) WITH ORDINALITY
+                        a (name, mode, place)
+                  WHERE coalesce(a.mode, 'i') IN ('i', 'b', 'v') ORDER BY place))
+  FROM unnest(%s::text[], %s::text[]) w (schema, name)
+  JOIN pg_catalog.pg_proc p ON p.proname = w.name AND p.prokind IN ('f', 'p')
+  JOIN pg_catalog.pg_language l ON l.oid = p.prolang AND l.lanname IN ('sql', 'plpgsql')
+  JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace AND n.nspname <> 'pg_catalog'
+   AND CASE w.schema WHEN '' THEN pg_catalog.pg_function_is_visible(p.oid)
+            ELSE n.nspname = w.schema END
+ GROUP BY w.schema, w.name HAVING count(*) = 1
+"""
+
+
+@contextlib.contextmanager
+def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
+    """A session that only reads. What goes wrong in it is a ServerError."""
+    import psycopg
+
+    given: dict[str, Any] = {**keywords, "application_name": "pgpaces statements"}
+    given["client_encoding"] = "UTF8"
+    try:
+        with psycopg.connect(prepare_threshold=None, **given) as session:
+            session.read_only = True
+            yield Reader(session)
+    except psycopg.Error as error:
+        raise ServerError(f"the statements cannot be read: {str(error).strip()}") from None
+    except UnicodeError:
+        raise ServerError("the database holds names or values that are not UTF-8") from None
+
+
+class Reader:
+    """Looks at one database, within a `transaction` that is rolled back."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._types: dict[int, Type] = {}
+        self.hidden_columns: set[str] = set()
+        self.unknown_tables: set[str] = set()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """One in which everything else is asked; what it locks is let go at the end of each."""
+        session = self._session
+        try:
+            if session.info.parameter_status("is_superuser") == "on":
+                # So that looking leaves no statements of ours behind, where that is ours to say.
+                session.execute("SET LOCAL pg_stat_statements.track = 'none'")
+            session.execute(_BOUNDS)
+            yield
+        finally:
+            session.rollback()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[Session]:
+        self._session.execute("SAVEPOINT asked")
+        try:
+            yield self._session
+        finally:
+            if not self._session.closed:
+                self._session.execute("ROLLBACK TO asked")
+
+    def statements(self) -> Seen:
+        """Every statement of this database. Raises ServerError where nothing counts them."""
+        import psycopg
+
+        with self._asking() as session:
+            schema = _schema(session)
+            try:
+                return _seen(session, schema)
+            except psycopg.errors.ObjectNotInPrerequisiteState:
+                raise ServerError(
+                    "pg_stat_statements is installed in this database, but the server has not"
+                    " loaded it",
+                    "have it in shared_preload_libraries and restart the server",
+                ) from None
+
+    def tables(self, names: Sequence[Name]) -> dict[Name, Table]:
+        """Tables by the names that statements use, with statistics of their columns."""
+        with self._asking() as session:
+            rows = session.execute(_TABLES, _arrays(names)).fetchall()
+        columns: dict[Name, dict[str, Column]] = {}
+        called: dict[Name, str] = {}
+        for schema, name, label, *of in rows:
+            column = _column(label, of)
+            columns.setdefault((schema, name), {})[column.name] = column
+            called[schema, name] = label
+            if not column.known and not of[-1]:
+                self.hidden_columns.add(column.label)
+        for name, found in columns.items():
+            if not any(column.known for column in found.values()) and not any(
+                column.label in self.hidden_columns for column in found.values()
+            ):
+                self.unknown_tables.add(called[name])
+        return {name: Table(called[name], found) for name, found in columns.items()}
+
+    def functions(self, names: Sequence[Name]) -> dict[Name, Function]:
+        """Functions whose text can be read, by the names that statements use."""
+        with self._asking() as session:
+            rows = session.execute(_FUNCTIONS, _arrays(names)).fetchall()
+        return {
+            (schema, name): Function((schema, name), tuple(arguments), language, text, body or "")
+            for schema, name, language, body, text, arguments in rows
+        }
+
+    def parameters(self, text: str) -> list[Type] | str:
+        """The types of a statement's parameters as the server finds them, or its refusal."""
+        from psycopg import pq
+
+        with self._asking() as session:
+            found = session.pgconn.prepare(b"", text.encode())
+            if found.status != pq.ExecStatus.COMMAND_OK:
+                return _refusal(found)
+            described = session.pgconn.describe_prepared(b"")
+            if described.status != pq.ExecStatus.COMMAND_OK:
+                return _refusal(described)
+            oids = [described.param_type(place) for place in range(described.nparams)]
+            missing = [oid for oid in oids if oid not in self._types]
+            if missing:
+                rows = session.execute(
+                    "SELECT oid::bigint, format_type(oid, NULL), typcategory"
+                    " FROM pg_catalog.pg_type WHERE oid = ANY(%s::oid[])",
+                    (missing,),
+                )
+                self._types |= {oid: Type(name, category) for oid, name, category in rows}
+            return [self._types.get(oid, Type("text", "S")) for oid in oids]
+
+    def may_write(self, names: Sequence[Name]) -> bool:
+        """Whether a function of such a name may change something, by what it says of itself."""
+        called = [name for _, name in names if name not in _HARMLESS]
+        query = (
+            "SELECT count(*) FROM pg_catalog.pg_proc WHERE provolatile = 'v' AND proname = ANY(%s)"
+        )
+        with self._asking() as session:
+            row = session.execute(query, (called,)).fetchone()
+        return row is not None and row[0] > 0
+
+    def refusal(self, text: str) -> str | None:
+        """Why the server would not run a statement; None where it would."""
+        found = self.parameters(text)
+        return found if isinstance(found, str) else None
+
+
+def _refusal(result: Any) -> str:
+    from psycopg import pq
+
+    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"refused"
+    return str(message.decode("utf-8", "replace"))
+
+
+def _arrays(names: Sequence[Name]) -> tuple[list[str], list[str]]:
+    return [schema for schema, _ in names], [name for _, name in names]
+
+
+def _schema(session: Session) -> str:
+    """Where the view is. Raises ServerError where there is none."""
+    row = session.execute(
+        "SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n"
+        " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
+    ).fetchone()
+    if row is None:
+        raise ServerError("this database does not have the extension pg_stat_statements", _INSTALL)
+    return str(row[0])
+
+
+def _seen(session: Session, schema: str) -> Seen:
+    from psycopg import sql
+
+    view = sql.Identifier(schema, "pg_stat_statements")
+    names = _columns(session, view)
+    total = "total_exec_time" if "total_exec_time" in names else "total_time"
+    top = "toplevel" if "toplevel" in names else "true"
+    rows = session.execute(
+        sql.SQL(
+            "SELECT {} = '{}', {}, {}, sum(calls)::bigint, sum({})::float8 FROM {}"
+            " WHERE dbid = (SELECT oid FROM pg_catalog.pg_database"
+            " WHERE datname = current_database()) GROUP BY 1, 2, 3"
+        ).format(sql.SQL("query"), sql.SQL(_HIDDEN), sql.SQL(_ENCODED), sql.SQL(top),
+                 sql.SQL(total), view)
+    ).fetchall()  # fmt: skip
+    entries, hidden, nested = [], (0, 0.0), (0, 0.0)
+    for is_hidden, text, top_level, calls, total_ms in rows:
+        if not top_level:
+            nested = (nested[0] + calls, nested[1] + total_ms)
+        elif is_hidden:
+            hidden = (hidden[0] + calls, hidden[1] + total_ms)
+        else:
+            # The server loses texts where its file of them cannot be read.
+            shown = b"" if text is None else text
+            entries.append(Entry(shown.decode("utf-8", "surrogateescape"), calls, total_ms))
+    seconds, dropped = _info(session, schema)
+    # Of track the value that others have: in this transaction it may be ours.
+    row: Any = session.execute(
+        "SELECT current_database(), current_setting('server_version_num')::int / 10000,"
+        " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track')"
+    ).fetchone()
+    notes = _notes(row[2], "toplevel" in names, hidden[0], sum(r[3] for r in rows))
+    if dropped:
+        notes += (
+            f"entries were dropped {dropped} times for want of room, so rare statements are"
+            " missing: a larger pg_stat_statements.max keeps them",
+        )
+    return Seen(row[0], row[1], tuple(entries), hidden, nested, seconds, notes)
+
+
+def _columns(session: Session, view: Any) -> set[str]:
+    from psycopg import sql
+
+    cursor = session.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(view))
+    return {column.name for column in cursor.description or ()}
+
+
+def _info(session: Session, schema: str) -> tuple[float | None, int]:
+    """How long statements have been counted, and how often entries were dropped."""
+    from psycopg import sql
+
+    row: Any = session.execute(
+        "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+        " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'pg_stat_statements_info'",
+        (schema,),
+    ).fetchone()
+    if not row[0]:
+        return None, 0
+    view = sql.Identifier(schema, "pg_stat_statements_info")
+    query = "SELECT extract(epoch FROM now() - stats_reset)::float8, dealloc::bigint FROM {}"
+    row = session.execute(sql.SQL(query).format(view)).fetchone()
+    return row[0], int(row[1])
+
+
+def _notes(track: str | None, levels: bool, hidden: int, calls: int) -> tuple[str, ...]:
+    found = []
+    if hidden:
+        found.append(
+            f"{hidden} calls are of statements that this role may not see: GRANT"
+            " pg_read_all_stats TO it shows them"
+        )
+    if track == "none":
+        found.append("pg_stat_statements.track is none: nothing is counted at the moment")
+    if track == "all" and not levels:
+        found.append(
+            "pg_stat_statements.track is all, and this version of the extension does not tell"
+            " statements within functions from others: ALTER EXTENSION pg_stat_statements UPDATE"
+        )
+    if not calls:
+        found.append("no statement of this database has been counted yet")
+    return tuple(found)
+
+
+def _column(label: str, of: Sequence[Any]) -> Column:
+    name, kind, category, unique, nulls, width, distinct, rows, common, shares, bounds, _ = of
+    return Column(
+        label,
+        name,
+        Type(kind, category),
+        unique,
+        known=nulls is not None,
+        null_share=nulls or 0.0,
+        width=width or 0,
+        distinct=distinct or 0.0,
+        rows=rows,
+        common=_texts(common),
+        frequencies=tuple(shares or ()),
+        bounds=_texts(bounds),
+    )
+
+
+def _texts(values: Sequence[str | None] | None) -> tuple[str, ...]:
+    return tuple(value for value in values or () if value is not None)

@@ -1,0 +1,127 @@
+"""What is read of a server for a workload, and what becomes of it. Values; knows no connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# Schema, or nothing where a statement leaves it to the search_path, and name.
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One text of pg_stat_statements in this database: every role's calls of it together."""
+
+    text: str
+    calls: int
+    total_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type: its name as the server writes it, its category (N: a number, S: a text, ...)."""
+
+    name: str
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table and its statistics, as pg_stats has them; values as texts.
+
+    unique: it alone is a key. known: there are statistics that the role may see.
+    distinct: as n_distinct: below zero it is a share of the rows. rows: of the table, by estimate.
+    """
+
+    table: str
+    name: str
+    type: Type
+    unique: bool = False
+    known: bool = False
+    null_share: float = 0.0
+    width: int = 0
+    distinct: float = 0.0
+    rows: float = 0.0
+    common: tuple[str, ...] = ()
+    frequencies: tuple[float, ...] = ()
+    bounds: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Table and column."""
+        return f"{self.table}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with its columns, in their order."""
+
+    name: str
+    columns: Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function: its arguments' names in order, its language and its text."""
+
+    name: Name
+    arguments: tuple[str, ...]
+    language: str
+    definition: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the server says of its statements.
+
+    hidden, nested: calls and ms of texts that the role may not see, and of statements in functions.
+    seconds: since the statistics began; None where that is not known. notes: what the role or the
+    server lacks.
+    """
+
+    database: str
+    version: int
+    entries: tuple[Entry, ...]
+    hidden: tuple[int, float] = (0, 0.0)
+    nested: tuple[int, float] = (0, 0.0)
+    seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A statement that is left out, and why."""
+
+    text: str
+    reason: str
+    calls: int
+    total_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A statement that became a script. sources: how many parameters have which kind of values."""
+
+    entry: Entry
+    name: str
+    weight: int
+    script: str
+    writes: bool
+    sources: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A workload that was made. calls, total_ms: of all statements of the database."""
+
+    folder: Path
+    seen: Seen
+    taken: tuple[Taken, ...]
+    left: tuple[Left, ...]
+    calls: int
+    total_ms: float
+    rate: float | None
+    notes: tuple[str, ...]

@@ -1,0 +1,317 @@
+"""What the parameters of a statement are used for: compared with a column, put into one. Pure.
+
+Names are looked up as SQL does, from the innermost query outwards. A parameter that is given to a
+function is what the function's own text does with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from pgpaces.capture import parsed as parsing
+from pgpaces.capture.seen import Column, Function, Name, Table
+
+_COMPARING = {
+    "=": "EQUAL", "<>": "EQUAL", "<": "UPPER", "<=": "UPPER", ">": "LOWER", ">=": "LOWER",
+}  # fmt: skip
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_QUERIES = frozenset(("SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
+_COUNTING = frozenset("+-*/%")
+_DEEPEST = 3
+
+
+class Role(StrEnum):
+    """What a value is for."""
+
+    EQUAL = "compared with"
+    LOWER = "the lower end of"
+    UPPER = "the upper end of"
+    PATTERN = "a pattern for"
+    ELEMENTS = "an array of"
+    INSERT = "inserted into"
+    SET = "set in"
+    AMOUNT = "reckoned with"
+    LIMIT = "LIMIT"
+    OFFSET = "OFFSET"
+
+
+_ROLES = {
+    "AEXPR_IN": Role.EQUAL,
+    "AEXPR_DISTINCT": Role.EQUAL,
+    "AEXPR_NOT_DISTINCT": Role.EQUAL,
+    "AEXPR_LIKE": Role.PATTERN,
+    "AEXPR_ILIKE": Role.PATTERN,
+    "AEXPR_OP_ANY": Role.ELEMENTS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One use of a parameter. partner: of a range's end, the parameter that is the other one.
+
+    within: the function that has it for an argument.
+    """
+
+    role: Role
+    column: Column | None = None
+    partner: int | None = None
+    within: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Tables and functions by the names that statements use."""
+
+    tables: Mapping[Name, Table]
+    functions: Mapping[Name, Function]
+
+
+def uses(tree: Any, catalog: Catalog) -> dict[int, list[Use]]:
+    """What each parameter is used for; those that are not known have none."""
+    walk = _Walk(catalog, lambda node: node["ParamRef"]["number"] if "ParamRef" in node else None)
+    walk.visit(tree)
+    return walk.found
+
+
+class _Walk:
+    """Goes over a tree, with the tables of each query around the place where it is."""
+
+    def __init__(
+        self, catalog: Catalog, parameter: Callable[[Any], int | None], depth: int = 0
+    ) -> None:
+        self._catalog, self._parameter, self._depth = catalog, parameter, depth
+        self._scopes: list[dict[str, Table | None]] = []
+        self.found: dict[int, list[Use]] = {}
+
+    def visit(self, node: Any) -> None:
+        """Every part below."""
+        if isinstance(node, list):
+            for each in node:
+                self.visit(each)
+        elif isinstance(node, dict):
+            for kind, value in node.items():
+                self._part(kind, value)
+
+    def _part(self, kind: str, value: Any) -> None:
+        # The sides of a UNION are queries that have no name of their own.
+        kind = "SelectStmt" if kind in ("larg", "rarg") and "op" in value else kind
+        if kind in _QUERIES:
+            self._scopes.append(self._sources(kind, value))
+            self._statement(kind, value)
+            self.visit(value)
+            self._scopes.pop()
+            return
+        if kind == "A_Expr":
+            self._expression(value)
+        elif kind == "BoolExpr" and value.get("boolop") == "AND_EXPR":
+            self._ranges(value["args"])
+        elif kind in ("FuncCall", "funccall"):
+            self._call(value)
+        self.visit(value)
+
+    # --- names
+
+    def _sources(self, kind: str, value: Any) -> dict[str, Table | None]:
+        """The tables that the columns of a query may be of, by alias or name."""
+        found: dict[str, Table | None] = {}
+        waiting = [*value.get("fromClause", ()), *value.get("usingClause", ())]
+        waiting += [value[key] for key in ("relation", "sourceRelation") if key in value]
+        while waiting:
+            node = waiting.pop()
+            if "JoinExpr" in node:
+                waiting += [node["JoinExpr"]["larg"], node["JoinExpr"]["rarg"]]
+                continue
+            node = node.get("RangeTableSample", {}).get("relation", node)
+            source = node.get("RangeVar", node)
+            alias = source.get("alias", {}).get("aliasname")
+            if "relname" in source:
+                name = (source.get("schemaname", ""), source["relname"])
+                found[alias or source["relname"]] = self._catalog.tables.get(name)
+            else:
+                inner = next(iter(node.values()))
+                found[(inner.get("alias") or {}).get("aliasname", "")] = None
+        if kind == "InsertStmt":
+            found["excluded"] = self._target(value)
+        return found
+
+    def _target(self, value: Any) -> Table | None:
+        relation = value.get("relation", {})
+        return self._catalog.tables.get((relation.get("schemaname", ""), relation.get("relname")))
+
+    def _column(self, node: Any) -> Column | None:
+        """The column that a node is, whatever it is cast to."""
+        while "TypeCast" in node:
+            node = node["TypeCast"]["arg"]
+        fields = node.get("ColumnRef", {}).get("fields", ())
+        words = [field["String"]["sval"] for field in fields if "String" in field]
+        if not words or len(words) != len(fields):
+            return None
+        for scope in reversed(self._scopes):
+            if len(words) > 1:
+                if words[-2] in scope:
+                    table = scope[words[-2]]
+                    return table.columns.get(words[-1]) if table else None
+                continue
+            having = [t.columns[words[0]] for t in scope.values() if t and words[0] in t.columns]
+            if having:
+                return having[0]
+        return None
+
+    def _number(self, node: Any) -> int | None:
+        """The parameter that a node is, whatever it is cast to."""
+        while "TypeCast" in node:
+            node = node["TypeCast"].get("arg", {})
+        if self._column(node) is not None:
+            return None
+        return self._parameter(node)
+
+    def _note(self, node: Any, use: Use) -> None:
+        number = self._number(node)
+        if number is not None:
+            self.found.setdefault(number, []).append(use)
+
+    # --- uses
+
+    def _statement(self, kind: str, value: Any) -> None:
+        self._note(value.get("limitCount", {}), Use(Role.LIMIT))
+        self._note(value.get("limitOffset", {}), Use(Role.OFFSET))
+        target = self._target(value)
+        if target is None:
+            return
+        if kind == "UpdateStmt":
+            self._set(value.get("targetList", ()), target)
+        elif kind == "InsertStmt":
+            self._insert(value, target)
+            self._set(value.get("onConflictClause", {}).get("targetList", ()), target)
+        elif kind == "MergeStmt":
+            for clause in value.get("mergeWhenClauses", ()):
+                self._merge(clause["MergeWhenClause"], target)
+
+    def _set(self, targets: Sequence[Any], table: Table) -> None:
+        for target in targets:
+            given = target["ResTarget"]
+            value = given.get("val", {})
+            if "MultiAssignRef" in value:
+                assigned = value["MultiAssignRef"]
+                row = assigned["source"].get("RowExpr", {}).get("args", ())
+                place = assigned.get("colno", 1) - 1
+                value = row[place] if place < len(row) else {}
+            self._put(value, table, given.get("name", ""), Role.SET)
+
+    def _put(self, value: Any, table: Table, name: str, role: Role) -> None:
+        column = table.columns.get(name)
+        if column is not None:
+            self._note(value, Use(role, column))
+
+    def _insert(self, value: Any, table: Table) -> None:
+        names = [each["ResTarget"]["name"] for each in value.get("cols", ())] or list(table.columns)
+        select = value.get("selectStmt", {}).get("SelectStmt", {})
+        rows = [row["List"]["items"] for row in select.get("valuesLists", ())]
+        if "fromClause" in select:
+            # The names of a SELECT that gives the rows are its own.
+            self._scopes.append(self._sources("SelectStmt", select))
+        rows.append([each["ResTarget"].get("val", {}) for each in select.get("targetList", ())])
+        for row in rows:
+            for name, node in zip(names, row, strict=False):
+                self._put(node, table, name, Role.INSERT)
+        if "fromClause" in select:
+            self._scopes.pop()
+
+    def _merge(self, clause: Any, table: Table) -> None:
+        if clause.get("commandType") == "CMD_UPDATE":
+            self._set(clause.get("targetList", ()), table)
+        elif clause.get("commandType") == "CMD_INSERT":
+            names = [each["ResTarget"]["name"] for each in clause.get("targetList", ())]
+            pairs = zip(names or list(table.columns), clause.get("values", ()), strict=False)
+            for name, node in pairs:
+                self._put(node, table, name, Role.INSERT)
+
+    def _expression(self, value: Any) -> None:
+        left, right = value.get("lexpr", {}), value.get("rexpr", {})
+        kind, operator = value["kind"], value["name"][-1]["String"]["sval"]
+        if "RowExpr" in left and "RowExpr" in right:
+            pairs = zip(left["RowExpr"]["args"], right["RowExpr"]["args"], strict=False)
+            for one, other in pairs:
+                self._compare(one, other, operator)
+        elif kind == "AEXPR_OP":
+            self._compare(left, right, operator)
+        elif column := self._column(left):
+            items = right.get("List", {}).get("items", ())
+            if "BETWEEN" in kind and len(items) == 2:
+                self._pair(items[0], items[1], column)
+            elif kind in _ROLES:
+                for item in items or [right]:
+                    self._note(item, Use(_ROLES[kind], column))
+
+    def _compare(self, left: Any, right: Any, operator: str) -> None:
+        mirrored = _MIRRORED.get(operator, operator)
+        for one, other, way in ((left, right, operator), (right, left, mirrored)):
+            column = self._column(one)
+            if way in _COUNTING:
+                self._note(other, Use(Role.AMOUNT, column))
+            elif column is not None and way in _COMPARING:
+                self._note(other, Use(Role[_COMPARING[way]], column))
+
+    def _pair(self, low: Any, high: Any, column: Column) -> None:
+        first, last = self._number(low), self._number(high)
+        if first == last:
+            first = last = None
+        self._note(low, Use(Role.LOWER, column, last))
+        self._note(high, Use(Role.UPPER, column, first))
+
+    def _ranges(self, arguments: Sequence[Any]) -> None:
+        """Two ends of one range: `x >= $1 AND x < $2`."""
+        ends: dict[str, dict[str, Any]] = {}
+        for each in arguments:
+            value = each.get("A_Expr", {})
+            if value.get("kind") != "AEXPR_OP":
+                continue
+            role = _COMPARING.get(value["name"][-1]["String"]["sval"])
+            column = self._column(value.get("lexpr", {}))
+            if column is not None and role in ("LOWER", "UPPER"):
+                ends.setdefault(column.label, {"column": column})[role] = value["rexpr"]
+        for found in ends.values():
+            if "LOWER" in found and "UPPER" in found:
+                self._pair(found["LOWER"], found["UPPER"], found["column"])
+
+    def _call(self, value: Any) -> None:
+        """What a function does with its arguments, by its own text."""
+        function = self._catalog.functions.get(parsing.function_name(value))
+        if function is None or self._depth >= _DEEPEST:
+            return
+        given: dict[int, Any] = {}
+        for place, node in enumerate(value.get("args", ())):
+            named = node.get("NamedArgExpr")
+            if named is None:
+                given[place + 1] = node
+            elif named["name"] in function.arguments:
+                given[function.arguments.index(named["name"]) + 1] = named["arg"]
+        if not any(self._number(node) is not None for node in given.values()):
+            return
+        for number, found in within(function, self._catalog, self._depth + 1).items():
+            for use in found if number in given else ():
+                # Ends of ranges are told apart by numbers of the function's own.
+                self._note(given[number], replace(use, partner=None, within=function.name[1]))
+
+
+def within(function: Function, catalog: Catalog, depth: int = 1) -> dict[int, list[Use]]:
+    """What a function does with its arguments, by their place from 1."""
+
+    def argument(node: Any) -> int | None:
+        if "ParamRef" in node:
+            return int(node["ParamRef"]["number"])
+        fields = node.get("ColumnRef", {}).get("fields", ())
+        words = [field["String"]["sval"] for field in fields if "String" in field]
+        if len(words) == 2 and words[0] != function.name[1]:
+            return None
+        if not words or len(words) > 2 or words[-1] not in function.arguments:
+            return None
+        return function.arguments.index(words[-1]) + 1
+
+    walk = _Walk(catalog, argument, depth)
+    for tree in parsing.body(function):
+        walk.visit(tree)
+    return walk.found

@@ -1,0 +1,345 @@
+"""A workload from a real pg_stat_statements: what is taken runs, and the mix is the same again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from tests.conftest import Certificates, _postgres, quoted
+
+import pgpaces
+from pgpaces.cli.main import cli
+from pgpaces.errors import ServerError, WorkloadError
+from pgpaces.generators import engine
+
+pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
+
+from pgpaces.capture import Captured, Wanted, capture
+
+pytestmark = pytest.mark.postgres
+INIT = ("tables", "data", "constraints", "functions")
+GARDEN = Path(pgpaces.__file__).parent / "workloads" / "garden"
+SETTINGS = {
+    "shared_preload_libraries": "pg_stat_statements",
+    "autovacuum": "off",
+    "logging_collector": "on",
+    "log_destination": "stderr,csvlog",
+}
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A server that counts statements, in schemas that differ by version."""
+
+    words: dict[str, object]
+    version: int
+
+    def dsn(self, **more: object) -> str:
+        return quoted(self.words | more)
+
+    def execute(self, *statements: str, **more: object) -> list[Any]:
+        with psycopg.connect(self.dsn(**more), autocommit=True) as session:
+            for statement in statements:
+                cursor = session.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+    def make(self, dbname: str) -> str:
+        """A database whose statements are counted, empty."""
+        self.execute(f"DROP DATABASE IF EXISTS {dbname}", f"CREATE DATABASE {dbname}")
+        self.execute('CREATE SCHEMA "its own"', dbname=dbname)
+        self.execute('CREATE EXTENSION pg_stat_statements SCHEMA "its own"', dbname=dbname)
+        return self.dsn(dbname=dbname)
+
+    def forget(self, dbname: str) -> None:
+        self.execute('SELECT "its own".pg_stat_statements_reset()', dbname=dbname)
+
+    @property
+    def logs(self) -> Path:
+        return Path(self.execute("SHOW data_directory")[0][0]) / "log"
+
+
+@pytest.fixture(scope="module")
+def counting18(pgpaces_home: Path) -> Iterator[Counting]:
+    from pgpaces.servers import binaries, embedded
+
+    settings = {**SETTINGS, "fsync": "off"}
+    spec = embedded.ServerSpec(binaries.find(), name="for-statements", settings=settings)
+    with embedded.start(spec) as server:
+        words = {k: v for k, v in engine.resolve(server.dsn()).keywords.items() if k != "dbname"}
+        yield Counting({**words, "dbname": "postgres"}, 18)
+
+
+@pytest.fixture(scope="module")
+def counting15(certificates: Certificates) -> Iterator[Counting]:
+    for server in _postgres("pgpaces-statements-", certificates, SETTINGS):
+        words = {"host": server.folder, "port": server.port, "user": "postgres"}
+        yield Counting({**words, "dbname": "postgres"}, 15)
+
+
+@pytest.fixture(params=["15", "18"])
+def counting(request: pytest.FixtureRequest) -> Counting:
+    found: Counting = request.getfixturevalue(f"counting{request.param}")
+    return found
+
+
+# --- everything that is taken runs ------------------------------------------------------------
+
+TABLES = """
+CREATE TABLE plain (id int PRIMARY KEY, small smallint, big bigint, price numeric(10, 2),
+  part float8, flag boolean, day date, stamp timestamptz, word text, code uuid, tags int[],
+  doc jsonb, never text);
+INSERT INTO plain SELECT i, i % 7, i * 10000000000, i / 3.0, i / 7.0, i % 3 = 0,
+  date '2020-01-01' + i % 400, timestamptz '2020-01-01' + i * interval '1 hour',
+  (ARRAY['it''s', 'back\\slash', 'a:plain', E'two\\nlines', ':p1', '$1', 'é', ''])[i % 8 + 1],
+  gen_random_uuid(), ARRAY[i % 5], '{}', NULL FROM generate_series(1, 2000) i;
+CREATE TABLE "Select ""it's"";" ("a b" int, "ü$1" text, "b\\s" int);
+INSERT INTO "Select ""it's"";" SELECT i % 10, 'x' || i % 3, i FROM generate_series(1, 100) i;
+CREATE TABLE keyed (code uuid PRIMARY KEY, name text UNIQUE, plain_id int);
+CREATE FUNCTION small_one(x smallint) RETURNS bigint LANGUAGE sql
+  AS 'SELECT count(*) FROM plain WHERE small = x';
+CREATE PROCEDURE note(w text) LANGUAGE plpgsql AS $$
+BEGIN INSERT INTO "Select ""it's"";" ("ü$1") VALUES (w); END $$;
+ANALYZE;
+"""
+STATEMENTS = (
+    "SELECT * FROM plain WHERE id = 17",
+    "SELECT * FROM plain WHERE big = 170000000000 AND word = 'it''s'",
+    "SELECT count(*) FROM plain WHERE price > 3.5 AND part < 100.25",
+    "SELECT * FROM plain WHERE flag = true AND day = '2020-02-01' LIMIT 3 OFFSET 2",
+    "SELECT * FROM plain WHERE day BETWEEN '2020-01-01' AND '2020-02-01'",
+    "SELECT * FROM plain WHERE stamp > now() - interval '5 minutes'",
+    "SELECT * FROM plain WHERE day = date '2020-03-01'",
+    "SELECT count(*) FROM plain WHERE word IN ('a', 'b', 'c') AND id IN (1, 2, 3)",
+    "SELECT count(*) FROM plain WHERE word LIKE 'back%'",
+    "SELECT count(*) FROM plain WHERE id = ANY ('{1,2}')",
+    "SELECT tags[1:2] FROM plain WHERE tags[1] = 3 AND doc @> '{}' AND never = 'x'",
+    "SELECT small_one(3::smallint)",
+    "SELECT small_one('3')",
+    "SELECT id FROM plain WHERE id > 5 /* a:comment; */ ORDER BY id LIMIT 1",
+    "SELECT 1 + 2, 'a' || 'b', $$it's; \\if$$",
+    'SELECT "ü$1" FROM "Select ""it\'s"";" x WHERE x."a b" = 3 AND "b\\s" = 5 -- the end',
+    "UPDATE plain SET price = price + 1.5, word = 'new', flag = false WHERE id = 4",
+    "UPDATE plain SET (small, never) = (3, NULL) WHERE code = gen_random_uuid()",
+    "INSERT INTO keyed (code, name, plain_id)"
+    " VALUES ('00000000-0000-0000-0000-000000000001', 'one', 4)",
+    "INSERT INTO plain (id, small, day) VALUES (100001, 3, '2021-01-01')"
+    " ON CONFLICT (id) DO UPDATE SET big = 5",
+    "DELETE FROM plain WHERE id = 100001 AND small = 3",
+    "MERGE INTO plain USING (VALUES (1, 5)) v (k, s) ON id = v.k"
+    " WHEN MATCHED THEN UPDATE SET small = v.s",
+    "WITH gone AS (DELETE FROM keyed WHERE name = 'nobody' RETURNING *) SELECT count(*) FROM gone",
+    "CALL note('a note')",
+    "VALUES (1, 'x')",
+)
+
+
+@pytest.fixture
+def executed(counting: Counting) -> str:
+    """A database in which each of STATEMENTS was executed, and one by the extended protocol."""
+    dsn = counting.make("shop")
+    counting.execute(TABLES, dbname="shop")
+    counting.forget("shop")
+    counting.execute(*STATEMENTS, dbname="shop")
+    with psycopg.connect(dsn) as session:
+        session.execute("SELECT id FROM plain WHERE small = %s AND word = %s", (3, "it's"))
+        session.rollback()
+    return dsn
+
+
+def run_scripts(dsn: str, folder: Path) -> list[str]:
+    """Executes what the scripts would send, some choices of each; what failed."""
+    failed = []
+    with psycopg.connect(dsn, autocommit=True) as session:
+        for path, seed in itertools.product(sorted(folder.glob("*.sql")), range(8)):
+            for _, sql in engine.rehearse(path.stem, path.read_text(), seed=seed):
+                try:
+                    session.execute(sql.encode())
+                except psycopg.Error as error:
+                    failed.append(f"{error} in {sql}")
+    return failed
+
+
+def reasons(found: Captured) -> dict[str, str]:
+    return {left.text: left.reason for left in found.left}
+
+
+@pytest.mark.parametrize("values", [True, False], ids=["values", "no values"])
+def test_every_statement_of_an_application_becomes_a_script_that_runs(
+    counting: Counting, executed: str, tmp_path: Path, values: bool
+) -> None:
+    found = capture(Wanted(executed, tmp_path / "made", values=values))
+    ours = ("BEGIN", "ROLLBACK", "SET LOCAL pg_stat_statements")
+    wrong = {text: why for text, why in reasons(found).items() if not text.startswith(ours)}
+    assert {why for why in wrong.values()} <= {"looks at the server's own catalogs and statistics"}
+    assert len(found.taken) >= len(STATEMENTS) - 1, "two differ in a literal alone"
+    assert any("guessed, each by itself" in note for note in found.notes)
+    assert run_scripts(executed, tmp_path / "made") == []
+    pgpaces.workload.read(tmp_path / "made")
+
+
+def test_what_a_log_has_runs_too(counting: Counting, executed: str, tmp_path: Path) -> None:
+    counting.execute("SET log_statement = 'all'", *STATEMENTS[:12], dbname="shop")
+    logs = tuple(counting.logs.glob("*.csv"))
+    found = capture(Wanted(executed, tmp_path / "made", logs))
+    one = next(each for each in found.taken if "big = $1" in each.entry.text)
+    assert one.sources == {"from the log": 2}
+    assert "big = 170000000000 AND word = 'it''s'" in one.script
+    assert run_scripts(executed, tmp_path / "made") == []
+
+
+# --- it reads only ----------------------------------------------------------------------------
+
+
+def test_nothing_is_written_and_nothing_of_the_application_is_executed(
+    counting: Counting, executed: str, tmp_path: Path
+) -> None:
+    state = (
+        "SELECT pg_snapshot_xmax(pg_current_snapshot()), (SELECT sum(calls)"
+        """ FROM "its own".pg_stat_statements WHERE query ~ 'plain|keyed')"""
+    )
+    [(before_xid, before_calls)] = counting.execute(state, dbname="shop")
+    capture(Wanted(executed, tmp_path / "made"))
+    [(after_xid, after_calls)] = counting.execute(state, dbname="shop")
+    assert after_xid == before_xid, "no transaction that writes was begun"
+    assert after_calls == before_calls
+
+
+def test_a_role_that_only_monitors_is_enough_and_is_told_what_it_lacks(
+    counting: Counting, executed: str, tmp_path: Path
+) -> None:
+    counting.execute(
+        "DROP ROLE IF EXISTS u_limited", "CREATE ROLE u_limited LOGIN", dbname="postgres"
+    )
+    counting.execute('GRANT USAGE ON SCHEMA "its own" TO u_limited', dbname="shop")
+    limited = counting.dsn(dbname="shop", user="u_limited")
+    with pytest.raises(WorkloadError) as none:
+        capture(Wanted(limited, tmp_path / "none"))
+    assert "pg_read_all_stats" in (none.value.hint or "")
+    counting.execute("GRANT pg_monitor TO u_limited")
+    found = capture(Wanted(limited, tmp_path / "made"))
+    assert len(found.taken) >= len(STATEMENTS) - 1
+    assert any("hidden from this role" in note for note in found.notes)
+    assert "by statistics" not in {kind for each in found.taken for kind in each.sources}
+    counting.execute("GRANT pg_read_all_data TO u_limited")
+    found = capture(Wanted(limited, tmp_path / "more"))
+    assert not any("hidden" in note for note in found.notes)
+    assert "by statistics" in {kind for each in found.taken for kind in each.sources}
+
+
+def test_a_database_without_the_extension_is_told(counting: Counting, tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="does not have the extension") as found:
+        capture(Wanted(counting.dsn(), tmp_path / "made"))
+    assert "shared_preload_libraries" in (found.value.hint or "")
+
+
+def test_a_server_that_has_not_loaded_it_is_told(pg15: Any, tmp_path: Path) -> None:
+    pg15.execute("CREATE EXTENSION pg_stat_statements")
+    try:
+        with pytest.raises(ServerError, match="has not loaded it"):
+            capture(Wanted(pg15.dsn("postgres"), tmp_path / "made"))
+    finally:
+        pg15.execute("DROP EXTENSION pg_stat_statements")
+
+
+def test_statements_within_functions_are_not_scripts(
+    counting: Counting, executed: str, tmp_path: Path
+) -> None:
+    counting.execute("SET pg_stat_statements.track = 'all'", "CALL note('x')", dbname="shop")
+    found = capture(Wanted(executed, tmp_path / "made"))
+    assert found.seen.nested[0] >= 1
+    assert not [each for each in found.taken if "VALUES (w)" in each.entry.text]
+
+
+def test_the_most_important_are_taken_and_the_rest_is_said(
+    counting: Counting, executed: str, tmp_path: Path
+) -> None:
+    counting.execute(*[STATEMENTS[0]] * 50, dbname="shop")
+    found = capture(Wanted(executed, tmp_path / "made", top=3))
+    assert len(found.taken) == 3
+    taken = sum(each.entry.calls for each in found.taken)
+    assert taken + sum(each.calls for each in found.left) == found.calls
+    assert "beyond the 3" in " ".join(reasons(found).values())
+    assert found.taken[0].entry.calls == 51 or found.taken[1].entry.calls == 51
+
+
+# --- the command, and the mix -----------------------------------------------------------------
+
+
+def test_the_command_says_what_it_found_and_how_to_go_on(
+    counting18: Counting, tmp_path: Path
+) -> None:
+    dsn = counting18.make("shop")
+    counting18.execute(TABLES, *STATEMENTS, dbname="shop")
+    folder = tmp_path / "made"
+    words = ["workload", "from-statements", "--target", f"{dsn} password=canary", str(folder)]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "% of the calls and" in done.output
+    assert "--from-database shop" in done.output
+    assert "canary" not in done.output
+    assert "canary" not in "".join(path.read_text() for path in folder.iterdir())
+    with pytest.raises(WorkloadError, match="is not empty"):
+        CliRunner().invoke(cli, words, catch_exceptions=False)
+
+
+def mix(counting: Counting, dbid: str) -> dict[str, float]:
+    """The shares of garden's three statements in a database, in percent."""
+    rows = counting.execute(
+        "SELECT substring(query FROM 'ui\\.(\\w+)'), sum(calls)::int"
+        f" FROM \"its own\".pg_stat_statements WHERE {dbid} AND query ~ '^SELECT.* ui\\.'"
+        " GROUP BY 1",
+        dbname="garden",
+    )
+    total = sum(calls for _, calls in rows)
+    assert total
+    return {name: 100 * calls / total for name, calls in rows}
+
+
+def test_a_workload_made_of_a_running_garden_has_its_mix(
+    counting18: Counting, tmp_path: Path
+) -> None:
+    dsn = counting18.make("garden")
+    texts = [(GARDEN / f"{name}.sql").read_text() for name in INIT]
+    texts = [text.replace(":scale", "1").replace(":seed", "1") for text in texts]
+    # In one session: the data is made by functions of pg_temp.
+    counting18.execute(*(one for text in texts for one in _commands(text)), dbname="garden")
+    counting18.execute("ALTER DATABASE garden SET log_min_duration_statement = 0")
+    common = {"clients": 2, "warmup": 0, "store": tmp_path / "results.db"}
+    counting18.forget("garden")
+    pgpaces.run(files=[GARDEN / "action.sql"], target=dsn, transactions=1000, **common)
+    counting18.execute("ALTER DATABASE garden RESET log_min_duration_statement")
+    before = mix(counting18, "dbid = (SELECT oid FROM pg_database WHERE datname = 'garden')")
+    found = capture(Wanted(dsn, tmp_path / "made", tuple(counting18.logs.glob("*.log"))))
+    assert [each.sources for each in found.taken if "insert" in each.entry.text] == [
+        {"from the log": 5}
+    ]
+    assert not any("guessed" in note for note in found.notes)
+    counting18.forget("garden")
+    run = pgpaces.run(
+        str(tmp_path / "made"), target=dsn, from_database="garden", transactions=4000, **common
+    )
+    after = mix(counting18, "dbid NOT IN (SELECT oid FROM pg_database)")
+    assert set(before) == set(after) == {
+        "insert_plant", "get_plantings_listing", "get_plant_destinations",
+    }  # fmt: skip
+    assert all(abs(after[name] - before[name]) < 2 for name in before), (before, after)
+    assert run.counts.failed == 0
+
+
+def _commands(text: str) -> list[str]:
+    """The statements of an SQL file of ours."""
+    import pgparse
+
+    data = text.encode()
+    found = []
+    for each in pgparse.parse(text):
+        start = each.get("stmt_location", 0)
+        end = start + each["stmt_len"] if each.get("stmt_len") else len(data)
+        found.append(data[start:end].decode())
+    return found

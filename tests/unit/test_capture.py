@@ -1,0 +1,520 @@
+"""A workload from statements: what is taken, what parameters are for, and what scripts send."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pgparse = pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
+
+from pgpaces import workload  # noqa: E402
+from pgpaces.capture import choice, guess, logs, parsed, script, uses, words  # noqa: E402
+from pgpaces.capture import folder as folder_of  # noqa: E402
+from pgpaces.capture.guess import Asked, Kind, Source  # noqa: E402
+from pgpaces.capture.seen import (  # noqa: E402
+    Captured,
+    Column,
+    Entry,
+    Function,
+    Left,
+    Seen,
+    Table,
+    Taken,
+    Type,
+)  # fmt: skip
+from pgpaces.capture.uses import Catalog, Role, Use  # noqa: E402
+from pgpaces.generators import engine  # noqa: E402
+
+INT, TEXT, BOOL = Type("integer", "N"), Type("text", "S"), Type("boolean", "B")
+DATE, NUMERIC = Type("date", "D"), Type("numeric(10,2)", "N")
+
+
+def column(name: str, kind: Type = INT, table: str = "t", **more: object) -> Column:
+    return Column(table, name, kind, known=True, rows=1000, distinct=-1, **more)  # type: ignore[arg-type]
+
+
+def table(name: str, *columns: Column) -> Table:
+    return Table(name, {each.name: each for each in columns})
+
+
+T = table("t", *(column(name) for name in ("a", "b", "c")))
+U = table("u", *(column(name, table="u") for name in ("a", "d")))
+CATALOG = Catalog({("", "t"): T, ("", "u"): U, ("s", "t"): U}, {})
+
+
+def used(sql: str, catalog: Catalog = CATALOG) -> dict[int, list[tuple[str, str]]]:
+    found = uses.uses(parsed.parse(sql).tree, catalog)
+    return {
+        number: [(use.role.name, use.column.label if use.column else "") for use in every]
+        for number, every in found.items()
+    }
+
+
+# --- what is taken ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("BEGIN", "begins or ends"),
+        ("SAVEPOINT $1", "begins or ends"),
+        ("ROLLBACK TO $1", "begins or ends"),
+        ("COMMIT", "begins or ends"),
+        ("COPY t FROM STDIN", "COPY"),
+        ("FETCH FORWARD $1 FROM c", "cursor|parse"),
+        ("FETCH 5 FROM c", "cursor"),
+        ("DECLARE c CURSOR FOR SELECT $1", "cursor"),
+        ("CREATE TABLE x (a int)", "utility"),
+        ("SET work_mem = $1", "utility"),
+        ("EXPLAIN SELECT $1", "utility"),
+        ("SELECT * INTO x FROM t", "makes a table"),
+        ("SELECT * FROM t WHERE", "does not parse"),
+        ("SELECT a FROM t WHERE b = 'cut off here", "does not parse"),
+        ("SELECT \ud800", "does not parse"),
+        ("SELECT 1; SELECT 2", "not one statement"),
+        ("SELECT * FROM pg_stat_activity WHERE pid = $1", "server's own"),
+        ("SELECT relname FROM pg_catalog.pg_class", "server's own"),
+        ("SELECT pg_is_in_recovery()", "server's own"),
+        ("SELECT current_setting($1)", "server's own"),
+        ("SELECT * FROM metrics.pg_stat_statements", "server's own"),
+        ('SELECT "x:y" FROM t', "colon"),
+        ("", "lost its text"),
+        ("-- nothing", "not one statement"),
+    ],
+)
+def test_what_cannot_be_a_script_is_left_out_with_its_reason(sql: str, why: str) -> None:
+    with pytest.raises(parsed.UnusableError, match=why):
+        parsed.parse(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "writes"),
+    [
+        ("SELECT $1", "select", False),
+        ("VALUES ($1)", "select", False),
+        ("TABLE t", "select", False),
+        ("SELECT a FROM t FOR UPDATE", "select", True),
+        ("WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x", "select", True),
+        ("INSERT INTO t VALUES ($1)", "insert", True),
+        ("UPDATE t SET a = $1", "update", True),
+        ("DELETE FROM t", "delete", True),
+        ("MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN DELETE", "merge", True),
+        ("CALL p($1)", "call", True),
+        ("SELECT pg_sleep($1)", "select", False),
+    ],
+)
+def test_statements_of_an_application_are_taken(sql: str, kind: str, writes: bool) -> None:
+    found = parsed.parse(sql)
+    assert (found.kind, found.writes) == (kind, writes)
+
+
+@given(st.lists(st.integers(1, 10**12), min_size=1, max_size=30))
+def test_weights_are_in_proportion_to_the_calls_and_none_is_zero(calls: list[int]) -> None:
+    weights = choice.weights(calls)
+    assert all(weight >= 1 for weight in weights)
+    assert sum(weights) <= choice.WEIGHTS + len(calls)
+    for weight, count in zip(weights, calls, strict=True):
+        exact = count * min(1.0, choice.WEIGHTS / sum(calls))
+        assert abs(weight - exact) <= 1
+
+
+entries = st.lists(
+    st.builds(Entry, st.sampled_from("abcdef"), st.integers(0, 10**6), st.floats(0, 1e6)),
+    max_size=20,
+)
+
+
+@given(entries)
+def test_entries_of_one_text_are_one_and_nothing_is_lost(every: list[Entry]) -> None:
+    merged = choice.merged(every)
+    assert len({entry.text for entry in merged}) == len(merged)
+    assert sum(entry.calls for entry in merged) == sum(entry.calls for entry in every)
+
+
+@given(entries)
+def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every: list[Entry]) -> None:
+    total = sum(entry.calls for entry in every)
+    taken = [entry for entry in every if entry.text < "c"]
+    left = [Left(e.text, e.text, e.calls, e.total_ms) for e in every if e.text >= "c"]
+    shares = [choice.share(entry.calls, total) for entry in taken]
+    shares += [choice.share(calls, total) for _, _, calls, _ in choice.by_reason(left)]
+    assert sum(shares) == pytest.approx(100 if total else 0)
+
+
+# --- what parameters are for ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT 1 FROM t WHERE a = $1", {1: [("EQUAL", "t.a")]}),
+        ("SELECT 1 FROM t WHERE $1 < a", {1: [("LOWER", "t.a")]}),
+        ("SELECT 1 FROM t x JOIN u ON u.a = x.b WHERE x.a = $1::int", {1: [("EQUAL", "t.a")]}),
+        ("SELECT 1 FROM t, u WHERE d = $1", {1: [("EQUAL", "u.d")]}),
+        ("SELECT 1 FROM s.t WHERE t.a = $1", {1: [("EQUAL", "u.a")]}),
+        ("SELECT 1 FROM t WHERE a IN ($1 /*, ... */)", {1: [("EQUAL", "t.a")]}),
+        ("SELECT 1 FROM t WHERE a = ANY ($1)", {1: [("ELEMENTS", "t.a")]}),
+        ("SELECT 1 FROM t WHERE a LIKE $1", {1: [("PATTERN", "t.a")]}),
+        ("SELECT 1 FROM t WHERE (a, b) = ($1, $2)", {1: [("EQUAL", "t.a")], 2: [("EQUAL", "t.b")]}),
+        ("SELECT 1 FROM t LIMIT $1 OFFSET $2", {1: [("LIMIT", "")], 2: [("OFFSET", "")]}),
+        ("INSERT INTO t (b, a) VALUES ($1, $2)", {1: [("INSERT", "t.b")], 2: [("INSERT", "t.a")]}),
+        ("INSERT INTO t VALUES ($1)", {1: [("INSERT", "t.a")]}),
+        ("INSERT INTO t (c) SELECT $1 FROM u WHERE d = $2",
+         {1: [("INSERT", "t.c")], 2: [("EQUAL", "u.d")]}),
+        ("UPDATE t SET a = $1, b = b + $2 WHERE c = $3",
+         {1: [("SET", "t.a")], 2: [("AMOUNT", "t.b")], 3: [("EQUAL", "t.c")]}),
+        ("UPDATE t SET (a, b) = ($1, $2)", {1: [("SET", "t.a")], 2: [("SET", "t.b")]}),
+        ("MERGE INTO t USING u ON t.a = u.a WHEN NOT MATCHED THEN INSERT (b) VALUES ($1)",
+         {1: [("INSERT", "t.b")]}),
+        ("SELECT a FROM t WHERE b = $1 UNION ALL SELECT d FROM u WHERE d = $2",
+         {1: [("EQUAL", "t.b")], 2: [("EQUAL", "u.d")]}),
+        ("SELECT 1 FROM t TABLESAMPLE SYSTEM ($1) WHERE a = $2", {2: [("EQUAL", "t.a")]}),
+        ("SELECT 1 FROM (SELECT d FROM u WHERE a = $1) x", {1: [("EQUAL", "u.a")]}),
+        ("SELECT 1 FROM t WHERE EXISTS (SELECT FROM u WHERE c = $1)", {1: [("EQUAL", "t.c")]}),
+        ("WITH t AS (SELECT 1 AS a) SELECT 1 FROM t x WHERE x.zz = $1", {}),
+        ("SELECT $1", {}),
+    ],
+)  # fmt: skip
+def test_a_parameter_is_of_the_column_that_it_meets(
+    sql: str, expected: dict[int, list[tuple[str, str]]]
+) -> None:
+    assert used(sql) == expected
+
+
+@pytest.mark.parametrize(
+    "sql", ["a BETWEEN $1 AND $2", "a NOT BETWEEN $1 AND $2", "a >= $1 AND b = 1 AND a < $2"]
+)
+def test_both_ends_of_a_range_know_each_other(sql: str) -> None:
+    found = uses.uses(parsed.parse(f"SELECT 1 FROM t WHERE {sql}").tree, CATALOG)
+    assert {use.partner for use in found[1]} >= {2}
+    assert {use.partner for use in found[2]} >= {1}
+
+
+PLPGSQL = """CREATE FUNCTION f(x integer, b integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE n int; BEGIN
+  SELECT count(*) INTO n FROM u WHERE u.d = x;
+  INSERT INTO t (a, c) VALUES (f.b, n);
+END $$"""
+STANDARD = """CREATE FUNCTION f(x integer, b integer) RETURNS void LANGUAGE sql BEGIN ATOMIC
+  SELECT 1 FROM u WHERE d = x; INSERT INTO t (a) VALUES (f.b); END"""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        Function(("", "f"), ("x", "b"), "plpgsql", PLPGSQL, ""),
+        Function(("", "f"), ("x", "b"), "sql", STANDARD, ""),
+        Function(("", "f"), ("x", "b"), "sql", "",
+                 "SELECT 1 FROM u WHERE d = $1; INSERT INTO t (a) VALUES (f.b)"),
+    ],
+    ids=["plpgsql", "standard", "sql"],
+)  # fmt: skip
+@pytest.mark.parametrize("call", ["SELECT * FROM f($1, $2)", "SELECT f(b => $2, x => $1)"])
+def test_an_argument_is_what_the_function_does_with_it(function: Function, call: str) -> None:
+    catalog = Catalog(CATALOG.tables, {("", "f"): function})
+    assert used(call, catalog) == {1: [("EQUAL", "u.d")], 2: [("INSERT", "t.a")]}
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+def source(use: Use, kind: Type | None = INT, **more: bool) -> Source:
+    return guess.source(Asked([use], kind, **more))
+
+
+def test_an_even_key_is_drawn_from_its_range() -> None:
+    bounds = tuple(str(n) for n in range(1, 1002, 10))
+    found = source(Use(Role.EQUAL, column("a", bounds=bounds)))
+    assert found.steps == ((1, "random(1, 1001)"),)
+    assert found.kind is Kind.STATISTICS
+
+
+def test_common_values_come_as_often_as_they_are_there() -> None:
+    found = source(Use(Role.EQUAL, column("a", common=("7", "3"), frequencies=(0.9, 0.1))))
+    assert found.steps == ((9000, "7"), (1000, "3"))
+
+
+def test_values_of_a_sample_that_are_about_as_frequent_are_drawn_from_their_range() -> None:
+    shares = tuple(0.009 + 0.0002 * (n % 10) for n in range(100))
+    one = column("a", common=tuple(str(n) for n in range(100)), frequencies=shares)
+    one = replace(one, distinct=100)
+    assert source(Use(Role.EQUAL, one)).steps == ((1, "random(0, 99)"),)
+
+
+def test_a_skewed_key_follows_its_histogram() -> None:
+    bounds = tuple(str(n * n) for n in range(0, 32))
+    found = source(Use(Role.EQUAL, column("a", bounds=bounds)))
+    assert len(found.steps) == 10
+    assert all(step.startswith("random(") for _, step in found.steps)
+
+
+def test_texts_are_those_that_are_there() -> None:
+    one = column("a", TEXT, common=("it's", "b:c"), frequencies=(0.5, 0.5))
+    found = source(Use(Role.EQUAL, one), TEXT)
+    assert [value for _, value in found.choices] == ["'it''s'", "E'b\\x3ac'"]
+
+
+def test_nulls_are_put_in_as_often_as_they_are_there() -> None:
+    one = column("a", TEXT, common=("x",), frequencies=(0.75,), null_share=0.25)
+    assert dict((v, w) for w, v in source(Use(Role.INSERT, one), TEXT).choices) == {
+        "'x'": 7500, "NULL": 2500,
+    }  # fmt: skip
+    assert "NULL" not in dict(source(Use(Role.EQUAL, one), TEXT).choices).values()
+
+
+def test_true_and_false_come_in_their_shares() -> None:
+    one = column("a", BOOL, common=("f", "t"), frequencies=(0.7, 0.3))
+    assert source(Use(Role.EQUAL, one), BOOL).steps == ((1, "random(1, 100) <= 30"),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(INT, "random(1001, 1000001001)"), (Type("uuid", "U"), "gen_random_uuid()"), (TEXT, "md5(")],
+)
+def test_a_key_that_is_inserted_is_new(kind: Type, expected: str) -> None:
+    one = column("a", kind, unique=True, bounds=("1", "1000"))
+    found = source(Use(Role.INSERT, one), kind)
+    assert found.kind is Kind.NEW
+    assert expected in (found.sql or found.steps[0][1])
+
+
+def test_a_range_is_as_wide_as_is_assumed() -> None:
+    one = column("a", bounds=tuple(str(n) for n in range(0, 1001, 10)))
+    low, high = source(Use(Role.LOWER, one, 2)), source(Use(Role.UPPER, one, 1))
+    assert (low.steps[0][1], high.steps[0][1]) == ("random(0, 1000)", ":p1 + 10")
+
+
+def test_a_range_of_dates_is_a_bin_of_the_histogram() -> None:
+    one = column("a", DATE, bounds=("2020-01-01", "2020-02-01", "2020-03-01"))
+    statement = parsed.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $2")
+    sources = {1: source(Use(Role.LOWER, one, 2), DATE), 2: source(Use(Role.UPPER, one, 1), DATE)}
+    sent = script.write(statement, sources).probes
+    assert [text.split("BETWEEN ")[1] for text in sent] == [
+        "'2020-01-01' AND '2020-02-01'", "'2020-02-01' AND '2020-03-01'",
+    ]  # fmt: skip
+
+
+def test_the_end_of_a_range_whose_other_end_is_no_number_is_by_itself() -> None:
+    one = column("a", bounds=tuple(str(n) for n in range(0, 1001, 10)))
+    low = Asked([Use(Role.LOWER, one, 2)], TEXT)
+    high = Asked([Use(Role.UPPER, one, 1)], INT)
+    found = guess.sources({1: low, 2: high})
+    assert found[1].choices
+    assert found[2].steps == ((1, "random(0, 1000)"),)
+
+
+def test_both_ends_of_a_range_may_be_one_parameter() -> None:
+    found = uses.uses(parsed.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $1").tree, CATALOG)
+    assert {use.partner for use in found[1]} == {None}
+
+
+@pytest.mark.parametrize("kind", [INT, TEXT, BOOL, DATE, NUMERIC, Type("point", "G"), None])
+@pytest.mark.parametrize("role", list(Role))
+def test_what_is_not_known_is_said(role: Role, kind: Type | None) -> None:
+    one = Column("t", "a", kind or INT)
+    found = source(Use(role, one), kind)
+    assert found.kind in (Kind.UNKNOWN, Kind.ASSUMED, Kind.NEW)
+    assert found.sql or found.steps
+
+
+@pytest.mark.parametrize("role", [Role.EQUAL, Role.INSERT, Role.PATTERN, Role.ELEMENTS, Role.LOWER])
+def test_without_values_no_text_of_the_database_is_written(role: Role) -> None:
+    one = column("a", TEXT, common=("secret",), frequencies=(0.5,), bounds=("hidden", "private"))
+    assert not source(Use(role, one), TEXT, values=False).choices
+
+
+@given(st.text(max_size=30).filter(lambda text: "\0" not in text))
+def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
+    if any("\ud800" <= c <= "\udfff" for c in value):
+        return
+    sql = f"SELECT {guess.quoted(value)}"
+    sent = engine.rehearse("s", f"\\set name 1\n{sql}\n;\n", [("a", "x"), ("b", "y")])
+    assert [text.rstrip(";").strip() for _, text in sent] == [sql]
+    tree = parsed.trees(sql)[0]["SelectStmt"]["targetList"][0]["ResTarget"]["val"]["A_Const"]
+    assert tree.get("sval", {}).get("sval", "") == value
+
+
+# --- scripts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a::text, $1::int FROM t",
+        "SELECT x[$1:$2] FROM t",
+        "SELECT x[1:b] FROM t",
+        "SELECT 1 /* a:b */ FROM t WHERE c = $1 -- it's :so",
+        "SELECT $body$ it's; a $body$, $1",
+        "SELECT 'a;b', $1",
+        'SELECT "it\'s;" FROM t WHERE b = $1',
+        "SELECT é FROM t WHERE ü = $1 AND b IN ($2 /*, ... */)",
+        "SELECT CURRENT_DATE - INTERVAL $1",
+        "SELECT f(a := $1)",
+        "SELECT a ? $1, b @> $2",
+    ],
+)
+def test_a_script_sends_its_statement_and_nothing_else(sql: str) -> None:
+    statement = parsed.parse(sql)
+    typed = {spot.number for spot in statement.spots if spot.typed is not None}
+    number = Source(Kind.STATISTICS, "", steps=((1, "random(5, 5)"),))
+    literal = Source(Kind.STATISTICS, "", sql="'1 day'")
+    sources = {n: literal if n in typed else number for n in statement.numbers}
+    sent = engine.rehearse("s", script.write(statement, sources).text)
+    assert len(sent) == 1
+    assert parsed.fingerprint(sent[0][1]) == parsed.fingerprint(sql)
+
+
+def test_texts_stand_in_branches_by_their_weights() -> None:
+    statement = parsed.parse("SELECT 1 FROM t WHERE a = $1")
+    source = Source(Kind.STATISTICS, "", choices=((3, "'x'"), (1, "'y'")))
+    text = script.write(statement, {1: source}).text
+    sent = [sql for seed in range(400) for _, sql in engine.rehearse("s", text, seed=seed)]
+    share = sum("'x'" in sql for sql in sent) / len(sent)
+    assert len(sent) == 400
+    assert 0.65 < share < 0.85
+
+
+def test_choices_of_several_parameters_do_not_go_along() -> None:
+    statement = parsed.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
+    even = Source(Kind.STATISTICS, "", choices=tuple((1, f"'{n}'") for n in range(5)))
+    probes = script.write(statement, {1: even, 2: even}).probes
+    assert len(probes) > 15
+
+
+def test_real_numbers_need_no_branches() -> None:
+    statement = parsed.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
+    one = Source(Kind.LOG, "", steps=((1, "random(1, 2)"),))
+    rows = [(5, {1: "1", 2: "10"}), (5, {1: "2", 2: "20"})]
+    text = script.write(statement, {1: one, 2: one}, rows).text
+    assert "\\if" not in text
+    sent = {engine.rehearse("s", text, seed=seed)[0][1].split("WHERE ")[1] for seed in range(50)}
+    assert {each.split()[2] + each.split()[6] for each in sent} == {"110", "220"}
+
+
+# --- the folder -------------------------------------------------------------------------------
+
+HOSTILE = 'a"b\n[[scripts]] | <b>\x1b[31m`c` \\'
+
+
+def captured(folder: Path, rate: float | None = 12.5) -> Captured:
+    entry = Entry(f"SELECT 1 -- {HOSTILE}", 75, 10.0)
+    sources = {1: Source(Kind.UNKNOWN, HOSTILE, sql="1")}
+    text = folder_of.comments(entry, sources) + "SELECT 1\n;\n"
+    taken = Taken(entry, "01_select", 3, text, False, {"unknown": 1})
+    seen = Seen(HOSTILE, 18, (entry,), seconds=6.0)
+    left = Left(HOSTILE, HOSTILE, 25, 10.0)
+    return Captured(folder / "made", seen, (taken,), (left,), 100, 20.0, rate, (HOSTILE,))
+
+
+@pytest.mark.parametrize("rate", [None, 12.5, 1e-9])
+def test_a_folder_is_a_workload_whatever_things_are_called(
+    tmp_path: Path, rate: float | None
+) -> None:
+    found = captured(tmp_path, rate)
+    folder_of.write(found, values=True, logged=False)
+    read = workload.read(found.folder)
+    assert [(each.name, each.weight) for each in read.scripts] == [("01_select", 3)]
+    assert (read.init, read.writes) == ((), False)
+    assert read.load == ({"rate": "12.500000/s"} if rate == 12.5 else {})
+    assert engine.rehearse("s", read.scripts[0].text) == [(0, "SELECT 1\n;")]
+    assert "\x1b" not in "".join(path.read_text() for path in found.folder.iterdir())
+    assert found.folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_row_of_the_readme_is_one_row(tmp_path: Path) -> None:
+    found = captured(tmp_path)
+    folder_of.write(found, values=True, logged=False)
+    lines = (found.folder / "README.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("|") and "---" not in line]
+    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [6, 6, 5, 5]
+    assert "75.00 | 50.00" in rows[1]
+    assert "25.00 | 50.00" in rows[3]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["postgresql://u:canary@h/db", "host=h password=canary", "host=h sslpassword=canary"],
+)
+def test_the_next_command_has_no_password(tmp_path: Path, target: str) -> None:
+    command = words.command(captured(tmp_path), target)
+    assert "canary" not in command
+    assert "h" in command
+    assert "--from-database" in command
+
+
+# --- logs -------------------------------------------------------------------------------------
+
+STDERR = """\
+2026-01-01 00:00:00.000 UTC [1] app@db LOG:  duration: 0.1 ms  statement: SELECT b FROM t
+\tWHERE a = 5 AND c = 'it''s'
+2026-01-01 00:00:00.000 UTC [1] LOG:  duration: 0.1 ms  execute <unnamed>: SELECT b FROM t WHERE a = $1 AND c = $2
+2026-01-01 00:00:00.000 UTC [1] DETAIL:  parameters: $1 = '7', $2 = 'a, $3 = ''b'''
+2026-01-01 00:00:00.000 UTC [1] LOG:  execute S_1: SELECT b FROM t WHERE a = $1 AND c = $2
+2026-01-01 00:00:00.000 UTC [1] DETAIL:  Parameters: $1 = '7', $2 = NULL
+2026-01-01 00:00:00.000 UTC [1] ERROR:  duration: 0.1 ms  statement: SELECT b FROM t WHERE a = 9 AND c = 'no'
+2026-01-01 00:00:00.000 UTC [1] LOG:  checkpoint starting: time
+2026-01-01 00:00:00.000 UTC [1] LOG:  statement: SELECT b FROM t WHERE a = -1 AND c = ''
+not a line of a log
+"""  # noqa: E501
+CSV = (
+    '2026-01-01,"app","db",1,"c",1,1,"SELECT",2026-01-01,1/1,0,LOG,00000,"duration: 0.1 ms  '
+    'execute s: SELECT b FROM t\nWHERE a = $1 AND c = $2",'
+    "\"parameters: $1 = '7', $2 = 'x'\",,,,,,,\n"
+)
+JSON = (
+    '{"message": "execute s: SELECT b FROM t WHERE a = $1 AND c = $2",'
+    " \"detail\": \"Parameters: $1 = '7', $2 = 'x'\"}\nno json\n[]\n"
+)
+TEMPLATE = "SELECT b FROM t WHERE a = $1 AND c = $2"
+
+
+def real(path: Path, sql: str = TEMPLATE) -> list[tuple[int, dict[int, str]]]:
+    found = logs.Real([(sql, parsed.parse(sql).tree)])
+    for each in logs.read(path):
+        found.add(each)
+    return found.of(0)
+
+
+def test_parameters_are_read_from_a_log_of_stderr(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(STDERR)
+    assert sorted(real(tmp_path / "a.log"), key=str) == sorted(
+        [
+            (1, {1: "5", 2: "'it''s'"}),
+            (1, {1: "'7'", 2: "'a, $3 = ''b'''"}),
+            (1, {1: "'7'", 2: "NULL"}),
+            (1, {1: "-1", 2: "''"}),
+        ],
+        key=str,
+    )
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.csv", CSV), ("a.json", JSON)])
+def test_parameters_are_read_from_csvlog_and_jsonlog(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert real(tmp_path / name) == [(1, {1: "'7'", 2: "'x'"})]
+
+
+@pytest.mark.parametrize(
+    ("template", "logged", "expected"),
+    [
+        ("SELECT $1::date", "SELECT '2020-01-01'::date", {1: "'2020-01-01'"}),
+        ("SELECT CURRENT_DATE - INTERVAL $1", "SELECT current_date - interval '5 minutes'",
+         {1: "'5 minutes'"}),
+        ("SELECT 1 FROM t WHERE a IN ($1 /*, ... */)", "SELECT 1 FROM t WHERE a IN (4, 5, 6)",
+         {1: "4, 5, 6"}),
+        ("SELECT $1, $2, $3, $4", "SELECT 1.5, true, NULL, B'101'",
+         {1: "1.5", 2: "true", 3: "NULL", 4: "B'101'"}),
+        ("SELECT f($1, a)", "SELECT f(a, 1)", None),
+        ("SELECT $1 FROM t", "SELECT 1 FROM u", None),
+    ],
+)  # fmt: skip
+def test_what_stands_in_a_statement_is_found_where_its_parameters_are(
+    tmp_path: Path, template: str, logged: str, expected: dict[int, str] | None
+) -> None:
+    (tmp_path / "a.log").write_text(f"x LOG:  statement: {logged}\n")
+    assert real(tmp_path / "a.log", template) == ([(1, expected)] if expected else [])
