@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pgpaces.answers.account import by_functions
 from pgpaces.answers.spread import QUANTILES, spread_of
 from pgpaces.answers.stats import quantile_ranks
 from pgpaces.result import Estimate, Finding, Severity, Trial
@@ -76,8 +77,6 @@ def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
 
     Of few transactions the p99 is the latest one, and that one was late makes no trial invalid.
     """
-    from pgpaces.answers.account import by_functions
-
     unit, more = "thread", "or more --threads"
     if by_functions(trial):
         unit, more = "process", "or more processes (--threads)"
