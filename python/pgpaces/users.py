@@ -18,11 +18,12 @@ Reads them and says what is wrong with them; runs none. The functions stay what 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import textwrap
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
@@ -32,6 +33,7 @@ from pgpaces.units import duration_ns
 Function = TypeVar("Function", bound=Callable[..., Any])
 _MARK = "__pgpaces__"
 _WEIGHT_MAX = 2**31 - 1
+_PLAIN: Mapping[str, Any] = {"kind": "task", "weight": 1, "queries": 1}
 # What is given by its name, beside the variables of the workload and of the command line.
 KNOWN: Mapping[str, str] = {
     "dsn": "the way to the database, as a URI",
@@ -65,13 +67,14 @@ class Users:
     """What users do. setup: what each of them has, as a generator that yields it once.
 
     pause: between actions, where nobody asks for another, such as "1s". path: the file that they
-    come from.
+    come from. text: all that is known of their source.
     """
 
     tasks: tuple[Task, ...]
     setup: Callable[..., Any] | None = field(default=None, repr=False)
     pause: str | None = None
     path: Path | None = None
+    text: str = field(default="", repr=False)
 
     @property
     def is_async(self) -> bool:
@@ -99,14 +102,14 @@ def task(
 @overload
 def user(function: Function, /) -> Function: ...
 @overload
-def user(*, pause: str | None = None) -> Callable[[Function], Function]: ...
+def user(*, pause: str | float | None = None) -> Callable[[Function], Function]: ...
 def user(
-    function: Function | None = None, /, *, pause: str | None = None
+    function: Function | None = None, /, *, pause: str | float | None = None
 ) -> Function | Callable[[Function], Function]:
     """Marks a generator function as what each user has: set-up, one yield, tear-down.
 
-    pause: between its actions, such as "1s"; --think-time asks for another. It may be asynchronous,
-    if the tasks are. Parameters as those of a task, but for loop.
+    pause: between its actions, such as "1s", or seconds; --think-time asks for another. It may be
+    asynchronous, if the tasks are. Parameters as those of a task, but for loop.
     """
     return _marked(function, {"kind": "user", "pause": pause})
 
@@ -125,10 +128,9 @@ def _marked(
 
 def read(path: Path) -> Users:
     """The users in a file. Raises WorkloadError where it cannot be run, or has no tasks."""
-    namespace = _run(path)
-    marked = [value for value in namespace.values() if hasattr(value, _MARK)]
-    own = [value for value in marked if getattr(value, "__module__", None) == namespace["__name__"]]
-    return _users(own, path)
+    text, namespace = _run(path)
+    marked = {id(value): value for value in namespace.values() if _mark(value) is not None}
+    return replace(_users(list(marked.values()), path), text=text)
 
 
 def of_functions(functions: Sequence[Callable[..., Any]]) -> Users:
@@ -136,13 +138,22 @@ def of_functions(functions: Sequence[Callable[..., Any]]) -> Users:
     for each in functions:
         if not callable(each):
             raise WorkloadError(f"{each!r} is no function", "tasks are functions")
-        if not hasattr(each, _MARK):
-            setattr(each, _MARK, {"kind": "task", "weight": 1, "queries": 1})
-    return _users(functions, None)
+    found = _users(functions, None)
+    return replace(found, text="\n".join(map(_source, functions)))
 
 
-def _run(path: Path) -> dict[str, Any]:
-    """What a file defines. It sees the modules beside it, as a program does."""
+def _mark(value: Any) -> Mapping[str, Any] | None:
+    """How a function is marked; None of everything else, whatever that says to be asked."""
+    mark = getattr(value, _MARK, None) if callable(value) else None
+    return mark if isinstance(mark, dict) else None
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _run(path: Path) -> tuple[str, dict[str, Any]]:
+    """A file's text, and what it defines. It sees the modules beside it, as a program does."""
     import linecache
     import sys
 
@@ -155,9 +166,11 @@ def _run(path: Path) -> dict[str, Any]:
     sys.path.insert(0, folder)
     linecache.checkcache(str(path))
     try:
-        exec(compile(text, str(path), "exec"), namespace)
+        # What it prints is no part of our output.
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(text, str(path), "exec"), namespace)
     except SyntaxError as error:
-        where = f"{path}:{error.lineno}"
+        where = f"{error.filename or path}:{error.lineno}"
         raise WorkloadError(f"{where}: {error.msg}\n{caret(error)}") from None
     except ModuleNotFoundError as error:
         raise WorkloadError(
@@ -166,11 +179,12 @@ def _run(path: Path) -> dict[str, Any]:
         ) from None
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error.message}", error.hint) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise WorkloadError(f"{path} cannot be run: {told(error, path)}") from None
     finally:
-        sys.path.remove(folder)
-    return namespace
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+    return text, namespace
 
 
 def caret(error: SyntaxError) -> str:
@@ -182,7 +196,10 @@ def caret(error: SyntaxError) -> str:
 
 def told(error: BaseException, path: Path | None = None) -> str:
     """An exception in a line: its class, what it says, and its last line in this file."""
-    said = " ".join(str(error).split())
+    try:
+        said = " ".join(str(error).split())
+    except Exception:  # of somebody else's class
+        said = ""
     text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if path is not None and frame.filename == str(path)]
@@ -191,39 +208,45 @@ def told(error: BaseException, path: Path | None = None) -> str:
 
 def _users(marked: Sequence[Any], path: Path | None) -> Users:
     where = f"{path}: " if path else ""
-    setups = [each for each in marked if getattr(each, _MARK)["kind"] == "user"]
-    tasks = [_task(each) for each in marked if getattr(each, _MARK)["kind"] == "task"]
+    marks = [(each, _mark(each) or _PLAIN) for each in marked]
+    setups = [each for each, mark in marks if mark["kind"] == "user"]
+    tasks = [_task(each, mark) for each, mark in marks if mark["kind"] == "task"]
     if not tasks:
         raise WorkloadError(
             f"{where}no function is marked as a task",
             "put @task before what users do (from pgpaces import task)",
         )
     if len(setups) > 1:
-        names = ", ".join(each.__name__ for each in setups)
+        names = ", ".join(map(_name, setups))
         raise WorkloadError(f"{where}several functions are marked @user: {names}", "mark one")
     for name in {each.name for each in tasks if [t.name for t in tasks].count(each.name) > 1}:
         raise WorkloadError(f"{where}two tasks are called {name}", "give each a name of its own")
     setup = setups[0] if setups else None
     _check_kinds(where, tasks, setup)
     pause = getattr(setup, _MARK)["pause"] if setup else None
+    if isinstance(pause, int | float):
+        pause = f"{pause}s"
     if pause is not None:
         duration_ns(pause, "pause of @user", zero=True)
     return Users(tuple(tasks), setup, pause, path)
 
 
-def _task(function: Any) -> Task:
-    mark = getattr(function, _MARK)
-    name = function.__name__
+def _task(function: Any, mark: Mapping[str, Any]) -> Task:
+    name = _name(function)
     for what, low in (("weight", 0), ("queries", 0)):
         if type(mark[what]) is not int or not low <= mark[what] <= _WEIGHT_MAX:
             raise WorkloadError(
                 f"task {name}: {what} {mark[what]!r} cannot be", f"a whole number from {low} on"
             )
+    return Task(name, function, mark["weight"], mark["queries"], _source(function))
+
+
+def _source(function: Any) -> str:
+    """A function's text, where that can be had."""
     try:
-        source = textwrap.dedent(inspect.getsource(function))
+        return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        source = ""
-    return Task(name, function, mark["weight"], mark["queries"], source)
+        return ""
 
 
 def _check_kinds(where: str, tasks: Sequence[Task], setup: Callable[..., Any] | None) -> None:
@@ -232,7 +255,7 @@ def _check_kinds(where: str, tasks: Sequence[Task], setup: Callable[..., Any] | 
     if setup is not None:
         if not (inspect.isgeneratorfunction(setup) or inspect.isasyncgenfunction(setup)):
             raise WorkloadError(
-                f"{where}{setup.__name__} is marked @user and yields nothing",
+                f"{where}{_name(setup)} is marked @user and yields nothing",
                 "set up, yield what tasks get, tear down",
             )
         kinds.add(inspect.isasyncgenfunction(setup))
@@ -261,11 +284,9 @@ def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bo
 
     variables: as texts; a parameter's annotation or default says what they are turned into.
     """
-    name = function.__name__
+    name = _name(function)
     sources, fixed, taken = list[tuple[str, str]](), dict[str, Any](), False
-    for parameter in inspect.signature(function, eval_str=False).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
+    for parameter in _parameters(function):
         if parameter.name in variables:
             fixed[parameter.name] = _value(name, parameter, variables[parameter.name])
         elif parameter.name in KNOWN and (task or parameter.name != "loop"):
@@ -280,6 +301,23 @@ def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bo
                 f"given are {known}; others by --define {parameter.name}=VALUE, or a default",
             )
     return Call(function, tuple(sources), fixed)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Those that can be given by name. Raises WorkloadError where one cannot."""
+    name = _name(function)
+    try:
+        every = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        raise WorkloadError(f"nobody can tell what {name} is to be given", "use a def") from None
+    for parameter in every:
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
+            raise WorkloadError(
+                f"{name} takes '{parameter.name}' by its place alone",
+                "parameters are given by name: leave out the / behind it",
+            )
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [parameter for parameter in every if parameter.kind in by_name]
 
 
 def _value(name: str, parameter: inspect.Parameter, text: str) -> Any:

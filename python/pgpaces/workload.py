@@ -167,6 +167,8 @@ class Workload:
         digest.update(repr(sorted(self.variables.items())).encode())
         if self.command is not None:
             digest.update(repr(self.command).encode(errors="surrogateescape"))
+        if self.users is not None:
+            digest.update(self.users.text.encode(errors="surrogateescape"))
         return digest.hexdigest()
 
 

@@ -317,6 +317,12 @@ def own_scripts(trial: Trial) -> range:
     return range(len(trial.workload["scripts"]) - beside)
 
 
+def by_functions(trial: Trial) -> bool:
+    """Whether all of its load are users in Python: then what others call threads are processes."""
+    scripts = trial.workload.get("scripts", ())
+    return bool(scripts) and all(script.get("kind") == "users" for script in scripts)
+
+
 def together(ledgers: Iterable[Ledger]) -> Ledger:
     """The sum of several ledgers."""
     import numpy as np

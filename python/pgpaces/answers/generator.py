@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pgpaces.answers.account import by_functions
 from pgpaces.answers.spread import QUANTILES, spread_of
 from pgpaces.answers.stats import quantile_ranks
 from pgpaces.result import Estimate, Finding, Severity, Trial
@@ -76,17 +77,20 @@ def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
 
     Of few transactions the p99 is the latest one, and that one was late makes no trial invalid.
     """
+    unit, more = "thread", "or more --threads"
+    if by_functions(trial):
+        unit, more = "process", "or more processes (--threads)"
     if generator.cpu > _CPU_LIMIT:
         share = 100 * generator.cpu
-        text = f"generator-limited: its busiest thread took {share:.0f} % of a CPU, {_ADVICE}"
-        yield Finding("generator", "invalid", f"{text}, or more --threads", share, "%")
+        text = f"generator-limited: its busiest {unit} took {share:.0f} % of a CPU, {_ADVICE}"
+        yield Finding("generator", "invalid", f"{text}, {more}", share, "%")
     elif generator.limited and generator.dispatch_p99:
         lag, n, floor = generator.dispatch_p99.value, generator.dispatch_p99.n, _floor_ms(trial)
         few = quantile_ranks(QUANTILES["p99"], n) is None
         seen = f", as far as {n} transactions tell" if few else ""
         text = f"generator-limited{seen}: it was late itself (p99 dispatch lag over {floor:g} ms)"
         severity: Severity = "warning" if few else "invalid"
-        yield Finding("generator", severity, f"{text}, {_ADVICE}, or more --threads", lag, "ms")
+        yield Finding("generator", severity, f"{text}, {_ADVICE}, {more}", lag, "ms")
     if not generator.adds_up:
         shares = (generator.little, generator.little_service)
         off = max((s for s in shares if s is not None), key=lambda share: abs(share - 1))

@@ -202,7 +202,9 @@ TRIAL = (
         help="How the load generator waits for its connections.",
     ),
     click.option("--seed", type=int, default=1, show_default=True, help="Seed of the load."),
-    click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="Script variable."),
+    click.option(
+        "-D", "--define", multiple=True, metavar="NAME=VALUE", help="Variable of scripts, or users."
+    ),
     click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Session setting."),
     click.option("--on-connect", multiple=True, metavar="SQL", help="Every connection runs it."),
     click.option(

@@ -29,7 +29,7 @@ def list_() -> None:
 @workload.command()
 @click.argument("name")
 def show(name: str) -> None:
-    """Show a workload: its data, scripts and default load."""
+    """Show a workload: its data, scripts or tasks, default load."""
     from pgpaces import workload as workloads
     from pgpaces.report.escape import lines
 

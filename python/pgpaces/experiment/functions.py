@@ -10,7 +10,7 @@ from pgpaces.experiment.bulk import ONLY_OF_SCRIPTS
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.generators.users.load import UsersLoad, Way
-from pgpaces.plan import TrialPlan
+from pgpaces.plan import TrialPlan, without_secrets
 from pgpaces.users import call
 from pgpaces.workload import Workload
 
@@ -59,7 +59,9 @@ def load(lane: Lane, connection: generator.Connection) -> UsersLoad:
     users = lane.work.request.workload.users
     assert users is not None
     keywords = for_driver(connection)
-    way = Way(uri(keywords), lane.work.variables(), keywords.get("password"))
+    shown = without_secrets(keywords)
+    secrets = tuple(value for name, value in keywords.items() if value and name not in shown)
+    way = Way(uri(keywords), lane.work.variables(), secrets)
     scripts = [(script.name, script.weight) for script in lane.scripts]
     return UsersLoad(lane.engine_plan(), users, scripts, way)
 

@@ -240,8 +240,9 @@ def choose(
     known = {script.name: script for script in workload.scripts}
     for name, _ in wanted:
         if name not in known:
+            kind = "task" if workload.users else "script"
             raise PlanError(
-                f"workload {workload.name} has no script '{name}'", f"it has {', '.join(known)}"
+                f"workload {workload.name} has no {kind} '{name}'", f"it has {', '.join(known)}"
             )
     return tuple(
         known[name] if weight is None else replace(known[name], weight=weight)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgpaces.answers import bulk
+from pgpaces.answers.account import by_functions
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment, Factor
@@ -27,6 +28,8 @@ _SERVER = (
 _TARGET = ("host", "hostaddr", "port", "sslmode")
 _HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 _PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
+# Where Python functions are the load: they have no protocol of ours.
+_OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 # `think` is how think times are spread.
 _RENAMED = {"think_ns": "think time"}
 # What is another for every trial and says nothing.
@@ -134,13 +137,15 @@ def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
     plan, workload = trial.plan, trial.workload
     yield "workload", str(workload.get("name", ""))
     yield "scale", str(workload.get("scale", ""))
-    names = {"load_text": "load"}
+    names = {"load_text": "load", **(_OF_FUNCTIONS if by_functions(trial) else {})}
     by_command = bulk.alone(trial)
     if by_command:
         yield "command", str(trial.workload["scripts"][0]["text"])
     for name in () if by_command else _PLAN:
-        if plan.get(name) is not None:
-            yield names.get(name, name), _text(plan[name])
+        if plan.get(name) is not None and (label := names.get(name, name)):
+            yield label, _text(plan[name])
+    if plan.get("start_every_ns"):
+        yield "clients start every", duration(plan["start_every_ns"])
     yield from _layout_of(trial)
     yield "latency limit", ", ".join(limits_of(trial)) or "none"
     if plan.get("duration_ns"):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers.account import by_functions
 from pgpaces.answers.bulk import SOURCE, alone
 from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.spread import Spread
@@ -200,12 +201,14 @@ def times_table(summary: Summary, plan: Mapping[str, Any], width: int = 100) -> 
     return made
 
 
-def scripts_table(summary: Summary, plan: Mapping[str, Any], width: int = 100) -> Table:
-    """One row a script: due, missed and latency."""
+def scripts_table(
+    summary: Summary, plan: Mapping[str, Any], width: int = 100, *, kind: str = "script"
+) -> Table:
+    """One row a script, or what else they are of that kind: due, missed and latency."""
     from rich.text import Text
 
     columns = _columns(width, 32)
-    made = table("script, latency in ms", ("due", "missed %", *columns))
+    made = table(f"{kind}, latency in ms", ("due", "missed %", *columns))
     for script in summary.scripts:
         missed = script.missed
         share = (
@@ -314,11 +317,10 @@ def _load(trial: Trial, summary: Summary) -> Iterable[str]:
     plan = trial.plan
     warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
     warmup = f" after {duration(warmup_ns)} warm-up" if warmup_ns else ""
-    of_functions = all(script.get("kind") == "users" for script in trial.workload["scripts"])
-    by_functions = "Python functions" if of_functions else ""
+    functions = by_functions(trial)
+    how = "Python functions" if functions else f"{plan['protocol']} protocol"
     yield (
-        f"load {plan['load_text']}; {_clients(plan)},"
-        f" {by_functions or plan['protocol'] + ' protocol'},"
+        f"load {plan['load_text']}; {_clients(plan)}, {how},"
         f" {duration(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
     )
     yield f"rate {_in_words(summary.rate, rate, '/s')} succeeded"
@@ -329,7 +331,8 @@ def _load(trial: Trial, summary: Summary) -> Iterable[str]:
     busy = f"{100 * summary.generator.cpu:.0f} % CPU"
     by = f" by {plan['poll']}" if "poll" in plan else ""
     if "imported" not in plan:
-        yield f"generator{by}: busiest thread {busy}, p99 dispatch lag {dispatch}"
+        unit = "process" if functions else "thread"
+        yield f"generator{by}: busiest {unit} {busy}, p99 dispatch lag {dispatch}"
     if summary.latency.p50 is None and (mean := summary.latency.mean):
         spread = milliseconds(summary.latency.stddev, "-")
         yield f"latency {_in_words(mean, _ms, ' ms')} on average, standard deviation {spread} ms"
@@ -351,6 +354,8 @@ def _clients(plan: Mapping[str, Any]) -> str:
     lanes = plan.get("lanes", ())
     beside = [lane for lane in lanes if lane["of"]]
     text = f"{own_clients(plan)} clients{_where([lane for lane in lanes if not lane['of']])}"
+    if every_ns := plan.get("start_every_ns"):
+        text += f", one every {duration(every_ns)}"
     count = sum(lane["clients"] for lane in beside)
     return f"{text} and {count} beside them{_where(beside)}" if beside else text
 
@@ -409,16 +414,17 @@ def answer(
     parts: list[RenderableType] = [Text(line(said), style="bold") for said in _said(trial, summary)]
     parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
     parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
-    tables = [] if alone(trial) else list(_tables(summary, trial.plan, width))
+    tables = [] if alone(trial) else list(_tables(trial, summary, width))
     for each in tables:
         parts += [Text(""), each]
     last = [Text(line(said)) for said in (*notes(trial, summary), *servers.lines(trial))]
     return [*parts, *([Text("")] if tables and last else []), *last]
 
 
-def _tables(summary: Summary, plan: Mapping[str, Any], width: int) -> Iterable[Table]:
-    yield times_table(summary, plan, width)
+def _tables(trial: Trial, summary: Summary, width: int) -> Iterable[Table]:
+    yield times_table(summary, trial.plan, width)
     if len(summary.scripts) > 1:
-        yield scripts_table(summary, plan, width)
+        kind = "task" if by_functions(trial) else "script"
+        yield scripts_table(summary, trial.plan, width, kind=kind)
     if summary.statements:
         yield statements_table(summary, width)

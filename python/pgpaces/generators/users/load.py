@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pgpaces import _engine
 from pgpaces.errors import RunError, WorkloadError
 from pgpaces.generators.engine import EnginePlan, interval_of
 from pgpaces.generators.users.counter import Counter
-from pgpaces.generators.users.order import Order
+from pgpaces.generators.users.order import STUCK, Order, hidden
 from pgpaces.result import Finding, Interval, Tally
 from pgpaces.users import Users
 
@@ -34,7 +34,7 @@ _HEAD_START_NS = 10_000_000
 # So much longer than its grace a process may be silent before it is given up.
 _SILENT_S = 10.0
 _BYE_S = 7.0
-_TAIL_LINES = 20
+_TAIL_LINES, _TAIL_S = 20, 1.0
 _PACKAGES = Path(__file__).resolve().parents[3]
 
 
@@ -44,7 +44,7 @@ class _Process:
 
     child: subprocess.Popen[bytes]
     channel: Connection
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    tail: Tail
     told: deque[bytes] = field(default_factory=deque)
     over: bool = False
     lost: bool = False
@@ -87,7 +87,7 @@ class UsersLoad:
             weights=tuple(weights),
             dsn=way.dsn,
             variables=way.variables,
-            secret=way.secret,
+            secrets=way.secrets,
             path=users.path,
             functions=b"" if users.path else pickled(users),
             modules=tuple(sys.path),
@@ -190,9 +190,7 @@ class UsersLoad:
             patience_s += max(0.0, (self._origin_ns - time.monotonic_ns()) / 1e9)
         try:
             if not process.channel.poll(patience_s):
-                self._lose(
-                    process, "has been silent for too long: does a task keep others waiting?"
-                )
+                self._lose(process, "has been silent for too long: does a task hold Python itself?")
                 return
             kind, *words = process.channel.recv()
         except (EOFError, OSError):
@@ -215,7 +213,10 @@ class UsersLoad:
         process.child.wait()
         code = process.child.returncode
         how = why or (f"was ended by signal {-code}" if code < 0 else f"ended with code {code}")
-        said = "\n".join(process.tail)
+        said = process.tail.text()
+        if STUCK in said:
+            said = STUCK + said.rpartition(STUCK)[2]
+            how = "had no turn any more, because a task holds Python itself"
         return RunError(
             f"a process of users {how}" + (f":\n{said}" if said else ""),
             "what was measured before is kept; what it had begun is counted as unfinished",
@@ -264,11 +265,11 @@ def _with_names(tally: Tally, names: Mapping[str, str]) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where users go. dsn: as a URI; secret: what is never repeated of what they say."""
+    """Where users go. dsn: as a URI; secrets: what is never repeated of what they say."""
 
     dsn: str = field(repr=False)
     variables: Mapping[str, str] = field(default_factory=dict)
-    secret: str | None = field(default=None, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 def pickled(users: Users) -> bytes:
@@ -311,18 +312,30 @@ def _started(order: Order) -> _Process:
         raise RunError(f"a process of users does not start: {error.strerror}") from None
     finally:
         theirs.close()
-    process = _Process(child, Connection(ours.detach()))
-    threading.Thread(target=_keep_tail, args=(process, order.secret), daemon=True).start()
-    with contextlib.suppress(
-        OSError
-    ):  # one that has ended already is heard of when it is waited for
+    assert child.stdout is not None
+    process = _Process(child, Connection(ours.detach()), Tail(child.stdout, order.secrets))
+    # One that has ended already is heard of when it is waited for.
+    with contextlib.suppress(OSError):
         process.channel.send(order)
     return process
 
 
-def _keep_tail(process: _Process, secret: str | None) -> None:
-    """Keeps the last lines of what is said past what functions print."""
-    assert process.child.stdout is not None
-    for line in process.child.stdout:
-        text = line.decode("utf-8", "replace").rstrip()
-        process.tail.append(text.replace(secret, "***") if secret else text)
+class Tail:
+    """The last lines of what a process says past what its functions print.
+
+    Holds nothing else of it: a process that nobody wants any more hears of that by its channel.
+    """
+
+    def __init__(self, stream: IO[bytes], secrets: tuple[str, ...]) -> None:
+        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._thread = threading.Thread(target=self._keep, args=(stream, secrets), daemon=True)
+        self._thread.start()
+
+    def _keep(self, stream: IO[bytes], secrets: tuple[str, ...]) -> None:
+        for line in stream:
+            self._lines.append(hidden(line.decode("utf-8", "replace").rstrip(), secrets))
+
+    def text(self) -> str:
+        """They, of one that has ended."""
+        self._thread.join(_TAIL_S)  # what it has started may hold its output
+        return "\n".join(self._lines)

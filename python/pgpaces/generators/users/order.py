@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 from pgpaces.generators.engine import EnginePlan
 
-# So many exception classes of a process have a code of their own.
-CODES = 256
+# So many exception classes of a process have a code of their own: four hexadecimal digits are
+# enough for those of 1,024 processes.
+CODES = 64
+# So begins what a process says that ends because nothing in it has its turn: faulthandler's words.
+STUCK = "Timeout (0:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class Order:
     weights: tuple[int, ...]
     dsn: str
     variables: Mapping[str, str]
-    secret: str | None = None
+    secrets: tuple[str, ...] = ()
     path: Path | None = None
     functions: bytes = b""
     modules: tuple[str, ...] = ()
@@ -36,3 +42,22 @@ class Order:
     def __repr__(self) -> str:
         """Without what nobody may see."""
         return f"Order(number={self.number}, names={self.names})"
+
+
+def hidden(text: str, secrets: tuple[str, ...]) -> str:
+    """A text as it may be kept: without secrets, as they are or as URIs or Python write them."""
+    return _forms(secrets).sub("***", text) if secrets else text
+
+
+@lru_cache(maxsize=4)
+def _forms(secrets: tuple[str, ...]) -> re.Pattern[str]:
+    forms = {form for secret in secrets for form in _written(secret)}
+    # A message in one line has other spaces.
+    every = [r"\s+".join(map(re.escape, re.split(r"\s", form))) for form in forms]
+    return re.compile("|".join(sorted(every, key=len, reverse=True)))
+
+
+def _written(secret: str) -> set[str]:
+    escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
+    own = {secret, escaped, repr(secret)[1:-1], ascii(secret)[1:-1]}
+    return own | {quote(secret, safe=""), quote_plus(secret), quote(secret)}

@@ -9,17 +9,20 @@ other end pgpaces holds. It hears pickled tuples there: an `Order` first, then
 
 and tells `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
 [bytes], names)` for seconds that are over, `("last", [bytes], names)`, and `("bye",)` when what
-users had is put away. When nobody listens any more it ends, whatever its users do.
+users had is put away. When nobody listens any more it ends, whatever its users do; also where one
+of them holds the interpreter, so that nothing here has its turn.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import io
 import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 
@@ -27,7 +30,7 @@ from pgpaces import _engine, users
 from pgpaces.errors import PgpacesError, WorkloadError
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import Counter
-from pgpaces.generators.users.order import CODES, Order
+from pgpaces.generators.users.order import CODES, Order, hidden
 from pgpaces.generators.users.seats import (
     NEVER_NS,
     Cast,
@@ -44,14 +47,16 @@ SECOND_NS = 1_000_000_000
 _SWITCH_S = 0.0005
 _PUT_AWAY_S = 5.0
 _TURN_S = 0.1
+# So much longer than its grace nothing here may have its turn; and so long while users are set up.
+_STUCK_S, _STUCK_SET_UP_S = 3.0, 60.0
 _CALIBRATED = 500
 
 
 class _Said(io.TextIOBase):
     """What functions print: whole lines, to the record."""
 
-    def __init__(self, actors: _engine.Actors, secret: str | None) -> None:
-        self._actors, self._secret = actors, secret
+    def __init__(self, actors: _engine.Actors, secrets: tuple[str, ...]) -> None:
+        self._actors, self._secrets = actors, secrets
         self._begun: dict[int, str] = {}
 
     def writable(self) -> bool:
@@ -65,8 +70,17 @@ class _Said(io.TextIOBase):
         if rest:
             self._begun[thread] = rest
         for line in lines:
-            self._actors.say(line.replace(self._secret, "***") if self._secret else line)
+            self._say(line)
         return len(text)
+
+    def end(self) -> None:
+        """What was begun and is no whole line is one now."""
+        for line in [self._begun.pop(thread) for thread in tuple(self._begun)]:
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        shown = hidden(line, self._secrets)
+        self._actors.say(shown.encode("utf-8", "backslashreplace").decode())
 
 
 class Process:
@@ -76,10 +90,12 @@ class Process:
         """Raises WorkloadError, PlanError."""
         plan = order.plan
         self._channel, self._order = channel, order
-        self._cast = Cast(
-            _users(order), order.names, order.dsn, order.variables, plan.seed, order.secret
-        )
         self._actors = _engine.Actors(plan, list(order.weights), order.number)
+        # Before anything of theirs is run: what logs keeps what it finds there.
+        self._said = sys.stdout = sys.stderr = _Said(self._actors, order.secrets)
+        self._cast = Cast(
+            _users(order), order.names, order.dsn, order.variables, plan.seed, order.secrets
+        )
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else Counter(order.counter)
         self._stage = Stage(self._actors, end_ns, counter, order.number * CODES)
@@ -93,10 +109,9 @@ class Process:
     def set_up(self) -> None:
         """Makes what users have, and says that they are ready. Raises WorkloadError."""
         trial = TrialPlan(Load("closed"), duration_ns=None, transactions=_CALIBRATED)
-        cost = cost_ns(EnginePlan.of(trial, 1, 1, ["act"]))
+        cost = cost_ns(EnginePlan.of(trial, 1, 1, ["act"]), shared=self._order.counter is not None)
         with self._watched():
             self._performers.set_up()
-        sys.stdout = sys.stderr = _Said(self._actors, self._order.secret)
         self._channel.send(("ready", self._performers.name, cost))
 
     @contextlib.contextmanager
@@ -106,6 +121,7 @@ class Process:
 
         def watch() -> None:
             while not ready.is_set():
+                _has_turn(_STUCK_SET_UP_S)
                 if self._channel.poll(_TURN_S):
                     os._exit(1)
 
@@ -128,6 +144,7 @@ class Process:
         grace_ns = self._order.plan.grace_ns
         aborted = False
         while not aborted:
+            _has_turn(grace_ns / 1e9 + _STUCK_S)
             now, end_ns = self._stage.now(), self._stage.end_ns
             done = all(seat.done for seat in self._seats)
             if (done and (now >= end_ns or end_ns >= NEVER_NS)) or now >= end_ns + grace_ns:
@@ -143,8 +160,10 @@ class Process:
             if batches := self._actors.fetch(self._stage.now(), cpu_ns - self._cpu_ns):
                 self._cpu_ns = cpu_ns
                 self._tell("second", batches)
+        _has_turn(_PUT_AWAY_S + _STUCK_S)
         now = self._stage.now()
         self._stage.moved.set()
+        self._said.end()
         self._actors.abandon(now, self._stage.end_ns)
         spent_ns = time.process_time_ns() - self._cpu_ns
         self._tell("last", self._actors.fetch_last(max(now, self._stage.now()), spent_ns))
@@ -166,9 +185,19 @@ class Process:
         os.write(self._wake, b".")
 
 
+def _has_turn(next_s: float) -> None:
+    """Ends the process, and says where each thread is, unless this is called again by then.
+
+    No other way comes through where a task holds the interpreter.
+    """
+    faulthandler.dump_traceback_later(next_s, exit=True, file=2)
+
+
 def _users(order: Order) -> users.Users:
     if order.path is not None:
-        return users.read(order.path)
+        found = users.read(order.path)
+        sys.path.insert(0, str(order.path.parent.resolve()))  # for what functions import
+        return found
     import pickle
 
     try:
@@ -197,6 +226,8 @@ def main() -> None:
         channel.send(("refused", error.message, error.hint))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
+    except BaseException:
+        traceback.print_exc(file=sys.__stderr__)
     finally:
         # Threads that hang may not keep it.
         os._exit(code)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import random
+import re
 import selectors
 import threading
 import time
@@ -21,7 +22,7 @@ from typing import Any
 from pgpaces import _engine
 from pgpaces.errors import WorkloadError
 from pgpaces.generators.users.counter import Counter
-from pgpaces.generators.users.order import CODES
+from pgpaces.generators.users.order import CODES, hidden
 from pgpaces.users import Call, Users, call, told
 
 NEVER_NS = 2**62
@@ -29,6 +30,8 @@ NEVER_NS = 2**62
 _AT_ONCE = 16
 # A connection that cannot be had again is not tried a thousand times a second.
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.05, 1.0
+# Coroutines that give no turn in this time are not waited for.
+_TURN_S = 1.0
 
 
 class Stage:
@@ -50,7 +53,7 @@ class Stage:
         self.moved = threading.Event()  # the end was moved
         self.names: dict[str, str] = {}
         self._counter, self._order = counter, threading.Lock()
-        self._first_code = first_code
+        self._first_code, self._naming = first_code, threading.Lock()
         self._origin_ns = 0
 
     def begin(self, origin_ns: int) -> None:
@@ -75,27 +78,44 @@ class Stage:
 
     def failed(self, error: BaseException, said: str) -> bytes:
         """The class of a failure, whose message is kept: its SQLSTATE, or a code for its name."""
-        state = _sqlstate(error)
-        if state is None:
-            name = type(error).__name__
-            codes = {known: code for code, known in self.names.items()}
-            if name not in codes and len(codes) >= CODES:
-                name = "Exception"
-            code = codes.get(name) or f"~{self._first_code + len(codes):04x}"
-            self.names[code] = name
-            state = code
+        state = _sqlstate(error) or self._code(type(error).__name__)
         self.actors.message(state.encode(), said)
         return state.encode()
+
+    def _code(self, name: str) -> str:
+        """The code for the name of an exception class; the last one is for all that are left."""
+        with self._naming:
+            codes = {known: code for code, known in self.names.items()}
+            if name not in codes and len(codes) >= CODES - 1:
+                name = "Exception"
+            code = codes.get(name) or f"~{self._first_code + len(codes):04x}"
+            self.names = {**self.names, code: name}
+        return code
 
 
 def _sqlstate(error: BaseException) -> str | None:
     """As psycopg, asyncpg, psycopg2 and SQLAlchemy have it; None of what is not the server's."""
     for one in (error, getattr(error, "orig", None)):
         for name in ("sqlstate", "pgcode"):
-            state = getattr(one, name, None)
-            if isinstance(state, str) and len(state) == 5 and state.isascii():
+            state = None
+            with contextlib.suppress(Exception):  # somebody else's property
+                state = getattr(one, name, None)
+            if isinstance(state, str) and re.fullmatch("[0-9A-Z]{5}", state):
                 return state
     return None
+
+
+# What a lost connection says of itself, of psycopg, asyncpg, psycopg2 (in numbers) and SQLAlchemy.
+_LOST = ("closed", "is_closed", "invalidated")
+
+
+def _says(value: Any, name: str) -> bool:
+    """Whether a value says that of itself, as a property or a method."""
+    with contextlib.suppress(Exception):
+        found = getattr(value, name, None)
+        said = found() if callable(found) else found
+        return isinstance(said, int) and bool(said)
+    return False
 
 
 @dataclass(slots=True)
@@ -137,13 +157,7 @@ class Seat:
         if self.setup is None:
             return True
         value = self.given["setup"]
-        for name in ("closed", "is_closed"):
-            found = getattr(value, name, None)
-            with contextlib.suppress(Exception):
-                closed = found() if callable(found) else found
-                if isinstance(closed, int):  # psycopg2 has numbers
-                    return bool(closed)
-        return False
+        return any(_says(value, name) for name in _LOST)
 
     def back_off(self) -> float:
         """How long to wait before what it has is made again, s."""
@@ -222,9 +236,9 @@ class Seat:
                     await self.set_up_together()
                 function, arguments = self.asked(script)
                 await function(**arguments)
-            except asyncio.CancelledError:
-                raise
             except BaseException as error:
+                if (itself := asyncio.current_task()) is not None and itself.cancelling():
+                    raise  # the run is over
                 failure = self.failed(error)
             since = stage.now()
             stage.actors.end(self.place, since, failure)
@@ -306,7 +320,7 @@ def _wake(woken: asyncio.Future[None]) -> None:
 class Cast:
     """What the users of a process are made from.
 
-    names: of the tasks that run, in the order in which the record numbers them. secret: what no
+    names: of the tasks that run, in the order in which the record numbers them. secrets: what no
     message may repeat.
     """
 
@@ -315,7 +329,7 @@ class Cast:
     dsn: str
     variables: Mapping[str, str]
     seed: int
-    secret: str | None = None
+    secrets: tuple[str, ...] = ()
 
     def calls(self) -> list[Call]:
         """How each task is called. Raises WorkloadError."""
@@ -347,8 +361,8 @@ class Cast:
 
     def tell(self, error: BaseException) -> str:
         """An exception as it may be kept."""
-        said = told(error, self.users.path)
-        return said.replace(self.secret, "***") if self.secret else said
+        said = hidden(told(error, self.users.path), self.secrets)
+        return said.encode("utf-8", "backslashreplace").decode()
 
     def _maker(self, *, wanted: bool) -> Call:
         """What makes that which each user has."""
@@ -398,8 +412,15 @@ class Threads:
 
     def set_up(self) -> None:
         """Makes what all of them have. Raises WorkloadError where one cannot."""
-        for thread in self._threads:
-            thread.start()
+        for count, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise WorkloadError(
+                    f"{len(self._seats)} users of a process need a thread each, and {error} after"
+                    f" {count}",
+                    "more processes (--threads), fewer users, or coroutines (async def)",
+                ) from None
         for _ in self._threads:
             self._ready.acquire()
         if self._errors:
@@ -487,6 +508,10 @@ class Coroutines:
 
     def end(self, patience_s: float) -> None:
         """Puts away what they have, as far as they come to an end by then."""
+        turn = threading.Event()
+        self._loop.call_soon_threadsafe(turn.set)
+        if not turn.wait(_TURN_S):
+            return  # a task holds up all the others: they go down with the process
         with contextlib.suppress(TimeoutError):
             self._wait_for(self._end(), patience_s)
 
@@ -523,15 +548,22 @@ class Coroutines:
         await asyncio.gather(*(seat.tear_down_together() for seat in self._seats))
 
 
-def cost_ns(plan: Any) -> int:
+def cost_ns(plan: Any, *, shared: bool = False) -> int:
     """What an action costs beside what it does: the median of the same steps around nothing, ns.
 
-    plan: of one user who acts some hundred times, without a pause.
+    plan: of one user who acts some hundred times, without a pause. shared: with the number that
+    processes share.
     """
-    times = list[int]()
+    times, counter = list[int](), Counter()
     stage = Stage(_engine.Actors(plan, [1], 0), NEVER_NS)
     stage.begin(time.monotonic_ns())
-    clock = Call(lambda: times.append(time.perf_counter_ns()), (), {})
+
+    def act() -> None:
+        if shared:
+            counter.take()
+        times.append(time.perf_counter_ns())
+
+    clock = Call(act, (), {})
     seat = Seat(stage, 0, {"setup": None, "loop": 0}, [clock], _nothing, str)
     seat.set_up()
     seat.live()

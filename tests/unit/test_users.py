@@ -1,0 +1,313 @@
+"""Users in Python as they are read: marks, parameters, and a sentence for whatever is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgpaces import task, user, workload
+from pgpaces.errors import PgpacesError, PlanError, WorkloadError
+from pgpaces.experiment.functions import check, uri
+from pgpaces.generators.users.order import hidden
+from pgpaces.plan import Load, TrialPlan
+from pgpaces.users import call, of_functions, read
+
+HEAD = "from pgpaces import task, user\n"
+GOOD = HEAD + "@task\ndef act(connection):\n    pass\n"
+
+
+def users_file(folder: Path, text: str) -> Path:
+    path = folder / "users.py"
+    path.write_text(text)
+    return path
+
+
+def act(connection: Any) -> None:
+    pass
+
+
+def of(*functions: Callable[..., Any]) -> workload.Workload:
+    return workload.of_tasks(functions)
+
+
+def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(
+    tmp_path: Path,
+) -> None:
+    text = (
+        HEAD
+        + '@user(pause="250ms")\ndef own():\n    yield 1\n'
+        + "@task(weight=3, queries=2)\ndef look(own): return 7\n"
+        + "@task\ndef buy(own): pass\n"
+        + "def helper(): pass\n"
+    )
+    found = read(users_file(tmp_path, text))
+    assert [(t.name, t.weight, t.queries) for t in found.tasks] == [("look", 3, 2), ("buy", 1, 1)]
+    assert found.pause == "250ms"
+    assert found.setup is not None
+    assert found.setup.__name__ == "own"
+    assert found.tasks[0].function(None) == 7
+    assert found.tasks[0].source == "@task(weight=3, queries=2)\ndef look(own): return 7\n"
+    assert found.text == text
+
+
+def test_functions_of_another_file_are_tasks_where_they_are_imported_once_each(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "beside_users_of_this_test.py").write_text(GOOD)
+    text = "from beside_users_of_this_test import act\nalias = act\n"
+    assert [t.name for t in read(users_file(tmp_path, text)).tasks] == ["act"]
+
+
+@pytest.mark.parametrize(("pause", "text"), [("1s", "1s"), (2, "2s"), (0.5, "0.5s"), (0, "0s")])
+def test_a_pause_is_a_duration_or_seconds(pause: str | float, text: str) -> None:
+    @user(pause=pause)
+    def own() -> Any:
+        yield 1
+
+    assert of_functions([own, act]).pause == text
+
+
+WRONG = {
+    "syntax error": (
+        HEAD + "def act(:\n    pass\n",
+        "users.py:2: invalid syntax\n  def act\\(:\n          \\^",
+    ),
+    "missing driver": (
+        HEAD + "import no_such_driver.pool\n",
+        "imports no_such_driver, which is not installed here",
+    ),
+    "no task": (HEAD + "def act(): pass\n", "no function is marked as a task"),
+    "two @user": (
+        GOOD + "@user\ndef a():\n    yield\n@user\ndef b():\n    yield\n",
+        "several functions are marked @user: a, b",
+    ),
+    "mixed": (
+        GOOD + "@task\nasync def other(connection): pass\n",
+        r"some functions are coroutines \(async def\) and some are not",
+    ),
+    "mixed set-up": (
+        GOOD + "@user\nasync def own():\n    yield\n",
+        r"some functions are coroutines \(async def\) and some are not",
+    ),
+    "set-up without yield": (
+        GOOD + "@user\ndef own(): pass\n",
+        "own is marked @user and yields nothing",
+    ),
+    "weight": (HEAD + "@task(weight=-1)\ndef act(): pass\n", "task act: weight -1 cannot be"),
+    "weight of a kind": (
+        HEAD + "@task(weight=True)\ndef act(): pass\n",
+        "task act: weight True cannot be",
+    ),
+    "queries": (HEAD + "@task(queries='3')\ndef act(): pass\n", "task act: queries '3' cannot be"),
+    "pause": (GOOD + "@user(pause='soon')\ndef own():\n    yield\n", "pause of @user 'soon'"),
+    "marks a value": (HEAD + "task(3)\n", "users.py: @task marks functions, and 3 is none"),
+    "raises": (
+        HEAD + "\n1 / 0\n",
+        r"users.py cannot be run: ZeroDivisionError: division by zero \(.*users.py:3\)",
+    ),
+    "exits": (HEAD + "raise SystemExit(3)\n", "users.py cannot be run: SystemExit: 3"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_with_a_file_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(PgpacesError, match=said):
+        read(users_file(tmp_path, text))
+
+
+def test_a_syntax_error_beside_it_is_told_with_the_file_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "broken_beside_users.py").write_text("x = = 1\n")
+    with pytest.raises(WorkloadError, match=r"broken_beside_users.py:1: invalid syntax"):
+        read(users_file(tmp_path, "import broken_beside_users\n"))
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="cannot be read"):
+        read(tmp_path / "users.py")
+    (tmp_path / "users.py").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(WorkloadError, match="cannot be read"):
+        read(tmp_path / "users.py")
+
+
+def test_what_a_file_prints_when_it_is_read_is_no_output_of_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read(users_file(tmp_path, "print('hello')\n" + GOOD))
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_of_functions_those_without_a_mark_are_tasks() -> None:
+    marked = task(weight=2)(lambda: None)
+    found = of_functions([act, marked])
+    assert [(t.name, t.weight) for t in found.tasks] == [("act", 1), ("<lambda>", 2)]
+    assert not hasattr(act, "__pgpaces__")
+    with pytest.raises(WorkloadError, match="3 is no function"):
+        of_functions([3])  # type: ignore[list-item]
+    with pytest.raises(WorkloadError, match="two tasks are called <lambda>"):
+        of_functions([lambda: 1, lambda: 2])
+    assert of_functions([partial(act, connection=3)]).tasks[0].name == "partial"
+
+
+GIVEN = {"dsn": "D", "number": 3, "rng": "R", "loop": 5, "setup": "S"}
+VARIABLES = {"scale": "2", "share": "0.5", "loud": "on", "town": "Ulm"}
+
+
+def everything(connection, rng, scale: int, *, share=1.0, loud: bool = False, town="", loop):  # type: ignore[no-untyped-def]
+    return connection, rng, scale, share, loud, town, loop
+
+
+def nothing() -> tuple[()]:
+    return ()
+
+
+def only_known(number: int, dsn: str) -> tuple[int, str]:
+    return number, dsn
+
+
+def defaults(connection=None, limit=4):  # type: ignore[no-untyped-def]
+    return connection, limit
+
+
+def swallows(session, *rest, **more):  # type: ignore[no-untyped-def]
+    return session, rest, more
+
+
+def quoted(scale: int, share: float, town: str) -> tuple[int, float, str]:
+    return scale, share, town
+
+
+@pytest.mark.parametrize(
+    ("function", "result"),
+    [
+        (everything, ("S", "R", 2, 0.5, True, "Ulm", 5)),
+        (nothing, ()),
+        (only_known, (3, "D")),
+        (defaults, (None, 4)),
+        (swallows, ("S", (), {})),
+        (quoted, (2, 0.5, "Ulm")),
+    ],
+)
+def test_parameters_are_given_by_name_and_the_first_other_one_is_what_set_up_gave(
+    function: Callable[..., Any], result: object
+) -> None:
+    assert function(**call(function, VARIABLES, task=True).arguments(GIVEN)) == result
+
+
+def unknown(connection: Any, greenhouse: int) -> None:
+    pass
+
+
+def placed(connection: Any, /) -> None:
+    pass
+
+
+def number_of(town: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("function", "is_task", "said"),
+    [
+        (unknown, True, "unknown wants 'greenhouse', which nobody gives"),
+        (act, False, "act wants 'connection', which nobody gives"),
+        (placed, True, "placed takes 'connection' by its place alone"),
+        (number_of, True, "number_of: variable town=Ulm is no int"),
+        (dict, True, "nobody can tell what dict is to be given"),
+    ],
+)
+def test_a_parameter_that_cannot_be_given_is_a_sentence(
+    function: Callable[..., Any], is_task: bool, said: str
+) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        call(function, VARIABLES, task=is_task)
+
+
+@pytest.mark.parametrize("text", ["true", "ON", "1"])
+def test_a_switch_is_on(text: str) -> None:
+    assert call(everything, {**VARIABLES, "loud": text}, task=True).fixed["loud"] is True
+    with pytest.raises(WorkloadError, match="loud=perhaps is no bool"):
+        call(everything, {**VARIABLES, "loud": "perhaps"}, task=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"protocol": "prepared"}, "protocol is of scripts"),
+        ({"connect_each": True}, "connect each is of scripts"),
+        ({"max_tries": 3}, "max tries is of scripts"),
+        ({"on_connect": ("SELECT 1",)}, "on connect is of scripts"),
+        ({"continue_on_error": False}, "a task that raises ends nothing"),
+    ],
+)
+def test_users_are_not_asked_what_is_of_scripts(asked: dict[str, Any], said: str) -> None:
+    plain = TrialPlan(Load("closed"))
+    check(of(act), plain)
+    check(of(act), replace(plain, threads=3, start_every_ns=1))
+    with pytest.raises(PlanError, match=said):
+        check(of(act), replace(plain, **asked))
+
+
+def test_variables_are_looked_at_before_anything_is_started() -> None:
+    plan = TrialPlan(Load("closed"))
+    with pytest.raises(WorkloadError, match="greenhouse"):
+        check(of(unknown), plan)
+    check(of(unknown), replace(plan, variables=(("greenhouse", "3"),)))
+
+
+def test_a_workload_of_users_has_a_script_for_each_task_and_their_pause(tmp_path: Path) -> None:
+    users_file(
+        tmp_path, HEAD + "@user(pause='3s')\ndef u():\n    yield\n@task(weight=4)\ndef a(u): 1\n"
+    )
+    toml = 'description = "d"\ninit = []\nkind = "users"\nusers = "users.py"\n'
+    (tmp_path / "workload.toml").write_text(toml)
+    found = workload.read(tmp_path)
+    assert [(s.name, s.weight, s.queries) for s in found.scripts] == [("a", 4, 1)]
+    assert found.load == {"think_time": "3s", "think": "fixed"}
+    users_file(tmp_path, (tmp_path / "users.py").read_text() + "LIMIT = 3\n")
+    assert workload.read(tmp_path).hash != found.hash
+
+
+URIS = [
+    ({"dbname": "a b", "host": "/tmp/x y", "port": "5432"}, "/a%20b?host=%2Ftmp%2Fx%20y&port=5432"),
+    ({"dbname": "d", "user": "ü", "password": "a&b=c"}, "/d?user=%C3%BC&password=a%26b%3Dc"),
+    ({"dbname": "d", "sslmode": "prefer", "port": ""}, "/d?"),
+    ({"dbname": "d", "sslmode": "require"}, "/d?sslmode=require"),
+    ({"dbname": "d", "password": "x", "passfile": "/f"}, "/d?password=x"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "text"), URIS)
+def test_the_way_is_a_uri_without_what_is_usual(keywords: dict[str, str], text: str) -> None:
+    assert uri(keywords) == f"postgresql://{text}"
+
+
+SECRET = "s3:cr\\t@/%27' ü"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SECRET,
+        "s3%3Acr%5Ct%40%2F%2527%27%20%C3%BC",
+        "s3%3Acr%5Ct%40%2F%2527%27+%C3%BC",
+        repr(SECRET),
+        ascii(SECRET),
+        "password='s3:cr\\\\t@/%27\\' ü'",
+        "s3:cr\\t@/%27'\n ü",
+    ],
+)
+def test_a_secret_is_hidden_however_it_is_written(form: str) -> None:
+    shown = hidden(f"before {form} behind", ("other", SECRET))
+    assert "***" in shown
+    assert "s3" not in shown
+    assert shown.startswith("before ")
+    assert shown.endswith(" behind")
+
+
+def test_without_a_secret_nothing_is_hidden() -> None:
+    assert hidden("text", ()) == "text"

@@ -1,0 +1,569 @@
+"""Users in processes of their own: all adds up, whatever becomes of them. Without a server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgpaces.errors import RunError, WorkloadError
+from pgpaces.generators.engine import EnginePlan
+from pgpaces.generators.users.counter import Counter as Shared
+from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.generators.users.order import CODES
+from pgpaces.plan import Load, TrialPlan
+from pgpaces.result import Counts, Interval, counts
+from pgpaces.users import of_functions, read
+from tests.faults.conftest import until
+from tests.unit.test_command import alive
+
+MS = 1_000_000
+HEAD = "import os, time\nfrom pathlib import Path\nfrom pgpaces import task, user\nimport asyncio\n"
+ACT = "@task\ndef act(): pass\n"
+LOADS = {
+    "open": Load("open", rate=400.0),
+    "paced": Load("paced", rate=200.0),
+    "closed": Load("closed", think_ns=2 * MS),
+}
+Make = Callable[..., UsersLoad]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[UsersLoad] = []
+
+    def of(text: str, load: Load = LOADS["closed"], way: Way | None = None, **asked: Any) -> Any:
+        path = tmp_path / "users.py"
+        path.write_text(HEAD + text)
+        users = read(path)
+        number, clients = asked.pop("threads", 1), asked.pop("clients", 3)
+        asked = {"transactions": 20, "duration_ns": None, "grace_ns": 200 * MS} | asked
+        if asked["duration_ns"]:
+            asked |= {"transactions": None, "warmup_ns": asked.get("warmup_ns", 0)}
+        tasks = [(each.name, each.weight) for each in users.tasks]
+        plan = EnginePlan.of(TrialPlan(load, **asked), clients, number, [n for n, _ in tasks])
+        made.append(UsersLoad(plan, users, tasks, way or Way("postgresql:///none")))
+        return made[-1]
+
+    yield of
+    for load in made:
+        load.abort()
+
+
+def run(load: UsersLoad) -> list[Interval]:
+    load.begin()
+    return list(load)
+
+
+def total(intervals: list[Interval]) -> Counts:
+    return counts(tally for interval in intervals for tally in interval.tallies)
+
+
+def failures(intervals: list[Interval]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for interval in intervals:
+        for tally in interval.tallies:
+            found.update(tally.failed)
+    return found
+
+
+def due(intervals: list[Interval]) -> Counter[tuple[int, int]]:
+    """How many fell due, by second and task."""
+    found: Counter[tuple[int, int]] = Counter()
+    for interval in intervals:
+        for tally in interval.tallies:
+            found[tally.due_second, tally.script] += tally.due
+    return +found
+
+
+def said(intervals: list[Interval]) -> list[str]:
+    return [text for interval in intervals for _, text in interval.lines]
+
+
+def children(load: UsersLoad) -> list[int]:
+    return [process.child.pid for process in load._processes]
+
+
+def is_whole(found: Counts) -> bool:
+    ended = found.on_time + found.late + found.skipped + found.failed + found.unfinished
+    return found.due == ended
+
+
+def with_async(text: str, *, kind: str) -> str:
+    return text.replace("def act", "async def act") if kind == "coroutines" else text
+
+
+# --- counting -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["functions", "coroutines"])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("load", LOADS)
+def test_a_load_by_count_does_that_many_actions_of_each_user(
+    make: Make, load: str, threads: int, kind: str
+) -> None:
+    made = make(with_async(ACT, kind=kind), LOADS[load], threads=threads)
+    found = run(made)
+    assert total(found) == Counts(due=60, on_time=60)
+    assert made.end_ns == found[-1].ended_ns
+    assert sum(len(set(interval.cpu_ns)) for interval in found) > 0
+    assert len(found[-1].cpu_ns) == threads
+
+
+@pytest.mark.parametrize(("load", "kind"), [("open", "functions"), ("paced", "coroutines")])
+def test_what_falls_due_is_the_same_whatever_the_number_of_processes(
+    make: Make, load: str, kind: str
+) -> None:
+    text = with_async("@task(weight=2)\ndef look(): pass\n" + ACT, kind=kind)
+    text = text.replace("def look", "async def look") if kind == "coroutines" else text
+    asked = {"duration_ns": 300 * MS, "warmup_ns": 100 * MS}
+    found = [run(make(text, LOADS[load], threads=n, **asked)) for n in (1, 3)]
+    assert due(found[0]) == due(found[1])
+    assert {second for second, _ in due(found[0])} == {-1, 0}
+    assert {script for _, script in due(found[0])} == {0, 1}
+    assert all(total(each).on_time == total(each).due > 50 for each in found)
+
+
+def test_the_number_that_processes_share_is_given_to_one_of_them_each() -> None:
+    shared = Shared()
+    other = Shared(os.dup(shared.file))
+    taken: list[int] = []
+    threads = [
+        threading.Thread(target=lambda c=c: taken.extend(c.take() for _ in range(500)))
+        for c in (shared, other)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Locks of a file are a process's: the two take turns only by each one's own lock.
+    assert shared.taken == other.taken <= 1000
+    assert len(taken) == 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "load"),
+    [
+        ("functions", Load("closed")),
+        ("coroutines", Load("paced", rate=100.0, arrivals="even")),
+    ],
+)
+def test_users_begin_one_after_another(make: Make, kind: str, load: Load) -> None:
+    text = with_async(ACT, kind=kind)
+    found = run(make(text, load, threads=2, start_every_ns=600 * MS, transactions=1))
+    assert due(found) == {(0, 0): 2, (1, 0): 1}
+
+
+def test_what_is_later_than_the_limit_when_a_user_is_free_is_skipped(make: Make) -> None:
+    text = "@task\ndef act(loop):\n    time.sleep(0.2 if loop == 1 else 0)\n"
+    load = Load("paced", rate=100.0, arrivals="even")
+    asked = {"policy": "skip", "limit_ns": 20 * MS, "duration_ns": 300 * MS, "clients": 1}
+    found = total(run(make(text, load, **asked)))
+    assert is_whole(found)
+    assert found.due == 30
+    assert found.late >= 1
+    assert found.skipped >= 15
+    assert found.unfinished == found.failed == 0
+
+
+def test_a_task_with_a_limit_of_its_own_is_late_by_that(make: Make) -> None:
+    text = "@task\ndef slow(): time.sleep(0.002)\n@task\ndef fast(): pass\n"
+    found = run(make(text, limits=(("slow", MS),)))
+    late = Counter({t.script: t.late for i in found for t in i.tallies if t.late})
+    assert set(late) == {0}
+    assert total(found).late == sum(t.due for i in found for t in i.tallies if t.script == 0)
+
+
+def test_actions_know_their_number_and_each_user_has_random_numbers_of_its_own(
+    make: Make,
+) -> None:
+    text = (
+        "@task\ndef act(number, loop, rng, dsn, town):\n"
+        "    print(number, loop, rng.random(), dsn, town)\n"
+    )
+    way = Way("postgresql:///d", {"town": "Ulm"})
+    found = [said(run(make(text, way=way, transactions=2, threads=n))) for n in (1, 2)]
+    assert sorted(found[0]) == sorted(found[1])
+    words = [line.split() for line in sorted(found[0])]
+    assert [(w[0], w[1]) for w in words] == [(str(n), str(k)) for n in range(3) for k in (1, 2)]
+    assert len({w[2] for w in words}) == 6
+    assert {(w[3], w[4]) for w in words} == {("postgresql:///d", "Ulm")}
+
+
+# --- set-up and tear-down -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["functions", "coroutines"])
+def test_each_user_sets_up_once_and_tears_down_once(make: Make, tmp_path: Path, kind: str) -> None:
+    text = (
+        "@user\ndef own(number, folder):\n"
+        "    (Path(folder) / f'up {number}').touch(exist_ok=False)\n"
+        "    yield number\n"
+        "    (Path(folder) / f'down {number}').touch(exist_ok=False)\n"
+        "@task\ndef act(mine, number):\n    assert mine == number\n"
+    )
+    if kind == "coroutines":
+        text = text.replace("def ", "async def ")
+    load = make(text, way=Way("postgresql:///d", {"folder": str(tmp_path)}), threads=2)
+    assert sorted(p.name for p in tmp_path.glob("up *")) == ["up 0", "up 1", "up 2"]
+    assert total(run(load)).on_time == 60
+    assert sorted(p.name for p in tmp_path.glob("down *")) == ["down 0", "down 1", "down 2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "message"),
+    [
+        ("functions", "raise OSError('no way')\n    yield", "failed: OSError: no way"),
+        ("coroutines", "raise OSError('no way')\n    yield", "failed: OSError: no way"),
+        ("functions", "if False: yield", "yielded nothing"),
+        ("coroutines", "if False: yield", "yielded nothing"),
+        ("functions", "import no_such_driver\n    yield", "ModuleNotFoundError: No"),
+        ("functions", "raise OSError(dsn)\n    yield", r"OSError: postgres.*\*\*\*"),
+    ],
+)
+def test_a_set_up_that_fails_refuses_the_load_and_leaves_nothing(
+    make: Make, kind: str, own: str, message: str
+) -> None:
+    text = f"@user\ndef own(dsn):\n    {own}\n@task\ndef act(mine): pass\n"
+    if kind == "coroutines":
+        text = text.replace("def ", "async def ")
+    before = threading.active_count()
+    way = Way("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
+    with pytest.raises(WorkloadError, match=f"the set-up of user [012] .*{message}"):
+        make(text, way=way, threads=2)
+    until(lambda: threading.active_count() <= before, "threads ended")
+
+
+def test_what_is_lost_is_made_again_and_the_action_is_a_failure(make: Make) -> None:
+    text = (
+        "class Thing:\n    closed = False\n"
+        "@user\ndef own(number):\n    print('up', number)\n    yield Thing()\n"
+        "@task\ndef act(thing, loop):\n"
+        "    assert not thing.closed\n"
+        "    thing.closed = loop % 5 == 0\n"
+        "    if thing.closed: raise ConnectionError('gone')\n"
+    )
+    found = run(make(text, clients=1))
+    assert total(found) == Counts(due=20, on_time=16, failed=4)
+    assert failures(found) == {"ConnectionError": 4}
+    assert said(found) == ["up 0"] * 5
+
+
+def test_modules_beside_the_file_are_found_also_when_functions_run(
+    make: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "beside_the_users.py").write_text("TOWN = 'Ulm'\n")
+    text = "@task\ndef act():\n    import beside_the_users\n    print(beside_the_users.TOWN)\n"
+    assert said(run(make(text, transactions=1, clients=1))) == ["Ulm"]
+
+
+# --- failures -------------------------------------------------------------------------------
+
+FAILS = """
+class Broken(Exception):
+    def __str__(self): raise ValueError
+    @property
+    def sqlstate(self): raise ValueError
+
+def state(**of):
+    error = ValueError("of a driver")
+    error.__dict__.update(of)
+    return error
+
+ERRORS = [
+    ValueError("why"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), Broken(),
+    UnicodeError("\\udcff"), state(sqlstate="40001"), state(orig=state(pgcode="23505")),
+    state(sqlstate="no"), state(sqlstate=None), state(sqlstate="~0000"),
+]
+
+@task
+def act(loop):
+    if loop <= len(ERRORS):
+        raise ERRORS[loop - 1]
+"""
+CLASSES = {
+    **dict.fromkeys(("SystemExit", "KeyboardInterrupt", "CancelledError", "Broken"), 3),
+    **{"UnicodeError": 3, "40001": 3, "23505": 3, "ValueError": 12},
+}
+
+
+@pytest.mark.parametrize("kind", ["functions", "coroutines"])
+def test_a_task_that_raises_is_a_failed_action_by_sqlstate_or_class(make: Make, kind: str) -> None:
+    found = run(make(with_async(FAILS, kind=kind)))
+    assert total(found) == Counts(due=60, on_time=27, failed=33)
+    assert failures(found) == CLASSES
+    assert {code for interval in found for code, _ in interval.messages} == set(CLASSES)
+
+
+def test_classes_of_the_same_name_in_several_processes_are_one(make: Make) -> None:
+    text = (
+        "@task\ndef act(number, loop):\n"
+        "    raise (ValueError, KeyError, OSError)[(number + loop) % 3]('why')\n"
+    )
+    found = run(make(text, transactions=3, threads=3))
+    assert failures(found) == {"ValueError": 3, "KeyError": 3, "OSError": 3}
+
+
+def test_more_classes_than_there_are_codes_are_counted_as_one(make: Make) -> None:
+    text = (
+        "@task\ndef act(loop, number):\n    raise type(f'Own{number}_{loop}', (Exception,), {})\n"
+    )
+    found = failures(run(make(text, transactions=CODES + 10, clients=2, threads=2)))
+    assert found.total() == 2 * (CODES + 10)
+    assert found["Own0_1"] == found["Own1_1"] == 1
+    assert found["Exception"] == 2 * 11
+
+
+def test_messages_say_where_and_hide_the_secret(make: Make) -> None:
+    text = "@task\ndef act(dsn):\n    print(dsn)\n    raise ValueError(f'{dsn} s3cr t')\n"
+    way = Way("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
+    found = run(make(text, way=way, transactions=1))
+    [(_, message)] = {m for interval in found for m in interval.messages}
+    assert message.startswith("ValueError: postgresql:///d?password=*** *** (")
+    assert message.endswith("users.py:8)")
+    assert set(said(found)) == {"postgresql:///d?password=***"}
+
+
+def test_prints_arrive_as_whole_lines_from_the_first_to_the_last(make: Make) -> None:
+    text = (
+        "import logging\nlogging.basicConfig(format='%(message)s')\nprint('read')\n"
+        "@user\ndef own():\n    print('up')\n    yield 1\n"
+        "@task\ndef act(mine, loop):\n"
+        "    print('one', end=' ')\n    print('line\\nand another \\udcff')\n"
+        "    logging.warning('logged')\n"
+        "    if loop == 2: print('the end', end='')\n"
+    )
+    found = said(run(make(text, clients=1, transactions=2)))
+    lines = ["one line", "and another \\udcff", "logged"]
+    assert found == ["read", "up", *lines, *lines, "the end"]
+
+
+# --- what hangs or dies ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "load", "text"),
+    [
+        ("functions", "open", "threading.Event().wait()"),
+        ("functions", "closed", "while True: pass"),
+        ("coroutines", "closed", "await asyncio.Event().wait()"),
+        ("coroutines", "open", "while True: pass"),
+    ],
+)
+def test_a_task_that_hangs_is_unfinished_when_the_grace_period_is_over(
+    make: Make, load: str, kind: str, text: str
+) -> None:
+    act = f"import threading\n@task\ndef act(number, loop):\n    if loop == 3:\n        {text}\n"
+    asked = {"duration_ns": 200 * MS, "threads": 2}
+    made = make(with_async(act, kind=kind), LOADS[load], **asked)
+    found = run(made)
+    assert is_whole(total(found))
+    assert total(found).unfinished >= 3
+    assert not any(alive(pid) for pid in children(made))
+
+
+def test_a_task_that_holds_the_interpreter_ends_its_process_which_says_where(
+    make: Make,
+) -> None:
+    text = "@task\ndef act(loop):\n    if loop == 3: -1 in iter(range(10**15))\n"
+    made = make(text, LOADS["paced"], duration_ns=200 * MS, grace_ns=1, clients=1)
+    made.begin()
+    found: list[Interval] = []
+    with pytest.raises(RunError, match="because a task holds Python itself") as caught:
+        found.extend(iter_into(made, found))
+    assert "users.py" in caught.value.message
+    assert is_whole(total(found))
+
+
+def iter_into(load: UsersLoad, found: list[Interval]) -> Iterator[Interval]:
+    """Keeps what comes before an error."""
+    for interval in load:
+        found.append(interval)
+    yield from ()
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_process_that_is_killed_ends_the_load_with_an_error_and_all_adds_up(
+    make: Make, load: str
+) -> None:
+    text = (
+        "@task\ndef act(number, loop):\n    if (number, loop) == (0, 9): os.kill(os.getpid(), 9)\n"
+    )
+    made = make(text, LOADS[load], duration_ns=3_600_000 * MS, threads=3)
+    made.begin()
+    found: list[Interval] = []
+    with pytest.raises(RunError, match="a process of users was ended by signal 9"):
+        list(iter_into(made, found))
+    assert is_whole(total(found))
+    assert total(found).on_time > 0
+    assert not any(alive(pid) for pid in children(made))
+
+
+def test_a_process_that_ends_itself_says_its_last_words(make: Make) -> None:
+    text = "@task\ndef act():\n    os.write(2, b'out of luck s3cr3t\\n')\n    os._exit(7)\n"
+    made = make(text, way=Way("postgresql:///d", secrets=("s3cr3t",)), clients=1)
+    with pytest.raises(RunError, match=r"ended with code 7:\nout of luck \*\*\*"):
+        run(made)
+
+
+# --- ends from outside ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("load", "kind"), [("open", "functions"), ("paced", "coroutines"), ("closed", "functions")]
+)
+def test_it_is_stopped_from_another_thread_and_nothing_new_falls_due(
+    make: Make, load: str, kind: str
+) -> None:
+    made = make(with_async(ACT, kind=kind), LOADS[load], duration_ns=3_600_000 * MS, threads=2)
+    made.begin()
+    threading.Timer(0.05, made.stop).start()
+    found = list(made)
+    assert is_whole(total(found))
+    assert total(found).on_time == total(found).due > 0
+    assert made.end_ns < 3_600_000 * MS
+
+
+@pytest.mark.parametrize("kind", ["functions", "coroutines"])
+def test_it_is_aborted_and_what_goes_on_is_unfinished(make: Make, kind: str) -> None:
+    wait = "await asyncio.Event().wait()" if kind == "coroutines" else "time.sleep(3600)"
+    text = f"@task\ndef act(number): {wait}\n"
+    load = Load("closed")
+    made = make(with_async(text, kind=kind), load, duration_ns=3_600_000 * MS, threads=2)
+    made.begin()
+    threading.Timer(0.05, made.abort).start()
+    found = list(made)
+    assert total(found).due == total(found).unfinished == 3
+    assert not any(alive(pid) for pid in children(made))
+
+
+def test_one_that_is_aborted_before_it_begins_leaves_nothing(make: Make) -> None:
+    made = make(ACT, threads=2)
+    made.abort()
+    assert not any(alive(pid) for pid in children(made))
+
+
+def test_one_that_nobody_keeps_leaves_nothing(tmp_path: Path) -> None:
+    plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, ["<lambda>"])
+    load = UsersLoad(plan, of_functions([lambda: None]), [("<lambda>", 1)], Way("postgresql:///d"))
+    [pid] = children(load)
+    del load
+    until(lambda: not alive(pid), "its process ended")
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from pgpaces.generators.engine import EnginePlan
+from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.plan import Load, TrialPlan
+from pgpaces.users import read
+users = read(Path(sys.argv[1]))
+plan = EnginePlan.of(TrialPlan(Load("closed"), grace_ns=1), 2, 2, ["act"])
+load = UsersLoad(plan, users, [("act", 1)], Way("postgresql:///d"))
+print(*(process.child.pid for process in load._processes), flush=True)
+load.begin()
+list(load)
+"""
+
+
+@pytest.mark.parametrize(
+    "act",
+    ["time.sleep(3600)", pytest.param("-1 in iter(range(10**15))", marks=pytest.mark.slow)],
+)
+def test_when_we_are_killed_no_process_of_users_is_left(tmp_path: Path, act: str) -> None:
+    path = tmp_path / "users.py"
+    path.write_text(f"{HEAD}@task\ndef act(): {act}\n")
+    words = [sys.executable, "-c", KILLED, str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        os.kill(parent.pid, signal.SIGKILL)
+    until(lambda: not any(map(alive, pids)), "processes of users ended")
+
+
+NOTEBOOK = """
+from pgpaces import task, user
+from pgpaces.generators.engine import EnginePlan
+from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.plan import Load, TrialPlan
+from pgpaces.result import counts
+from pgpaces.users import of_functions
+
+GREETING = "hello"
+
+class Basket:
+    def fill(self): return GREETING
+
+@user
+def own():
+    yield Basket()
+
+def greet(basket): return basket.fill()
+
+@task(weight=2)
+def look(basket, number, loop):
+    if loop == 1: print(greet(basket), number)
+
+def of(text): return lambda basket: text.upper()
+
+users = of_functions([own, look, of("x")])
+names = [(each.name, each.weight) for each in users.tasks]
+plan = TrialPlan(Load("closed"), duration_ns=None, transactions=5)
+plan = EnginePlan.of(plan, 4, 2, [name for name, _ in names])
+load = UsersLoad(plan, users, names, Way("postgresql:///d"))
+load.begin()
+found = list(load)
+print(names, counts(t for i in found for t in i.tallies).on_time)
+print(sorted({text.split()[0] for i in found for _, text in i.lines}))
+"""
+
+
+def test_functions_of_a_program_that_was_typed_in_are_sent_by_value(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"input": NOTEBOOK, "text": True, "cwd": tmp_path}
+    done = subprocess.run([sys.executable, "-"], check=True, capture_output=True, **given)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["[('look', 2), ('<lambda>', 1)] 20", "['hello']"]
+
+
+def test_what_cannot_be_sent_to_another_process_is_a_sentence() -> None:
+    lock = threading.Lock()
+
+    def act() -> None:
+        lock.acquire()
+
+    plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, ["act"])
+    with pytest.raises(WorkloadError, match=r"cannot be sent to other processes: .*lock"):
+        UsersLoad(plan, of_functions([act]), [("act", 1)], Way("postgresql:///d"))
+
+
+# --- what it says of itself -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("load", ["open", "closed"])
+def test_what_an_action_costs_is_measured(make: Make, load: str) -> None:
+    made = make(ACT, LOADS[load], threads=2)
+    run(made)
+    [finding] = made.findings
+    assert finding.severity == "info"
+    assert finding.value is not None
+    assert finding.value > 0
+
+
+def test_integrals_of_what_is_in_flight_agree_with_the_times_of_actions(make: Make) -> None:
+    text = "@task\ndef act(): time.sleep(0.001)\n"
+    found = run(make(text, LOADS["open"], threads=2, duration_ns=300 * MS))
+    tallies = [tally for interval in found for tally in interval.tallies]
+    latency_ns = sum(t.latency.sum_ns for t in tallies)
+    service_ns = sum(t.service.sum_ns for t in tallies)
+    assert sum(i.pending_ns for i in found) == latency_ns == sum(i.waited_ns for i in found)
+    assert sum(i.in_flight_ns for i in found) == service_ns
