@@ -36,7 +36,7 @@ def given_path(file: DataFile, values: Mapping[str, str]) -> Path | None:
     if not values.get(file.name):
         return None
     path = Path(values[file.name]).expanduser().absolute()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise RunError(
             f"there is no file {path}", f"-D {file.name}= names it, from the folder that you are in"
         )
