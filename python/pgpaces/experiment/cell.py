@@ -121,7 +121,7 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
         for label, script, commands in zip(lane.labels, lane.scripts, lane.commands, strict=True):
             listed = [[c.line, c.text, c.is_sql] for c in commands]
             found = {**asdict(script), "name": label, "node": lane.node, "commands": listed}
-            found["queries"] = _queries(script, commands)
+            found["queries"] = queries_of(script, commands)
             workload = lane.work.request.workload
             if workload.users is not None:
                 found["kind"] = "users"
@@ -130,11 +130,14 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
             yield found
 
 
-def _queries(script: WorkloadScript, commands: Sequence[generator.Command]) -> int | None:
-    """How many queries a transaction sends; None where that is not always the same."""
+def queries_of(script: WorkloadScript, commands: Sequence[generator.Command]) -> int | None:
+    """How many queries a transaction sends; None where that is not sure.
+
+    Branches differ, and several that go together by `\\;` are one command.
+    """
     if script.queries is not None or not commands:
         return script.queries
-    if any(command.text.startswith("\\if") for command in commands):
+    if "\\;" in script.text or any(command.text.startswith("\\if") for command in commands):
         return None
     return sum(command.is_sql for command in commands)
 
