@@ -328,6 +328,12 @@ def test_without_values_no_text_of_the_database_is_written(role: Role) -> None:
     assert not source(Use(role, one), TEXT, values=False).choices
 
 
+@pytest.mark.parametrize("value", [":\u2192", "a:\u00e9", ":b", "::c", ":{d}", "e:"])
+def test_no_colon_of_a_literal_stands_before_what_a_name_may_begin_with(value: str) -> None:
+    """Which in a script is any byte that is not ASCII; extended protocols would send no text."""
+    assert not re.search(rb":[\w{\x80-\xff]", guess.quoted(value).encode())
+
+
 @given(st.text(max_size=30).filter(lambda text: "\0" not in text))
 def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
     if any("\ud800" <= c <= "\udfff" for c in value):
