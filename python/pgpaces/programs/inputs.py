@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgpaces.errors import PlanError, RunError
-from pgpaces.programs.files import given_path
+from pgpaces.programs.files import given_path, is_file
 from pgpaces.programs.given import filled, named
 from pgpaces.workload import InitStep, Workload
 
@@ -49,7 +48,7 @@ def matching(patterns: Sequence[str], folder: Path) -> set[Path]:
     found: set[Path] = set()
     for pattern in patterns:
         files = {path.resolve() for path in _named(pattern, folder.resolve())}
-        files = {path for path in files if os.path.isfile(path)}
+        files = {path for path in files if is_file(path)}
         if not files:
             raise RunError(
                 f"input '{pattern}' names no file", f"patterns begin in {folder}, or with a /"
@@ -61,9 +60,9 @@ def matching(patterns: Sequence[str], folder: Path) -> set[Path]:
 def _named(pattern: str, folder: Path) -> list[Path]:
     """What a pattern names; what folders are called outside of it is no part of it."""
     whole = folder / pattern  # as it is, if it is absolute
-    if os.path.isfile(whole):
+    if is_file(whole):
         return [whole]
-    root = Path(whole.anchor) if os.path.isabs(pattern) else folder
+    root = Path(whole.anchor) if Path(pattern).is_absolute() else folder
     try:
         return list(root.glob(str(whole.relative_to(root))))
     except (OSError, ValueError, IndexError):  # no pattern, which each version says in its way
@@ -78,7 +77,7 @@ def _files(workload: Workload, step: InitStep, variables: Mapping[str, str]) -> 
             path = workload.folder / filled(word, variables)
         except PlanError:
             continue  # it names what is there only while it runs
-        if os.path.isfile(path):  # unlike Path's it takes any word, however long
+        if is_file(path):
             found.add(path.resolve())
     return sorted(found)
 
