@@ -557,6 +557,16 @@ def test_parameters_are_read_from_csvlog_and_jsonlog(tmp_path: Path, name: str, 
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.csv", CSV), ("a.json", JSON.replace("{", '{"dbname": "db", ', 1))],
+)
+def test_statements_of_other_databases_are_not_taken(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert len(list(logs.read(tmp_path / name, "db"))) == 1
+    assert not list(logs.read(tmp_path / name, "tenant2"))
+
+
+@pytest.mark.parametrize(
     ("template", "logged", "expected"),
     [
         ("SELECT $1::date", "SELECT '2020-01-01'::date", {1: "'2020-01-01'"}),
