@@ -35,7 +35,7 @@ run: build ## From nothing to a first answer: reporting at one query a second
 # for what nobody has seen yet, with more cases.
 test: build ## All tests but the slow ones
 	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
-	python tests/both_parts.py -q --hypothesis-seed=20261122
+	python tests/in_parts.py -q --hypothesis-seed=20261122
 
 test-slow: build ## The slow tests, and random cases that are new each time
 	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release

@@ -75,7 +75,7 @@ def test_data_is_that_of_its_seed_on_every_server(
     pg15 = access_to(request.getfixturevalue("pg15"))
     with made(pg15, name, seed=1) as there, made(pg18, name, seed=1) as here:
         assert (first := checksums(here)) == checksums(there)
-    assert all(first.values()), "no table is empty"
+    assert {table for table, found in first.items() if found is None} <= {"sensor_log"}
     with made(pg18, name, seed=2) as another:
         assert checksums(another) != first
 
@@ -116,10 +116,10 @@ def test_scripts_are_chosen_one_by_one_and_by_weight(
     assert 0.7 < due["read_one"] / 800 < 0.8
 
 
-def test_what_long_texts_take_is_what_the_variant_is_about(access: Access) -> None:
+def test_what_long_texts_take_is_what_the_variant_is_about(pg18: Access) -> None:
     sizes = {}
     for name in ("bigtext/default", "bigtext/external"):
-        with made(access, name, seed=1) as session:
+        with made(pg18, name, seed=1) as session:
             [row] = session.execute(
                 "SELECT min(length(body)), max(length(body)),"
                 " max(pg_column_size(body)) FILTER (WHERE length(body) > 2000),"
@@ -154,7 +154,7 @@ def made(access: Access, name: str, seed: int) -> Iterator[psycopg.Connection[tu
 
 
 def checksums(session: psycopg.Connection[tuple[object, ...]]) -> dict[str, object]:
-    """A sum over the rows of each table of ours that has any, in whatever order they are."""
+    """A sum over the rows of each table of ours, in whatever order they are; None of no rows."""
     tables = session.execute(
         "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
         " WHERE relkind = 'r' AND nspname !~ '^(pg_|information_schema)'"
@@ -162,5 +162,5 @@ def checksums(session: psycopg.Connection[tuple[object, ...]]) -> dict[str, obje
     found = {}
     for (table,) in tables:
         query = f"SELECT sum(hashtextextended(t::text, 0)::numeric) FROM {table} t"
-        found[str(table)] = session.execute(query).fetchone()  # type: ignore[arg-type]
+        [found[str(table)]] = session.execute(query).fetchone()  # type: ignore[misc,arg-type]
     return found

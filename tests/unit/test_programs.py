@@ -76,7 +76,7 @@ def test_what_a_program_names_is_found(run: tuple[str, ...] | str, names: set[st
     assert named(run) - {"s"} == names
 
 
-@given(st.text(alphabet="ab{} ", max_size=12), st.text(max_size=5))
+@given(st.text(alphabet="ab{} ", max_size=12), st.text(alphabet="ab{} ", max_size=5))
 def test_a_word_without_a_placeholder_stays_and_values_are_not_looked_at(
     text: str, value: str
 ) -> None:

@@ -73,8 +73,11 @@ def _files(workload: Workload, step: InitStep, variables: Mapping[str, str]) -> 
 
 
 def _content(path: Path) -> str:
-    status = path.stat()
-    return _hashed(path, status.st_size, status.st_mtime_ns)
+    try:
+        status = path.stat()
+        return _hashed(path, status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
 
 
 @functools.lru_cache(maxsize=1000)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,6 +27,7 @@ def main() -> None:
     if copies == 1:
         Path(link).symlink_to(file)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # leaves nothing half done
     with file.open("rb") as opened:
         content = hashlib.file_digest(opened, "sha256").hexdigest()
     target = cache / f"{content[:16]}-{copies}.osm.pbf"
