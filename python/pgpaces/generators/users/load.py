@@ -248,6 +248,8 @@ class UsersLoad:
             process.child.kill()
             process.child.wait()
             process.channel.close()
+        if self._counter is not None:
+            self._counter.close()
 
     def _named(self, found: _engine.Interval) -> Interval:
         """An interval with the names of exception classes instead of their codes."""
