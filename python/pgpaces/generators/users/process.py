@@ -132,6 +132,8 @@ class Process:
         finally:
             ready.set()
             thread.join()
+            # What comes next may be long in coming: others set up as well.
+            faulthandler.cancel_dump_traceback_later()
 
     def run(self) -> None:
         """Performs them to the end, and tells every second."""
