@@ -24,6 +24,7 @@ import sensors
 import startup
 import syscalls
 import tools
+import users
 from figures import HEAD, Figure, Finding, Note, baseline, document, line, row, verdicts
 from page import write
 from place import confine, facts, place
@@ -41,6 +42,7 @@ SECTIONS: dict[str, Section] = {
     "queueing": latency.queueing,
     "dispatch": latency.dispatch,
     "sensors": sensors.section,
+    "users": users.section,
     "connections": connections.many,
     "connecting": connections.connecting,
     "tools": tools.section,

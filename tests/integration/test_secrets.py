@@ -161,6 +161,44 @@ def test_a_run_that_goes_well_leaves_no_password_anywhere(
         assert cage(*words).code == 0
 
 
+TELLTALE = """
+import sys
+from pgpaces import task, user
+
+@user
+def own(dsn):
+    print(dsn, file=sys.stderr)
+    yield dsn
+
+@task
+def act(dsn, loop):
+    print(dsn, repr(dsn))
+    if loop == 2:
+        raise ValueError(dsn)
+    import psycopg
+    with psycopg.connect(dsn) as connection:
+        print(connection.info.password, [connection.info.password], connection.info.dsn)
+        print(connection.info.get_parameters(), connection.execute("SELECT 1").fetchone())
+"""
+
+
+@pytest.mark.parametrize("name", ["PGPASSWORD", "URI", "passfile"])
+def test_users_that_tell_what_they_were_given_tell_no_password(
+    cage: Cage, pg15: Postgres, name: str
+) -> None:
+    folder = cage.kept / "users"
+    folder.mkdir()
+    toml = 'description = "d"\ninit = []\nkind = "users"\nusers = "users.py"\n'
+    (folder / "workload.toml").write_text(toml)
+    (folder / "users.py").write_text(TELLTALE)
+    dsn, variables = way(name, pg15, cage)
+    ended = cage("run", folder, "-t", "2", "--target", dsn, **variables)
+    assert ended.code == 0, ended.err
+    assert ended.err.count(b"***") >= 3
+    assert b"failed with ValueError: 1" in ended.out
+    assert any("pgpaces.generators.users.process" in argv for argv, _ in ended.children)
+
+
 @pytest.mark.parametrize("name", ["URI", "words", "service", "passfile"])
 def test_a_copy_through_pg_dump_leaves_no_password_anywhere(
     cage: Cage, pg15: Postgres, name: str

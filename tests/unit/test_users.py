@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from pgpaces import task, user, workload
+from pgpaces.answers import volume
+from pgpaces.answers.summary import summarize
 from pgpaces.errors import PgpacesError, PlanError, WorkloadError
 from pgpaces.experiment.functions import check, uri
 from pgpaces.generators.users.order import hidden
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.users import call, of_functions, read
+from tests.unit.trials import series, times
 
 HEAD = "from pgpaces import task, user\n"
 GOOD = HEAD + "@task\ndef act(connection):\n    pass\n"
@@ -311,3 +314,39 @@ def test_a_secret_is_hidden_however_it_is_written(form: str) -> None:
 
 def test_without_a_secret_nothing_is_hidden() -> None:
     assert hidden("text", ()) == "text"
+
+
+def of_trial(queries: int | None, **plan: Any) -> Any:
+    scripts = [{"name": "a", "weight": 1, "commands": [], "kind": "users", "queries": queries}]
+    asked = {"limit_ns": None, "policy": "run", "model": "closed", **plan}
+    return series([[5.0] * 10] * 4, workload={"scripts": scripts}, plan=asked)
+
+
+def test_queries_are_those_of_what_succeeded_by_the_minute_and_the_day() -> None:
+    trial = of_trial(3)
+    found = volume.of(trial, summarize(trial))
+    assert found is not None
+    assert found.queries == 4 * 10 * 3
+    assert found.per_minute.value == pytest.approx(30 * 60)
+    assert found.per_day.value == pytest.approx(30 * 86_400)
+
+
+def test_where_nobody_says_how_many_queries_a_task_sends_none_are_told() -> None:
+    trial = of_trial(None)
+    assert volume.of(trial, summarize(trial)) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "late_ms", "limited"),
+    [("open", 0.5, False), ("open", 5, True), ("closed", 5, False), ("closed", 80, True)],
+)
+def test_users_of_a_process_that_is_late_itself_are_generator_limited(
+    model: str, late_ms: float, limited: bool
+) -> None:
+    trial = of_trial(1, model=model, protocol="simple", seed=1, clients=2, load_text="open")
+    late = times([late_ms] * 400)
+    intervals = tuple(replace(each, dispatch=late) for each in trial.intervals)
+    summary = summarize(replace(trial, intervals=intervals))
+    said = " ".join((*summary.validity.reasons, str(summary.validity.state)))
+    assert ("generator-limited" in said) is limited
+    assert ("processes (--threads)" in said) is limited

@@ -379,7 +379,9 @@ def test_a_task_that_holds_the_interpreter_ends_its_process_which_says_where(
     found: list[Interval] = []
     with pytest.raises(RunError, match="because a task holds Python itself") as caught:
         found.extend(iter_into(made, found))
-    assert "users.py" in caught.value.message
+    where = caught.value.message.splitlines()[1:]
+    assert len(where) == 1
+    assert where[0].endswith('users.py", line 7 in act')
     assert is_whole(total(found))
 
 
@@ -557,6 +559,12 @@ def test_what_an_action_costs_is_measured(make: Make, load: str) -> None:
     assert finding.severity == "info"
     assert finding.value is not None
     assert finding.value > 0
+
+
+def test_where_all_users_are_busy_a_probe_tells_how_late_the_process_is(make: Make) -> None:
+    text = "@task\ndef act(): time.sleep(0.1)\n"
+    [found] = run(make(text, Load("closed"), transactions=3, clients=1))
+    assert found.dispatch.count >= 10
 
 
 def test_integrals_of_what_is_in_flight_agree_with_the_times_of_actions(make: Make) -> None:

@@ -43,7 +43,9 @@ class Volume:
 def of(trial: Trial, summary: Summary) -> Volume | None:
     """The queries of a trial; None where a script does not say how many it sends.
 
-    per_s = rate x queries / transactions: the mean number of queries is taken as known.
+    per_s = rate x queries / transactions of what was due in the measured part: the mean number of
+    queries is taken as known. So `queries` are those of what succeeded in that time, whenever it
+    was due, as the rate has it.
     """
     every = trial.workload["scripts"]
     sends = {every[number]["name"]: every[number].get("queries") for number in own_scripts(trial)}

@@ -36,6 +36,13 @@ class Counter:
                 fcntl.lockf(self.file, fcntl.LOCK_UN)
         return number
 
+    def close(self) -> None:
+        """Gives it up here."""
+        self._words.release()
+        if self.file >= 0:
+            os.close(self.file)
+        self.file = -1
+
     @property
     def taken(self) -> int:
         """How many have been taken."""

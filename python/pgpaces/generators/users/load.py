@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +26,7 @@ from pgpaces.errors import RunError, WorkloadError
 from pgpaces.generators.engine import EnginePlan, interval_of
 from pgpaces.generators.users.counter import Counter
 from pgpaces.generators.users.order import STUCK, Order, hidden
-from pgpaces.result import Finding, Interval, Tally
+from pgpaces.result import Finding, Interval, Tally, merge, times_of
 from pgpaces.users import Users
 
 SECOND_NS = 1_000_000_000
@@ -35,6 +37,9 @@ _HEAD_START_NS = 10_000_000
 _SILENT_S = 10.0
 _BYE_S = 7.0
 _TAIL_LINES, _TAIL_S = 20, 1.0
+_HEARD_LINES = 2000
+# Frames behind those of a task, or of a thread that waits for its turn.
+_OURS = re.compile(r'File "[^"]*(/threading|/selectors|/generators/users/\w+)\.py"')
 _PACKAGES = Path(__file__).resolve().parents[3]
 
 
@@ -78,6 +83,7 @@ class UsersLoad:
         self._end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
         self._error: RunError | None = None
         self._costs_ns: list[int] = []
+        self._late_ns: list[int] = []  # of their probes, not told yet
         self.poll = "Python"
         begun = time.monotonic_ns()
         order = Order(
@@ -197,8 +203,9 @@ class UsersLoad:
             self._lose(process, "")
             return
         if kind in ("second", "last"):
-            batches, names = words
+            batches, names, late_ns = words
             self._names.update(names)
+            self._late_ns += late_ns
             process.told.extend(batches)
             process.over = kind == "last"
 
@@ -214,9 +221,8 @@ class UsersLoad:
         code = process.child.returncode
         how = why or (f"was ended by signal {-code}" if code < 0 else f"ended with code {code}")
         said = process.tail.text()
-        if STUCK in said:
-            said = STUCK + said.rpartition(STUCK)[2]
-            how = "had no turn any more, because a task holds Python itself"
+        if (stuck := process.tail.stuck()) is not None:
+            how, said = "had no turn any more, because a task holds Python itself", stuck
         return RunError(
             f"a process of users {how}" + (f":\n{said}" if said else ""),
             "what was measured before is kept; what it had begun is counted as unfinished",
@@ -242,10 +248,16 @@ class UsersLoad:
             process.child.kill()
             process.child.wait()
             process.channel.close()
+        if self._counter is not None:
+            self._counter.close()
 
     def _named(self, found: _engine.Interval) -> Interval:
         """An interval with the names of exception classes instead of their codes."""
-        interval = interval_of(found)
+        interval, late_ns = interval_of(found), self._late_ns
+        self._late_ns = []
+        if interval.dispatch.count < len(late_ns):  # hardly anybody was free when something was due
+            dispatch = merge([interval.dispatch, times_of(late_ns)])
+            interval = replace(interval, dispatch=dispatch)
         if not self._names:
             return interval
         return replace(
@@ -327,7 +339,7 @@ class Tail:
     """
 
     def __init__(self, stream: IO[bytes], secrets: tuple[str, ...]) -> None:
-        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._lines: deque[str] = deque(maxlen=_HEARD_LINES)
         self._thread = threading.Thread(target=self._keep, args=(stream, secrets), daemon=True)
         self._thread.start()
 
@@ -338,4 +350,16 @@ class Tail:
     def text(self) -> str:
         """They, of one that has ended."""
         self._thread.join(_TAIL_S)  # what it has started may hold its output
-        return "\n".join(self._lines)
+        return "\n".join(list(self._lines)[-_TAIL_LINES:])
+
+    def stuck(self) -> str | None:
+        """Where its functions were when it ended because nothing had its turn; else None."""
+        said = "\n".join(self._lines)
+        if STUCK not in said:
+            return None
+        blocks = said.rpartition(STUCK)[2].partition("\n")[2].split("\n\n")
+        threads = [block.splitlines()[1:] for block in blocks]
+        found = [
+            list(takewhile(lambda frame: not _OURS.search(frame), frames)) for frames in threads
+        ]
+        return "\n".join(line for frames in found for line in frames)

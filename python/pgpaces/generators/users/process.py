@@ -8,9 +8,9 @@ other end pgpaces holds. It hears pickled tuples there: an `Order` first, then
     ("abort",)      ends at once
 
 and tells `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
-[bytes], names)` for seconds that are over, `("last", [bytes], names)`, and `("bye",)` when what
-users had is put away. When nobody listens any more it ends, whatever its users do; also where one
-of them holds the interpreter, so that nothing here has its turn.
+[bytes], names, [ns late])` for seconds that are over, `("last", ...)` alike, and `("bye",)` when
+what users had is put away. When nobody listens any more it ends, whatever its users do; also where
+one of them holds the interpreter, so that nothing here has its turn.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ class Process:
         finally:
             ready.set()
             thread.join()
+            # What comes next may be long in coming: others set up as well.
+            faulthandler.cancel_dump_traceback_later()
 
     def run(self) -> None:
         """Performs them to the end, and tells every second."""
@@ -179,7 +181,8 @@ class Process:
         return bool(kind == "abort")
 
     def _tell(self, kind: str, batches: list[bytes]) -> None:
-        self._channel.send((kind, batches, dict(self._stage.names)))
+        names, late_ns = dict(self._stage.names), self._performers.probe.told()
+        self._channel.send((kind, batches, names, late_ns))
 
     def _over(self) -> None:
         os.write(self._wake, b".")

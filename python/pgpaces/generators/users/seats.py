@@ -23,6 +23,7 @@ from pgpaces import _engine
 from pgpaces.errors import WorkloadError
 from pgpaces.generators.users.counter import Counter
 from pgpaces.generators.users.order import CODES, hidden
+from pgpaces.generators.users.probe import Probe
 from pgpaces.users import Call, Users, call, told
 
 NEVER_NS = 2**62
@@ -401,7 +402,7 @@ class Threads:
 
     def __init__(self, seats: Sequence[Seat], over: Callable[[], None]) -> None:
         """over: is called whenever the last of them has nothing more to do."""
-        self._seats, self._over = seats, over
+        self._seats, self._over, self.probe = seats, over, Probe()
         self._begun, self._left = threading.Event(), threading.Event()
         self._slots, self._lock = threading.Semaphore(_AT_ONCE), threading.Lock()
         self._errors: list[tuple[Seat, BaseException]] = []
@@ -428,6 +429,7 @@ class Threads:
 
     def begin(self) -> None:
         """Lets them act."""
+        self.probe.in_thread()
         self._begun.set()
 
     def moved(self) -> None:
@@ -488,10 +490,11 @@ class Coroutines:
     name = "asyncio"
 
     def __init__(self, seats: Sequence[Seat], over: Callable[[], None]) -> None:
-        self._seats, self._over = seats, over
+        self._seats, self._over, self.probe = seats, over, Probe()
         self._loop = asyncio.SelectorEventLoop(Exact())
         self._alarm = Alarm(seats[0].stage, self._loop)
         self._tasks: list[asyncio.Task[None]] = []
+        self._probing: asyncio.Task[None] | None = None
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     def set_up(self) -> None:
@@ -531,6 +534,7 @@ class Coroutines:
         await asyncio.gather(*(one(seat) for seat in self._seats))
 
     def _begin(self) -> None:
+        self._probing = self._loop.create_task(self.probe.as_coroutine())
         self._tasks = [self._loop.create_task(self._life(seat)) for seat in self._seats]
 
     async def _life(self, seat: Seat) -> None:
