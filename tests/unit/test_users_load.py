@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import Counter as Shared
 from pgpaces.generators.users.load import UsersLoad, Way
 from pgpaces.generators.users.order import CODES
+from pgpaces.generators.users.process import Teller
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.result import Counts, Interval, counts
 from pgpaces.users import of_functions, read
@@ -463,9 +465,11 @@ def test_one_that_nobody_keeps_leaves_nothing(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
+from multiprocessing import Pipe
 from pathlib import Path
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.generators.users.process import Teller
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.users import read
 users = read(Path(sys.argv[1]))
@@ -497,6 +501,7 @@ NOTEBOOK = """
 from pgpaces import task, user
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.generators.users.process import Teller
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.result import counts
 from pgpaces.users import of_functions
@@ -575,3 +580,12 @@ def test_integrals_of_what_is_in_flight_agree_with_the_times_of_actions(make: Ma
     service_ns = sum(t.service.sum_ns for t in tallies)
     assert sum(i.pending_ns for i in found) == latency_ns == sum(i.waited_ns for i in found)
     assert sum(i.in_flight_ns for i in found) == service_ns
+
+
+def test_who_does_not_listen_for_a_while_keeps_nobody_and_hears_all_of_it_later() -> None:
+    ours, theirs = Pipe()
+    teller = Teller(theirs)
+    for number in range(50):  # more than a socket takes
+        teller.tell(number, b"." * 100_000)
+    assert [ours.recv()[0] for _ in range(50)] == list(range(50))
+    teller.end()

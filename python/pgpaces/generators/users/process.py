@@ -19,6 +19,7 @@ import contextlib
 import faulthandler
 import io
 import os
+import queue
 import sys
 import threading
 import time
@@ -83,6 +84,32 @@ class _Said(io.TextIOBase):
         self._actors.say(shown.encode("utf-8", "backslashreplace").decode())
 
 
+class Teller:
+    """Tells pgpaces, in a thread of its own: one that does not listen for a while keeps nobody."""
+
+    def __init__(self, channel: Connection) -> None:
+        self._channel = channel
+        self._waiting: queue.SimpleQueue[tuple[object, ...] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def tell(self, *words: object) -> None:
+        """Waits for nothing."""
+        self._waiting.put(words)
+
+    def end(self) -> None:
+        """Waits until all is told."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while (words := self._waiting.get()) is not None:
+                self._channel.send(words)
+        except OSError:
+            os._exit(1)  # nobody listens any more
+
+
 class Process:
     """The users of one process, and what is told of them."""
 
@@ -105,6 +132,7 @@ class Process:
         kind = Coroutines if self._cast.users.is_async else Threads
         self._performers: Threads | Coroutines = kind(self._seats, self._over)
         self._cpu_ns = 0
+        self._teller = Teller(channel)
 
     def set_up(self) -> None:
         """Makes what users have, and says that they are ready. Raises WorkloadError."""
@@ -112,7 +140,7 @@ class Process:
         cost = cost_ns(EnginePlan.of(trial, 1, 1, ["act"]), shared=self._order.counter is not None)
         with self._watched():
             self._performers.set_up()
-        self._channel.send(("ready", self._performers.name, cost))
+        self._teller.tell("ready", self._performers.name, cost)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -170,7 +198,9 @@ class Process:
         spent_ns = time.process_time_ns() - self._cpu_ns
         self._tell("last", self._actors.fetch_last(max(now, self._stage.now()), spent_ns))
         self._performers.end(_PUT_AWAY_S)
-        self._channel.send(("bye",))
+        self._teller.tell("bye")
+        faulthandler.cancel_dump_traceback_later()
+        self._teller.end()
 
     def _hear(self) -> bool:
         """What pgpaces says; whether it ends at once."""
@@ -182,7 +212,7 @@ class Process:
 
     def _tell(self, kind: str, batches: list[bytes]) -> None:
         names, late_ns = dict(self._stage.names), self._performers.probe.told()
-        self._channel.send((kind, batches, names, late_ns))
+        self._teller.tell(kind, batches, names, late_ns)
 
     def _over(self) -> None:
         os.write(self._wake, b".")
