@@ -25,7 +25,15 @@ from pgpaces.answers.volume import Volume
 from pgpaces.answers.volume import of as volume_of
 from pgpaces.errors import PlanError
 from pgpaces.experiment import costs
-from pgpaces.plan import Pooler, PoolMode, PoolPlan, TargetPlan, TrialPlan, choose_load
+from pgpaces.plan import (
+    Pooler,
+    PoolMode,
+    PoolPlan,
+    TargetPlan,
+    TrialPlan,
+    choose_load,
+    start_every_ns,
+)
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.servers import profiles
 from pgpaces.store import Store
@@ -150,20 +158,19 @@ def _length(given: Mapping[str, Any], defaults: Mapping[str, str]) -> dict[str, 
 
 def _plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
     """The trial. given: the arguments of `run` by name."""
-    texts = {k: None if given[k] is None else str(given[k]) for k in _LOAD}
-    pause = given["think_time"]
-    if isinstance(pause, int | float):
-        texts["think_time"] = f"{pause}s"
+    texts = {k: None if given[k] is None else str(given[k]) for k in (*_LOAD, "start_every")}
+    for name in ("think_time", "start_every"):
+        if isinstance(given[name], int | float):
+            texts[name] = f"{given[name]}s"
     numbers = {k: given[k] for k in ("clients", "users")}
     kind, count = choose_load({**texts, **numbers}, defaults)
     limit = given["latency_limit"]
     limit = defaults.get("latency_limit") if limit is None else limit
-    every = given["start_every"] or defaults.get("start_every")
     return TrialPlan(
         load=kind,
         clients=count,
         limit_ns=_duration(limit, "latency_limit"),
-        start_every_ns=_duration(every, "start_every", zero=True) or 0,
+        start_every_ns=start_every_ns(texts, defaults),
         **_length(given, defaults),
         **{name: value for name, value in given["options"].items() if name != "transactions"},
     )

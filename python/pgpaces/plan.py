@@ -143,6 +143,18 @@ def _open_rate(given: Mapping[str, Any], defaults: Mapping[str, str]) -> float |
     return rate_per_s(defaults["rate"], "the workload's rate") if "rate" in defaults else None
 
 
+def start_every_ns(given: Mapping[str, Any], defaults: Mapping[str, str]) -> int:
+    """How long after one another clients come, ns.
+
+    given: start_every, rate, rate_per_client, shape, as texts; None where not asked for. The
+    workload's own is for its own kind of load: who asks for a rate or a shape asks for another.
+    """
+    text = given["start_every"]
+    if text is None and all(given[name] is None for name in ("rate", "rate_per_client", "shape")):
+        text = defaults.get("start_every")
+    return 0 if text is None else duration_ns(text, "--start-every", zero=True)
+
+
 @dataclass(frozen=True, slots=True)
 class LogPlan:
     """A log of every transaction, as pgbench writes it: one file a thread.
@@ -244,6 +256,13 @@ class TrialPlan:
             )
         if self.load.shape != shape.CONSTANT:
             raise PlanError("clients come one after another or by a shape, not both")
+        last_ns = ((self.clients or 1) - 1) * self.start_every_ns
+        if self.duration_ns is not None and last_ns >= self.warmup + self.duration_ns:
+            raise PlanError(
+                f"the last of {self.clients} clients would come {last_ns / SECOND_NS:g} s after the"
+                f" first, when the trial is over",
+                "a longer --duration or --warmup, or a shorter --start-every; 0s: all at once",
+            )
 
     def _check_limits(self, *, everywhere: bool) -> None:
         """Raises PlanError; everywhere: every script has a limit."""
@@ -364,8 +383,7 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
 
     def optional(name: str) -> int | None:
         text = given[name] or defaults.get(name)
-        option = f"--{name.replace('_', '-')}"
-        return None if text is None else duration_ns(text, option, zero=True)
+        return None if text is None else duration_ns(text, f"--{name}", zero=True)
 
     transactions = given["transactions"]
     if transactions is None and given["duration"] is None and "transactions" in defaults:
@@ -382,7 +400,7 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
         describe=given["describe"],
         duration_ns=None if transactions else duration_ns(given["duration"] or "60s", "--duration"),
         transactions=transactions,
-        start_every_ns=optional("start_every") or 0,
+        start_every_ns=start_every_ns(given, defaults),
         warmup_ns=optional("warmup"),
         grace_ns=optional("grace"),
         poll=given["poll"],

@@ -17,11 +17,14 @@ from pgpaces.answers.account import Account
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.design import Cell, Design, Experiment, Factor
-from pgpaces.experiment.bulk import loaded
+from pgpaces.errors import PlanError
+from pgpaces.experiment.bulk import check, loaded
+from pgpaces.plan import Load, TrialPlan
 from pgpaces.report import bars, charts, data, html, markdown, page, terminal
 from pgpaces.report import bulk as said
 from pgpaces.report.text import answer
 from pgpaces.result import Counts, Interval, Place, Tally, Trial, times_of, values_at_ranks
+from pgpaces.workload import Command, of_command
 from tests.unit.trials import SECOND_NS, trial
 
 HOUR_NS = 3600 * SECOND_NS
@@ -85,6 +88,13 @@ def printed(made: Trial) -> str:
         for part in answer(made, summarize(made), 200):
             console.print(part)
     return text.get()
+
+
+def test_a_command_has_no_clients_that_come_after_one_another() -> None:
+    once = TrialPlan(Load("closed"), duration_ns=None, transactions=1)
+    check(of_command(Command(("psql",))), once)
+    with pytest.raises(PlanError, match="one client"):
+        check(of_command(Command(("psql",))), replace(once, start_every_ns=SECOND_NS))
 
 
 def test_a_load_is_told_in_one_sentence() -> None:

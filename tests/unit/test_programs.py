@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pgpaces import programs, psql, workload
 from pgpaces.errors import PlanError, RunError
+from pgpaces.programs.files import given_path
 from pgpaces.programs.given import filled, named
 
 WAY = psql.Way(
@@ -116,3 +117,46 @@ def test_a_file_that_is_missing_is_said_before_anything_is_made(tmp_path: Path) 
 def test_without_programs_data_is_known_by_its_text_alone(tmp_path: Path) -> None:
     for values in itertools.chain([{}], [VALUES]):
         assert programs.identity(of(tmp_path), values) == ""
+
+
+@pytest.mark.parametrize("word", ["true; " * 100, "/" + "a" * 300, "a\\u0000b"])
+def test_a_word_that_can_be_no_files_name_is_none(tmp_path: Path, word: str) -> None:
+    found = of(tmp_path, f'{{ run = ["sh", "-c", "{word}"] }}')
+    assert programs.identity(found, VALUES)
+
+
+def test_a_file_of_the_users_that_can_be_no_file_is_not_there(tmp_path: Path) -> None:
+    file = workload.DataFile("map", "p==1", "p/m", "0" * 64)
+    with pytest.raises(RunError, match="there is no file"):
+        given_path(file, {"map": str(tmp_path / ("m" * 300))})
+
+
+@pytest.mark.parametrize("name", ["a [b]", "it's ?", "every*"])
+def test_patterns_are_of_names_in_the_folder_whatever_it_is_called(
+    tmp_path: Path, name: str
+) -> None:
+    (folder := tmp_path / name).mkdir()
+    for file in ("1.csv", "2.csv", "[x].csv"):
+        (folder / file).touch()
+    assert {path.name for path in programs.matching(["[12].csv"], folder)} == {"1.csv", "2.csv"}
+    for pattern in ("[x].csv", str(folder / "[x].csv"), f"../{name}/[x].csv"):
+        assert programs.matching([pattern], folder) == {folder / "[x].csv"}
+
+
+@pytest.mark.parametrize("pattern", ["", "/", ".", "a**b", "none-*"])
+def test_patterns_that_name_no_file_are_refused(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(RunError, match="names no file"):
+        programs.matching([pattern], tmp_path)
+
+
+def test_a_home_that_holds_no_cache_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").touch()
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    with (
+        programs.given(WAY, of(tmp_path), VALUES, print) as found,
+        pytest.raises(RunError, match="home/cache/workloads/mine cannot be made") as error,
+    ):
+        found.order("it", ("sh", "{cache}"))
+    assert "PGPACES_HOME" in (error.value.hint or "")

@@ -19,9 +19,9 @@ _MINUTE_S, _DAY_S = 60.0, 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Queries of the transactions that succeeded.
+    """Queries of the transactions that succeeded, those that the trial's rate counts.
 
-    seconds: that it took. queries: in all. per_s: a second, with the interval of the trial's rate.
+    seconds: that it took. queries: in all. per_s: a second, with the interval of that rate.
     """
 
     seconds: float
@@ -52,14 +52,14 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
     queries = done = 0
     for script in (one for one in summary.scripts if one.name in sends):
         count = script.counts.on_time + script.counts.late
-        each = sends[script.name]
-        if each is None:
+        if (own := sends[script.name]) is None:
             return None
-        queries, done = queries + count * each, done + count
+        queries, done = queries + count * own, done + count
     if not queries:
         return None
-    per_s = _times(summary.rate, queries / done)
-    return Volume(summary.seconds, done, round(per_s.value * summary.seconds), per_s)
+    # What is served behind the end is in the counts, and in no rate.
+    each, counted = queries / done, summary.rate.n
+    return Volume(summary.seconds, counted, round(counted * each), _times(summary.rate, each))
 
 
 def as_json(volume: Volume) -> dict[str, object]:

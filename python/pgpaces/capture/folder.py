@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -9,12 +10,20 @@ from pathlib import Path
 
 from pgpaces.capture import choice
 from pgpaces.capture.guess import Source
-from pgpaces.capture.seen import Captured, Entry
+from pgpaces.capture.parsed import TABLE
+from pgpaces.capture.seen import Captured, Entry, Left
 from pgpaces.errors import WorkloadError
 from pgpaces.report import escape
 from pgpaces.units import RATE_MAX, RATE_MIN
 
+TOML = "workload.toml"
 _SHOWN = 120
+# Of these the server keeps no constants; of others it keeps the text as it was sent.
+_PLAIN = re.compile(
+    r"(?>\s|\(|--[^\n]*\n|/\*.*?\*/)*+(select|with|insert|update|delete|merge|values|table)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_WORDS = re.compile(r"\s*([A-Za-z]+)(?:\s+([A-Za-z]+))?")
 
 
 def name_for(database: str) -> str:
@@ -24,7 +33,11 @@ def name_for(database: str) -> str:
 
 def check(folder: Path) -> None:
     """Raises WorkloadError where the folder holds something, or cannot be a workload."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    try:
+        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise WorkloadError(f"{folder} cannot be written: {error.strerror}") from None
+    if taken:
         raise WorkloadError(f"{folder} is not empty", "name a new folder")
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", folder.resolve().name):
         raise WorkloadError(
@@ -41,18 +54,21 @@ def comments(entry: Entry, sources: Mapping[int, Source]) -> str:
 
 
 def write(found: Captured, *, values: bool, logged: bool) -> None:
-    """Writes the folder. Raises WorkloadError where that cannot be."""
+    """Writes the folder, whole or nothing into it. Raises WorkloadError where that cannot be."""
+    texts = {f"{each.name}.sql": each.script for each in found.taken}
+    texts |= {"README.md": _readme(found, values=values, logged=logged), TOML: _toml(found)}
     try:
         found.folder.mkdir(parents=True, exist_ok=True)
         # Others on this machine need not read what the database holds.
         found.folder.chmod(0o700)
-        for each in found.taken:
-            (found.folder / f"{each.name}.sql").write_text(each.script, encoding="utf-8")
-        (found.folder / "workload.toml").write_text(_toml(found), encoding="utf-8")
-        (found.folder / "README.md").write_text(
-            _readme(found, values=values, logged=logged), encoding="utf-8"
-        )
-    except OSError as error:
+        for name, text in texts.items():
+            (found.folder / name).write_text(text, encoding="utf-8")
+    except BaseException as error:
+        for name in texts:
+            with contextlib.suppress(OSError):
+                (found.folder / name).unlink()
+        if not isinstance(error, OSError):
+            raise
         raise WorkloadError(f"{found.folder} cannot be written: {error.strerror}") from None
 
 
@@ -103,7 +119,7 @@ def _readme(found: Captured, *, values: bool, logged: bool) -> str:
     lines += [
         f"| {choice.share(each.calls, found.calls):.2f} |"
         f" {choice.share(each.total_ms, found.total_ms):.2f} | {_cell(each.reason)} |"
-        f" {_cell(each.text)} |"
+        f" {_cell(_shown(each))} |"
         for each in sorted(found.left, key=lambda left: -left.calls)
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
@@ -115,6 +131,14 @@ def _privacy(values: bool, logged: bool) -> str:
     if values:
         return "The scripts hold values of the database, from pg_stats: treat them as its data."
     return "Of the database's values the scripts hold ranges of numbers and shares only."
+
+
+def _shown(left: Left) -> str:
+    """A statement that is left out: of one that may have its constants, a password, its kind."""
+    if not left.text or (_PLAIN.match(left.text) and left.reason != TABLE):
+        return left.text
+    found = _WORDS.match(left.text)
+    return f"{' '.join(word for word in found.groups() if word)} ..." if found else "..."
 
 
 def _sources(counts: Mapping[str, int]) -> str:

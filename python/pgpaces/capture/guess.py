@@ -97,7 +97,7 @@ class Asked:
 
 def quoted(value: str) -> str:
     """A text as a literal, in which a script finds no variable."""
-    if not re.search(r"\\|[\x00-\x1f\x7f]|:[\w{]", value):
+    if not re.search(r"\\|[\x00-\x1f\x7f]|:(?:[\w{]|[^\x00-\x7f])", value):
         return "'" + value.replace("'", "''") + "'"
     text = value.replace("\\", "\\\\").replace("'", "\\'").replace(":", "\\x3a")
     return "E'" + re.sub(r"[\x00-\x1f\x7f]", lambda c: f"\\x{ord(c[0]):02x}", text) + "'"

@@ -28,18 +28,22 @@ _STATEMENT = re.compile(r"(?:duration: [0-9.]+ ms  )?(?:statement|execute [^:]*)
 _PARAMETERS = re.compile(r"parameters: (.*)", re.DOTALL | re.IGNORECASE)
 _ONE = re.compile(r"\$(\d+) = (?:'((?:[^']|'')*)'|(NULL))(?:, |$)", re.DOTALL)
 # Beyond a csvlog's message and detail nothing is read of it.
-_CSV_MESSAGE, _CSV_DETAIL = 13, 14
+_CSV_DATABASE, _CSV_MESSAGE, _CSV_DETAIL = 2, 13, 14
 _FIELD_MAX = 64 * 1024 * 1024
 
 # A statement of the log, and its parameters, if they came apart from it.
 Logged = tuple[str, Mapping[int, str]]
 
 
-def read(path: Path) -> Iterator[Logged]:
-    """Every statement that was logged. Raises WorkloadError where the file cannot be read."""
+def read(path: Path, database: str | None = None) -> Iterator[Logged]:
+    """Every statement that was logged, of this database as far as the log tells.
+
+    That is csvlog and jsonlog; a prefix of stderr's lines is anything. Raises WorkloadError where
+    the file cannot be read.
+    """
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as lines:
-            for message, detail in _messages(path, lines):
+            for message, detail in _messages(path, lines, database):
                 found = _STATEMENT.fullmatch(message)
                 if found is not None:
                     yield found[1], parameters(detail)
@@ -49,12 +53,12 @@ def read(path: Path) -> Iterator[Logged]:
         raise WorkloadError(f"the log {path} is not a csvlog: {error}") from None
 
 
-def _messages(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _messages(path: Path, lines: Iterable[str], database: str | None) -> Iterator[tuple[str, str]]:
     """Messages with their details, by the file's ending as the server gives it."""
     if path.suffix == ".csv":
         csv.field_size_limit(_FIELD_MAX)
         for row in csv.reader(lines):
-            if len(row) > _CSV_DETAIL:
+            if len(row) > _CSV_DETAIL and database in (None, row[_CSV_DATABASE]):
                 yield row[_CSV_MESSAGE], row[_CSV_DETAIL]
     elif path.suffix == ".json":
         for line in lines:
@@ -62,7 +66,7 @@ def _messages(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
                 found = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(found, dict):
+            if isinstance(found, dict) and database in (None, found.get("dbname", database)):
                 yield str(found.get("message", "")), str(found.get("detail", ""))
     else:
         yield from _plain(lines)

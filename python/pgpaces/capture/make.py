@@ -62,7 +62,7 @@ def capture(wanted: Wanted, say: Say = lambda _: None) -> Captured:
             candidates, left = _sifted(seen.entries, wanted.top)
             catalog = _catalog(reader, candidates)
         # A log may be long; no transaction waits for it.
-        notes, real = _real(wanted, candidates, say)
+        notes, real = _real(wanted, seen.database, candidates, say)
         with reader.transaction():
             made = _scripts(_Making(reader, catalog, wanted, real), candidates, left)
         notes += _lacks(reader)
@@ -115,14 +115,14 @@ def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
 
 
 def _real(
-    wanted: Wanted, candidates: Sequence[_Candidate], say: Say
+    wanted: Wanted, database: str, candidates: Sequence[_Candidate], say: Say
 ) -> tuple[tuple[str, ...], logs.Real | None]:
     """Real parameters, where there is a log of them."""
     if not wanted.logs:
         return (), None
     real = logs.Real([(one.parsed.text.decode(), one.parsed.tree) for one in candidates])
     for path in wanted.logs:
-        for logged in logs.read(path):
+        for logged in logs.read(path, database):
             real.add(logged)
             if real.read % _TOLD == 0:
                 say(f"{real.read} statements of the log read")

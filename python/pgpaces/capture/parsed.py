@@ -27,6 +27,7 @@ _KINDS = {
 }
 _WRITES = frozenset(_KINDS) - {"SelectStmt"}
 TRANSACTION = "begins or ends a transaction"
+TABLE = "makes a table"
 _UTILITY = "a utility statement"
 # Their normalized texts do not always parse.
 _ENDS = re.compile(r"\s*(savepoint|release|rollback|prepare\s+transaction|commit)\b", re.IGNORECASE)
@@ -137,7 +138,7 @@ def parse(text: str) -> Parsed:
         tree = again[0]
     nodes = list(_nodes(tree))
     if any("intoClause" in value for kind, value in nodes if kind == "SelectStmt"):
-        raise UnusableError("makes a table")
+        raise UnusableError(TABLE)
     writes = [kind for kind, _ in nodes if kind in _WRITES]
     locks = any("lockingClause" in value for kind, value in nodes if kind == "SelectStmt")
     parsed = Parsed(

@@ -72,6 +72,8 @@ def check(workload: Workload, trial: TrialPlan) -> None:
             f"{trial.clients} clients cannot run a command: it is timed alone",
             "let the command itself work in parallel, as pg_restore --jobs does",
         )
+    if trial.start_every_ns:
+        raise PlanError("a command has one client, and none comes after it", "no --start-every")
     for name, usual in ONLY_OF_SCRIPTS.items():
         if getattr(trial, name) != usual:
             raise PlanError(f"{name.replace('_', ' ')} is of scripts, and a command has none")

@@ -121,7 +121,7 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
         for label, script, commands in zip(lane.labels, lane.scripts, lane.commands, strict=True):
             listed = [[c.line, c.text, c.is_sql] for c in commands]
             found = {**asdict(script), "name": label, "node": lane.node, "commands": listed}
-            found["queries"] = _queries(script, commands)
+            found["queries"] = queries_of(script, commands)
             workload = lane.work.request.workload
             if workload.users is not None:
                 found["kind"] = "users"
@@ -130,13 +130,36 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
             yield found
 
 
-def _queries(script: WorkloadScript, commands: Sequence[generator.Command]) -> int | None:
-    """How many queries a transaction sends; None where that is not always the same."""
+def queries_of(script: WorkloadScript, commands: Sequence[generator.Command]) -> int | None:
+    """How many queries a transaction sends; None where that is not sure.
+
+    Branches may differ, and several that go together by `\\;` are one command.
+    """
     if script.queries is not None or not commands:
         return script.queries
-    if any(command.text.startswith("\\if") for command in commands):
-        return None
-    return sum(command.is_sql for command in commands)
+    return None if "\\;" in script.text else _sent(commands)
+
+
+def _sent(commands: Sequence[generator.Command]) -> int | None:
+    """By all branches alike; None where they differ."""
+    sums, others, whole = [0], list[set[int]](), list[bool]()
+    for command in commands:
+        word = "" if command.is_sql else command.text.split(None, 1)[0].lower()
+        if command.is_sql:
+            sums[-1] += 1
+        elif word == "\\if":
+            sums.append(0)
+            others.append(set())
+            whole.append(False)
+        elif word in ("\\elif", "\\else"):
+            others[-1].add(sums[-1])
+            sums[-1], whole[-1] = 0, word == "\\else"
+        elif word == "\\endif":
+            every = others.pop() | {sums.pop()} | (set() if whole.pop() else {0})
+            if len(every) > 1:
+                return None
+            sums[-1] += every.pop()
+    return sums[0]
 
 
 def _beside(work: Work) -> dict[str, Any]:

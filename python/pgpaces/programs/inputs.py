@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgpaces.errors import PlanError, RunError
-from pgpaces.programs.files import given_path
+from pgpaces.programs.files import given_path, is_file
 from pgpaces.programs.given import filled, named
 from pgpaces.workload import InitStep, Workload
 
@@ -47,16 +47,26 @@ def matching(patterns: Sequence[str], folder: Path) -> set[Path]:
     """The files that patterns name, from the folder on. Raises RunError where one has none."""
     found: set[Path] = set()
     for pattern in patterns:
-        whole = folder.resolve() / pattern  # as it is, if it is absolute
-        root = Path(whole.anchor)
-        files = [path.resolve() for path in root.glob(str(whole.relative_to(root)))]
-        files = [path for path in files if path.is_file()]
+        files = {path.resolve() for path in _named(pattern, folder.resolve())}
+        files = {path for path in files if is_file(path)}
         if not files:
             raise RunError(
                 f"input '{pattern}' names no file", f"patterns begin in {folder}, or with a /"
             )
-        found.update(files)
+        found |= files
     return found
+
+
+def _named(pattern: str, folder: Path) -> list[Path]:
+    """What a pattern names; what folders are called outside of it is no part of it."""
+    whole = folder / pattern  # as it is, if it is absolute
+    if is_file(whole):
+        return [whole]
+    root = Path(whole.anchor) if Path(pattern).is_absolute() else folder
+    try:
+        return list(root.glob(str(whole.relative_to(root))))
+    except (OSError, ValueError, IndexError):  # no pattern, which each version says in its way
+        return []
 
 
 def _files(workload: Workload, step: InitStep, variables: Mapping[str, str]) -> list[Path]:
@@ -67,7 +77,7 @@ def _files(workload: Workload, step: InitStep, variables: Mapping[str, str]) -> 
             path = workload.folder / filled(word, variables)
         except PlanError:
             continue  # it names what is there only while it runs
-        if path.is_file():
+        if is_file(path):
             found.add(path.resolve())
     return sorted(found)
 

@@ -7,9 +7,11 @@ made is kept in the folder CACHE and used again. Knows no database.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import math
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -32,13 +34,25 @@ def main() -> None:
         content = hashlib.file_digest(opened, "sha256").hexdigest()
     target = cache / f"{content[:16]}-{copies}.osm.pbf"
     if not target.is_file():
+        make(file, copies, target)
+    Path(link).symlink_to(target)
+
+
+def make(file: Path, copies: int, target: Path) -> None:
+    """Writes the copies, whole or not at all; one of us at a time, so that none does it twice."""
+    cache = target.parent
+    folder = os.open(cache, os.O_RDONLY)  # whoever ends lets go of it
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    for left in cache.glob(".tile-*"):  # by one that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    if not target.is_file():
         with tempfile.TemporaryDirectory(dir=cache, prefix=".tile-") as scratch:
             part = Path(scratch) / "part.osm.pbf"
             tile(file, copies, part)
             with part.open("rb") as whole:
                 os.fsync(whole.fileno())  # the name must not outlive a power cut that this did not
             part.rename(target)
-    Path(link).symlink_to(target)
+    os.close(folder)
 
 
 def tile(file: Path, copies: int, target: Path) -> None:

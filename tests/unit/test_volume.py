@@ -1,0 +1,72 @@
+"""How many queries a transaction sends, and so a trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pgpaces.answers import volume
+from pgpaces.answers.summary import summarize
+from pgpaces.experiment.cell import queries_of
+from pgpaces.generators import engine
+from pgpaces.result import Interval, Tally, Trial
+from pgpaces.workload import WorkloadScript
+from tests.unit.trials import SECOND_NS, series
+
+
+@pytest.mark.parametrize(
+    ("text", "queries"),
+    [
+        ("SELECT 1;", 1),
+        ("\\set a 1\nBEGIN;\nSELECT :a; SELECT ';';\nEND;\n", 4),
+        ("\\startpipeline\nSELECT 1;\nSELECT 2;\n\\endpipeline\n", 2),
+        ("\\if :scale > 1\nSELECT 1;\n\\endif\n", None),
+        ("\\if :a > 1\nSELECT 1;\n\\elif :a > 0\nSELECT 2;\n\\else\nSELECT 3;\n\\endif\nEND;", 2),
+        ("\\if :a\nSELECT 1;\n\\elif :b\nSELECT 2;\n\\endif\n", None),
+        ("\\if :a\nSELECT 1;\nSELECT 2;\n\\else\nSELECT 3;\n\\endif\n", None),
+        ("\\if 1\n\\if 1\nEND;\n\\else\nEND;\n\\endif\n\\else\nEND;\n\\endif\nEND;\n", 2),
+        ("\\if :a\n\\set b 1\n\\endif\nSELECT :b;", 1),
+        ("SELECT 1\\; SELECT 2\\; SELECT 3;", None),
+        ("\\sleep 1 ms", 0),
+    ],
+)
+def test_queries_are_counted_where_their_number_is_sure(text: str, queries: int | None) -> None:
+    script = WorkloadScript("s", 1, text)
+    assert queries_of(script, engine.commands("s", text)) == queries
+
+
+def test_an_author_knows_better() -> None:
+    assert queries_of(WorkloadScript("s", 1, "def s(): ...", queries=3), []) == 3
+    assert queries_of(WorkloadScript("s", 1, "pg_restore d"), []) is None
+
+
+def sending(queries: int | None, **changes: Any) -> Trial:
+    script = {"name": "a", "weight": 1, "commands": [], "queries": queries}
+    return series([[1.0] * 10] * 4, workload={"scripts": [script]}, **changes)
+
+
+def test_so_many_a_second_are_so_many_a_minute_and_a_day() -> None:
+    one = sending(3)
+    found = volume.of(one, summarize(one))
+    assert found is not None
+    assert (found.seconds, found.transactions, found.queries) == (4, 40, 120)
+    assert (found.per_s.value, found.per_minute.value) == (30, 1800)
+    assert found.per_day.value == 30 * 86_400
+
+
+def test_what_is_served_behind_the_end_is_in_no_number_of_queries() -> None:
+    """Else so many in so many seconds would be other than so many a minute."""
+    late = Interval(4, tallies=(Tally(3, 0, due=20, late=20),), ended_ns=5 * SECOND_NS)
+    whole = sending(3)
+    one = replace(whole, intervals=(*whole.intervals, late))
+    found = volume.of(one, summarize(one))
+    assert summarize(one).counts.late == 20
+    assert found is not None
+    assert found.queries == pytest.approx(found.per_minute.value * found.seconds / 60)
+
+
+def test_a_script_that_does_not_say_leaves_it_unknown() -> None:
+    silent = sending(None)
+    assert volume.of(silent, summarize(silent)) is None
