@@ -182,7 +182,14 @@ def act(dsn, loop):
 """
 
 
-@pytest.mark.parametrize("name", ["PGPASSWORD", "URI", "passfile"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "URI",
+        pytest.param("PGPASSWORD", marks=pytest.mark.slow),
+        pytest.param("passfile", marks=pytest.mark.slow),
+    ],
+)
 def test_users_that_tell_what_they_were_given_tell_no_password(
     cage: Cage, pg15: Postgres, name: str
 ) -> None:

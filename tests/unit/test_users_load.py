@@ -112,9 +112,9 @@ def with_async(text: str, *, kind: str) -> str:
 def test_a_load_by_count_does_that_many_actions_of_each_user(
     make: Make, load: str, threads: int, kind: str
 ) -> None:
-    made = make(with_async(ACT, kind=kind), LOADS[load], threads=threads)
+    made = make(with_async(ACT, kind=kind), LOADS[load], threads=threads, transactions=10)
     found = run(made)
-    assert total(found) == Counts(due=60, on_time=60)
+    assert total(found) == Counts(due=30, on_time=30)
     assert made.end_ns == found[-1].ended_ns
     assert sum(len(set(interval.cpu_ns)) for interval in found) > 0
     assert len(found[-1].cpu_ns) == threads
@@ -154,7 +154,7 @@ def test_the_number_that_processes_share_is_given_to_one_of_them_each() -> None:
 @pytest.mark.parametrize(
     ("kind", "load"),
     [
-        ("functions", Load("closed")),
+        pytest.param("functions", Load("closed"), marks=pytest.mark.slow),
         ("coroutines", Load("paced", rate=100.0, arrivals="even")),
     ],
 )
@@ -357,7 +357,7 @@ def test_prints_arrive_as_whole_lines_from_the_first_to_the_last(make: Make) -> 
         ("functions", "open", "threading.Event().wait()"),
         ("functions", "closed", "while True: pass"),
         ("coroutines", "closed", "await asyncio.Event().wait()"),
-        ("coroutines", "open", "while True: pass"),
+        pytest.param("coroutines", "open", "while True: pass", marks=pytest.mark.slow),
     ],
 )
 def test_a_task_that_hangs_is_unfinished_when_the_grace_period_is_over(
