@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Literal
 
 from pgpaces.answers.cells import TIMES
@@ -19,7 +20,7 @@ from pgpaces.errors import PlanError
 from pgpaces.result import Estimate
 
 Outcome = Literal["better", "worse", "equivalent", "inconclusive"]
-Why = Literal["", "few", "unbounded", "noise", "biased", "wide"]
+Why = Literal["", "few", "unbounded", "noise", "biased", "wide", "apart"]
 # pairs: run as such. blocks: of an experiment in random order. trials: no pairs, their order mixed.
 # apart: all of one before all of the other. runs: a run against earlier ones, each a session.
 Basis = Literal["pairs", "blocks", "trials", "apart", "runs"]
@@ -199,7 +200,7 @@ def next_pairs(pairs: Sequence[Pair], goal: Goal) -> Ask | Verdict:
     have = {pair.number for pair in known}
     verdict = None
     for look, level in goal.looks:
-        wanted = tuple(each for each in _plan(goal, look) if each.number not in have)
+        wanted = tuple(each for each in planned(goal, look) if each.number not in have)
         if wanted:
             return Ask(wanted)
         verdict = judge([*real[:look], *(p for p in known if p.same)], goal, level)
@@ -209,7 +210,8 @@ def next_pairs(pairs: Sequence[Pair], goal: Goal) -> Ask | Verdict:
     return verdict
 
 
-def _plan(goal: Goal, upto: int) -> list[Planned]:
+@cache
+def planned(goal: Goal, upto: int) -> tuple[Planned, ...]:
     """The pairs up to a look in their order, numbers from 1: a prefix of those up to the next.
 
     Between two looks half of the pairs begin with B, and those of A with itself are mixed among
@@ -228,7 +230,7 @@ def _plan(goal: Goal, upto: int) -> list[Planned]:
             number = len(found) + 1
             found.append(Planned(number, same, b_first, goal.seed + number - 1))
         before = look
-    return found
+    return tuple(found)
 
 
 def _hash(goal: Goal, look: int, place: int) -> bytes:
@@ -248,8 +250,8 @@ def judge(
     if undefined:
         return replace(base, why="unbounded", undefined=undefined)
     if effect is None:
-        alone = _alone(every[0], metric) if every else None
-        return replace(base, estimate=alone, needed=PAIRS_MIN)
+        single = alone(every[0], metric) if every else None
+        return replace(base, estimate=single, needed=PAIRS_MIN)
     ends = bca(every, goal.seed)
     bootstrap = None if ends is None else _as(metric, effect.value, *ends, n=effect.n)
     found = replace(base, bootstrap=bootstrap, secondary=_secondary(real, goal))
@@ -339,7 +341,8 @@ def secondaries(found: Sequence[tuple[Metric, Effect]]) -> tuple[Secondary, ...]
     )
 
 
-def _alone(value: float, metric: Metric) -> Estimate:
+def alone(value: float, metric: Metric) -> Estimate:
+    """An effect without an interval."""
     return Estimate.alone(math.exp(value) if metric.scale == "ratio" else value, 1)
 
 

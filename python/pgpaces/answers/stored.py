@@ -1,0 +1,125 @@
+"""A or B from trials that are stored and were not run as pairs: what they allow. Pure.
+
+Trials of the blocks of an experiment are pairs. Others are compared as two groups, which is weaker:
+how the machine drifted is in the difference, and where all of one group ran before all of the
+other nothing can take it out again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pgpaces.answers import compare
+from pgpaces.answers.cells import board, sound
+from pgpaces.answers.compare import METRICS, Goal, Metric, Pair, Side, Verdict
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.effect import Effect, over_trials, share_error
+from pgpaces.result import Estimate
+
+# What a machine may drift between two groups: the standard deviation of METHOD section 6, of each.
+_DRIFT = 0.08
+_TRIALS_MIN = 2
+
+
+def verdict(a: Iterable[Digest], b: Iterable[Digest], goal: Goal) -> Verdict:
+    """The verdict on stored trials; those that did not end or are not valid are left out."""
+    of_a, of_b = [d for d in a if sound(d)], [d for d in b if sound(d)]
+    pairs = blocks(of_a, of_b)
+    if 2 * len(pairs) >= max(len(of_a), len(of_b), 2 * _TRIALS_MIN):
+        return compare.judge(pairs, goal, basis="blocks")
+    order = sorted(
+        [(d.trial.started_at, False) for d in of_a] + [(d.trial.started_at, True) for d in of_b]
+    )
+    sides = [[compare.side(d.summary) for d in of] for of in (of_a, of_b)]
+    return unpaired(sides[0], sides[1], goal, mixed=is_mixed([is_b for _, is_b in order]))
+
+
+def blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
+    """Trials of one block of one experiment on one machine, in which the order was random."""
+
+    def keyed(digests: Iterable[Digest]) -> dict[tuple[str, str, int], Digest]:
+        found = [(d.trial.place, d) for d in digests]
+        return {(p.experiment, board(d), p.block): d for p, d in found if p is not None}
+
+    of_a, of_b = keyed(a), keyed(b)
+    return [
+        Pair(number, compare.side(of_a[key].summary), compare.side(of_b[key].summary))
+        for number, key in enumerate((key for key in of_a if key in of_b), 1)
+    ]
+
+
+def is_mixed(order: Sequence[bool]) -> bool:
+    """Whether two groups ran among each other; order: which group, by time.
+
+    Random order changes sides 2 a b / (a + b) times; half of that is taken for mixed, at least 2.
+    """
+    changes = sum(one != other for one, other in itertools.pairwise(order))
+    b = sum(order)
+    return changes >= max(2, b * (len(order) - b) / max(1, len(order)))
+
+
+def unpaired(a: Sequence[Side], b: Sequence[Side], goal: Goal, *, mixed: bool) -> Verdict:
+    """Two groups of trials by Welch's test on the logarithms, or shares, of each trial.
+
+    mixed: they ran among each other. If not, a drift of 8 % (standard deviation) of each group's
+    level is added to the error, so that a large difference is still found and a small one is not
+    claimed. A share near its limit moves much more than the machine does, so of shares of groups
+    apart nothing is claimed.
+    """
+    metric = goal.primary
+    basis: compare.Basis = "trials" if mixed else "apart"
+    count = min(len(a), len(b))
+    base = Verdict("inconclusive", "few", metric, goal.margin, count, basis)
+    known, effect = _effect(a, b, metric, mixed=mixed)
+    if known < len(a) + len(b):
+        return replace(base, why="unbounded", undefined=len(a) + len(b) - known)
+    if effect is None:
+        return replace(base, estimate=_alone(a, b, metric), needed=_TRIALS_MIN)
+    found = [(METRICS[name], *_effect(a, b, METRICS[name], mixed=mixed)) for name in goal.secondary]
+    others = [(m, e) for m, n, e in found if e and n == len(a) + len(b) and _tells(m, mixed=mixed)]
+    said = compare.concluded(replace(base, secondary=compare.secondaries(others)), effect)
+    if not _tells(metric, mixed=mixed):
+        return replace(said, outcome="inconclusive", why="apart", needed=None)
+    # More trials of groups that are apart make no drift smaller.
+    return (
+        said if mixed or said.outcome != "inconclusive" else replace(said, why="apart", needed=None)
+    )
+
+
+def _tells(metric: Metric, *, mixed: bool) -> bool:
+    return mixed or metric.scale == "ratio"
+
+
+def _numbers(sides: Sequence[Side], metric: Metric) -> list[float]:
+    """Logarithms, or shares, of those that have one."""
+    if metric.scale == "share":
+        return [each.missed / each.due for each in sides if each.due]
+    values = (each.values.get(metric.name) for each in sides)
+    return [math.log(value) for value in values if value and 0 < value < math.inf]
+
+
+def _effect(
+    a: Sequence[Side], b: Sequence[Side], metric: Metric, *, mixed: bool
+) -> tuple[int, Effect | None]:
+    """How many trials have a number, and what they say together."""
+    of_a, of_b = _numbers(a, metric), _numbers(b, metric)
+    share = metric.scale == "share"
+    error_min = share_error(compare.hits(a), compare.hits(b)) if share else 0.0
+    effect = over_trials(of_a, of_b, error_min)
+    if effect is not None and not mixed and not share:
+        error = math.hypot(effect.error, _DRIFT * math.sqrt(2))
+        # Of a drift that is given, not estimated: no degrees of freedom are lost to it.
+        freedom = effect.freedom * (error / effect.error) ** 4 if effect.error else math.inf
+        effect = Effect(effect.value, error, min(freedom, 1e9), effect.n)
+    return len(of_a) + len(of_b), effect
+
+
+def _alone(a: Sequence[Side], b: Sequence[Side], metric: Metric) -> Estimate | None:
+    of_a, of_b = _numbers(a, metric), _numbers(b, metric)
+    if not of_a or not of_b:
+        return None
+    value = sum(of_b) / len(of_b) - sum(of_a) / len(of_a)
+    return compare.alone(value, metric)
