@@ -303,13 +303,20 @@ def direction(metric: Metric, effect: Effect) -> Literal["better", "worse"]:
 
 def effect_of(pairs: Sequence[Pair], metric: Metric) -> tuple[list[float], Effect | None]:
     """The differences of those pairs that have one, and what they say together."""
+    both = [numbers((pair.a, pair.b), metric) for pair in pairs]
+    every = [found[1] - found[0] for found in both if len(found) == 2]
+    if metric.scale == "ratio":
+        return every, over_pairs(every)
+    error_min = share_error(hits(pair.a for pair in pairs), hits(pair.b for pair in pairs))
+    return every, over_pairs(every, error_min)
+
+
+def numbers(sides: Sequence[Side], metric: Metric) -> list[float]:
+    """Logarithms, or shares, of those trials that have one."""
     if metric.scale == "share":
-        due = [pair for pair in pairs if pair.a.due and pair.b.due]
-        every = [p.b.missed / p.b.due - p.a.missed / p.a.due for p in due]
-        return every, over_pairs(every, share_error(hits(p.a for p in due), hits(p.b for p in due)))
-    sides = ((p.a.values.get(metric.name), p.b.values.get(metric.name)) for p in pairs)
-    logs = [math.log(b / a) for a, b in sides if a and b and 0 < a < math.inf and 0 < b < math.inf]
-    return logs, over_pairs(logs)
+        return [each.missed / each.due for each in sides if each.due]
+    values = (each.values.get(metric.name) for each in sides)
+    return [math.log(value) for value in values if value and 0 < value < math.inf]
 
 
 def hits(sides: Iterable[Side]) -> tuple[int, int]:

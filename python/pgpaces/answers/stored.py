@@ -93,19 +93,11 @@ def _tells(metric: Metric, *, mixed: bool) -> bool:
     return mixed or metric.scale == "ratio"
 
 
-def _numbers(sides: Sequence[Side], metric: Metric) -> list[float]:
-    """Logarithms, or shares, of those that have one."""
-    if metric.scale == "share":
-        return [each.missed / each.due for each in sides if each.due]
-    values = (each.values.get(metric.name) for each in sides)
-    return [math.log(value) for value in values if value and 0 < value < math.inf]
-
-
 def _effect(
     a: Sequence[Side], b: Sequence[Side], metric: Metric, *, mixed: bool
 ) -> tuple[int, Effect | None]:
     """How many trials have a number, and what they say together."""
-    of_a, of_b = _numbers(a, metric), _numbers(b, metric)
+    of_a, of_b = compare.numbers(a, metric), compare.numbers(b, metric)
     share = metric.scale == "share"
     error_min = share_error(compare.hits(a), compare.hits(b)) if share else 0.0
     effect = over_trials(of_a, of_b, error_min)
@@ -118,7 +110,7 @@ def _effect(
 
 
 def _alone(a: Sequence[Side], b: Sequence[Side], metric: Metric) -> Estimate | None:
-    of_a, of_b = _numbers(a, metric), _numbers(b, metric)
+    of_a, of_b = compare.numbers(a, metric), compare.numbers(b, metric)
     if not of_a or not of_b:
         return None
     value = sum(of_b) / len(of_b) - sum(of_a) / len(of_a)
