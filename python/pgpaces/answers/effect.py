@@ -63,19 +63,32 @@ class Effect:
     def needed(self, margin: float) -> int | None:
         """With how many pairs in all 8 of 10 would decide, if value and spread are as they seem.
 
-        For a difference, or for one within the margin, whichever takes fewer (of two one-sided
-        tests both have to pass: t.95 + t.90). None: more than anybody runs.
+        Nothing is decided where the mean lies further from 0 than two one-sided tests allow, and
+        nearer than a difference needs. None: more pairs than anybody runs.
         """
         spread = self.error * math.sqrt(self.n)
 
         def decides(n: int) -> bool:
-            error, freedom = spread / math.sqrt(n), n - 1
-            differs = (_t(freedom, 1 - ALPHA / 2) + _t(freedom, _POWER)) * error
-            alike = (_t(freedom, 1 - ALPHA) + _t(freedom, (1 + _POWER) / 2)) * error
-            return differs <= abs(self.value) or alike <= margin - abs(self.value)
+            error = spread / math.sqrt(n)
+            near = max(0.0, margin - _t(n - 1, 1 - ALPHA) * error)
+            far = _t(n - 1, 1 - ALPHA / 2) * error
+            return near >= far or self._between(near, far, error, n - 1) <= 1 - _POWER
 
+        if spread == 0:
+            return self.n
         at = bisect_left(range(self.n, _NEEDED_MAX), True, key=decides)
         return None if self.n + at >= _NEEDED_MAX else self.n + at
+
+    def _between(self, near: float, far: float, error: float, freedom: int) -> float:
+        """How often a mean lies so far from 0, on either side."""
+        from scipy.special import stdtr
+
+        ends = ((near, far), (-far, -near))
+        return sum(
+            float(stdtr(freedom, (high - self.value) / error))
+            - float(stdtr(freedom, (low - self.value) / error))
+            for low, high in ends
+        )
 
 
 def _t(freedom: float, q: float) -> float:

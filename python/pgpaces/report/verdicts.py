@@ -58,9 +58,12 @@ def size(metric: Metric, value: float) -> str:
     return f"{float(f'{100 * value:.2g}'):g} {unit}"
 
 
-def _estimate(metric: Metric, estimate: Estimate) -> str:
+def _estimate(metric: Metric, estimate: Estimate, than: str = "") -> str:
+    """A difference with its interval; than: from what."""
+    said = difference(metric, estimate.value)
+    link = f" {'as' if said.endswith('as high') else 'than'} {than}" if than else ""
     ends = interval(estimate, lambda value: difference(metric, value), " to ")
-    return f"{difference(metric, estimate.value)} ({ends})"
+    return f"{said}{link} ({ends})"
 
 
 def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, ...]:
@@ -78,12 +81,8 @@ def _main(verdict: Verdict, a: str, b: str) -> Sentence:
     metric = verdict.metric
     told = ""
     if verdict.estimate is not None:
-        told = f"its {title(metric)} is {_estimate(metric, verdict.estimate)} than that of {a}"
-        told = (
-            told.replace(" times as high", " times that").replace(f" than that of {a}", "")
-            if (" times as high" in told)
-            else told
-        )
+        than = _estimate(metric, verdict.estimate, f"that of {a}")
+        told = f"its {title(metric)} is {than}"
     match verdict.outcome:
         case "better" | "worse":
             text = f"{b} is {verdict.outcome} than {a}: {told}."
@@ -172,8 +171,7 @@ def _next(verdict: Verdict) -> Iterable[Sentence]:
 def _more(verdict: Verdict) -> Sentence:
     if verdict.needed is None:
         return Sentence(
-            f"It lies so close to {size(verdict.metric, verdict.delta)} that no reasonable number"
-            " of pairs would decide; longer trials or another delta would."
+            "No reasonable number of pairs would decide; longer trials or a larger delta would."
         )
     more = max(1, verdict.needed - verdict.pairs)
     return Sentence(
@@ -239,7 +237,8 @@ def _peak(found: Forecast, unit: str) -> Iterable[Sentence]:
     reach = f"{found.reach:,.4g} {unit}"
     last: Reading = found.curve[-1]
     if found.peak is not None and found.peak_rate is not None:
-        at = f"{found.peak.value:,.3g} {unit} ({interval(found.peak, lambda n: f'{n:,.3g}', ' to ')})"
+        ends = interval(found.peak, lambda n: f"{n:,.3g}", " to ")
+        at = f"{found.peak.value:,.3g} {unit} ({ends})"
         most = f"{rate(found.peak_rate.value)}/s ({interval(found.peak_rate, rate, ' to ')})"
         yield Sentence(f"Throughput peaks at {at} with {most}; more {unit} get less done.", "main")
     elif found.peak_beyond:
@@ -294,7 +293,7 @@ def trended(found: Trend, metric: Metric) -> tuple[Sentence, ...]:
 def _change(found: Change, metric: Metric) -> Sentence:
     way = "better" if (found.ratio.value > 1) == (metric.better == "higher") else "worse"
     return Sentence(
-        f"Since {found.first} the {title(metric)} is {_estimate(metric, found.ratio)} than up to"
+        f"Since {found.first} the {title(metric)} is {_estimate(metric, found.ratio, 'up to')}"
         f" {found.before}: {way}.",
         "main",
     )
