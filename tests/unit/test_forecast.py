@@ -103,19 +103,19 @@ def test_nothing_is_said_beyond_half_as_much_again() -> None:
     assert all(reading.tried == (reading.load <= 128) for reading in found.curve)
 
 
-@pytest.mark.parametrize("noise", [0.005, 0.03])
+@pytest.mark.parametrize("noise", [0.005, 0.02])
 def test_intervals_hold_the_truth_as_often_as_they_say(noise: float) -> None:
-    tries, held = 300, np.zeros(5)
+    tries, held = 250, np.zeros(5)
     assert TRUE.peak is not None
     for seed in range(tries):
-        found = forecast(points(noise=noise, seed=seed), seed, 400)
+        found = forecast(points(noise=noise, seed=seed), seed, 300)
         assert found.peak is not None
         last = found.curve[-1]
         truths = (TRUE.g, TRUE.a, TRUE.b, TRUE.peak, TRUE.at(last.load))
         told = (found.g, found.a, found.b, found.peak, last.rate)
         held += [e is not None and e.low <= x <= e.high for e, x in zip(told, truths, strict=True)]
-    # 300 tries are good to 1.3 points: two, and that twice.
-    assert (held / tries >= 0.95 - 0.02 - 0.026).all(), held / tries
+    # 250 tries are good to 1.4 points: two, and that twice.
+    assert (held / tries >= 0.95 - 0.02 - 0.028).all(), held / tries
 
 
 def refused(found: Forecast) -> str:

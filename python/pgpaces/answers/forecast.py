@@ -27,7 +27,7 @@ REACH = 1.5
 BOOTSTRAPS = 2000
 _TAIL = 0.025
 _POINTS = 40
-_STEPS = 60
+_STEPS, _STEP_MIN = 60, 1e-7
 
 Refusal = Literal["", "few loads", "few trials", "nothing done", "hold-out"]
 
@@ -193,32 +193,28 @@ def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Number
     import numpy as np
 
     scale = _scale(loads, means.max(axis=0))
-    design = _design(loads) * scale
-    first = np.array([1.0, start.a, start.b]) / start.g / scale
-    c = np.tile(first, (len(means), 1))
-    damping = np.full(len(means), 1e-3)
-    cost, eye = _cost(c, design, (loads, means, weights)), np.eye(3)
+    design, roots = _design(loads) * scale, np.sqrt(weights)
+    c = np.tile(np.array([1.0, start.a, start.b]) / start.g / scale, (len(means), 1))
+    damping, eye = np.full(len(means), 1e-3), np.eye(3)
+    cost = _cost(c, design, (loads, means, weights))
     for _ in range(_STEPS):
         below = c @ design.T
-        errors = means - loads / below
-        slopes = -design[None] * (loads / below**2)[:, :, None] * np.sqrt(weights)[None, :, None]
-        gradient = np.einsum("rni,rn->ri", slopes, errors * np.sqrt(weights))
-        normal = np.einsum("rni,rnj->rij", slopes, slopes)
+        errors = (means - loads / below) * roots
+        slopes = (loads / below**2 * roots)[:, :, None] * -design
+        gradient = np.matmul(errors[:, None, :], slopes)[:, 0]
         held = (c <= 0) & (gradient < 0)
-        held[:, 0] = False
-        free = ~held
-        normal = normal * free[:, :, None] * free[:, None, :] + eye * held[:, :, None]
-        diagonal = np.einsum("rii->ri", normal)
-        normal = normal + eye * (damping[:, None] * diagonal)[:, :, None]
-        step = np.linalg.solve(normal, (gradient * free)[:, :, None])[:, :, 0]
-        tried = np.maximum(c + step, 0)
+        slopes *= ~held[:, None, :]
+        normal = np.matmul(slopes.transpose(0, 2, 1), slopes) + eye * held[:, :, None]
+        diagonal = np.einsum("rii->ri", normal) * damping[:, None]
+        step = np.linalg.solve(normal + eye * diagonal[:, :, None], (gradient * ~held)[:, :, None])
+        tried = np.maximum(c + step[:, :, 0], 0)
         tried[:, 0] = np.maximum(tried[:, 0], 1e-3 * c[:, 0])
         new = _cost(tried, design, (loads, means, weights))
+        done = float(np.abs(tried - c).max()) < _STEP_MIN
         good = new <= cost
-        moved = np.max(np.abs(tried - c), where=good[:, None], initial=0.0)
         c, cost = np.where(good[:, None], tried, c), np.where(good, new, cost)
-        damping = np.where(good, damping / 5, damping * 4)
-        if moved < 1e-10 and good.all():
+        damping = np.where(good, damping / 10, damping * 4)
+        if done:
             break
     return c * scale
 
