@@ -17,7 +17,7 @@ from tests.unit.drifting import side
 def runs(logs: Sequence[float], own: float | None = None) -> list[Run]:
     found = []
     for n, log in enumerate(logs):
-        value = 100 * math.exp(log)
+        value = 100 * math.exp(min(log, 700)) if log < math.inf else log
         ends = Estimate.alone(value, 1)
         if own is not None:
             ends = Estimate(value, value * math.exp(-own), value * math.exp(own), 10)

@@ -151,15 +151,11 @@ def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
         max_nfev=2000,
     ).x
     # The solver stays inside of its bounds; what it left of a parameter at one is nothing.
-    tried = [found] + [np.where(mask, 0.0, found) for mask in _masks(found)]
-    return _usl(min(tried, key=lambda c: float(np.sum(errors(c) ** 2))) * scale)
-
-
-def _masks(found: Numbers) -> list[Numbers]:
-    import numpy as np
-
-    small = [place for place in (1, 2) if found[place] < 1e-6]
-    return [np.arange(3) == place for place in small] + [np.isin(np.arange(3), small)]
+    ends = [np.where(np.isin(np.arange(3), zeros), 0.0, found) for zeros in ((1, 2), (1,), (2,))]
+    squares = [float(np.sum(errors(c) ** 2)) for c in (*ends, found)]
+    near = min(squares) * (1 + 1e-9) + 1e-18 * float(np.sum(x * x))
+    best = next(c for c, cost in zip((*ends, found), squares, strict=True) if cost <= near)
+    return _usl(best * scale)
 
 
 def _design(loads: Numbers) -> Numbers:

@@ -27,7 +27,7 @@ _SHOWN = 8
 # From here on people think in times, not in percent.
 _TIMES = 2.0
 _TITLES = {"rate": "throughput", "mean": "mean latency", "missed": "share missed"}
-_BASIS = {
+BASIS = {
     "pairs": "{n} pairs in random order, with the same arrivals within a pair.",
     "blocks": "{n} pairs of trials from the blocks of an experiment, in random order.",
     "trials": "Trials that are no pairs ({n} of each at least), in mixed order: what the machine"
@@ -44,26 +44,53 @@ def title(metric: Metric) -> str:
 
 
 def difference(metric: Metric, value: float) -> str:
-    """How B differs: `8.8 % lower`, `3.1 times as high`, `2.1 points more`."""
-    if metric.scale == "share":
-        return f"{percent(abs(value))} points {'higher' if value > 0 else 'lower'}"
-    if value >= _TIMES or value <= 1 / _TIMES:
+    """How B differs: `8.8 % lower`, `3.1 times as high`, `2.1 points higher`."""
+    if _in_times(metric, value):
         return f"{value:.3g} times as high"
-    return f"{percent(abs(value - 1))} % {'higher' if value > 1 else 'lower'}"
+    return f"{_amount(metric, value)} {_unit(metric)} {_way(metric, value)}"
+
+
+def _in_times(metric: Metric, value: float) -> bool:
+    return metric.scale == "ratio" and not 1 / _TIMES < value < _TIMES
+
+
+def _way(metric: Metric, value: float) -> str:
+    return "higher" if value > (metric.scale == "ratio") else "lower"
+
+
+def _unit(metric: Metric) -> str:
+    return "points" if metric.scale == "share" else "%"
+
+
+def _amount(metric: Metric, value: float) -> str:
+    """Without its direction, and without more digits than anybody believes."""
+    apart = 100 * abs(value - (metric.scale == "ratio"))
+    return f"{apart:.2f}" if apart < 0.95 else f"{apart:.1f}"
 
 
 def size(metric: Metric, value: float) -> str:
     """A difference without its direction: `2 %`, `0.5 points`."""
-    unit = "points" if metric.scale == "share" else "%"
-    return f"{float(f'{100 * value:.2g}'):g} {unit}"
+    return f"{float(f'{100 * value:.2g}'):g} {_unit(metric)}"
 
 
 def _estimate(metric: Metric, estimate: Estimate, than: str = "") -> str:
     """A difference with its interval; than: from what."""
     said = difference(metric, estimate.value)
     link = f" {'as' if said.endswith('as high') else 'than'} {than}" if than else ""
-    ends = interval(estimate, lambda value: difference(metric, value), " to ")
-    return f"{said}{link} ({ends})"
+    return f"{said}{link} ({_ends(metric, estimate)})"
+
+
+def _ends(metric: Metric, estimate: Estimate) -> str:
+    """The interval, the direction told once where it is one."""
+    low, high = estimate.low, estimate.high
+    if not estimate.estimable:
+        return "not estimable"
+    if _in_times(metric, low) and _in_times(metric, high) and (low > 1) == (high > 1):
+        return f"{low:.3g} to {high:.3g} times"
+    if _in_times(metric, low) or _in_times(metric, high) or _way(metric, low) != _way(metric, high):
+        return f"{difference(metric, low)} to {difference(metric, high)}"
+    least, most = sorted((low, high), key=lambda value: abs(value - (metric.scale == "ratio")))
+    return f"{_amount(metric, least)} to {_amount(metric, most)} {_unit(metric)}"
 
 
 def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, ...]:
@@ -82,17 +109,17 @@ def _main(verdict: Verdict, a: str, b: str) -> Sentence:
     told = ""
     if verdict.estimate is not None:
         than = _estimate(metric, verdict.estimate, f"that of {a}")
-        told = f"its {title(metric)} is {than}"
+        verb = "comes out" if verdict.outcome == "inconclusive" else "is"
+        told = f"its {title(metric)} {verb} {than}"
     match verdict.outcome:
         case "better" | "worse":
             text = f"{b} is {verdict.outcome} than {a}: {told}."
         case "equivalent":
-            text = (
-                f"{a} and {b} are equivalent within {size(metric, verdict.delta)}: of {b} {told}."
-            )
+            within = size(metric, verdict.delta)
+            text = f"{b} is equivalent to {a} within {within}: {told}."
         case _:
-            known = f"; of {b} {told}" if told else ""
-            text = f"Whether {b} is better than {a} is not decided{known}."
+            known = f": {told}" if told else ""
+            text = f"Whether {b} is better or worse than {a} is not decided{known}."
     return Sentence(text, "main")
 
 
@@ -101,7 +128,9 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
     metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
     match verdict.why:
         case "few":
-            yield Sentence(f"{_count(verdict.pairs, verdict.basis)} do not make an interval.")
+            yield Sentence(
+                f"{_capital(_count(verdict.pairs, verdict.basis))} cannot make an interval."
+            )
         case "unbounded":
             yield Sentence(
                 f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
@@ -128,7 +157,7 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
 
 def _evidence(verdict: Verdict) -> Iterable[Sentence]:
     if verdict.why != "few":
-        yield Sentence(_BASIS[verdict.basis].format(n=verdict.pairs))
+        yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
     if verdict.bootstrap is not None:
         yield Sentence(f"By BCa bootstrap: {_estimate(verdict.metric, verdict.bootstrap)}.")
     if verdict.p is not None and verdict.level != 0.05:
@@ -164,7 +193,9 @@ def _next(verdict: Verdict) -> Iterable[Sentence]:
         yield Sentence(f"Run pairs of both, at least {PAIRS_MIN}, in random order.")
     elif verdict.why in ("noise", "biased"):
         yield Sentence("Find what disturbs this machine, use longer trials, or a larger delta.")
-    elif verdict.basis != "runs":
+    elif verdict.basis == "runs":
+        yield Sentence("Run it again: the mean of several runs tells more.")
+    else:
         yield _more(verdict)
 
 
@@ -180,12 +211,16 @@ def _more(verdict: Verdict) -> Sentence:
     )
 
 
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _count(number: int, basis: str) -> str:
     if basis == "runs":
-        return f"{number} earlier run{'' if number == 1 else 's'}"
+        return f"{number or 'no'} earlier run{'' if number == 1 else 's'}"
     name = "pair" if basis in ("pairs", "blocks") else "trial"
     each = "" if name == "pair" else " of each"
-    return f"{number} {name}{'' if number == 1 else 's'}{each}"
+    return f"{number or 'no'} {name}{'' if number == 1 else 's'}{each}"
 
 
 def refused(found: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
@@ -265,7 +300,7 @@ def _params(found: Forecast) -> Iterable[Sentence]:
 def _bounds(found: Forecast, unit: str) -> Iterable[Sentence]:
     if found.bounds is None:
         return
-    each = f"{rate(found.bounds.each)}/s for each of {unit}"
+    each = f"{rate(found.bounds.each)}/s times the number of {unit}"
     if found.bounds.most is None:
         yield Sentence(f"Whatever the model: at most {each}; no resource was watched.")
     else:
@@ -292,11 +327,9 @@ def trended(found: Trend, metric: Metric) -> tuple[Sentence, ...]:
 
 def _change(found: Change, metric: Metric) -> Sentence:
     way = "better" if (found.ratio.value > 1) == (metric.better == "higher") else "worse"
-    return Sentence(
-        f"Since {found.first} the {title(metric)} is {_estimate(metric, found.ratio, 'up to')}"
-        f" {found.before}: {way}.",
-        "main",
-    )
+    than = _estimate(metric, found.ratio, f"up to {found.before}")
+    text = f"Since {found.first} the {title(metric)} is {than}: {way}."
+    return Sentence(text, "main")
 
 
 def _left_out(found: Trend) -> Iterable[Sentence]:
