@@ -100,7 +100,7 @@ def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, 
         *_reason(verdict, a, b),
         *_evidence(verdict),
         *(_beside(each, len(verdict.secondary)) for each in verdict.secondary),
-        *_next(verdict),
+        *_next(verdict, a),
     )
 
 
@@ -176,7 +176,7 @@ def _beside(found: Secondary, count: int) -> Sentence:
     )
 
 
-def _next(verdict: Verdict) -> Iterable[Sentence]:
+def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
     """What would decide."""
     if verdict.outcome != "inconclusive":
         return
@@ -191,8 +191,10 @@ def _next(verdict: Verdict) -> Iterable[Sentence]:
         yield Sentence("Compare by the share missed, or under less load.")
     elif verdict.basis == "apart":
         yield Sentence(f"Run pairs of both, at least {PAIRS_MIN}, in random order.")
-    elif verdict.why in ("noise", "biased"):
-        yield Sentence("Find what disturbs this machine, use longer trials, or a larger delta.")
+    elif verdict.why == "noise":
+        yield Sentence(f"More pairs of {a} with itself, longer trials or a larger delta would do.")
+    elif verdict.why == "biased":
+        yield Sentence("Find what disturbs this machine, or use longer trials.")
     elif verdict.basis == "runs":
         yield Sentence("Run it again: the mean of several runs tells more.")
     else:
