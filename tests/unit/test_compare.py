@@ -99,7 +99,7 @@ def test_what_is_simulated_in_vectors_is_what_is_decided_pair_by_pair() -> None:
 
 def test_a_server_compared_with_itself_is_rarely_called_better_or_worse() -> None:
     """All rules together: looks, equivalence, and the noise floor of A with itself."""
-    goal = Goal()
+    goal, held = Goal(), 0
     draw = np.random.default_rng(16)
     real, same = differences(drift(draw, 10_000, 64), goal)
     wrong = 0
@@ -107,7 +107,10 @@ def test_a_server_compared_with_itself_is_rarely_called_better_or_worse() -> Non
         found = next_pairs(pairs_of(logs, floor, goal), goal)
         assert isinstance(found, Verdict)
         wrong += found.outcome in ("better", "worse")
+        assert found.estimate is not None
+        held += found.estimate.low <= 1 <= found.estimate.high
     assert wrong / len(real) <= 0.055
+    assert 0.93 <= held / len(real) <= 0.97
 
 
 def test_the_interval_holds_the_truth_also_where_a_look_ended_it() -> None:
@@ -449,14 +452,32 @@ def test_groups_are_mixed_where_they_change_often(order: str, mixed: bool) -> No
 
 
 def test_trials_of_the_blocks_of_an_experiment_are_pairs() -> None:
-    cells = {name: Cell((("tls", name),)) for name in ("off", "on")}
-    of = {name: [made(Slot(n, cell), 5) for n in (1, 2, 3)] for name, cell in cells.items()}
-    found = stored.verdict(of["off"], of["on"], Goal())
-    assert (found.basis, found.pairs) == ("blocks", 3)
+    names = ("off", "on")
+    of = {
+        name: [
+            made(Slot(n, Cell((("tls", name), ("clients", clients)))), 5)
+            for n in (1, 2, 3)
+            for clients in ("1", "2")
+        ]
+        for name in names
+    }
+    found = stored.verdict(of["off"], of["on"], Goal("mean"))
+    assert (found.basis, found.pairs) == ("blocks", 6), "one load is no pair of another"
+    pairs = stored.blocks(of["off"], of["on"][::-1])
+    assert [(p.a.due, p.b.due) for p in pairs] == [
+        (a.summary.counts.due, b.summary.counts.due)
+        for a, b in zip(of["off"], of["on"], strict=True)
+    ]
     alone = [replace(each, trial=replace(each.trial, place=None)) for each in of["on"]]
-    apart = stored.verdict(of["off"], alone, Goal())
-    assert apart.basis in ("trials", "apart")
+    assert stored.verdict(of["off"], alone, Goal()).basis in ("trials", "apart")
     assert stored.verdict([], of["on"], Goal()).why == "few"
+
+
+def test_targets_that_are_compared_are_pairs_too() -> None:
+    of = [
+        [made(Slot(n, Cell((("target", name),))), 5) for n in (1, 2, 3)] for name in ("pi4", "pi5")
+    ]
+    assert stored.verdict(*of, Goal("mean")).basis == "blocks"
 
 
 # --- what differs

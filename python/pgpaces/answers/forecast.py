@@ -71,8 +71,8 @@ class Bounds:
     """What no system can exceed: X(N) <= min(1 / Dmax, N / (D + Z)).
 
     each: 1 / (D + Z), the most that one user got done at any load that was tried, by Little's law
-    X (R + Z) = N. most: 1 / Dmax by the utilization law D = U / X, for the resource called limit
-    that was busiest; None where no resource was watched.
+    X (R + Z) = N; exact where a lone user was tried. most: 1 / Dmax by the utilization law
+    D = U / X, for the resource called limit that was busiest; None where no resource was watched.
     """
 
     each: float

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pgpaces.answers import compare
-from pgpaces.answers.cells import board, sound
+from pgpaces.answers.cells import sound
 from pgpaces.answers.compare import METRICS, Goal, Metric, Pair, Side, Verdict
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.effect import Effect, over_trials, share_error
@@ -38,17 +38,39 @@ def verdict(a: Iterable[Digest], b: Iterable[Digest], goal: Goal) -> Verdict:
 
 
 def blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
-    """Trials of one block of one experiment on one machine, in which the order was random."""
+    """Trials of one block of one experiment, in which the order was random.
 
-    def keyed(digests: Iterable[Digest]) -> dict[tuple[str, str, int], Digest]:
-        found = [(d.trial.place, d) for d in digests]
-        return {(p.experiment, board(d), p.block): d for p, d in found if p is not None}
-
-    of_a, of_b = keyed(a), keyed(b)
-    return [
-        Pair(number, compare.side(of_a[key].summary), compare.side(of_b[key].summary))
-        for number, key in enumerate((key for key in of_a if key in of_b), 1)
+    They are alike in all levels but those of the factors that A and B have no level of in common.
+    """
+    of_a, of_b = _levels(a), _levels(b)
+    values = [
+        {name: {levels.get(name) for levels, _ in of} for name in _names(of)} for of in (of_a, of_b)
     ]
+    compared = {name for name in values[0] if not values[0][name] & values[1].get(name, set())}
+
+    def keyed(of: Sequence[tuple[Mapping[str, str], Digest]]) -> dict[object, Digest]:
+        return {_key(levels, digest, compared): digest for levels, digest in of}
+
+    keyed_a, keyed_b = keyed(of_a), keyed(of_b)
+    return [
+        Pair(number, compare.side(keyed_a[key].summary), compare.side(keyed_b[key].summary))
+        for number, key in enumerate((key for key in keyed_a if key in keyed_b), 1)
+    ]
+
+
+def _levels(digests: Iterable[Digest]) -> list[tuple[Mapping[str, str], Digest]]:
+    return [(d.trial.place.levels, d) for d in digests if d.trial.place is not None]
+
+
+def _names(of: Sequence[tuple[Mapping[str, str], Digest]]) -> set[str]:
+    return {name for levels, _ in of for name in levels}
+
+
+def _key(levels: Mapping[str, str], digest: Digest, compared: set[str]) -> object:
+    place = digest.trial.place
+    assert place is not None, "it has levels"
+    rest = sorted(pair for pair in levels.items() if pair[0] not in compared)
+    return place.experiment, place.block, tuple(rest)
 
 
 def is_mixed(order: Sequence[bool]) -> bool:
