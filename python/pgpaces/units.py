@@ -44,6 +44,14 @@ def duration_ns(text: str, what: str = "duration", *, zero: bool = False) -> int
     return round(value)
 
 
+def duration_text(ns: float) -> str:
+    """A duration as people write it: `500ms`."""
+    for unit, size in (("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.4g}{unit}"
+    return "0s"
+
+
 def rate_per_s(text: str, what: str = "rate") -> float:
     """Transactions a second of `1/s`, `30/min`, `1000/h`, or a bare number a second.
 

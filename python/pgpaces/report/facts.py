@@ -1,4 +1,4 @@
-"""What was asked, where it ran, and what differed between cells: plain names and values of trials.
+"""What was asked and where it ran: plain names and values of trials.
 
 Knows no HTML and no terminal; texts are as others wrote them.
 """
@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgpaces.answers import bulk
+from pgpaces.answers import bulk, differences
 from pgpaces.answers.account import by_functions
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
-from pgpaces.design import Experiment, Factor
+from pgpaces.design import Experiment
 from pgpaces.report.disk import Known, in_short
-from pgpaces.report.text import at_nodes, duration, layout
+from pgpaces.report.text import at_nodes, layout
 from pgpaces.result import Trial
-from pgpaces.units import memory_text
+from pgpaces.units import duration_text
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -26,26 +26,9 @@ _SERVER = (
     *("configure", "system_identifier"),
 )
 _TARGET = ("host", "hostaddr", "port", "sslmode")
-_HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 _PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
 # Where Python functions are the load: they have no protocol of ours.
 _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
-# `think` is how think times are spread.
-_RENAMED = {"think_ns": "think time"}
-# What is another for every trial and says nothing.
-_OWN = frozenset(("seed", "variables", "log"))
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Something that was not the same for all trials: each value with the cells that had it.
-
-    within: trials of one cell differ in it, so it is none of the design's doing.
-    """
-
-    name: str
-    values: tuple[tuple[str, tuple[Row, ...]], ...]
-    within: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +45,9 @@ class Place:
     trials: int
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "-" if value is None else str(value)
-
-
-def _shown(name: str, value: Any) -> str:
-    if name.endswith("_bytes"):
-        return memory_text(value)
-    if name.endswith("_ns") and value is not None:
-        return duration(value)
-    return _text(value)
-
-
 def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Pairs:
     return tuple(
-        (name.removesuffix("_bytes").replace("_", " "), _shown(name, values[name]))
+        (name.removesuffix("_bytes").replace("_", " "), differences.shown(name, values[name]))
         for name in names
         if values.get(name) not in (None, "")
     )
@@ -89,8 +56,8 @@ def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Pairs:
 def limits_of(trial: Trial) -> tuple[str, ...]:
     """The latency limits of a trial, that of all scripts first."""
     whole = trial.plan.get("limit_ns")
-    own = [f"{name} {duration(ns)}" for name, ns in trial.plan.get("limits") or () if ns]
-    return (*([duration(whole)] if whole else []), *own)
+    own = [f"{name} {duration_text(ns)}" for name, ns in trial.plan.get("limits") or () if ns]
+    return (*([duration_text(whole)] if whole else []), *own)
 
 
 def limits(rows: Iterable[Row]) -> tuple[str, ...]:
@@ -107,7 +74,7 @@ def one_limit(rows: Iterable[Row]) -> str | None:
         for digest in row.every
     }
     limit_ns, own = found.pop() if len(found) == 1 else (None, True)
-    return duration(limit_ns) if limit_ns and not own else None
+    return duration_text(limit_ns) if limit_ns and not own else None
 
 
 def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
@@ -143,18 +110,18 @@ def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "command", str(trial.workload["scripts"][0]["text"])
     for name in () if by_command else _PLAN:
         if plan.get(name) is not None and (label := names.get(name, name)):
-            yield label, _text(plan[name])
+            yield label, differences.text(plan[name])
     if plan.get("start_every_ns"):
-        yield "clients start every", duration(plan["start_every_ns"])
+        yield "clients start every", duration_text(plan["start_every_ns"])
     yield from _layout_of(trial)
     yield "latency limit", ", ".join(limits_of(trial)) or "none"
     if plan.get("duration_ns"):
-        yield "duration", duration(plan["duration_ns"])
+        yield "duration", duration_text(plan["duration_ns"])
     if plan.get("transactions"):
         name = "executions" if by_command else "transactions of each client"
         yield name, str(plan["transactions"])
     if plan.get("warmup_ns"):
-        yield "warm-up", duration(plan["warmup_ns"])
+        yield "warm-up", duration_text(plan["warmup_ns"])
 
 
 def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
@@ -167,7 +134,7 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
     for name in dict.fromkeys(lane["of"] for lane in lanes if lane["of"]):
         own = [lane for lane in lanes if lane["of"] == name]
         nodes = ", ".join(dict.fromkeys(lane["node"] for lane in own))
-        limit = duration(own[0]["limit_ns"]) if own[0].get("limit_ns") else "none"
+        limit = duration_text(own[0]["limit_ns"]) if own[0].get("limit_ns") else "none"
         yield f"beside it {name}", f"{own[0]['load_text']} at {nodes}; latency limit {limit}"
 
 
@@ -216,7 +183,7 @@ def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> Place:
             *_disk_of(first, disks),
         ),
         tuple(settings),
-        _pairs(first.host, _HOST),
+        _pairs(first.host, differences.HOST),
         len(trials),
     )
 
@@ -235,45 +202,3 @@ def builds(rows: Iterable[Row]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     versions = {version for had in found.values() for version in had}
     mixed = len(found) > 1 and len(versions) > 1
     return tuple((build, tuple(had)) for build, had in found.items()) if mixed else ()
-
-
-def differences(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
-    """What was not the same in all trials and is no factor itself."""
-    known = {factor.name for factor in factors}
-    hidden = known | {name.removeprefix("set.") for name in known}
-    values: dict[str, dict[str, dict[str, Row]]] = {}
-    whole = [(row, digest) for row in rows for digest in row.every]
-    for row, digest in whole:
-        for name, value in _flat(digest.trial):
-            values.setdefault(name, {}).setdefault(value, {})[row.cell.key] = row
-    found = []
-    for name, per_value in values.items():
-        if len(per_value) < 2 or name.removeprefix("setting ") in hidden:
-            continue
-        had = [key for cells in per_value.values() for key in cells]
-        pairs = tuple((value, tuple(cells.values())) for value, cells in per_value.items())
-        found.append(Difference(name, pairs, len(had) > len(set(had))))
-    return tuple(sorted(found, key=lambda each: not each.within))
-
-
-def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
-    """What may differ, by name."""
-    for name, value in trial.plan.items():
-        if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
-            called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
-            yield called, _shown(name, value)
-    yield "workload", str(trial.workload.get("name", ""))
-    yield "hash of the workload", str(trial.workload.get("hash", ""))[:12]
-    yield "scale", str(trial.workload.get("scale", ""))
-    prepared = trial.workload.get("prepared") or {}
-    if prepared.get("fingerprint"):
-        yield "fingerprint of the data", str(prepared["fingerprint"])
-    yield "PostgreSQL", str(trial.server.get("version_text", ""))
-    if trial.server.get("build"):
-        yield "build of PostgreSQL", str(trial.server["build"])
-    for name, value in trial.server.get("settings", {}).items():
-        yield f"setting {name}", str(value)
-    for name in _HOST:
-        if trial.host.get(name) is not None:
-            yield f"machine: {name.removesuffix('_bytes')}", _shown(name, trial.host[name])
-    yield "pgpaces", trial.version

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pgpaces.answers import breaks, cells, paired, placed, replicates
+from pgpaces.answers import breaks, cells, differences, paired, placed, replicates
 from pgpaces.answers.beside import BesideRow, beside_of
 from pgpaces.answers.breaks import Line
 from pgpaces.answers.cells import Row
 from pgpaces.answers.costs import Economy, Priced, priced
+from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.paired import Ratio
 from pgpaces.answers.plans import PlanOf, plans_of
@@ -23,7 +24,7 @@ from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.report import costs, facts, volume, words
 from pgpaces.report.disk import Known
-from pgpaces.report.facts import Difference, Place
+from pgpaces.report.facts import Place
 from pgpaces.report.words import Sentence
 from pgpaces.result import Observed
 
@@ -130,7 +131,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         asked=facts.asked(digests, experiment),
         statements=statements_of(rows),
         plans=plans_of(rows),
-        differences=facts.differences(rows, shown),
+        differences=differences.of_cells(rows, shown),
         places=facts.places(digests, about.disks),
         apart=apart,
         missing=missing,

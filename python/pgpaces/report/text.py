@@ -16,6 +16,7 @@ from pgpaces.answers.validity import Validity
 from pgpaces.answers.volume import of as queries_of
 from pgpaces.report.escape import line
 from pgpaces.result import CLASSES, Counts, Estimate, Trial
+from pgpaces.units import duration_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,14 +40,6 @@ def percent(share: float) -> str:
     if value and value < 0.095:
         return f"{value:.2g}"
     return f"{value:.1f}"
-
-
-def duration(ns: float) -> str:
-    """A duration as people write it."""
-    for unit, size in (("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.4g}{unit}"
-    return "0s"
 
 
 def milliseconds(value: float | None, above: str) -> str:
@@ -124,8 +117,10 @@ def beside(summary: Summary, plan: Mapping[str, Any], told: str = "") -> Iterabl
 
 def _within(plan: Mapping[str, Any]) -> str:
     """The latency limits, that of all scripts first."""
-    general = [duration(plan["limit_ns"])] if plan["limit_ns"] else []
-    own = ", ".join(f"{line(name)} {duration(ns)}" for name, ns in plan.get("limits", ()) if ns)
+    general = [duration_text(plan["limit_ns"])] if plan["limit_ns"] else []
+    own = ", ".join(
+        f"{line(name)} {duration_text(ns)}" for name, ns in plan.get("limits", ()) if ns
+    )
     if general and own:
         own = f"({own})"
     return f" within {' '.join(filter(None, (*general, own)))}" if general or own else ""
@@ -316,12 +311,12 @@ def _load(trial: Trial, summary: Summary) -> Iterable[str]:
 
     plan = trial.plan
     warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
-    warmup = f" after {duration(warmup_ns)} warm-up" if warmup_ns else ""
+    warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
     functions = by_functions(trial)
     how = "Python functions" if functions else f"{plan['protocol']} protocol"
     yield (
         f"load {plan['load_text']}; {_clients(plan)}, {how},"
-        f" {duration(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
+        f" {duration_text(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
     )
     yield f"rate {_in_words(summary.rate, rate, '/s')} succeeded"
     if (queries := queries_of(trial, summary)) is not None:
@@ -355,7 +350,7 @@ def _clients(plan: Mapping[str, Any]) -> str:
     beside = [lane for lane in lanes if lane["of"]]
     text = f"{own_clients(plan)} clients{_where([lane for lane in lanes if not lane['of']])}"
     if every_ns := plan.get("start_every_ns"):
-        text += f", one every {duration(every_ns)}"
+        text += f", one every {duration_text(every_ns)}"
     count = sum(lane["clients"] for lane in beside)
     return f"{text} and {count} beside them{_where(beside)}" if beside else text
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pgpaces.answers import volume
 from pgpaces.answers.cells import Row
 from pgpaces.answers.volume import Volume
-from pgpaces.report.text import duration, interval, rate
+from pgpaces.report.text import interval, rate
 from pgpaces.result import Estimate
+from pgpaces.units import duration_text
 
 _MILLION = 1_000_000
 
@@ -16,7 +17,7 @@ _MILLION = 1_000_000
 def text(found: Volume) -> str:
     """`90,000 in 18.1min: 4,972 a minute (4,950 to 4,990), 7.16 million a day (7.13 to 7.19)`."""
     return (
-        f"{found.queries:,} in {duration(found.seconds * 1e9)}:"
+        f"{found.queries:,} in {duration_text(found.seconds * 1e9)}:"
         f" {_estimate(found.per_minute)} a minute, {_estimate(found.per_day)} a day"
     )
 

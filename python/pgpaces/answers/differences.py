@@ -1,0 +1,177 @@
+"""What trials differ in: plan, data, server, settings, machine, by plain names. Digests in.
+
+Serves a report, which tells what differed beside its factors, and a comparison, which is refused
+where more differs than what is compared. Names and values are as others wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pgpaces.answers.cells import Row
+from pgpaces.answers.digest import Digest
+from pgpaces.design import Factor
+from pgpaces.result import Trial
+from pgpaces.units import duration_text, memory_text
+
+HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
+# `think` is how think times are spread.
+_RENAMED = {"think_ns": "think time"}
+# What is another for every trial and says nothing.
+_OWN = frozenset(("seed", "variables", "log"))
+_LOAD = ("load text", "load", "model", "rate", "clients", "threads", "arrivals", "start every")
+_SERVER = ("PostgreSQL", "build of PostgreSQL", "setting ")
+_WORKLOAD = ("workload", "hash of the workload", "scripts", "limits of scripts", "variable ")
+_LAYOUT = ("nodes", "clients", "threads", "load text", "rate", "setting ")
+# What a factor may change beside what is called like it: names of differences, or how they begin.
+_FOLLOWS = {
+    **dict.fromkeys(("clients", "users", "rate", "rate_per_client", "pace", "shape"), _LOAD),
+    **dict.fromkeys(("think_time", "think", "start_every", "arrivals"), _LOAD),
+    **dict.fromkeys(("server", "profile", "tls", "data_dir"), _SERVER),
+    **dict.fromkeys(("standbys", "pool", "pool_mode", "pool_size", "node", "beside"), _LAYOUT),
+    **dict.fromkeys(("workload", "variant", "scripts"), (*_WORKLOAD, "fingerprint of the data")),
+    **dict.fromkeys(("scale", "data_seed"), ("fingerprint of the data", "variable ")),
+    "target": (*_SERVER, "machine: "),
+    "latency_limit": ("limit", "limits of scripts", *_LOAD),
+    "define": ("variable ",),
+    "duration": ("warmup",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that was not the same for all trials: each value with the cells that had it.
+
+    within: trials of one cell differ in it, so it is none of the design's doing.
+    """
+
+    name: str
+    values: tuple[tuple[str, tuple[Row, ...]], ...]
+    within: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Something in which the trials of A are not those of B: the values of each, none if absent."""
+
+    name: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+
+
+def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
+    """What was not the same in all trials and is no factor itself."""
+    known = {factor.name for factor in factors}
+    hidden = known | {name.removeprefix("set.") for name in known}
+    values: dict[str, dict[str, dict[str, Row]]] = {}
+    whole = [(row, digest) for row in rows for digest in row.every]
+    for row, digest in whole:
+        for name, value in _flat(digest.trial):
+            values.setdefault(name, {}).setdefault(value, {})[row.cell.key] = row
+    found = []
+    for name, per_value in values.items():
+        if len(per_value) < 2 or name.removeprefix("setting ") in hidden:
+            continue
+        had = [key for cells in per_value.values() for key in cells]
+        pairs = tuple((value, tuple(cells.values())) for value, cells in per_value.items())
+        found.append(Difference(name, pairs, len(had) > len(set(had))))
+    return tuple(sorted(found, key=lambda each: not each.within))
+
+
+def between(
+    a: Iterable[Digest], b: Iterable[Digest], compared: Iterable[str] = ()
+) -> tuple[Between, ...]:
+    """What is not the same for A and B beside what is compared: names of factors.
+
+    A factor takes with it what follows from it: other clients are another load, another server has
+    other settings. Empty: A and B differ in nothing else that is known.
+    """
+    names = tuple(compared)
+    of_a, of_b = _values(a), _values(b)
+    every = dict.fromkeys((*of_a, *of_b))
+    pairs = ((name, of_a.get(name, {}), of_b.get(name, {})) for name in every)
+    return tuple(
+        Between(name, tuple(own), tuple(other))
+        for name, own, other in pairs
+        if own.keys() != other.keys() and not any(_follows(factor, name) for factor in names)
+    )
+
+
+def _values(digests: Iterable[Digest]) -> dict[str, dict[str, None]]:
+    found: dict[str, dict[str, None]] = {}
+    for digest in digests:
+        for name, value in (*_flat(digest.trial), *_parts(digest.trial)):
+            found.setdefault(name, {})[value] = None
+    return found
+
+
+def _follows(factor: str, name: str) -> bool:
+    """Whether a difference of this name is what a factor makes."""
+    family, _, own = factor.partition(".")
+    if own and family in ("set", "define"):
+        return name in (f"setting {own}", f"variable {own}")
+    starts = _FOLLOWS.get(family, ())
+    called = name in (family.replace("_", " "), factor)
+    return called or any(
+        name == start or (start[-1] == " " and name.startswith(start)) for start in starts
+    )
+
+
+def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
+    """What may differ, by name."""
+    for name, value in trial.plan.items():
+        if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
+            called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
+            yield called, shown(name, value)
+    yield "workload", str(trial.workload.get("name", ""))
+    yield "hash of the workload", str(trial.workload.get("hash", ""))[:12]
+    yield "scale", str(trial.workload.get("scale", ""))
+    prepared = trial.workload.get("prepared") or {}
+    if prepared.get("fingerprint"):
+        yield "fingerprint of the data", str(prepared["fingerprint"])
+    yield "PostgreSQL", str(trial.server.get("version_text", ""))
+    if trial.server.get("build"):
+        yield "build of PostgreSQL", str(trial.server["build"])
+    for name, value in trial.server.get("settings", {}).items():
+        yield f"setting {name}", str(value)
+    for name in HOST:
+        if trial.host.get(name) is not None:
+            yield f"machine: {name.removesuffix('_bytes')}", shown(name, trial.host[name])
+    yield "pgpaces", trial.version
+
+
+def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
+    """What may differ too, and what a report tells elsewhere."""
+    plan, workload = trial.plan, trial.workload
+    if workload.get("data_seed") is not None:
+        yield "data seed", str(workload["data_seed"])
+    scripts = workload.get("scripts") or ()
+    yield "scripts", ", ".join(f"{each['name']}@{each['weight']}" for each in scripts)
+    limits = plan.get("limits") or ()
+    yield "limits of scripts", ", ".join(f"{name} {duration_text(ns)}" for name, ns in limits if ns)
+    lanes = plan.get("lanes") or ()
+    if len(lanes) > 1:
+        yield "nodes", "; ".join(f"{lane['load_text']} at {lane['node']}" for lane in lanes)
+    for name, value in plan.get("variables") or ():
+        if not name.endswith("seed"):
+            yield f"variable {name}", text(value)
+
+
+def text(value: Any) -> str:
+    """A plain value."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-" if value is None else str(value)
+
+
+def shown(name: str, value: Any) -> str:
+    """A value whose name may end in its unit."""
+    if name.endswith("_bytes"):
+        return memory_text(value)
+    if name.endswith("_ns") and value is not None:
+        return duration_text(value)
+    return text(value)

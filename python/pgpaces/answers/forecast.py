@@ -1,0 +1,365 @@
+"""What if it grows: throughput by load, fitted and carried a little further. Pure.
+
+The universal scalability law (Gunther, Guerrilla Capacity Planning, 2007, ch. 4-6) beside the
+bounds of operational analysis (Denning and Buzen, ACM Computing Surveys 10, 1978), which need no
+model. numpy and scipy are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pgpaces.result import Estimate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[Any]
+
+LOADS_MIN, TRIALS_MIN = 6, 3
+HELD_OUT = 2
+HOLDOUT_MAX = 0.10
+REACH = 1.5
+BOOTSTRAPS = 2000
+_TAIL = 0.025
+_POINTS = 40
+_STEPS, _STEP_MIN = 60, 1e-7
+
+Refusal = Literal["", "few loads", "few trials", "nothing done", "hold-out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One trial: how many users or clients, and what they got done a second.
+
+    busy: the share of each resource, from 0 to 1 of all of it, that was in use; by its name.
+    """
+
+    load: float
+    rate: float
+    busy: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Usl:
+    """X(N) = g N / (1 + a (N - 1) + b N (N - 1)).
+
+    g: throughput of one; a: contention, the share of work that goes one after the other; b:
+    coherency, what each pair of users costs.
+    """
+
+    g: float
+    a: float
+    b: float
+
+    def at(self, load: float) -> float:
+        """Throughput at a load."""
+        return self.g * load / (1 + self.a * (load - 1) + self.b * load * (load - 1))
+
+    @property
+    def peak(self) -> float | None:
+        """N* = sqrt((1 - a) / b); None without coherency."""
+        return math.sqrt((1 - self.a) / self.b) if self.b > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What no system can exceed: X(N) <= min(1 / Dmax, N / (D + Z)).
+
+    each: 1 / (D + Z), the most that one user got done at any load that was tried, by Little's law
+    X (R + Z) = N; exact where a lone user was tried. most: 1 / Dmax by the utilization law
+    D = U / X, for the resource called limit that was busiest; None where no resource was watched.
+    """
+
+    each: float
+    most: float | None
+    limit: str | None
+
+    def at(self, load: float) -> float:
+        """The most at a load."""
+        return min(load * self.each, math.inf if self.most is None else self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The forecast at one load. tried: it lies within what was tried. bound: see Bounds."""
+
+    load: float
+    rate: Estimate
+    bound: float
+    tried: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the trials allow to say. refusal: why there is no curve, else empty.
+
+    loads: how many there are; trials: the fewest of one of them. holdout: the larger relative error
+    of a fit without the last two loads, at these. peak:
+    N*, and peak_rate the throughput there; None where no peak can be told (b's interval touches 0),
+    or where it lies beyond reach, which is 1.5 x the largest load that was tried.
+    """
+
+    refusal: Refusal
+    loads: int
+    trials: int
+    reach: float
+    bounds: Bounds | None
+    holdout: float | None = None
+    usl: Usl | None = None
+    g: Estimate | None = None
+    a: Estimate | None = None
+    b: Estimate | None = None
+    peak: Estimate | None = None
+    peak_rate: Estimate | None = None
+    peak_beyond: bool = False
+    curve: tuple[Reading, ...] = ()
+
+
+def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
+    """The law by bounded least squares: g > 0, 0 <= a <= 1, b >= 0.
+
+    With c = (1, a, b) / g throughput is N / (c0 + c1 (N - 1) + c2 N (N - 1)): three numbers that
+    are at least 0, and steps of a size that solvers like.
+    """
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    n, x = np.asarray(loads, dtype=float), np.asarray(rates, dtype=float)
+    scale = _scale(n, x)
+    design = _design(n) * scale
+
+    def errors(c: Numbers) -> Any:
+        return n / (design @ c) - x
+
+    def slopes(c: Numbers) -> Any:
+        return -design * (n / (design @ c) ** 2)[:, None]
+
+    found = least_squares(
+        errors,
+        np.array([1.0, 0.05, 0.05]),
+        jac=slopes,
+        bounds=([1e-9, 0, 0], np.inf),
+        x_scale="jac",
+        xtol=1e-12,
+        ftol=1e-14,
+        gtol=1e-14,
+        max_nfev=2000,
+    ).x
+    # The solver stays inside of its bounds; what it left of a parameter at one is nothing.
+    ends = [np.where(np.isin(np.arange(3), zeros), 0.0, found) for zeros in ((1, 2), (1,), (2,))]
+    squares = [float(np.sum(errors(c) ** 2)) for c in (*ends, found)]
+    near = min(squares) * (1 + 1e-9) + 1e-18 * float(np.sum(x * x))
+    best = next(c for c, cost in zip((*ends, found), squares, strict=True) if cost <= near)
+    return _usl(best * scale)
+
+
+def _design(loads: Numbers) -> Numbers:
+    import numpy as np
+
+    return np.stack([np.ones_like(loads), loads - 1, loads * (loads - 1)], axis=1)
+
+
+def _scale(loads: Numbers, rates: Numbers) -> Numbers:
+    """Of what size each of the three is at most: if it alone made up the largest N / X."""
+    import numpy as np
+
+    top = float(np.max(loads))
+    each = float(np.max(loads[rates > 0] / rates[rates > 0], initial=1e-9))
+    return np.array([each, each / max(1.0, top - 1), each / max(1.0, top * (top - 1))])
+
+
+def _usl(c: Numbers) -> Usl:
+    c0, c1, c2 = (float(value) for value in c)
+    return Usl(1 / c0, min(1.0, c1 / c0), c2 / c0)
+
+
+def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Numbers:
+    """The same for many sets of means at once: rows of (1, a, b) / g.
+
+    Levenberg and Marquardt in all rows together, with the parameters that lie at their bound, and
+    would leave it, held there (Nocedal and Wright, Numerical Optimization, 2006, 10.3, 16.7): a
+    solver called for each takes seconds. weights: trials of each load; least squares over trials
+    are those over their means.
+    """
+    import numpy as np
+
+    scale = _scale(loads, means.max(axis=0))
+    design, roots = _design(loads) * scale, np.sqrt(weights)
+    c = np.tile(np.array([1.0, start.a, start.b]) / start.g / scale, (len(means), 1))
+    damping, eye = np.full(len(means), 1e-3), np.eye(3)
+    cost = _cost(c, design, (loads, means, weights))
+    for _ in range(_STEPS):
+        below = c @ design.T
+        errors = (means - loads / below) * roots
+        slopes = (loads / below**2 * roots)[:, :, None] * -design
+        gradient = np.matmul(errors[:, None, :], slopes)[:, 0]
+        held = (c <= 0) & (gradient < 0)
+        slopes *= ~held[:, None, :]
+        normal = np.matmul(slopes.transpose(0, 2, 1), slopes) + eye * held[:, :, None]
+        diagonal = np.einsum("rii->ri", normal) * damping[:, None]
+        step = np.linalg.solve(normal + eye * diagonal[:, :, None], (gradient * ~held)[:, :, None])
+        tried = np.maximum(c + step[:, :, 0], 0)
+        tried[:, 0] = np.maximum(tried[:, 0], 1e-3 * c[:, 0])
+        new = _cost(tried, design, (loads, means, weights))
+        done = float(np.abs(tried - c).max()) < _STEP_MIN
+        good = new <= cost
+        c, cost = np.where(good[:, None], tried, c), np.where(good, new, cost)
+        damping = np.where(good, damping / 10, damping * 4)
+        if done:
+            break
+    return c * scale
+
+
+def _cost(c: Numbers, design: Numbers, data: tuple[Numbers, Numbers, Numbers]) -> Numbers:
+    loads, means, weights = data
+    costs: Numbers = ((means - loads / (c @ design.T)) ** 2 * weights).sum(axis=1)
+    return costs
+
+
+def bounds(points: Sequence[Point]) -> Bounds | None:
+    """The operational bounds; None of nothing.
+
+    The demand of a resource is the slope of its use against throughput, over all trials together.
+    """
+    used = [point for point in points if point.rate > 0]
+    if not used:
+        return None
+    each = max(point.rate / point.load for point in used)
+    demands = {}
+    for name in dict.fromkeys(name for point in used for name in point.busy):
+        seen = [point for point in used if name in point.busy]
+        demands[name] = sum(p.busy[name] for p in seen) / sum(p.rate for p in seen)
+    limit = max(demands, key=demands.__getitem__, default=None)
+    if limit is None or demands[limit] <= 0:
+        return Bounds(each, None, None)
+    return Bounds(each, 1 / demands[limit], limit)
+
+
+def forecast(points: Sequence[Point], seed: int = 1, bootstraps: int = BOOTSTRAPS) -> Forecast:
+    """What the trials say of more load than there was.
+
+    Refused with fewer than 6 loads or fewer than 3 trials of one of them, where nothing got done at
+    one, and where a fit without the last two loads is wrong by more than 10 % at one of these: the
+    law does not hold there.
+    """
+    groups: dict[float, list[float]] = {}
+    for point in points:
+        groups.setdefault(point.load, []).append(point.rate)
+    loads = sorted(groups)
+    rates = [groups[load] for load in loads]
+    if len(loads) < LOADS_MIN:
+        return _base("few loads", points)
+    if min(map(len, rates)) < TRIALS_MIN:
+        return _base("few trials", points)
+    if any(sum(found) <= 0 for found in rates):
+        return _base("nothing done", points)
+    wrong = holdout(loads, rates)
+    if wrong > HOLDOUT_MAX:
+        return _base("hold-out", points, wrong)
+    usl = _fit_trials(loads, rates)
+    return _told(usl, _resampled(loads, rates, (usl, seed, bootstraps)), points, wrong)
+
+
+def _fit_trials(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> Usl:
+    every = [(load, rate) for load, found in zip(loads, rates, strict=True) for rate in found]
+    return fit([load for load, _ in every], [rate for _, rate in every])
+
+
+def holdout(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> float:
+    """The larger relative error at the last two loads of a fit to those before; 1: 100 %."""
+    usl = _fit_trials(loads[:-HELD_OUT], rates[:-HELD_OUT])
+    means = [math.fsum(found) / len(found) for found in rates[-HELD_OUT:]]
+    last = zip(loads[-HELD_OUT:], means, strict=True)
+    return max(abs(usl.at(load) - mean) / mean if mean > 0 else math.inf for load, mean in last)
+
+
+def _resampled(
+    loads: Sequence[float], rates: Sequence[Sequence[float]], how: tuple[Usl, int, int]
+) -> Numbers:
+    """Fits to trials drawn anew at each load: rows of (1, a, b) / g.
+
+    Three trials tell hardly anything of a spread, so what is drawn are relative deviations of all
+    loads, stretched by sqrt(k / (k - 1)) as those from a mean of k are too small (Davison and
+    Hinkley, Bootstrap Methods, 1997, 6.2), and once more at a load that spreads wider than all.
+    """
+    import numpy as np
+
+    usl, seed, bootstraps = how
+    draw = np.random.default_rng(seed)
+    values = [np.asarray(found, dtype=float) for found in rates]
+    counts = np.array([float(len(found)) for found in rates])
+    middle = np.array([found.mean() for found in values])
+    parts = [
+        (found / mean - 1) * math.sqrt(len(found) / (len(found) - 1))
+        for found, mean in zip(values, middle, strict=True)
+    ]
+    pool = np.concatenate(parts)
+    spread = max(float(np.sqrt(np.mean(pool**2))), 1e-12)
+    means = np.empty((bootstraps, len(loads)))
+    for place, own in enumerate(parts):
+        wider = max(1.0, float(np.sqrt(np.mean(own**2))) / spread)
+        drawn = pool[draw.integers(0, len(pool), (bootstraps, len(own)))].mean(axis=1)
+        means[:, place] = middle[place] * np.maximum(1 + wider * drawn, 1e-3)
+    return fits(np.asarray(loads, dtype=float), means, counts, usl)
+
+
+def _told(usl: Usl, drawn: Numbers, points: Sequence[Point], wrong: float) -> Forecast:
+    """The forecast of a fit and its bootstraps."""
+    import numpy as np
+
+    n, base = len(points), _base("", points, wrong)
+    a, b = np.minimum(1, drawn[:, 1] / drawn[:, 0]), drawn[:, 2] / drawn[:, 0]
+    found = replace(
+        base,
+        usl=usl,
+        g=_band(usl.g, 1 / drawn[:, 0], n),
+        a=_band(usl.a, a, n),
+        b=_band(usl.b, b, n),
+        curve=tuple(_curve(usl, drawn, points, base)),
+    )
+    if usl.peak is None or found.b is None or found.b.low <= 0:
+        return found
+    peak = _band(usl.peak, np.sqrt((1 - a) / np.maximum(b, 1e-300)), n)
+    if peak.value > base.reach:
+        return replace(found, peak_beyond=True)
+    rate = _band(usl.at(peak.value), _rates(drawn, np.array([peak.value]))[:, 0], n)
+    return replace(found, peak=peak, peak_rate=rate)
+
+
+def _base(refusal: Refusal, points: Sequence[Point], wrong: float | None = None) -> Forecast:
+    """What is known without a curve."""
+    groups = Counter(point.load for point in points)
+    reach = REACH * max(groups, default=0.0)
+    fewest = min(groups.values(), default=0)
+    return Forecast(refusal, len(groups), fewest, reach, bounds(points), wrong)
+
+
+def _curve(usl: Usl, drawn: Numbers, points: Sequence[Point], base: Forecast) -> Iterable[Reading]:
+    """As far as it reaches."""
+    import numpy as np
+
+    tried = {point.load for point in points}
+    even = np.linspace(min(tried), base.reach, _POINTS).tolist()
+    loads = sorted(tried.union(even))
+    for load, rates in zip(loads, _rates(drawn, np.asarray(loads)).T, strict=True):
+        bound = base.bounds.at(load) if base.bounds else math.inf
+        yield Reading(load, _band(usl.at(load), rates, len(points)), bound, load <= max(tried))
+
+
+def _rates(drawn: Numbers, loads: Numbers) -> Numbers:
+    """Throughput of each fit at each load."""
+    rates: Numbers = loads / (drawn @ _design(loads).T)
+    return rates
+
+
+def _band(value: float, drawn: Numbers, n: int) -> Estimate:
+    """A value with the percentiles of its bootstraps, between which it lies at least."""
+    import numpy as np
+
+    low, high = (float(end) for end in np.quantile(drawn, (_TAIL, 1 - _TAIL)))
+    return Estimate(value, min(low, value), max(high, value), n)

@@ -1,0 +1,191 @@
+"""Runs of one kind one after the other: where their level changed, and whether one fits a baseline.
+
+Pure: each run is an estimate, in the order in which they ran. Knows no store and no words. numpy,
+scipy and ruptures are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from pgpaces.answers import compare
+from pgpaces.answers.compare import Goal, Side, Verdict
+from pgpaces.answers.effect import ALPHA, Effect, moments, ratio_of, share_error
+from pgpaces.answers.stats import Z95
+from pgpaces.result import Estimate
+
+# With fewer runs there is next to nothing to tell a change from.
+RUNS_MIN = 8
+BASELINE_MIN = 4
+_SEGMENT_MIN = 2
+_PENALTY = 3.0
+# A run that is alike to the digit is no proof that the next one is.
+_ERROR_MIN = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: what it is called, and the number that is watched, above 0."""
+
+    name: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A new level. before, first: the runs around it. ratio: the new level over the one before."""
+
+    before: str
+    first: str
+    ratio: Estimate
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Runs between two changes: first and last, how many, and their geometric mean."""
+
+    first: str
+    last: str
+    runs: int
+    value: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """What a series of runs shows. needed: so many runs it takes, where there are too few.
+
+    spread: how far runs of one level are from each other, as a ratio less 1 (standard deviation).
+    left_out: runs whose number has no logarithm.
+    """
+
+    runs: int
+    changes: tuple[Change, ...] = ()
+    levels: tuple[Level, ...] = ()
+    spread: float | None = None
+    needed: int = 0
+    left_out: tuple[str, ...] = ()
+
+
+def trend(runs: Sequence[Run]) -> Trend:
+    """Levels and changes; at most 5 in 100 series of which nothing changed show one.
+
+    Candidates by PELT (Killick, Fearnhead and Eckley 2012; ruptures) on logarithms. A candidate
+    stays if Student's test of the two levels around it, with the spread within all levels, has a p
+    below 5 % over as many places as there are (Bonferroni); the least certain goes first, and the
+    rest is looked at anew. A run's own interval is a spread below which no series is believed.
+    """
+    known = [run for run in runs if 0 < run.estimate.value < math.inf]
+    left_out = tuple(run.name for run in runs if run not in known)
+    if len(known) < RUNS_MIN:
+        return Trend(len(known), needed=RUNS_MIN, left_out=left_out)
+    logs = [math.log(run.estimate.value) for run in known]
+    own = _own_error(known)
+    starts = _candidates(logs, own)
+    while starts:
+        tests = _tests(logs, starts, own)
+        worst = max(range(len(starts)), key=lambda place: tests[place].p())
+        if tests[worst].p() * (len(logs) - 1) < ALPHA:
+            break
+        del starts[worst]
+    parts = _parts(logs, starts)
+    error, freedom = _spread(parts, own)
+    changes = tuple(
+        Change(known[at - 1].name, known[at].name, _ratio(test), min(1.0, test.p() * len(logs)))
+        for at, test in zip(starts, _tests(logs, starts, own), strict=True)
+    )
+    edges = [0, *starts, len(known)]
+    levels = tuple(
+        Level(
+            known[low].name,
+            known[high - 1].name,
+            high - low,
+            _ratio(Effect(moments([*part])[0], error / math.sqrt(len(part)), freedom, len(part))),
+        )
+        for (low, high), part in zip(pairwise(edges), parts, strict=True)
+    )
+    return Trend(len(known), changes, levels, math.expm1(error), left_out=left_out)
+
+
+def _own_error(runs: Sequence[Run]) -> float:
+    """The standard error that the runs' own intervals say, on logarithms; 0 where none does."""
+    squares = [
+        (math.log(e.high / e.low) / (2 * Z95)) ** 2
+        for e in (run.estimate for run in runs)
+        if 0 < e.low <= e.high < math.inf
+    ]
+    return math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
+
+
+def _candidates(logs: Sequence[float], own: float) -> list[int]:
+    """Where levels may begin: more places than will stay."""
+    import numpy as np
+    from ruptures import KernelCPD
+
+    x = np.asarray(logs)
+    # Of neighbours, so that a change of level is hardly in it.
+    steps = np.abs(np.diff(x))
+    noise = max(float(np.median(steps)) / (0.6745 * math.sqrt(2)), own, _ERROR_MIN)
+    search = KernelCPD(kernel="linear", min_size=_SEGMENT_MIN).fit(x.reshape(-1, 1))
+    penalty = _PENALTY * noise * noise * math.log(len(x))
+    return [int(end) for end in search.predict(pen=penalty)[:-1]]
+
+
+def _parts(logs: Sequence[float], starts: Sequence[int]) -> list[Sequence[float]]:
+    edges = [0, *starts, len(logs)]
+    return [logs[low:high] for low, high in pairwise(edges)]
+
+
+def _spread(parts: Sequence[Sequence[float]], own: float) -> tuple[float, int]:
+    """The standard deviation within levels, and its degrees of freedom."""
+    freedom = sum(len(part) - 1 for part in parts)
+    squares = math.fsum(moments(part)[1] * (len(part) - 1) for part in parts if len(part) > 1)
+    return max(math.sqrt(squares / freedom), own, _ERROR_MIN), freedom
+
+
+def _tests(logs: Sequence[float], starts: Sequence[int], own: float) -> list[Effect]:
+    """The step at each start."""
+    parts = _parts(logs, starts)
+    error, freedom = _spread(parts, own)
+    return [
+        Effect(
+            math.fsum(new) / len(new) - math.fsum(old) / len(old),
+            error * math.sqrt(1 / len(new) + 1 / len(old)),
+            freedom,
+            len(old) + len(new),
+        )
+        for old, new in pairwise(parts)
+    ]
+
+
+def _ratio(effect: Effect) -> Estimate:
+    half = effect.half()
+    return ratio_of(effect.value, effect.value - half, effect.value + half, effect.n)
+
+
+def check(now: Sequence[Side], baseline: Sequence[Side], goal: Goal) -> Verdict:
+    """Some runs against earlier ones of the same kind, each run one number.
+
+    Runs of a baseline were made on different days, so how the machine drifts from one to the next
+    is in their spread, and the new ones are held against that: a prediction, Student's t with
+    spread s sqrt(1/m + 1/k) and k - 1 degrees of freedom. A baseline of fewer than 4 runs says
+    nothing of it: then stored.py compares trials.
+    """
+    metric = goal.primary
+    base = Verdict("inconclusive", "few", metric, goal.margin, len(baseline), "runs")
+    old, new = compare.numbers(baseline, metric), compare.numbers(now, metric)
+    missing = len(baseline) + len(now) - len(old) - len(new)
+    if missing:
+        return replace(base, why="unbounded", undefined=missing)
+    if len(old) < BASELINE_MIN or not new:
+        return replace(base, needed=BASELINE_MIN)
+    middle, variance = moments(old)
+    error = max(math.sqrt(variance), _ERROR_MIN) * math.sqrt(1 / len(new) + 1 / len(old))
+    if metric.scale == "share":
+        error = max(error, share_error(compare.hits(baseline), compare.hits(now)))
+    effect = Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))
+    # No number of earlier runs makes the new one's own share of the spread smaller.
+    return replace(compare.concluded(base, effect), needed=None)

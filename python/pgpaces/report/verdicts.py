@@ -1,0 +1,340 @@
+"""Comparisons, trends and forecasts in words. Values in, sentences out.
+
+Nothing here says that two things do not differ: what was not shown is not decided, and what to do
+about it is the last sentence. Names of A and B are as others wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pgpaces.answers.compare import PAIRS_MIN, Metric, Secondary, Verdict
+from pgpaces.answers.differences import Between
+from pgpaces.answers.forecast import (
+    HOLDOUT_MAX,
+    LOADS_MIN,
+    REACH,
+    TRIALS_MIN,
+    Forecast,
+    Reading,
+)
+from pgpaces.answers.trend import Change, Trend
+from pgpaces.report.text import interval, percent, rate
+from pgpaces.report.words import Sentence
+from pgpaces.result import Estimate
+
+_SHOWN = 8
+# From here on people think in times, not in percent.
+_TIMES = 2.0
+_TITLES = {"rate": "throughput", "mean": "mean latency", "missed": "share missed"}
+BASIS = {
+    "pairs": "{n} pairs in random order, with the same arrivals within a pair.",
+    "blocks": "{n} pairs of trials from the blocks of an experiment, in random order.",
+    "trials": "Trials that are no pairs ({n} of each at least), in mixed order: what the machine"
+    " did in between is in the spread, so it takes more of them than of pairs.",
+    "apart": "All trials of one ran before all of the other ({n} of each at least), so whatever"
+    " changed on the machine is in the difference; 8 % of drift are allowed for.",
+    "runs": "Held against {n} earlier runs and how far these are from each other.",
+}
+
+
+def title(metric: Metric) -> str:
+    """A metric in a sentence."""
+    return _TITLES.get(metric.name, f"{metric.name} latency")
+
+
+def difference(metric: Metric, value: float) -> str:
+    """How B differs: `8.8 % lower`, `3.1 times as high`, `2.1 points higher`."""
+    if _in_times(metric, value):
+        return f"{value:.3g} times as high"
+    return f"{_amount(metric, value)} {_unit(metric)} {_way(metric, value)}"
+
+
+def _in_times(metric: Metric, value: float) -> bool:
+    return metric.scale == "ratio" and not 1 / _TIMES < value < _TIMES
+
+
+def _way(metric: Metric, value: float) -> str:
+    return "higher" if value > (metric.scale == "ratio") else "lower"
+
+
+def _unit(metric: Metric) -> str:
+    return "points" if metric.scale == "share" else "%"
+
+
+def _amount(metric: Metric, value: float) -> str:
+    """Without its direction, and without more digits than anybody believes."""
+    apart = 100 * abs(value - (metric.scale == "ratio"))
+    return f"{apart:.2f}" if apart < 0.95 else f"{apart:.1f}"
+
+
+def size(metric: Metric, value: float) -> str:
+    """A difference without its direction: `2 %`, `0.5 points`."""
+    return f"{float(f'{100 * value:.2g}'):g} {_unit(metric)}"
+
+
+def _estimate(metric: Metric, estimate: Estimate, than: str = "") -> str:
+    """A difference with its interval; than: from what."""
+    said = difference(metric, estimate.value)
+    link = f" {'as' if said.endswith('as high') else 'than'} {than}" if than else ""
+    return f"{said}{link} ({_ends(metric, estimate)})"
+
+
+def _ends(metric: Metric, estimate: Estimate) -> str:
+    """The interval, the direction told once where it is one."""
+    low, high = estimate.low, estimate.high
+    if not estimate.estimable:
+        return "not estimable"
+    if _in_times(metric, low) and _in_times(metric, high) and (low > 1) == (high > 1):
+        return f"{low:.3g} to {high:.3g} times"
+    if _in_times(metric, low) or _in_times(metric, high) or _way(metric, low) != _way(metric, high):
+        return f"{difference(metric, low)} to {difference(metric, high)}"
+    least, most = sorted((low, high), key=lambda value: abs(value - (metric.scale == "ratio")))
+    return f"{_amount(metric, least)} to {_amount(metric, most)} {_unit(metric)}"
+
+
+def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, ...]:
+    """A verdict on B against A, the answer first, what to do last."""
+    return (
+        _main(verdict, a, b),
+        *_reason(verdict, a, b),
+        *_evidence(verdict),
+        *(_beside(each, len(verdict.secondary)) for each in verdict.secondary),
+        *_next(verdict, a),
+    )
+
+
+def _main(verdict: Verdict, a: str, b: str) -> Sentence:
+    metric = verdict.metric
+    told = ""
+    if verdict.estimate is not None:
+        than = _estimate(metric, verdict.estimate, f"that of {a}")
+        verb = "comes out" if verdict.outcome == "inconclusive" else "is"
+        told = f"its {title(metric)} {verb} {than}"
+    match verdict.outcome:
+        case "better" | "worse":
+            text = f"{b} is {verdict.outcome} than {a}: {told}."
+        case "equivalent":
+            within = size(metric, verdict.delta)
+            text = f"{b} is equivalent to {a} within {within}: {told}."
+        case _:
+            known = f": {told}" if told else ""
+            text = f"Whether {b} is better or worse than {a} is not decided{known}."
+    return Sentence(text, "main")
+
+
+def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
+    """Why there is no other verdict."""
+    metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
+    match verdict.why:
+        case "few":
+            yield Sentence(
+                f"{_capital(_count(verdict.pairs, verdict.basis))} cannot make an interval."
+            )
+        case "unbounded":
+            yield Sentence(
+                f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
+                " falls among what was missed, or there is nothing.",
+                "warning",
+            )
+        case "noise" if verdict.noise is not None:
+            yield Sentence(
+                f"The two look alike, but {a} with itself comes out"
+                f" {_estimate(metric, verdict.noise)}: a difference of {delta} may hide in that.",
+                "warning",
+            )
+        case "biased" if verdict.noise is not None:
+            yield Sentence(
+                f"{a} with itself comes out {_estimate(metric, verdict.noise)}: this place tells"
+                f" equal things apart, and {b} is not further off than that.",
+                "warning",
+            )
+        case "apart":
+            yield Sentence("A difference of that size may be the machine's.", "warning")
+        case _:
+            return
+
+
+def _evidence(verdict: Verdict) -> Iterable[Sentence]:
+    if verdict.why != "few":
+        yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
+    if verdict.bootstrap is not None:
+        yield Sentence(f"By BCa bootstrap: {_estimate(verdict.metric, verdict.bootstrap)}.")
+    if verdict.p is not None and verdict.level != 0.05:
+        yield Sentence(f"p = {verdict.p:.2g}, held against {verdict.level:g} at this look.")
+    if verdict.noise is not None and verdict.why not in ("noise", "biased"):
+        noise = _estimate(verdict.metric, verdict.noise)
+        yield Sentence(f"Noise floor, A with itself: {noise}.")
+
+
+def _beside(found: Secondary, count: int) -> Sentence:
+    said = "not decided" if found.outcome == "inconclusive" else found.outcome
+    among = f" by Holm among {count}" if count > 1 else ""
+    return Sentence(
+        f"Beside it, {title(found.metric)}: {said}, {_estimate(found.metric, found.estimate)},"
+        f" p = {found.p:.2g}{among}."
+    )
+
+
+def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
+    """What would decide."""
+    if verdict.outcome != "inconclusive":
+        return
+    if verdict.detectable is not None and verdict.why == "wide":
+        yield Sentence(
+            "With this spread 8 of 10 comparisons find a difference of"
+            f" {size(verdict.metric, verdict.detectable)} or more."
+        )
+    if verdict.why == "few":
+        yield Sentence(f"It takes {_count(verdict.needed or PAIRS_MIN, verdict.basis)} at least.")
+    elif verdict.why == "unbounded":
+        yield Sentence("Compare by the share missed, or under less load.")
+    elif verdict.basis == "apart":
+        yield Sentence(f"Run pairs of both, at least {PAIRS_MIN}, in random order.")
+    elif verdict.why == "noise":
+        yield Sentence(f"More pairs of {a} with itself, longer trials or a larger delta would do.")
+    elif verdict.why == "biased":
+        yield Sentence("Find what disturbs this machine, or use longer trials.")
+    elif verdict.basis == "runs":
+        yield Sentence("Run it again: the mean of several runs tells more.")
+    else:
+        yield _more(verdict)
+
+
+def _more(verdict: Verdict) -> Sentence:
+    if verdict.needed is None:
+        return Sentence(
+            "No reasonable number of pairs would decide; longer trials or a larger delta would."
+        )
+    more = max(1, verdict.needed - verdict.pairs)
+    return Sentence(
+        f"About {more} more would decide, if value and spread stay as they are: as a new comparison"
+        f" of {max(PAIRS_MIN, verdict.needed)} pairs, as these were looked at already."
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _count(number: int, basis: str) -> str:
+    if basis == "runs":
+        return f"{number or 'no'} earlier run{'' if number == 1 else 's'}"
+    name = "pair" if basis in ("pairs", "blocks") else "trial"
+    each = "" if name == "pair" else " of each"
+    return f"{number or 'no'} {name}{'' if number == 1 else 's'}{each}"
+
+
+def refused(found: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
+    """In what A and B differ beside what is compared."""
+    if not found:
+        return ()
+    listed = [
+        Sentence(f"{each.name}: {', '.join(each.a) or '-'} of A, {', '.join(each.b) or '-'} of B.")
+        for each in found[:_SHOWN]
+    ]
+    if len(found) > _SHOWN:
+        listed.append(Sentence(f"And {len(found) - _SHOWN} more."))
+    main = f"A and B differ in more than {compared}, so what makes a difference could not be told."
+    return (Sentence(main, "main"), *listed)
+
+
+def forecasted(found: Forecast, unit: str = "users") -> tuple[Sentence, ...]:
+    """A forecast, or why there is none; its bounds hold either way."""
+    return (*_curve(found, unit), *_bounds(found, unit))
+
+
+def _curve(found: Forecast, unit: str) -> Iterable[Sentence]:
+    match found.refusal:
+        case "few loads":
+            yield Sentence(
+                f"No forecast from {found.loads} loads: it takes {LOADS_MIN}, with {TRIALS_MIN}"
+                " trials of each.",
+                "main",
+            )
+        case "few trials":
+            yield Sentence(
+                f"No forecast: a load has only {found.trials} of {TRIALS_MIN} trials.", "main"
+            )
+        case "nothing done":
+            yield Sentence("No forecast: at one load nothing got done at all.", "main")
+        case "hold-out":
+            yield Sentence(
+                "No forecast: a fit without the last two loads is wrong by"
+                f" {percent(found.holdout or 0)} % there, and {percent(HOLDOUT_MAX)} % is the most."
+                " Something else limits it at high loads, or more loads near these are needed.",
+                "main",
+            )
+        case _:
+            yield from _peak(found, unit)
+            yield from _params(found)
+
+
+def _peak(found: Forecast, unit: str) -> Iterable[Sentence]:
+    reach = f"{found.reach:,.4g} {unit}"
+    last: Reading = found.curve[-1]
+    if found.peak is not None and found.peak_rate is not None:
+        ends = interval(found.peak, lambda n: f"{n:,.3g}", " to ")
+        at = f"{found.peak.value:,.3g} {unit} ({ends})"
+        most = f"{rate(found.peak_rate.value)}/s ({interval(found.peak_rate, rate, ' to ')})"
+        yield Sentence(f"Throughput peaks at {at} with {most}; more {unit} get less done.", "main")
+    elif found.peak_beyond:
+        yield Sentence(f"No peak up to {reach}: it lies beyond what can be said.", "main")
+    else:
+        yield Sentence(f"No peak identifiable: none is to be seen up to {reach}.", "main")
+    ends = interval(last.rate, rate, " to ")
+    yield Sentence(
+        f"At {reach}, {REACH:g} times the most that was tried: {rate(last.rate.value)}/s ({ends});"
+        " nothing is said beyond."
+    )
+
+
+def _params(found: Forecast) -> Iterable[Sentence]:
+    if found.a is None or found.b is None:
+        return
+    a, b = (interval(each, lambda x: f"{x:.3g}", " to ") for each in (found.a, found.b))
+    yield Sentence(
+        f"Contention {found.a.value:.3g} ({a}), coherency {found.b.value:.3g} ({b}); a fit without"
+        f" the last two loads is wrong by {percent(found.holdout or 0)} % there."
+    )
+
+
+def _bounds(found: Forecast, unit: str) -> Iterable[Sentence]:
+    if found.bounds is None:
+        return
+    each = f"{rate(found.bounds.each)}/s times the number of {unit}"
+    if found.bounds.most is None:
+        yield Sentence(f"Whatever the model: at most {each}; no resource was watched.")
+    else:
+        yield Sentence(
+            f"Whatever the model: at most {each}, and at most {rate(found.bounds.most)}/s, where"
+            f" {found.bounds.limit} is full."
+        )
+
+
+def trended(found: Trend, metric: Metric) -> tuple[Sentence, ...]:
+    """Where runs changed their level."""
+    if found.needed:
+        text = f"{found.runs} runs show no trend: it takes {found.needed}."
+        return (Sentence(text, "main"), *_left_out(found))
+    if not found.changes:
+        text = f"No change of level was found in the {title(metric)} of {found.runs} runs."
+        said = [Sentence(text, "main")]
+    else:
+        said = [_change(each, metric) for each in reversed(found.changes)]
+    if found.spread is not None:
+        said.append(Sentence(f"Runs of one level are {size(metric, found.spread)} apart (sd)."))
+    return (*said, *_left_out(found))
+
+
+def _change(found: Change, metric: Metric) -> Sentence:
+    way = "better" if (found.ratio.value > 1) == (metric.better == "higher") else "worse"
+    than = _estimate(metric, found.ratio, f"up to {found.before}")
+    text = f"Since {found.first} the {title(metric)} is {than}: {way}."
+    return Sentence(text, "main")
+
+
+def _left_out(found: Trend) -> Iterable[Sentence]:
+    if found.left_out:
+        names = ", ".join(found.left_out[:_SHOWN])
+        yield Sentence(f"Left out, as their number is none: {names}.", "warning")

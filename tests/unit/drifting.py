@@ -1,0 +1,63 @@
+"""A machine that drifts, for simulations of comparisons: what each trial's logarithm says.
+
+The logarithm of a metric follows an Ornstein-Uhlenbeck process: 8 % standard deviation, a time
+constant between 5 and 120 minutes (drawn evenly on a logarithmic scale), trials of 60 s one after
+the other. In vectors: a row is a machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgpaces.answers.compare import Goal, Pair, Side, planned
+
+Numbers = NDArray[Any]
+SD, TAU_MIN = 0.08, (5.0, 120.0)
+
+
+def drift(
+    draw: np.random.Generator, machines: int, trials: int, tau_min: tuple[float, float] = TAU_MIN
+) -> Numbers:
+    """machines x trials logarithms."""
+    tau = np.exp(draw.uniform(math.log(tau_min[0]), math.log(tau_min[1]), machines))
+    kept = np.exp(-1 / tau)
+    steps = draw.normal(0, SD, (machines, trials))
+    steps[:, 1:] *= np.sqrt(1 - kept**2)[:, None]
+    found = np.empty_like(steps)
+    found[:, 0] = steps[:, 0]
+    for n in range(1, trials):
+        found[:, n] = kept * found[:, n - 1] + steps[:, n]
+    return found
+
+
+def differences(logs: Numbers, goal: Goal, effect: float = 0.0) -> tuple[Numbers, Numbers]:
+    """B less A of each pair of A and B, and of each pair of A with itself, in the goal's order."""
+    plan = planned(goal, goal.pairs)
+    signs = np.array([-1 if each.b_first else 1 for each in plan])
+    same = np.array([each.same for each in plan])
+    found = signs * (logs[:, 1 : 2 * len(plan) : 2] - logs[:, 0 : 2 * len(plan) : 2])
+    return found[:, ~same] + effect, found[:, same]
+
+
+def pairs_of(real: Sequence[float], same: Sequence[float], goal: Goal) -> list[Pair]:
+    """As they come out of runs, with these differences of the rate's logarithm."""
+    numbers = {False: iter(real), True: iter(same)}
+    return [
+        pair(each.number, float(log), same=each.same)
+        for each in planned(goal, goal.pairs)
+        if (log := next(numbers[each.same], None)) is not None
+    ]
+
+
+def pair(number: int, log: float, *, same: bool = False) -> Pair:
+    base = 100.0
+    return Pair(number, side(base), side(base * math.exp(log)), same)
+
+
+def side(rate: float, missed: int = 0, due: int = 6000, **values: float) -> Side:
+    return Side({"rate": rate, **values}, missed, due)

@@ -1,0 +1,511 @@
+"""A or B: verdicts, their error rates on a drifting machine, and what is asked for next."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats as oracle
+from scipy.special import stdtr, stdtrit
+
+from pgpaces.answers import compare, stored
+from pgpaces.answers.compare import BOUNDS, Ask, Goal, Pair, Verdict, judge, next_pairs
+from pgpaces.answers.differences import between
+from pgpaces.answers.effect import ALPHA, Effect, bca, holm, over_pairs, over_trials
+from pgpaces.design import Cell, Slot
+from pgpaces.errors import PlanError
+from pgpaces.result import Estimate
+from tests.unit.drifting import differences, drift, pair, pairs_of, side
+from tests.unit.experiments import made
+
+Numbers = NDArray[Any]
+MACHINES = 60_000
+LOOKS = Goal(same=0)
+ONCE = Goal(pairs=8, same=0)
+
+
+def p_of(logs: Numbers) -> Numbers:
+    k = logs.shape[1]
+    t = logs.mean(axis=1) / (logs.std(axis=1, ddof=1) / math.sqrt(k))
+    found: Numbers = 2 * stdtr(k - 1, -np.abs(t))
+    return found
+
+
+def claims(logs: Numbers, goal: Goal) -> float:
+    """How often a difference is claimed at any look of the goal."""
+    return float(np.mean(np.any([p_of(logs[:, :k]) <= p for k, p in goal.looks], axis=0)))
+
+
+def verdict(logs: list[float], goal: Goal = ONCE, **more: Any) -> Verdict:
+    return judge([pair(n, log) for n, log in enumerate(logs, 1)], goal, **more)
+
+
+# --- on a machine that drifts
+
+
+def test_all_of_a_before_all_of_b_cries_wolf_where_random_pairs_do_not() -> None:
+    draw = np.random.default_rng(11)
+    logs = drift(draw, MACHINES, 16)
+    a, b = logs[:, :8], logs[:, 8:]
+    error = np.sqrt((a.var(axis=1, ddof=1) + b.var(axis=1, ddof=1)) / 8)
+    wolf = 2 * stdtr(14, -np.abs(b.mean(axis=1) - a.mean(axis=1)) / error) <= ALPHA
+    assert 0.50 <= wolf.mean() <= 0.58
+    assert claims(differences(logs, ONCE)[0], ONCE) <= 0.055
+
+
+def test_three_looks_cost_no_more_than_one() -> None:
+    draw = np.random.default_rng(12)
+    drifting, _ = differences(drift(draw, MACHINES, 48), LOOKS)
+    independent = draw.normal(0, 0.03, (MACHINES, 24))
+    assert claims(drifting, LOOKS) <= 0.055
+    assert claims(independent, LOOKS) <= 0.053
+
+
+def test_the_bounds_taken_as_those_of_a_normal_would_cost_half_as_much_again() -> None:
+    draw = np.random.default_rng(13)
+    logs = draw.normal(0, 0.03, (2 * MACHINES, 24))
+    wrong = [
+        np.abs(part.mean(axis=1)) / (part.std(axis=1, ddof=1) / math.sqrt(k))
+        > oracle.norm.isf(level / 2)
+        for k, level in LOOKS.looks
+        for part in [logs[:, :k]]
+    ]
+    assert np.any(wrong, axis=0).mean() == pytest.approx(0.074, abs=0.002)
+
+
+@pytest.mark.parametrize("tau_min", [5, 15, 120])
+def test_a_real_difference_of_three_percent_is_found(tau_min: float) -> None:
+    draw = np.random.default_rng(14)
+    logs = drift(draw, MACHINES // 3, 48, (tau_min, tau_min))
+    assert claims(differences(logs, LOOKS, math.log(1.03))[0], LOOKS) >= 0.80
+
+
+def test_what_is_simulated_in_vectors_is_what_is_decided_pair_by_pair() -> None:
+    """Equivalence comes first, so a claim of the vectors may also be one of equivalence."""
+    goal = Goal(same=0, delta=1e-9)
+    logs, _ = differences(drift(np.random.default_rng(15), 500, 48), goal, 0.01)
+    for row in logs:
+        found = next_pairs(pairs_of(row, [], goal), goal)
+        assert isinstance(found, Verdict)
+        claimed = any(p_of(row[None, :k])[0] <= level for k, level in goal.looks)
+        assert claimed == (found.outcome != "inconclusive")
+
+
+def test_a_server_compared_with_itself_is_rarely_called_better_or_worse() -> None:
+    """All rules together: looks, equivalence, and the noise floor of A with itself."""
+    goal, held = Goal(), 0
+    draw = np.random.default_rng(16)
+    real, same = differences(drift(draw, 10_000, 64), goal)
+    wrong = 0
+    for logs, floor in zip(real, same, strict=True):
+        found = next_pairs(pairs_of(logs, floor, goal), goal)
+        assert isinstance(found, Verdict)
+        wrong += found.outcome in ("better", "worse")
+        assert found.estimate is not None
+        held += found.estimate.low <= 1 <= found.estimate.high
+    assert wrong / len(real) <= 0.055
+    assert 0.93 <= held / len(real) <= 0.97
+
+
+def test_the_interval_holds_the_truth_also_where_a_look_ended_it() -> None:
+    draw = np.random.default_rng(17)
+    for effect in (0.0, 0.02, 0.05):
+        logs, _ = differences(drift(draw, MACHINES, 48), LOOKS, effect)
+        open_, held = np.ones(MACHINES, dtype=bool), 0
+        for k, level in LOOKS.looks:
+            part = logs[:, :k]
+            half = stdtrit(k - 1, 0.975) * part.std(axis=1, ddof=1) / math.sqrt(k)
+            ends = open_ & ((p_of(part) <= level) | (k == LOOKS.pairs))
+            held += int(np.sum(ends & (np.abs(part.mean(axis=1) - effect) <= half)))
+            open_ &= ~ends
+        assert 0.93 <= held / MACHINES <= 0.97
+
+
+# --- the arithmetic
+
+
+def test_a_ratio_is_students_of_the_logarithms() -> None:
+    logs = [0.01, 0.03, -0.02, 0.05, 0.04, 0.02, 0.0, 0.03]
+    found = verdict(logs)
+    test = oracle.ttest_1samp(logs, 0)
+    ends = test.confidence_interval()
+    assert found.p == pytest.approx(test.pvalue)
+    assert found.estimate is not None
+    assert (found.estimate.low, found.estimate.high) == pytest.approx(
+        (math.exp(ends.low), math.exp(ends.high))
+    )
+    assert found.estimate.value == pytest.approx(math.exp(np.mean(logs)))
+
+
+def test_groups_are_welchs() -> None:
+    a, b = [1.0, 1.1, 0.9, 1.3], [1.2, 1.6, 1.5]
+    found = over_trials(a, b)
+    assert found is not None
+    assert found.p() == pytest.approx(oracle.ttest_ind(b, a, equal_var=False).pvalue)
+
+
+@given(st.floats(-0.2, 0.2), st.floats(0.001, 0.2), st.integers(2, 30))
+def test_equivalence_is_an_interval_of_ninety_percent_within_the_margin(
+    value: float, error: float, n: int
+) -> None:
+    effect, margin = Effect(value, error, n - 1, n), 0.05
+    within = abs(value) + effect.half(0.1) <= margin
+    assert (effect.p_within(margin) <= 0.05) == within
+
+
+def test_what_lies_at_the_margin_is_called_equivalent_in_one_of_twenty() -> None:
+    """Also with three looks at the same bounds, which are used one-sided here."""
+    draw = np.random.default_rng(18)
+    margin = math.log1p(0.02)
+    logs = draw.normal(margin, 0.02, (MACHINES, 24))
+    claimed = []
+    for k, level in LOOKS.looks:
+        part = logs[:, :k]
+        t = (margin - np.abs(part.mean(axis=1))) / (part.std(axis=1, ddof=1) / math.sqrt(k))
+        claimed.append(stdtr(k - 1, -t) <= level)
+    assert np.any(claimed, axis=0).mean() <= 0.053
+    once = verdict(list(logs[0]), Goal(same=0, pairs=23))
+    assert once.outcome in ("better", "inconclusive")
+
+
+def test_holm_is_the_step_down_of_bonferroni() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1, 1]
+    assert holm([]) == []
+
+
+def test_holm_holds_the_error_of_all_together() -> None:
+    draw = np.random.default_rng(19)
+    ps = draw.uniform(size=(20_000, 4))
+    wrong = np.mean([min(holm(list(row))) <= 0.05 for row in ps])
+    assert 0.045 <= wrong <= 0.055
+
+
+def test_the_detectable_effect_is_found_in_eight_of_ten() -> None:
+    draw = np.random.default_rng(20)
+    spread, k = 0.02, 12
+    effect = Effect(0, spread / math.sqrt(k), k - 1, k).detectable()
+    found = p_of(draw.normal(effect, spread, (MACHINES, k))) <= 0.05
+    assert found.mean() == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("value", "margin"), [(0.02, 1e-6), (0.0, 0.02), (0.005, 0.02), (0.02, 0.02)]
+)
+def test_as_many_pairs_as_are_said_to_decide_do(value: float, margin: float) -> None:
+    draw = np.random.default_rng(21)
+    spread = 0.04
+    needed = Effect(value, spread / math.sqrt(8), 7, 8).needed(margin)
+    assert needed is not None
+    logs = draw.normal(value, spread, (MACHINES // 3, needed))
+    t = (margin - np.abs(logs.mean(axis=1))) / (logs.std(axis=1, ddof=1) / math.sqrt(needed))
+    decided = (p_of(logs) <= 0.05) | (stdtr(needed - 1, -t) <= 0.05)
+    assert 0.78 <= decided.mean() <= 0.9
+
+
+def test_where_it_takes_more_pairs_than_anybody_runs_no_number_is_said() -> None:
+    assert Effect(0.0, 0.01, 7, 8).needed(1e-9) is None
+
+
+def test_a_bootstrap_stands_beside_students_from_25_pairs_on() -> None:
+    draw = np.random.default_rng(22)
+    logs = list(draw.normal(0.05, 0.03, 30))
+    found = verdict(logs, Goal(pairs=30, same=0))
+    assert found.bootstrap is not None
+    assert found.estimate is not None
+    assert found.bootstrap.low == pytest.approx(found.estimate.low, abs=0.005)
+    assert found == verdict(logs, Goal(pairs=30, same=0)), "seeded"
+    assert verdict(logs[:24]).bootstrap is None
+    assert bca([0.1] * 30, 1) is None
+
+
+# --- verdicts
+
+
+STEADY = [0.001, -0.002, 0.0, 0.001, -0.001, 0.002, 0.0, -0.001]
+
+
+@pytest.mark.parametrize(
+    ("logs", "outcome", "why"),
+    [
+        ([0.05 + x for x in STEADY], "better", ""),
+        ([-0.05 + x for x in STEADY], "worse", ""),
+        (STEADY, "equivalent", ""),
+        ([60 * x for x in STEADY], "inconclusive", "wide"),
+        ([0.1], "inconclusive", "few"),
+        ([], "inconclusive", "few"),
+    ],
+)
+def test_each_verdict_is_reached(logs: list[float], outcome: str, why: str) -> None:
+    found = verdict(logs)
+    assert (found.outcome, found.why) == (outcome, why)
+
+
+def test_of_a_latency_less_is_better() -> None:
+    pairs = [
+        Pair(n, side(1, p95=10), side(1, p95=9 * math.exp(x))) for n, x in enumerate(STEADY, 1)
+    ]
+    assert judge(pairs, Goal("p95", same=0)).outcome == "better"
+
+
+def test_what_is_within_delta_does_not_matter_also_where_it_is_not_nothing() -> None:
+    found = verdict([0.005 + x / 10 for x in STEADY])
+    assert found.outcome == "equivalent"
+    assert found.p is not None
+    assert found.p < 1e-6
+
+
+def with_noise(logs: list[float], same: list[float]) -> Verdict:
+    pairs = [pair(n, log) for n, log in enumerate(logs, 1)]
+    return judge([*pairs, *(pair(100 + n, log, same=True) for n, log in enumerate(same))], ONCE)
+
+
+def test_a_noise_floor_above_delta_leaves_equivalence_open() -> None:
+    assert with_noise(STEADY, STEADY).outcome == "equivalent"
+    found = with_noise(STEADY, [30 * x for x in STEADY])
+    assert (found.outcome, found.why) == ("inconclusive", "noise")
+    assert found.noise is not None
+    assert found.noise.high > 1.02
+
+
+def test_where_a_differs_from_itself_b_has_to_differ_from_that() -> None:
+    biased = [0.04 + x for x in STEADY]
+    found = with_noise([0.041 + x for x in STEADY], biased)
+    assert (found.outcome, found.why) == ("inconclusive", "biased")
+    assert with_noise([0.09 + x for x in STEADY], biased).outcome == "better"
+    assert with_noise([-0.09 + x for x in STEADY], biased).outcome == "worse"
+
+
+@pytest.mark.parametrize("bad", [math.inf, 0.0])
+def test_a_pair_without_a_ratio_is_not_left_out_in_silence(bad: float) -> None:
+    pairs = [Pair(n, side(1, p99=10), side(1, p99=5)) for n in range(7)]
+    found = judge([*pairs, Pair(8, side(1, p99=10), side(1, p99=bad))], Goal("p99", same=0))
+    assert (found.outcome, found.why, found.undefined) == ("inconclusive", "unbounded", 1)
+
+
+def test_secondary_metrics_are_read_together() -> None:
+    pairs = [
+        Pair(n, side(1, mean=10, p95=10, p99=10), side(1.05, mean=9 + x, p95=10 + 99 * x, p99=10))
+        for n, x in enumerate(STEADY)
+    ]
+    found = judge(pairs, Goal("rate", ("mean", "p95", "p50"), same=0)).secondary
+    assert [(each.metric.name, each.outcome) for each in found] == [
+        ("mean", "better"),
+        ("p95", "inconclusive"),
+    ], "of p50 nothing was measured"
+
+
+# --- shares
+
+
+def shares(a: list[int], b: list[int], due: int = 1000) -> list[Pair]:
+    return [
+        Pair(n, side(1, x, due), side(1, y, due)) for n, (x, y) in enumerate(zip(a, b, strict=True))
+    ]
+
+
+MISSED = Goal("missed", same=0)
+
+
+def test_shares_are_compared_by_their_difference() -> None:
+    found = judge(shares([50, 52, 48, 51] * 2, [30, 31, 29, 30] * 2), MISSED)
+    assert found.outcome == "better"
+    assert found.estimate is not None
+    assert found.estimate.value == pytest.approx(-0.02025)
+
+
+def test_where_nothing_missed_counts_alone_say_how_sure_that_is() -> None:
+    few = judge(shares([0] * 8, [0] * 8, due=20), MISSED)
+    many = judge(shares([0] * 8, [0] * 8), MISSED)
+    assert (few.outcome, many.outcome) == ("inconclusive", "equivalent")
+    assert many.estimate is not None
+    assert many.estimate.low < 0 < many.estimate.high
+    all_missed = judge(shares([1000] * 8, [1000] * 8), MISSED)
+    assert all_missed.outcome == "equivalent"
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.01, 0.3])
+def test_the_interval_of_a_difference_of_shares_holds_the_truth(share: float) -> None:
+    draw = np.random.default_rng(23)
+    held, tries = 0, 6000
+    for _ in range(tries):
+        a, b = draw.binomial(600, share, 8), draw.binomial(600, share + 0.005, 8)
+        found = judge(shares(list(a), list(b), 600), MISSED).estimate
+        assert found is not None
+        held += found.low <= 0.005 <= found.high
+    assert held / tries >= 0.93
+
+
+# --- what is run next
+
+
+def test_pairs_are_asked_for_until_a_look_and_the_same_ones_again() -> None:
+    goal = Goal(seed=7)
+    first = next_pairs([], goal)
+    assert isinstance(first, Ask)
+    assert [each.number for each in first.pairs] == list(range(1, 17))
+    assert [each.seed for each in first.pairs] == list(range(7, 23)), "new arrivals each pair"
+    assert sum(each.same for each in first.pairs) == 8
+    for same in (False, True):
+        begins = [each.b_first for each in first.pairs if each.same == same]
+        assert sum(begins) == len(begins) / 2, "a drift in one direction cancels out"
+    done = [pair(each.number, 0.3 * (-1) ** each.number, same=each.same) for each in first.pairs]
+    rest = next_pairs(done[:5], goal)
+    assert isinstance(rest, Ask)
+    assert rest.pairs == first.pairs[5:]
+    second = next_pairs(done, goal)
+    assert isinstance(second, Ask)
+    assert [each.number for each in second.pairs] == list(range(17, 25))
+    assert not any(each.same for each in second.pairs)
+
+
+def test_the_order_depends_on_the_seed_alone() -> None:
+    orders = {tuple(each.b_first for each in compare.planned(Goal(seed=s), 24)) for s in range(9)}
+    assert len(orders) == 9
+    assert compare.planned(Goal(), 8) == compare.planned(Goal(), 24)[:16]
+
+
+def test_what_a_look_decided_stays_decided() -> None:
+    goal = LOOKS
+    early = [pair(n, 0.2 + 0.001 * n) for n in range(1, 9)]
+    found = next_pairs(early, goal)
+    assert isinstance(found, Verdict)
+    assert (found.outcome, found.level, found.pairs) == ("better", BOUNDS[0], 8)
+    more = [pair(n, -0.9) for n in range(9, 25)]
+    assert next_pairs([*more, *early], goal) == found
+
+
+def test_after_the_last_look_it_is_inconclusive_and_says_how_many_it_takes() -> None:
+    goal = LOOKS
+    found = next_pairs([pair(n, 0.02 + 0.1 * (-1) ** n) for n in range(1, 25)], goal)
+    assert isinstance(found, Verdict)
+    assert (found.outcome, found.pairs, found.level) == ("inconclusive", 24, BOUNDS[2])
+    assert found.needed is not None
+    assert found.needed > 24
+
+
+def test_looks_are_thirds_of_as_many_pairs_as_are_allowed() -> None:
+    assert [look for look, _ in Goal(pairs=48).looks] == [16, 32, 48]
+    assert Goal(pairs=8).looks == ((8, 0.05),)
+    assert len(compare.planned(Goal(pairs=50), 50)) == 58
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"metric": "beauty"},
+        {"metric": "rate", "secondary": ("rate",)},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"pairs": 7},
+        {"same": 3},
+    ],
+)
+def test_what_cannot_be_asked_is_told_with_what_can(values: dict[str, Any]) -> None:
+    with pytest.raises(PlanError) as refused:
+        Goal(**values)
+    assert refused.value.hint
+
+
+# --- stored trials
+
+
+def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains_it() -> None:
+    draw = np.random.default_rng(24)
+    wrong, tries = 0, 5000
+    for row in drift(draw, tries, 16):
+        a, b = ([side(100 * math.exp(x)) for x in part] for part in (row[:8], row[8:]))
+        found = stored.unpaired(a, b, Goal(), mixed=False)
+        wrong += found.outcome != "inconclusive"
+    assert wrong / tries <= 0.055
+    far = [side(300 * math.exp(x)) for x in STEADY]
+    near = [side(100 * math.exp(x)) for x in STEADY]
+    assert stored.unpaired(near, far, Goal(), mixed=False).outcome == "better"
+    assert stored.unpaired(near, near, Goal(), mixed=False).why == "apart"
+    assert stored.unpaired(near, near, Goal(), mixed=True).outcome == "equivalent"
+
+
+def test_of_shares_of_groups_apart_nothing_is_claimed() -> None:
+    a, b = [side(1, 0, 1000)] * 5, [side(1, 500, 1000)] * 5
+    assert stored.unpaired(a, b, Goal("missed"), mixed=False).why == "apart"
+    assert stored.unpaired(a, b, Goal("missed"), mixed=True).outcome == "worse"
+
+
+def test_one_trial_of_each_has_no_interval() -> None:
+    found = stored.unpaired([side(100)], [side(200)], Goal(), mixed=False)
+    assert (found.why, found.needed) == ("few", 2)
+    assert found.estimate == Estimate.alone(pytest.approx(2.0), 1)
+
+
+@pytest.mark.parametrize(
+    ("order", "mixed"),
+    [("AAAABBBB", False), ("ABAB", True), ("ABBABAAB", True), ("AABB", False), ("ABBA", True)],
+)
+def test_groups_are_mixed_where_they_change_often(order: str, mixed: bool) -> None:
+    assert stored.is_mixed([letter == "B" for letter in order]) is mixed
+
+
+def test_trials_of_the_blocks_of_an_experiment_are_pairs() -> None:
+    names = ("off", "on")
+    of = {
+        name: [
+            made(Slot(n, Cell((("tls", name), ("clients", clients)))), 5)
+            for n in (1, 2, 3)
+            for clients in ("1", "2")
+        ]
+        for name in names
+    }
+    found = stored.verdict(of["off"], of["on"], Goal("mean"))
+    assert (found.basis, found.pairs) == ("blocks", 6), "one load is no pair of another"
+    pairs = stored.blocks(of["off"], of["on"][::-1])
+    assert [(p.a.due, p.b.due) for p in pairs] == [
+        (a.summary.counts.due, b.summary.counts.due)
+        for a, b in zip(of["off"], of["on"], strict=True)
+    ]
+    alone = [replace(each, trial=replace(each.trial, place=None)) for each in of["on"]]
+    assert stored.verdict(of["off"], alone, Goal()).basis in ("trials", "apart")
+    assert stored.verdict([], of["on"], Goal()).why == "few"
+
+
+def test_targets_that_are_compared_are_pairs_too() -> None:
+    of = [
+        [made(Slot(n, Cell((("target", name),))), 5) for n in (1, 2, 3)] for name in ("pi4", "pi5")
+    ]
+    assert stored.verdict(*of, Goal("mean")).basis == "blocks"
+
+
+# --- what differs
+
+
+def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart() -> None:
+    cell = Cell(())
+    one = made(Slot(1, cell), 5)
+    plan = {**one.trial.plan, "clients": 8, "threads": 2, "policy": "run"}
+    server = {**one.trial.server, "settings": {"work_mem": "64MB"}}
+    other = replace(one, trial=replace(one.trial, plan=plan, server=server))
+    named = {each.name for each in between([one], [other])}
+    assert {"clients", "threads", "policy", "setting work_mem"} <= named
+    left = {each.name for each in between([one], [other], ["clients", "set.work_mem"])}
+    assert "clients" not in left
+    assert "setting work_mem" not in left
+    assert "policy" in left
+    assert between([one], [one]) == ()
+
+
+def test_another_seed_of_arrivals_is_no_difference_and_another_one_of_data_is() -> None:
+    one = made(Slot(1, Cell(())), 5)
+    again = replace(one, trial=replace(one.trial, plan={**one.trial.plan, "seed": 99}))
+    assert between([one], [again]) == ()
+    data = {**one.trial.workload, "data_seed": 2}
+    (found,) = between([one], [replace(one, trial=replace(one.trial, workload=data))])
+    assert (found.name, found.a, found.b) == ("data seed", (), ("2",))
+
+
+def test_a_mean_of_pairs_needs_two() -> None:
+    assert over_pairs([0.1]) is None

@@ -1,0 +1,133 @@
+"""Runs one after the other: changes of their level, and a run against earlier ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from pgpaces.answers.compare import Goal
+from pgpaces.answers.trend import BASELINE_MIN, RUNS_MIN, Run, check, trend
+from pgpaces.result import Estimate
+from tests.unit.drifting import side
+
+
+def runs(logs: Sequence[float], own: float | None = None) -> list[Run]:
+    found = []
+    for n, log in enumerate(logs):
+        value = 100 * math.exp(min(log, 700)) if log < math.inf else log
+        ends = Estimate.alone(value, 1)
+        if own is not None:
+            ends = Estimate(value, value * math.exp(-own), value * math.exp(own), 10)
+        found.append(Run(f"r{n}", ends))
+    return found
+
+
+@pytest.mark.parametrize("count", [8, 12, 20, 50])
+def test_where_nothing_changed_hardly_ever_a_change_is_found(count: int) -> None:
+    draw = np.random.default_rng(count)
+    tries = 800
+    wrong = sum(bool(trend(runs(draw.normal(0, 0.03, count))).changes) for _ in range(tries))
+    assert wrong / tries <= 0.06
+
+
+@pytest.mark.parametrize("count", [10, 30])
+def test_a_change_is_found_where_it_is_and_as_large_as_it_is(count: int) -> None:
+    draw = np.random.default_rng(count)
+    tries, at, exact, held = 200, count // 2, 0, 0
+    for _ in range(tries):
+        logs = draw.normal(0, 0.02, count)
+        logs[at:] -= 0.10
+        found = [each for each in trend(runs(logs)).changes if each.first == f"r{at}"]
+        exact += len(found)
+        held += sum(each.ratio.low <= math.exp(-0.1) <= each.ratio.high for each in found)
+    assert exact / tries >= 0.9
+    assert held / exact >= 0.9
+
+
+def test_levels_and_the_runs_around_changes_are_named() -> None:
+    draw = np.random.default_rng(3)
+    logs = draw.normal(0, 0.01, 30)
+    logs[10:20] += 0.3
+    found = trend(runs(logs))
+    assert [(each.before, each.first) for each in found.changes] == [("r9", "r10"), ("r19", "r20")]
+    assert [(each.first, each.last, each.runs) for each in found.levels] == [
+        ("r0", "r9", 10), ("r10", "r19", 10), ("r20", "r29", 10)
+    ]  # fmt: skip
+    assert found.levels[1].value.value == pytest.approx(135, rel=0.02)
+    assert found.changes[0].ratio.value == pytest.approx(1.35, rel=0.02)
+    assert found.spread == pytest.approx(0.01, rel=0.5)
+    assert all(each.p < 0.05 for each in found.changes)
+
+
+def test_a_step_within_what_runs_say_of_themselves_is_no_change() -> None:
+    logs = [0.0] * 8 + [0.02] * 8
+    assert len(trend(runs(logs)).changes) == 1
+    assert trend(runs(logs, own=0.08)).changes == ()
+
+
+def test_few_runs_say_how_many_it_takes() -> None:
+    found = trend(runs([0.0] * (RUNS_MIN - 1)))
+    assert (found.needed, found.changes, found.levels) == (RUNS_MIN, (), ())
+    assert trend([]).needed == RUNS_MIN
+
+
+def test_runs_that_are_all_alike_have_one_level() -> None:
+    found = trend(runs([0.0] * 12))
+    assert found.changes == ()
+    assert len(found.levels) == 1
+
+
+@pytest.mark.parametrize("value", [0.0, math.inf])
+def test_a_run_without_a_logarithm_is_named_and_left_out(value: float) -> None:
+    bad = Run("bad", Estimate.alone(value, 1))
+    found = trend([*runs([0.0] * 8), bad])
+    assert (found.left_out, found.runs) == (("bad",), 8)
+
+
+# --- against a baseline
+
+
+@pytest.mark.parametrize("count", [4, 8, 20])
+def test_a_run_like_the_earlier_ones_is_called_better_or_worse_in_one_of_twenty(
+    count: int,
+) -> None:
+    draw = np.random.default_rng(count)
+    tries, wrong = 5000, 0
+    for _ in range(tries):
+        old, new = ([side(100 * math.exp(x)) for x in draw.normal(0, 0.04, k)] for k in (count, 1))
+        wrong += check(new, old, Goal()).outcome in ("better", "worse")
+    assert wrong / tries <= 0.058
+
+
+def test_each_verdict_on_a_run_is_reached() -> None:
+    draw = np.random.default_rng(5)
+    old = [side(100 * math.exp(x)) for x in draw.normal(0, 0.004, 10)]
+    outcomes = {
+        rate: check([side(rate)], old, Goal()).outcome for rate in (80.0, 100.0, 102.0, 120.0)
+    }
+    assert outcomes[80.0] == "worse"
+    assert outcomes[100.0] == "equivalent"
+    assert outcomes[102.0] == "better"
+    assert outcomes[120.0] == "better"
+    wide = [side(100 * math.exp(x)) for x in draw.normal(0, 0.2, 10)]
+    assert check([side(90.0)], wide, Goal()).outcome == "inconclusive"
+
+
+def test_a_baseline_of_few_runs_says_how_many_it_takes() -> None:
+    found = check([side(100)], [side(100)] * (BASELINE_MIN - 1), Goal())
+    assert (found.outcome, found.why, found.needed) == ("inconclusive", "few", BASELINE_MIN)
+    assert check([], [side(100)] * 9, Goal()).why == "few"
+
+
+def test_a_run_whose_number_is_none_is_not_held_against_anything() -> None:
+    found = check([side(1, p99=math.inf)], [side(1, p99=9)] * 5, Goal("p99"))
+    assert (found.outcome, found.why, found.undefined) == ("inconclusive", "unbounded", 1)
+
+
+def test_shares_are_held_against_what_counts_alone_allow() -> None:
+    old = [side(1, 0, 200)] * 6
+    assert check([side(1, 2, 200)], old, Goal("missed")).outcome == "inconclusive"
+    assert check([side(1, 40, 200)], old, Goal("missed")).outcome == "worse"

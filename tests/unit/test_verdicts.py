@@ -1,0 +1,163 @@
+"""Comparisons, forecasts and trends in words: each with its interval and what to do next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pgpaces.answers import stored
+from pgpaces.answers.compare import METRICS, Goal, Pair, Verdict, judge, next_pairs
+from pgpaces.answers.differences import Between
+from pgpaces.answers.forecast import Point, Usl, forecast
+from pgpaces.answers.trend import check, trend
+from pgpaces.report import verdicts
+from pgpaces.report.words import Sentence
+from pgpaces.result import Estimate
+from tests.unit.drifting import pair, side
+from tests.unit.test_compare import MISSED, STEADY, shares, verdict, with_noise
+from tests.unit.test_forecast import points
+from tests.unit.test_trend import runs
+
+FINITE = [
+    Pair(n, side(1, p99=10, mean=5), side(1, p99=math.inf, mean=5 + x))
+    for n, x in enumerate(STEADY)
+]
+SAID: list[tuple[Verdict, Sequence[str]]] = [
+    (verdict([0.05 + x for x in STEADY]), ["B is better than A", "5.1 % higher", "(5.0 to 5.2 %)"]),
+    (verdict([-0.05 + x for x in STEADY]), ["B is worse than A", "4.9 % lower than that of A"]),
+    (verdict([1.5 + x for x in STEADY]), ["4.48 times as high as that of A"]),
+    (verdict(STEADY), ["equivalent to A within 2 %", "0.11 % lower to 0.11 % higher"]),
+    (
+        verdict([60 * x for x in STEADY]),
+        ["not decided: its throughput comes out", "8 of 10", "9.5 % or more", "more would decide"],
+    ),
+    (verdict([0.1]), ["not estimable", "1 pair cannot", "It takes 8 pairs"]),
+    (verdict([]), ["No pairs", "It takes 8 pairs"]),
+    (with_noise(STEADY, STEADY), ["Noise floor, A with itself"]),
+    (with_noise(STEADY, [30 * x for x in STEADY]), ["may hide in that", "larger delta"]),
+    (
+        with_noise([0.041 + x for x in STEADY], [0.04 + x for x in STEADY]),
+        ["tells equal things apart", "Find what disturbs"],
+    ),
+    (judge(shares([50] * 8, [30, 31, 29, 30] * 2), MISSED), ["2.0 points lower", "points)"]),
+    (judge(FINITE, Goal("p99", same=0)), ["In 8 of them", "is no number", "share missed"]),
+    (
+        judge(FINITE, Goal("mean", ("rate",), same=0)),
+        ["mean latency", "Beside it, throughput: not decided"],
+    ),
+    (
+        stored.unpaired([side(100)] * 3, [side(103)] * 3, Goal(), mixed=False),
+        ["may be the machine's", "ran before all of the other", "Run pairs of both"],
+    ),
+    (
+        stored.unpaired([side(99), side(101)], [side(199), side(201)], Goal(), mixed=True),
+        ["Trials that are no pairs", "times as high"],
+    ),
+    (check([side(80)], [side(100 + n) for n in range(6)], Goal()), ["Held against 6 earlier runs"]),
+    (check([side(99)], [side(100 + n) for n in range(6)], Goal()), ["Run it again"]),
+    (check([side(99)], [], Goal()), ["No earlier runs", "It takes 4 earlier runs"]),
+]
+
+
+def text(said: Sequence[Sentence]) -> str:
+    return " ".join(each.text for each in said)
+
+
+@pytest.mark.parametrize(("found", "parts"), SAID, ids=[parts[0] for _, parts in SAID])
+def test_a_verdict_is_told_with_its_interval_and_what_to_do(
+    found: Verdict, parts: Sequence[str]
+) -> None:
+    said = verdicts.comparison(found)
+    told = text(said)
+    for part in parts:
+        assert part in told
+    assert said[0].weight == "main"
+    assert "no difference" not in told.lower()
+    assert "e-" not in told.split("p =")[0], "no more digits than anybody believes"
+    if found.outcome == "inconclusive":
+        assert said[-1].text != said[0].text, "the last one says what to do"
+
+
+def test_every_outcome_and_every_reason_has_words() -> None:
+    assert {found.outcome for found, _ in SAID} == {"better", "worse", "equivalent", "inconclusive"}
+    assert {found.why for found, _ in SAID} == {
+        *("", "few", "unbounded", "noise", "biased", "wide", "apart")
+    }
+    assert {found.basis for found, _ in SAID} | {"blocks"} == set(verdicts.BASIS)
+
+
+def test_a_look_says_which_p_it_was_held_against() -> None:
+    found = next_pairs([pair(n, 0.2 + n / 99) for n in range(1, 9)], Goal(same=0))
+    assert isinstance(found, Verdict)
+    assert "held against 0.0005 at this look" in text(verdicts.comparison(found))
+
+
+def test_a_and_b_are_called_by_their_names() -> None:
+    told = text(verdicts.comparison(SAID[0][0], "work_mem 4MB", "work_mem 64MB"))
+    assert told.startswith("work_mem 64MB is better than work_mem 4MB: ")
+
+
+def test_where_no_number_of_pairs_would_decide_it_says_what_would() -> None:
+    found = replace(verdict([60 * x for x in STEADY]), needed=None)
+    assert "longer trials or a larger delta" in text(verdicts.comparison(found))
+
+
+def test_intervals_across_the_unit_and_far_beyond_it_are_told_in_one_measure_each() -> None:
+    rate = METRICS["rate"]
+    assert verdicts.difference(rate, 0.4) == "0.4 times as high"
+    wide = replace(SAID[0][0], estimate=Estimate(2.5, 0.9, 4, 8))
+    told = text(verdicts.comparison(wide))
+    assert "10.0 % lower to 4 times as high" in told
+
+
+def test_what_differs_beside_what_is_compared_is_listed() -> None:
+    found = [Between(f"setting s{n}", ("1",), ()) for n in range(11)]
+    said = verdicts.refused(found, "work_mem")
+    assert "differ in more than work_mem" in said[0].text
+    assert said[1].text == "setting s0: 1 of A, - of B."
+    assert said[-1].text == "And 3 more."
+    assert verdicts.refused([], "work_mem") == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "parts"),
+    [
+        (forecast(points()), ["peaks at", "nothing is said beyond", "Contention", "no resource"]),
+        (forecast(points(Usl(100, 0.02, 0), seed=3)), ["No peak identifiable", "coherency 0 (0 "]),
+        (forecast(points(Usl(100, 0.03, 0.00002), noise=0.002)), ["lies beyond what can be said"]),
+        (forecast(points()[:12]), ["4 loads: it takes 6", "Whatever the model"]),
+        (forecast(points()[:-1]), ["only 2 of 3 trials"]),
+        (
+            forecast([replace(p, rate=p.rate / 2 if p.load > 100 else p.rate) for p in points()]),
+            ["No forecast", "10.0 % is the most"],
+        ),
+        (
+            forecast([Point(p.load, p.load < 100, {"cpu": 0.5}) for p in points()]),
+            ["nothing got done", "cpu is full"],
+        ),
+        (forecast([]), ["0 loads"]),
+    ],
+)
+def test_a_forecast_is_told_or_why_there_is_none(found: object, parts: Sequence[str]) -> None:
+    told = text(verdicts.forecasted(found))  # type: ignore[arg-type]
+    for part in parts:
+        assert part in told
+
+
+def test_a_trend_is_told_newest_change_first() -> None:
+    logs = np.random.default_rng(3).normal(0, 0.01, 30)
+    logs[10:20] += 0.3
+    said = verdicts.trended(trend(runs(logs)), METRICS["rate"])
+    assert said[0].text.startswith("Since r20 the throughput is 25.5 % lower than up to r19 (")
+    assert said[0].text.endswith(": worse.")
+    assert said[1].text.endswith(": better.")
+    assert verdicts.trended(trend(runs(logs)), METRICS["mean"])[0].text.endswith(": better.")
+    still = text(verdicts.trended(trend(runs(logs[:10])), METRICS["rate"]))
+    assert "No change of level was found" in still
+    few = verdicts.trended(trend([*runs(logs[:3]), *runs([math.inf])]), METRICS["rate"])
+    assert "it takes 8" in few[0].text
+    assert "Left out" in few[1].text
