@@ -1,0 +1,91 @@
+"""A or B from the store: which trials are meant, and whether they can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pgpaces import levels
+from pgpaces.answers import differences, stored
+from pgpaces.answers.compare import Goal, Verdict
+from pgpaces.answers.differences import Between
+from pgpaces.answers.digest import Digest
+from pgpaces.errors import PlanError
+from pgpaces.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trials that a name means. levels: those that it names, of an experiment."""
+
+    name: str
+    digests: tuple[Digest, ...]
+    levels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A and B, in what they differ beside what is compared, and what that allows to say."""
+
+    a: Group
+    b: Group
+    factors: tuple[str, ...]
+    beside: tuple[Between, ...]
+    verdict: Verdict
+
+
+def compared(
+    store: Store, names: tuple[str, str], goal: Goal, factors: Sequence[str], of: str = "last"
+) -> Compared:
+    """The verdict on B against A, both of the store. Raises PlanError.
+
+    names: of A and B: levels of the experiment `of` (`variant=log`), a tag, a run or an experiment.
+    factors: what is compared; where levels are named, what these differ in by itself.
+    """
+    a, b = (_group(store, name, of) for name in names)
+    if {d.trial.id for d in a.digests} & {d.trial.id for d in b.digests}:
+        raise PlanError(f"{a.name} and {b.name} have trials in common", "name what differs")
+    own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
+    chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
+    beside = differences.between(a.digests, b.digests, chosen)
+    return Compared(a, b, chosen, beside, stored.verdict(a.digests, b.digests, goal))
+
+
+def _group(store: Store, name: str, of: str) -> Group:
+    if "=" in name:
+        return _of_levels(store, name, of)
+    tagged = [row.id for row in store.trials(tag=name)]
+    if tagged:
+        return Group(name, tuple(store.digests(tagged)), {})
+    id_ = store.find_any(name)
+    placed = [row.id for row in store.trials(experiment=id_)]
+    return Group(name, tuple(store.digests(placed or [id_])), {})
+
+
+def _of_levels(store: Store, name: str, of: str) -> Group:
+    wanted = dict(_pair(part) for part in levels.split(name))
+    row = store.experiment(store.find_experiment(of))
+    found = store.digests([trial.id for trial in store.trials(experiment=row.id)])
+    known: dict[str, dict[str, None]] = {}
+    for digest in found:
+        for factor, level in _levels(digest).items():
+            known.setdefault(factor, {})[level] = None
+    for factor, level in wanted.items():
+        if level not in known.get(factor, {}):
+            every = "; ".join(f"{n}: {', '.join(own)}" for n, own in known.items()) or "none"
+            raise PlanError(f"experiment {row.name} has no {factor}={level}", f"it has {every}")
+    kept = [d for d in found if wanted.items() <= _levels(d).items()]
+    if not kept:
+        raise PlanError(f"experiment {row.name} has no trial with {name}")
+    return Group(name, tuple(kept), wanted)
+
+
+def _levels(digest: Digest) -> Mapping[str, str]:
+    return {} if digest.trial.place is None else digest.trial.place.levels
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, equals, level = part.partition("=")
+    if not equals:
+        raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
+    return name.strip(), level.strip()

@@ -1,0 +1,109 @@
+"""`pgpaces compare`: which trials are meant, what is refused, and what is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pgpaces.cli.compare import compare
+from pgpaces.errors import PlanError
+from pgpaces.result import Place
+from pgpaces.store import Store
+from tests.unit.test_cli_runs import experiment
+from tests.unit.trials import series
+
+SERVER = {"version": "18.6", "settings": {"work_mem": "4MB"}, "target": {}}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Eight blocks of two variants, `log` twice as fast; and runs with another setting."""
+    path = tmp_path / "results.db"
+    store = Store.open(path)
+    row, _ = experiment(store, "sensors")
+    for block in range(1, 9):
+        for variant, ms in (("triggers", 20.0 + block / 10), ("log", 10.0 + block / 20)):
+            found = Place(row.id, variant, {"variant": variant}, block)
+            _put(store, f"01{variant[0].upper()}{block}", ms, found)
+        _put(store, f"02{block}", 12.0, None, work_mem="64MB")
+        store.tag("large", f"02{block}")
+    return path
+
+
+def _put(store: Store, id_: str, ms: float, place: Place | None, work_mem: str = "4MB") -> None:
+    plan = {"limit_ns": None, "policy": "run", "model": "closed", "clients": 2, "rate": 1.0}
+    plan |= {"load_text": "closed", "warmup_ns": 0, "settings": {}, "protocol": "simple"}
+    plan |= {"seed": 1, "duration_ns": 3_000_000_000}
+    trial = series(
+        [[ms] * 40] * 3,
+        id=id_,
+        plan=plan,
+        workload={
+            "name": "w",
+            "scale": 1,
+            "hash": "h",
+            "scripts": [{"name": "a", "weight": 1, "commands": []}],
+        },
+        server={**SERVER, "settings": {"work_mem": work_mem}},
+    )
+    trial = replace(trial, place=place)
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.finish(trial, {})
+
+
+def called(store: Path, *words: str) -> Result:
+    return CliRunner().invoke(compare, [*words, "--store", str(store)])
+
+
+def refused(result: Result) -> PlanError:
+    assert isinstance(result.exception, PlanError), result.output
+    return result.exception
+
+
+def test_levels_of_an_experiment_are_compared_by_pairs_of_its_blocks(place: Path) -> None:
+    result = called(place, "variant=triggers", "variant=log", "--metric", "mean", "--in", "sensors")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    assert said.startswith("variant=log is better than variant=triggers: its mean latency is")
+    assert "8 pairs of trials from the blocks of an experiment" in said
+
+
+def test_a_document_says_which_runs_it_rests_on(place: Path) -> None:
+    words = ("variant=triggers", "variant=log", "--metric", "mean", "--in", "sensors", "--json")
+    found = json.loads(called(place, *words).stdout)
+    assert found["verdict"]["outcome"] == "better"
+    assert found["compared"] == ["variant"]
+    assert sorted(found["b"]["runs"]) == [f"01L{block}" for block in range(1, 9)]
+
+
+def test_what_differs_in_more_than_what_is_compared_is_refused_and_listed(place: Path) -> None:
+    words = ("variant=log", "large", "--in", "sensors", "--metric", "mean")
+    error = refused(called(place, *words))
+    assert "setting work_mem: 4MB of A, 64MB of B" in error.message
+    assert error.hint is not None
+    assert "--factor" in error.hint
+    for more in (("--factor", "set.work_mem"), ("--anyway",)):
+        result = called(place, *words, *more)
+        assert result.exit_code == 0, result.output
+    assert "setting work_mem" in result.stdout, "it is said as well"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("variant=lag", "variant=log"), "has no variant=lag"),
+        (("variant=log", "variant=log"), "have trials in common"),
+        (("variant", "variant=log"), "variant"),
+        (("variant=log", "large", "--metric", "tps"), "nothing to compare by"),
+        (("variant=log", "large", "--delta", "x"), "--delta"),
+        (("large", "01L1,clients=2"), "is not FACTOR=LEVEL"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(place: Path, words: tuple[str, str], said: str) -> None:
+    assert said in refused(called(place, *words, "--in", "sensors")).message
