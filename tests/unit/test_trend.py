@@ -62,10 +62,12 @@ def test_levels_and_the_runs_around_changes_are_named() -> None:
     assert all(each.p < 0.05 for each in found.changes)
 
 
-def test_a_step_within_what_runs_say_of_themselves_is_no_change() -> None:
-    logs = [0.0] * 8 + [0.02] * 8
+@pytest.mark.parametrize(("step", "own"), [(0.02, 0.08), (0.08, 0.10)])
+def test_a_step_within_what_runs_say_of_themselves_is_no_change(step: float, own: float) -> None:
+    """Also where it is large enough to be a candidate."""
+    logs = [0.0] * 8 + [step] * 8
     assert len(trend(runs(logs)).changes) == 1
-    assert trend(runs(logs, own=0.08)).changes == ()
+    assert trend(runs(logs, own=own)).changes == ()
 
 
 def test_few_runs_say_how_many_it_takes() -> None:
