@@ -30,6 +30,8 @@ def list_() -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Show a workload: its data, scripts or tasks, default load."""
+    from dataclasses import replace
+
     from pgpaces import workload as workloads
     from pgpaces.report.escape import lines
 
@@ -51,15 +53,20 @@ def show(name: str) -> None:
         tell(f"variants {', '.join(found.variants)}")
     for step in found.init:
         tell(f"init {step.name if step.run is None else step.text}")
+    for variable, value in found.variables.items():
+        tell(f"variable {variable} {value}; -D {variable}=VALUE for another")
     for file in found.files:
         named = f"-D {file.name}=PATH for another"
         tell(f"file {Path(file.path).name} of PyPI's {file.package}; {named}")
-    for script in found.scripts if found.command is None else ():
-        mark = "#" if found.users else "--"
-        tell(f"\n{mark} {script.name}, weight {script.weight}\n{script.text.rstrip()}")
-    if found.command is not None:
+    if found.users is not None and found.users.path is not None:
+        # All of it: what each user has, and what is imported, stand beside the tasks.
+        tell(f"\n# {found.users.path.name}\n{found.users.text.rstrip()}")
+    elif found.command is None:
+        for script in found.scripts:
+            tell(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}")
+    else:
         if found.command.before is not None:
-            tell(f"before {found.command.before}")
+            tell(f"before {replace(found.command, run=found.command.before)}")
         tell(f"command {found.command}")
 
 
