@@ -287,6 +287,15 @@ def test_a_grid_of_names_has_charts_too() -> None:
     terminal(page, 80)
 
 
+def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them() -> None:
+    plan = Design((Factor("beside.reporting.workload", ("none", "reporting")),))
+    found = [moved(made(Slot(1, Cell(())), 10), **dict(slot.cell.levels)) for slot in plan.slots()]
+    page = gather(found, ABOUT, experiment(design=plan))
+    _, bars = terminal(page, 60).split("missed, % of due")
+    assert "…" not in bars
+    assert re.search(r"^ *none .*\n *reporting ", bars.lstrip("\n"))
+
+
 def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out() -> None:
     names = ("a-rather-long-variant", "another-long-variant", "third-of-the-variants")
     plan = Design((Factor("variant", names),))
