@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from pgpaces.capture import Captured
+    from pgpaces.workload import Workload
 
 
 @click.group(epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
@@ -30,8 +32,6 @@ def list_() -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Show a workload: its data, scripts or tasks, default load."""
-    from dataclasses import replace
-
     from pgpaces import workload as workloads
     from pgpaces.report.escape import lines
 
@@ -58,16 +58,24 @@ def show(name: str) -> None:
     for file in found.files:
         named = f"-D {file.name}=PATH for another"
         tell(f"file {Path(file.path).name} of PyPI's {file.package}; {named}")
+    for text in _work(found):
+        tell(text)
+
+
+def _work(found: Workload) -> Iterator[str]:
+    """What a workload does: its users' file, its scripts, or its command."""
+    from dataclasses import replace
+
     if found.users is not None and found.users.path is not None:
         # All of it: what each user has, and what is imported, stand beside the tasks.
-        tell(f"\n# {found.users.path.name}\n{found.users.text.rstrip()}")
+        yield f"\n# {found.users.path.name}\n{found.users.text.rstrip()}"
     elif found.command is None:
         for script in found.scripts:
-            tell(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}")
+            yield f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}"
     else:
         if found.command.before is not None:
-            tell(f"before {replace(found.command, run=found.command.before)}")
-        tell(f"command {found.command}")
+            yield f"before {replace(found.command, run=found.command.before)}"
+        yield f"command {found.command}"
 
 
 @workload.command()
