@@ -53,7 +53,7 @@ OTHER_CODES = {
 
 KEYS = {
     "description": "One sentence. `pgpaces workload list` shows those of the shipped ones.",
-    "kind": "What is run: `scripts`, or a `command` that is timed.",
+    "kind": "What is run: `scripts`, a `command` that is timed, or `users`: Python functions.",
     "scale": "The size of the data where `--scale` does not say otherwise.",
     "writes": "True: the scripts change data, and each run gets a copy of it that is dropped"
     " afterwards. False: runs use the data itself, without a copy.",

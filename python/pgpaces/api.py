@@ -207,6 +207,8 @@ def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
 def _workload(given: Mapping[str, Any]) -> workload.Workload:
     """The one that is named, with the scripts in these files or these tasks if there are any."""
     name, files, tasks = given["name"], given["files"], given["tasks"]
+    if callable(tasks):
+        raise PlanError("tasks is one function", "give a list of them, such as tasks=[look]")
     if tasks:
         if files:
             raise PlanError("tasks and files exclude each other", "choose one")
@@ -216,7 +218,7 @@ def _workload(given: Mapping[str, Any]) -> workload.Workload:
         found = workload.find(name)
         return replace(found, scripts=scripts) if scripts else found
     if not scripts:
-        raise PlanError("nothing to run was named", "name a workload, or files")
+        raise PlanError("nothing to run was named", "name a workload, files, or tasks")
     return workload.of_scripts("scripts", scripts)
 
 

@@ -116,7 +116,10 @@ def _steady_load(given: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple
 
 def _paced(given: Mapping[str, Any]) -> tuple[Load, int]:
     if given["pace"] is None:
-        raise PlanError("--users needs the pace of each", "add --pace, such as --pace 1/s")
+        raise PlanError(
+            "--users needs the pace of each",
+            "add --pace, such as --pace 1/s; users with pauses of their own are --clients N",
+        )
     if given["users"] is None:
         raise PlanError("--pace needs the number of users", "add --users N")
     rate = rate_per_s(given["pace"], "--pace")

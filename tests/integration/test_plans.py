@@ -69,7 +69,7 @@ def test_one_that_fails_does_not_end_the_others(tables: Access) -> None:
     found = explain(tables.keywords, "postgres", statements, True, told.append)
     assert [e.command for e in found] == [5, 7]
     assert len(told) == 6
-    assert "statement 0 of script 0 has no plan" in told[0]
+    assert "statement 'SELECT nonsense' has no plan" in told[0]
     assert ask(tables, "SELECT count(*) FROM plans_t") == 50_000
 
 

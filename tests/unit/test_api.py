@@ -138,3 +138,10 @@ def test_what_cannot_be_is_refused_before_anything_is_started(
     with pytest.raises(PlanError, match=said):
         pgpaces.run(name, store=tmp_path / "results.db", **given)
     assert not (tmp_path / "results.db").exists()
+
+
+@pytest.mark.parametrize("tasks", [print, []])
+def test_tasks_are_a_list_of_functions(tasks: Any) -> None:
+    with pytest.raises(PlanError) as found:
+        pgpaces.run(tasks=tasks)
+    assert "tasks" in f"{found.value} {found.value.hint}"

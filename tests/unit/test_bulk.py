@@ -22,6 +22,7 @@ from pgpaces.experiment.bulk import check, loaded
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.report import bars, charts, data, html, markdown, page, terminal
 from pgpaces.report import bulk as said
+from pgpaces.report.look import LIGHT
 from pgpaces.report.text import answer
 from pgpaces.result import Counts, Interval, Place, Tally, Trial, times_of, values_at_ranks
 from pgpaces.workload import Command, of_command
@@ -295,6 +296,7 @@ def test_the_page_has_bars_with_the_numbers_as_a_table() -> None:
     assert [bar["x"] for bar in cells["data"]["values"]] == pytest.approx([10, 5])
     assert len(ends["data"]["values"]) == 2
     assert len(dots["data"]["values"]) == 6
+    assert found["seconds"].marks(LIGHT)["title"] == ["server"], "above, where there is room"
 
 
 def test_every_form_of_the_report_has_seconds_and_rows() -> None:

@@ -19,7 +19,7 @@ from pgpaces.design import Cell, Design, Factor, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.report import charts, draw, render
 from pgpaces.report.closeups import CELLS_MAX, chosen, figures
-from pgpaces.report.figure import PANELS_MAX, Figure, panels
+from pgpaces.report.figure import PANELS_MAX, Figure, axis_of, line_label, panels
 from pgpaces.report.html import html
 from pgpaces.report.look import DARK, LIGHT, PAGE
 from pgpaces.report.markdown import markdown, text
@@ -273,9 +273,37 @@ def test_a_grid_of_names_has_charts_too() -> None:
     page = gather(found, ABOUT, experiment(design=plan))
     assert page.main is None
     assert page.answer[0].text.startswith("All 4 cells hold.")
-    assert next(figure.key for figure in figures(page)) == "missed"
+    first = next(figures(page))
+    assert first.key == "missed"
+    assert [[line_label(line, panel) for line in panel.lines] for panel in panels(page)[0]] == [
+        ["simple", "prepared"]
+    ]
+    drawn = [layer["encoding"] for layer in first.specification(LIGHT)["layer"]]
+    [points, *_] = [each for each in drawn if "shape" in each]
+    assert points["color"]["scale"]["domain"] == ["simple", "prepared"], "a colour for each"
+    assert points["color"]["legend"]["title"] == "protocol"
+    assert points["xOffset"]["field"] == "line", "beside each other, not upon"
     html(page)
     terminal(page, 80)
+
+
+def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them() -> None:
+    plan = Design((Factor("beside.reporting.workload", ("none", "reporting")),))
+    found = [moved(made(Slot(1, Cell(())), 10), **dict(slot.cell.levels)) for slot in plan.slots()]
+    page = gather(found, ABOUT, experiment(design=plan))
+    _, bars = terminal(page, 60).split("missed, % of due")
+    assert "…" not in bars
+    assert re.search(r"^ *none .*\n *reporting ", bars.lstrip("\n"))
+
+
+def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out() -> None:
+    names = ("a-rather-long-variant", "another-long-variant", "third-of-the-variants")
+    plan = Design((Factor("variant", names),))
+    found = [moved(made(Slot(1, Cell(())), 10), **dict(slot.cell.levels)) for slot in plan.slots()]
+    page = gather(found, ABOUT, experiment(design=plan))
+    axis = axis_of(page).encoding(page.rows)["axis"]
+    assert axis["labelAngle"] != 0
+    assert axis["labelOverlap"] is False
 
 
 def test_boards_of_a_kind_are_one_cell_of_the_page() -> None:

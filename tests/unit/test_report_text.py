@@ -199,3 +199,16 @@ def test_notes_that_every_run_has_are_counted_behind_the_tables() -> None:
     assert notes[-1].startswith("note: 5 more say what looking and storing took")
     assert lines.index(notes[0]) > max(n for n, line in enumerate(lines) if "shop" in line)
     assert not any(text in line for line in lines for text in (*usual, grew.text))
+
+
+def test_long_ends_take_a_column_and_not_the_names_of_the_rows() -> None:
+    rng = np.random.default_rng(2)
+    tiny = tuple(
+        replace(second(n, (rng.exponential(0.0003, 300) + 0.0012).tolist()), second=n)
+        for n in range(60)
+    )
+    shown = run(intervals=tiny)
+    for width in (60, 80):
+        lines = printed(shown, width)
+        assert {"latency", "lag", "service"} <= {line.split(" ")[0] for line in lines}
+        assert max(map(len, lines)) <= width

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pgpaces import workload
+from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, WorkloadError
 from pgpaces.experiment import choose
 from pgpaces.generators.engine import commands
@@ -185,3 +187,16 @@ def test_a_program_may_make_data(tmp_path: Path) -> None:
         ("gen", "gen | load"),
     ]
     assert found.data_hash != workload.read(folder(tmp_path / "other", GOOD)).data_hash
+
+
+def test_users_are_shown_with_what_each_of_them_has() -> None:
+    shown = CliRunner().invoke(cli, ["workload", "show", "garden/users"]).output
+    for part in ("import psycopg", '@user(pause="1s")', "yield connection", "@task(queries=3)"):
+        assert shown.count(part) == 1
+
+
+def test_a_command_is_shown_as_a_shell_would_have_it_and_variables_with_their_option() -> None:
+    shown = CliRunner().invoke(cli, ["workload", "show", "osm/load"]).output
+    assert "before '{python}' tile.py '{file}'" in shown
+    shown = CliRunner().invoke(cli, ["workload", "show", "osm"]).output
+    assert "variable radius 20; -D radius=VALUE for another" in shown

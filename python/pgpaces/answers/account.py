@@ -8,7 +8,7 @@ let the warm-up be cut afterwards. Knows no statistics.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,21 @@ class _Blocks:
 
     def at(self, block: int) -> Times:
         return merge(self._parts.get(block, ()))
+
+
+def _added(parts: Sequence[_Rows], since: int) -> Numbers:
+    """The rows of all of them from second `since` on, second by second."""
+    import numpy as np
+
+    first = max(since, min(rows.first for rows in parts))
+    tables = [
+        (max(0, rows.first - first), rows.table()[max(0, first - rows.first) :]) for rows in parts
+    ]
+    length = max(at + len(table) for at, table in tables)
+    found = np.zeros((length, len(parts[0].names)), dtype=np.int64)
+    for at, table in tables:
+        found[at : at + len(table)] += table
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +286,20 @@ class Account:
                 found[state] = found.get(state, 0) + count
         return found
 
-    def statements(self, since: int) -> Iterable[tuple[int, int, Numbers, Times]]:
+    def statements(
+        self, since: int, same: Mapping[tuple[int, int], int]
+    ) -> Iterable[tuple[int, int, Numbers, Times]]:
         """Script, command, seconds and times of each command, of those that ended from `since` on.
 
-        The columns of the seconds are failed, retries, count, sum in ns.
+        The columns of the seconds are failed, retries, count, sum in ns. same: the command that
+        stands for another one of its script too.
         """
-        for (script, command), (rows, blocks) in sorted(self._statements.items()):
-            table = rows.table()[max(0, since - rows.first) :]
-            yield script, command, table, blocks.since(since // self._block_s)
+        groups: dict[tuple[int, int], list[tuple[_Rows, _Blocks]]] = {}
+        for (script, command), each in sorted(self._statements.items()):
+            groups.setdefault((script, same.get((script, command), command)), []).append(each)
+        for (script, command), parts in groups.items():
+            times = merge(blocks.since(since // self._block_s) for _, blocks in parts)
+            yield script, command, _added([rows for rows, _ in parts], since), times
 
     def dispatch(self) -> tuple[Times, Numbers, Numbers]:
         """Lag of those whose client was idle when they were due: all, and counts and sums in ns."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import stats, steady, validity
 from pgpaces.answers.account import KINDS, Account, Ledger, Outages, own_scripts, together
+from pgpaces.answers.branches import alike
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator, examine
 from pgpaces.answers.spread import Spread, spread_of
@@ -39,7 +40,10 @@ class ScriptSummary:
 
 @dataclass(frozen=True, slots=True)
 class StatementSummary:
-    """One SQL command of a script: its times, in milliseconds, failures and retries."""
+    """One SQL command of a script: its times, in milliseconds, failures and retries.
+
+    Those in branches of one `\\if` that differ in constants alone are one, at the first's line.
+    """
 
     script: str
     line: int
@@ -261,10 +265,19 @@ def _scripts(part: _Part) -> Iterable[ScriptSummary]:
 
 
 def _statements(part: _Part) -> Iterable[StatementSummary]:
-    """Statements that ended in the part that counts."""
-    for script, command, seconds, times in part.account.statements(part.start):
-        about = part.trial.workload["scripts"][script]
+    """Statements that ended in the part that counts; branches of one are one."""
+    scripts = part.trial.workload["scripts"]
+    found = [
+        (n, each)
+        for n, about in enumerate(scripts)
+        for each in alike(about["commands"], about.get("text", ""))
+    ]
+    same = {(n, place): each.places[0] for n, each in found for place in each.places}
+    texts = {(n, each.places[0]): each.text for n, each in found}
+    for script, command, seconds, times in part.account.statements(part.start, same):
+        about = scripts[script]
         line, text, _ = about["commands"][command]
+        text = texts.get((script, command), text)
         failed, retries, counts, sums_ns = seconds.T
         yield StatementSummary(
             about["name"],

@@ -101,7 +101,7 @@ def _readme(found: Captured, *, values: bool, logged: bool) -> str:
         "",
         _privacy(values, logged),
         "",
-        *(f"- {_cell(note)}" for note in found.notes),
+        *(f"- {_marked_up(escape.line(note))}" for note in found.notes),
         "",
         "## Taken",
         "",
@@ -148,5 +148,9 @@ def _sources(counts: Mapping[str, int]) -> str:
 def _cell(text: str) -> str:
     """A text in a cell of a table, which ends none and begins no mark-up."""
     shown = escape.line(re.sub(r"\s+", " ", text)).strip()
-    shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
-    return re.sub(r"([\\`*_{}\[\]<>|#$])", r"\\\1", shown)
+    return _marked_up(shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}...")
+
+
+def _marked_up(text: str) -> str:
+    """A line as Markdown shows it as it is."""
+    return re.sub(r"([\\`*_{}\[\]<>|#$])", r"\\\1", text)

@@ -71,7 +71,7 @@ def capture(wanted: Wanted, say: Say = lambda _: None) -> Captured:
     if not made:
         raise WorkloadError(
             f"no statement of database {seen.database} can be taken",
-            "; ".join([*seen.notes, *(f"{row[1]}: {row[0]}" for row in choice.by_reason(left))]),
+            "; ".join([*seen.notes, *_why_left(left), "let the application run, and ask again"]),
         )
     taken = _weighted(made, candidates)
     calls = sum(entry.calls for entry in seen.entries) + seen.hidden[0]
@@ -313,6 +313,11 @@ def _apart(taken: Sequence[Taken]) -> tuple[str, ...]:
         f"{several} statements have several parameters that are guessed, each by itself: where"
         " their values must belong together they find nothing, or fail; --log takes real ones",
     )
+
+
+def _why_left(left: Sequence[Left]) -> list[str]:
+    """How many statements there are, and what keeps each of them out."""
+    return [f"left out are {row[1]} of this kind: {row[0]}" for row in choice.by_reason(left)]
 
 
 def _weighted(made: Sequence[Taken], candidates: Sequence[_Candidate]) -> tuple[Taken, ...]:

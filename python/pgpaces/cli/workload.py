@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from pgpaces.capture import Captured
+    from pgpaces.workload import Workload
 
 
 @click.group(epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
@@ -51,16 +53,29 @@ def show(name: str) -> None:
         tell(f"variants {', '.join(found.variants)}")
     for step in found.init:
         tell(f"init {step.name if step.run is None else step.text}")
+    for variable, value in found.variables.items():
+        tell(f"variable {variable} {value}; -D {variable}=VALUE for another")
     for file in found.files:
         named = f"-D {file.name}=PATH for another"
         tell(f"file {Path(file.path).name} of PyPI's {file.package}; {named}")
-    for script in found.scripts if found.command is None else ():
-        mark = "#" if found.users else "--"
-        tell(f"\n{mark} {script.name}, weight {script.weight}\n{script.text.rstrip()}")
-    if found.command is not None:
+    for text in _work(found):
+        tell(text)
+
+
+def _work(found: Workload) -> Iterator[str]:
+    """What a workload does: its users' file, its scripts, or its command."""
+    from dataclasses import replace
+
+    if found.users is not None and found.users.path is not None:
+        # All of it: what each user has, and what is imported, stand beside the tasks.
+        yield f"\n# {found.users.path.name}\n{found.users.text.rstrip()}"
+    elif found.command is None:
+        for script in found.scripts:
+            yield f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}"
+    else:
         if found.command.before is not None:
-            tell(f"before {found.command.before}")
-        tell(f"command {found.command}")
+            yield f"before {replace(found.command, run=found.command.before)}"
+        yield f"command {found.command}"
 
 
 @workload.command()

@@ -96,7 +96,7 @@ def _run(ready: Ready, step: InitStep, what: str, say: Say) -> None:
         why, said = ("it was stopped", "") if ended is None else (ended.failed, ended.said)
         raise PrepareError(
             f"making the data failed in {step.name} ({why}):\n{said}",
-            "mend the workload and run again: what was made so far is thrown away",
+            "mend what it says and run again: what was made so far is thrown away",
         )
 
 

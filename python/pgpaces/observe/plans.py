@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
 from pgpaces.errors import ServerError
@@ -78,7 +79,8 @@ def explain(
             found = [
                 read(text, (script, command), block, analyze)
                 for script, command, sql in statements
-                if (text := asked.plan(f"statement {command} of script {script}", sql)) is not None
+                if (text := asked.plan(f"statement {shorten(sql, 60, placeholder='...')!r}", sql))
+                is not None
             ]
             session.rollback()
             return found

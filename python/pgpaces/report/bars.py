@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from textwrap import wrap
 from typing import Any
 
 from pgpaces.answers.bulk import number
@@ -93,7 +94,9 @@ def _marks(rows: Sequence[Row], column: Column, look: Look) -> dict[str, Any]:
     scale = {"domain": [0, top * 1.35], "nice": False}
     names = [_name(row) for row in rows]
     factors = ", ".join(words.factor_name(name) for name, _ in rows[0].cell.levels)
-    labels_of = {"title": shown(factors) or None, "ticks": False, "labelLimit": 190}
+    # Above the bars: beside few of them there is no room for the name of a factor.
+    title = wrap(shown(factors), WIDTH // 7)
+    labels_of = {"title": None, "ticks": False, "labelLimit": 190}
     y = {"field": "y", "type": "nominal", "sort": names, "axis": labels_of}
     axis = {
         "title": shown(column.name),
@@ -130,7 +133,8 @@ def _marks(rows: Sequence[Row], column: Column, look: Look) -> dict[str, Any]:
     ]
     return {
         "width": WIDTH - 8,
-        "height": 60 + _BAR_HEIGHT * max(1, len(cells)),
+        "height": 60 + 15 * len(title) + _BAR_HEIGHT * max(1, len(cells)),
+        **({"title": title} if title else {}),
         "autosize": {"type": "fit", "contains": "padding"},
         "layer": layers,
     }

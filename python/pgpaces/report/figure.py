@@ -26,6 +26,8 @@ PANELS_MAX = 6
 # What has charts side by side rather than lines in one.
 _SIDE = ("server", "target", "variant")
 LOG_FROM = 20
+# Letters that fit side by side below a chart.
+_NAMES_MAX = (WIDTH - 80) // 8
 # Six digits, no more than needed, and no exponent before they end.
 NUMBER = ".6~g"
 # Marks that stand for one value and no data.
@@ -71,10 +73,11 @@ def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
     The legend has the levels of one factor; of the others each combination has a chart of its own:
     what one compares by eye first (a server, a target, a variant), else what has fewest levels.
     """
-    others = [factor for factor in page.factors if factor != page.main]
+    along = _along(page)
+    others = [factor for factor in page.factors if factor != along]
     legend = _legend(others)
     groups: dict[tuple[tuple[str, str], ...], list[Line]] = {}
-    for line in page.lines:
+    for line in breaks.lines(page.rows, along.name) if along else page.lines:
         rest = tuple(pair for pair in line.levels if pair[0] != legend)
         groups.setdefault(rest, []).append(line)
     parts = [
@@ -83,6 +86,11 @@ def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
         for at in _steps(group)
     ]
     return tuple(parts[:PANELS_MAX]), max(0, len(parts) - PANELS_MAX)
+
+
+def _along(page: Page) -> Factor | None:
+    """The factor along the axis: the main one; without one (all are names) that of most levels."""
+    return page.main or max(page.factors, key=lambda each: len(each.levels), default=None)
 
 
 def _legend(others: Sequence[Factor]) -> str:
@@ -133,9 +141,12 @@ class Axis:
         """As Vega-Lite wants it."""
         if not self.step:
             levels = list(dict.fromkeys(str(self.place(row)) for row in rows))
+            # Names that would touch each other stand aslant: none is left out.
+            level = sum(map(len, levels)) <= _NAMES_MAX and len(levels) < 6
             axis: dict[str, Any] = {
                 "title": self.title,
-                "labelAngle": 0 if len(levels) < 6 else -40,
+                "labelAngle": 0 if level else -40,
+                "labelOverlap": False,
             }
             return {"field": "x", "type": "nominal", "sort": levels, "axis": axis}
         places = sorted({float(self.place(row)) for row in rows})
@@ -154,12 +165,11 @@ class Axis:
 
 
 def axis_of(page: Page) -> Axis:
-    """The axis of all charts over the main factor; without one over that with most levels."""
+    """The axis of all charts over the main factor."""
     if page.main is None:
-        factor = max(page.factors, key=lambda each: len(each.levels), default=None)
-        return Axis(
-            factor, shown(words.factor_name(factor.name)) if factor else "", 1.0, 0.0, False
-        )
+        factor = _along(page)
+        title = shown(words.factor_name(factor.name)) if factor else ""
+        return Axis(factor, title, 1.0, 0.0, False)
     name, levels = page.main.name, page.main.levels
     unit, suffix = _unit(levels)
     places = sorted((breaks.quantity(level) or 0.0) / unit for level in levels)

@@ -215,7 +215,7 @@ def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) ->
     from rich.text import Text
 
     top, width = room
-    names = [_name(page, row) for row in group.rows]
+    names = _names(page, group, width // 3)
     left = min(max(map(len, names)), width // 3)
     size = max(_BAR_MIN, min(_BAR_MAX, width - left - 34))
     made = Table.grid(padding=(0, 1))
@@ -231,10 +231,14 @@ def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) ->
     return made
 
 
-def _name(page: Page, row: Row) -> str:
-    if page.main is None:
-        return line(words.cell_name(row))
-    return line(breaks.level_of(row, page.main.name))
+def _names(page: Page, group: Line, room: int) -> list[str]:
+    """What stands beside the bars: levels alone where there is no room for what they are of."""
+    if page.main is not None:
+        return [line(breaks.level_of(row, page.main.name)) for row in group.rows]
+    names = [line(words.cell_name(row)) for row in group.rows]
+    if max(map(len, names)) <= room:
+        return names
+    return [line(", ".join(level for _, level in row.cell.levels)) for row in group.rows]
 
 
 def _said(row: Row, measure: Measure) -> str:

@@ -188,12 +188,25 @@ def _row(spread: Spread, columns: Sequence[str], above: str) -> list[Text]:
 
 def times_table(summary: Summary, plan: Mapping[str, Any], width: int = 100) -> Table:
     """Latency, lag and service in milliseconds."""
-    columns = _columns(width, 8)
+    every = {"latency": _above(plan), "lag": "-", "service": "-"}
+
+    def rows(columns: Sequence[str]) -> list[list[Text]]:
+        return [_row(getattr(summary, name), columns, above) for name, above in every.items()]
+
+    # Ends of small numbers are longer than most: a name that gives way to them is no name.
+    able = _COLUMNS[_COLUMNS.index(_columns(width, 8)) :]
+    fits = (each for each in able if max(map(len, every)) + _wide(each, rows(each)) <= width)
+    columns = next(fits, _COLUMNS[-1])
     made = table("ms", columns)
-    for name in ("latency", "lag", "service"):
-        above = _above(plan) if name == "latency" else "-"
-        made.add_row(name, *_row(getattr(summary, name), columns, above))
+    for name, cells in zip(every, rows(columns), strict=True):
+        made.add_row(name, *cells)
     return made
+
+
+def _wide(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> int:
+    """How wide these columns are, with what is between them."""
+    cells = zip(columns, *([cell.plain for cell in row] for row in rows), strict=True)
+    return sum(2 + max(len(part) for text in each for part in text.split("\n")) for each in cells)
 
 
 def scripts_table(

@@ -65,7 +65,10 @@ def tile(file: Path, copies: int, target: Path) -> None:
             " without"
         )
     kinds = {"nodes": osmium.osm.NODE, "ways": osmium.osm.WAY, "relations": osmium.osm.RELATION}
-    grid = Grid(osmium, file, copies)
+    try:
+        grid = Grid(osmium, file, copies)
+    except RuntimeError as error:
+        sys.exit(f"{file} cannot be read as a map: {error}")
     with osmium.SimpleWriter(str(target)) as writer:
         write: dict[str, Callable[[Any, int], None]] = {
             "nodes": lambda found, copy: writer.add_node(grid.node(found, copy)),

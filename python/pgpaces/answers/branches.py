@@ -1,0 +1,81 @@
+"""Statements of a script that are one: the same but for a constant, in the branches of an `\\if`.
+
+That is how scripts have one text of several. Commands in, places out; knows nothing of times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Commands = Sequence[tuple[int, str, bool]]
+# What the engine keeps of a statement: of its first line, so many characters.
+_KEPT = 127
+_CONSTANT = re.compile(
+    r"\bE'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\bNULL\b|(?<![:\w.])\d+(?:\.\d+)?\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Statements of several branches. places: in the script; text: `?` where they differ."""
+
+    places: tuple[int, ...]
+    text: str
+
+
+@dataclass(slots=True)
+class _Choice:
+    """An `\\if` that has not ended: the places of the statements of each of its branches."""
+
+    branches: list[list[int]] = field(default_factory=lambda: [[]])
+
+
+def alike(commands: Commands, script: str) -> tuple[Alike, ...]:
+    """What is one statement: of each `\\if` that has one in every branch that has any.
+
+    script: its text, which has the whole of what commands have the beginning of.
+    """
+    found, open_, whole = [], list[_Choice](), _whole(commands, script)
+    for place, (_, text, is_sql) in enumerate(commands):
+        word = "" if is_sql else text.split(maxsplit=1)[0]
+        if word == "\\if":
+            open_.append(_Choice())
+        elif word in ("\\elif", "\\else") and open_:
+            open_[-1].branches.append([])
+        elif word == "\\endif" and open_:
+            inner = [places for places in open_.pop().branches if places]
+            texts = [whole[places[0]] for places in inner if len(places) == 1]
+            if len(texts) == len(inner) > 1 and (text := _common(texts)):
+                found.append(Alike(tuple(places[0] for places in inner), text))
+            if open_:
+                open_[-1].branches[-1].extend(each for places in inner for each in places)
+        elif is_sql and open_:
+            open_[-1].branches[-1].append(place)
+    return tuple(found)
+
+
+def _whole(commands: Commands, script: str) -> list[str]:
+    """The text of each command: the lines up to the next one. Empty where two share a line."""
+    lines = script.splitlines()
+    starts = [line for line, _, _ in commands]
+    ends = [*starts, len(lines) + 1][1:]
+    shared = {line for line, count in Counter(starts).items() if count > 1}
+    return [
+        "" if start in shared else "\n".join(lines[start - 1 : end - 1])
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _common(texts: Sequence[str]) -> str:
+    """The beginning of all, with `?` for constants that differ; nothing if they are not alike."""
+    if len({tuple(_CONSTANT.split(text)) for text in texts}) > 1:
+        return ""
+    constants = list(zip(*(_CONSTANT.findall(text) for text in texts), strict=True))
+    parts = _CONSTANT.split(texts[0])
+    shown = [each[0] if len(set(each)) == 1 else "?" for each in constants]
+    text = "".join(part + then for part, then in zip(parts, [*shown, ""], strict=True))
+    return text.strip().removesuffix(";").partition("\n")[0].rstrip()[:_KEPT]

@@ -1,0 +1,79 @@
+"""Statements of several branches that are one: found, named, and added up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pgpaces.answers.branches import alike
+from pgpaces.answers.summary import summarize
+from pgpaces.generators.engine import commands
+from pgpaces.result import StatementTally, times_of
+from tests.unit.trials import series
+
+SQL = "SELECT count(*) FROM article WHERE kind = {} LIMIT 10;"
+SHOWN = "SELECT count(*) FROM article WHERE kind = ? LIMIT 10"
+SCRIPT = f"""\\set pick random(1, 9)
+\\if :pick <= 3
+{SQL.format("'it''s'")}
+\\elif :pick <= 6
+{SQL.format("NULL")}
+\\else
+{SQL.format("7")}
+\\endif
+SELECT 1;
+"""
+
+
+def commands_of(script: str) -> list[tuple[int, str, bool]]:
+    return [(each.line, each.text, each.is_sql) for each in commands("a", script)]
+
+
+def test_branches_that_differ_in_a_constant_are_one_statement() -> None:
+    [found] = alike(commands_of(SCRIPT), SCRIPT)
+    assert found.places == (2, 4, 6)
+    assert found.text == SHOWN, "what is the same in all of them stays"
+
+
+def test_long_texts_are_compared_to_their_ends() -> None:
+    head = "SELECT " + "a, " * 60
+    script = f"\\if 1\n{head} 'x'\nFROM t;\n\\else\n{head} 'y'\nFROM {{}};\n\\endif\n"
+    [found] = alike(commands_of(script.format("t")), script.format("t"))
+    assert found.text == head[:127]
+    assert alike(commands_of(script.format("u")), script.format("u")) == ()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "SELECT 1;\nSELECT 2;\n",
+        "\\if :a\nSELECT 1;\n\\endif\n\\if :b\nSELECT 2;\n\\endif\n",
+        "\\if :a\nSELECT a FROM b;\n\\else\nSELECT b FROM b;\n\\endif\n",
+        "\\if :a\nSELECT *\nFROM a;\n\\else\nSELECT *\nFROM b;\n\\endif\n",
+        "\\if :a\nSELECT :p1;\n\\else\nSELECT :p2;\n\\endif\n",
+        "\\if :a\nSELECT 1;\nSELECT 2;\n\\else\nSELECT 3;\n\\endif\n",
+        "\\if :a\nSELECT 1; SELECT 2;\n\\else\nSELECT 3; SELECT 4;\n\\endif\n",
+        "\\if :a\nSELECT 1;\n\\else\n\\endif\n",
+    ],
+)
+def test_other_statements_stay_apart(script: str) -> None:
+    assert alike(commands_of(script), script) == ()
+
+
+def test_the_times_of_all_branches_are_those_of_one_line() -> None:
+    whole = series([[10.0]] * 40)
+    workload = {**whole.workload}
+    workload["scripts"] = [
+        {**workload["scripts"][0], "commands": commands_of(SCRIPT), "text": SCRIPT}
+    ]
+    # Not each of them in each second, and the last one not at all.
+    ran = [(2, 4.0) if n % 2 else (4, 8.0) for n, _ in enumerate(whole.intervals)]
+    intervals = tuple(
+        replace(each, statements=(StatementTally(0, place, times=times_of([round(ms * 1e6)])),))
+        for each, (place, ms) in zip(whole.intervals, ran, strict=True)
+    )
+    [found] = summarize(replace(whole, workload=workload, intervals=intervals)).statements
+    assert (found.line, found.text) == (3, SHOWN)
+    assert found.times.mean is not None
+    assert found.times.mean.value == pytest.approx(6, rel=0.1)
