@@ -589,3 +589,20 @@ def test_who_does_not_listen_for_a_while_keeps_nobody_and_hears_all_of_it_later(
         teller.tell(number, b"." * 100_000)
     assert [ours.recv()[0] for _ in range(50)] == list(range(50))
     teller.end()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "async def query(): pass\n@task\nasync def act(): query()\n",
+        "async def query(): pass\n@task\ndef act(): query()\n",
+    ],
+    ids=["coroutines", "functions"],
+)
+def test_a_task_that_does_not_wait_for_what_it_begins_makes_the_trial_invalid(
+    make: Make, text: str
+) -> None:
+    made = make(text)
+    assert total(run(made)).on_time == 60, "it looks well"
+    [found] = [finding for finding in made.findings if finding.severity == "invalid"]
+    assert "coroutine 'query' was never awaited" in found.text

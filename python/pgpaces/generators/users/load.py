@@ -36,6 +36,8 @@ _HEAD_START_NS = 10_000_000
 # So much longer than its grace a process may be silent before it is given up.
 _SILENT_S = 10.0
 _BYE_S = 7.0
+# So Python warns of a coroutine that nobody waits for.
+_UNAWAITED = "was never awaited"
 _TAIL_LINES, _TAIL_S = 20, 1.0
 _HEARD_LINES = 2000
 # Frames behind those of a task, or of a thread that waits for its turn.
@@ -83,6 +85,7 @@ class UsersLoad:
         self._end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
         self._error: RunError | None = None
         self._costs_ns: list[int] = []
+        self._unawaited = ""
         self._late_ns: list[int] = []  # of their probes, not told yet
         self.poll = "Python"
         begun = time.monotonic_ns()
@@ -112,10 +115,17 @@ class UsersLoad:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What an action costs beside what it does."""
+        """What an action costs beside what it does, and whether it is waited for."""
         cost_us = max(self._costs_ns, default=0) / 1000
         said = f"an action costs its process {cost_us:.1f} µs beside what its function does"
-        return (Finding("generator", "info", said, cost_us, "µs"),)
+        found = Finding("generator", "info", said, cost_us, "µs")
+        if not self._unawaited:
+            return (found,)
+        text = (
+            "a task does not wait for what it begins, so its times are of nothing: an `await` is"
+            f" missing ({self._unawaited})"
+        )
+        return (found, Finding("generator", "invalid", text))
 
     @property
     def end_ns(self) -> int:
@@ -255,6 +265,8 @@ class UsersLoad:
         """An interval with the names of exception classes instead of their codes."""
         interval, late_ns = interval_of(found), self._late_ns
         self._late_ns = []
+        warnings = (text for _, text in interval.lines if _UNAWAITED in text)
+        self._unawaited = self._unawaited or next(warnings, "").rpartition("Warning: ")[2]
         if interval.dispatch.count < len(late_ns):  # hardly anybody was free when something was due
             dispatch = merge([interval.dispatch, times_of(late_ns)])
             interval = replace(interval, dispatch=dispatch)
