@@ -143,6 +143,14 @@ class Workload:
         """Whether it runs scripts: no command, no Python functions."""
         return self.command is None and self.users is None
 
+    def uses(self, variable: str) -> bool:
+        """Whether the name of a variable is anywhere in it."""
+        texts = [script.text for script in self.scripts] + [step.text for step in self.init]
+        texts += [str(self.command), str(self.command.before)] if self.command else []
+        texts += [self.users.text] if self.users else []
+        word = re.compile(rf"(?<![A-Za-z0-9]){re.escape(variable)}(?![A-Za-z0-9])", re.IGNORECASE)
+        return any(word.search(text) for text in texts)
+
     @property
     def data_hash(self) -> str:
         """What the data depends on, as a hash: the init steps' text.

@@ -200,3 +200,20 @@ def test_a_command_is_shown_as_a_shell_would_have_it_and_variables_with_their_op
     assert "before '{python}' tile.py '{file}'" in shown
     shown = CliRunner().invoke(cli, ["workload", "show", "osm"]).output
     assert "variable radius 20; -D radius=VALUE for another" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "used"),
+    [
+        ("sensor", "hot", True),
+        ("sensor", "hto", False),
+        ("sensor", "ho", False),
+        ("bulk-load", "seed", True),  # in the words of a program, as $PGPACES_SEED
+        ("garden/users", "scale", True),
+        ("garden/users", "pause_s", False),
+        ("osm", "radius", True),
+        ("osm", "file", True),
+    ],
+)
+def test_what_a_workload_does_not_use_is_known(name: str, variable: str, used: bool) -> None:
+    assert workload.find(name).uses(variable) is used

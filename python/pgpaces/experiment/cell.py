@@ -193,9 +193,12 @@ def _server(cell: Cell) -> dict[str, Any]:
 
 
 def _notes(cell: Cell) -> Iterator[str]:
-    """What the numbers of several lanes mean."""
+    """What was asked for and does nothing, and what the numbers of several lanes mean."""
     for work in cell.works:
         yield from work.prepared.notes
+        for name, _ in work.request.trial.variables:
+            if not work.request.workload.uses(name):
+                yield f"nothing in {work.request.workload.name} uses the variable {name}"
     own = [lane for lane in cell.lanes if not lane.work.name]
     if len(own) > 1:
         where = ", ".join(f"{lane.node} ({lane.clients} clients)" for lane in own)
