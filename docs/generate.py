@@ -21,6 +21,7 @@ import click
 from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload_toml
 from pgpaces import costs as prices
 from pgpaces.answers import costs, generator, spread, steady, summary, validity
+from pgpaces.cli import compare as cli_compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
 from pgpaces.cli.pgbench.help import usage
@@ -39,7 +40,14 @@ OTHER_CODES = {
     0: ("", "All went well. `--fail-if` was not given or did not hold."),
     1: ("", "Something that pgpaces did not foresee: a bug. Please report what was printed."),
     2: ("usage", "A command, option or argument that does not exist, is missing or has no sense."),
-    cli_run.FAIL_IF_EXIT: ("`--fail-if`", "The run went well and the condition held."),
+    cli_run.FAIL_IF_EXIT: (
+        "`--fail-if`, `check`",
+        "The run went well and the condition held; or it is worse than its baseline.",
+    ),
+    cli_compare.UNDECIDED_EXIT: (
+        "`check`",
+        "Whether the run is worse than its baseline is not decided.",
+    ),
     cli_run.KILLED_EXIT: (
         "`--kill-switch`",
         "The server's other sessions got too slow, and the run was stopped. What was measured is"

@@ -1,4 +1,4 @@
-"""`pgpaces compare`: which trials are meant, what is refused, and what is said."""
+"""`pgpaces compare` and `check`: which trials are meant, what is refused, what is said."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pgpaces.cli.compare import compare
+from pgpaces.cli.compare import check, compare
 from pgpaces.errors import PlanError
 from pgpaces.result import Place
 from pgpaces.store import Store
@@ -107,3 +107,29 @@ def test_what_differs_in_more_than_what_is_compared_is_refused_and_listed(place:
 )
 def test_what_cannot_be_compared_is_said(place: Path, words: tuple[str, str], said: str) -> None:
     assert said in refused(called(place, *words, "--in", "sensors")).message
+
+
+def run_of(store: Path, id_: str, ms: float) -> None:
+    opened = Store.open(store)
+    _put(opened, id_, ms, None, work_mem="64MB")
+
+
+@pytest.mark.parametrize(
+    ("ms", "code", "said"),
+    [(30.0, 30, "03R is worse than large"), (6.0, 0, "better"), (12.0, 0, "equivalent")],
+)
+def test_a_run_is_held_against_its_baseline_with_an_exit_code(
+    place: Path, ms: float, code: int, said: str
+) -> None:
+    run_of(place, "03R", ms)
+    words = ["03R", "--baseline", "large", "--metric", "mean", "--store", str(place)]
+    result = CliRunner().invoke(check, words, standalone_mode=False)
+    assert result.return_value == code, result.output
+    assert said in " ".join(result.stdout.split())
+
+
+def test_a_baseline_of_one_run_decides_nothing_small(place: Path) -> None:
+    run_of(place, "03R", 12.5)
+    words = ["03R", "--baseline", "021", "--metric", "mean", "--store", str(place)]
+    result = CliRunner().invoke(check, words, standalone_mode=False)
+    assert result.return_value == 32, result.output

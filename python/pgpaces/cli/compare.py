@@ -1,4 +1,4 @@
-"""`pgpaces compare`: whether B is better than A, from trials that are stored."""
+"""`pgpaces compare` and `check`: whether B is better than A, from trials that are stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from pgpaces.errors import PlanError
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pgpaces.answers.compare import Goal
     from pgpaces.experiment.comparing import Compared
+    from pgpaces.store import Store
+
+WORSE_EXIT, UNDECIDED_EXIT = 30, 32
+EXITS = {"better": 0, "equivalent": 0, "worse": WORSE_EXIT, "inconclusive": UNDECIDED_EXIT}
 
 EXAMPLES = """\b
 Examples:
@@ -23,6 +30,31 @@ Examples:
   pgpaces runs tag before RUN RUN RUN; pgpaces runs tag after RUN RUN RUN
   pgpaces compare before after --factor set.work_mem --also p95,p99
 """
+
+
+GOAL = (
+    click.option(
+        "--metric",
+        default="rate",
+        show_default=True,
+        help="What decides: rate, mean, p50, p95, p99, p99.9 or missed.",
+    ),
+    click.option("--also", metavar="METRICS", help="Others beside it, separated by commas."),
+    click.option(
+        "--delta",
+        metavar="SHARE",
+        help="A difference that does not matter. [default: 2%; missed 0.5%]",
+    ),
+    click.option(
+        "--factor",
+        "factors",
+        multiple=True,
+        metavar="NAME",
+        help="What is compared, where runs are: variant, set.work_mem, server, ...",
+    ),
+    click.option("--anyway", is_flag=True, help="Also where they differ in more than that."),
+    click.option("--json", "as_json", is_flag=True, help="As JSON."),
+)
 
 
 @click.command(epilog=EXAMPLES)
@@ -36,26 +68,7 @@ Examples:
     metavar="EXPERIMENT",
     help="Whose levels A and B are, where they are levels.",
 )
-@click.option(
-    "--metric",
-    default="rate",
-    show_default=True,
-    help="What decides: rate, mean, p50, p95, p99, p99.9 or missed.",
-)
-@click.option("--also", metavar="METRICS", help="Others beside it, separated by commas.")
-@click.option(
-    "--delta", metavar="SHARE", help="A difference that does not matter. [default: 2%; missed 0.5%]"
-)
-@click.option(
-    "--factor",
-    "factors",
-    multiple=True,
-    metavar="NAME",
-    help="What is compared, where A and B are runs: variant, set.work_mem, server, ...",
-)
-@click.option("--anyway", is_flag=True, help="Also where A and B differ in more than that.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@options.options((options.STORE,))
+@options.options(GOAL, (options.STORE,))
 def compare(a: str, b: str, **given: Any) -> None:
     """Say whether B is better than A, worse, equivalent, or what it would take to tell.
 
@@ -63,17 +76,48 @@ def compare(a: str, b: str, **given: Any) -> None:
     blocks of an experiment are pairs; of others the answer is weaker, and says so. What differs in
     more than what is compared is refused.
     """
-    from pgpaces.answers.compare import Goal
-    from pgpaces.cli.runs import _open
-    from pgpaces.draft import share
     from pgpaces.experiment.comparing import compared
 
-    goal = Goal(
-        given["metric"],
-        tuple(filter(None, (given["also"] or "").split(","))),
-        None if given["delta"] is None else share(given["delta"], "--delta"),
-    )
-    found = compared(_open(given["store_path"]), (a, b), goal, given["factors"], given["of"])
+    _tell(compared(_open(given), (a, b), _goal(given), given["factors"], given["of"]), given)
+
+
+@click.command(
+    epilog="\b\nExample:\n  pgpaces runs tag good RUN RUN RUN RUN\n"
+    "  pgpaces run reporting --rate 5 -L 200ms && pgpaces check last --baseline good --metric p95"
+)
+@click.argument("run", default="last")
+@click.option("--baseline", required=True, metavar="NAME", help="A baseline, a tag or a run.")
+@options.options(GOAL, (options.STORE,))
+def check(run: str, **given: Any) -> int:
+    """Say whether RUN is worse than the runs of a baseline, with an exit code for CI.
+
+    It is held against how far the runs of the baseline are from each other. There should be four of
+    them at least, from different days: a tag has several.
+    """
+    from pgpaces.experiment.comparing import checked
+
+    names = (given["baseline"], run)
+    found = checked(_open(given), names, _goal(given), given["factors"])
+    _tell(found, given)
+    return EXITS[found.verdict.outcome]
+
+
+def _open(given: Mapping[str, Any]) -> Store:
+    from pgpaces.store import Store
+
+    return Store.open(given["store_path"])
+
+
+def _goal(given: Mapping[str, Any]) -> Goal:
+    from pgpaces.answers.compare import Goal
+    from pgpaces.draft import share
+
+    delta = None if given["delta"] is None else share(given["delta"], "--delta")
+    return Goal(given["metric"], tuple(filter(None, (given["also"] or "").split(","))), delta)
+
+
+def _tell(found: Compared, given: Mapping[str, Any]) -> None:
+    """Raises PlanError where more differs than what is compared."""
     if found.beside and not given["anyway"]:
         raise _refusal(found)
     if given["as_json"]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pgpaces import levels
 from pgpaces.answers import differences, stored
-from pgpaces.answers.compare import Goal, Verdict
+from pgpaces.answers.cells import sound
+from pgpaces.answers.compare import Goal, Verdict, side
 from pgpaces.answers.differences import Between
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.trend import BASELINE_MIN, check
 from pgpaces.errors import PlanError
 from pgpaces.store import Store
 
@@ -49,6 +51,22 @@ def compared(
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     beside = differences.between(a.digests, b.digests, chosen)
     return Compared(a, b, chosen, beside, stored.verdict(a.digests, b.digests, goal))
+
+
+def checked(
+    store: Store, names: tuple[str, str], goal: Goal, factors: Sequence[str], of: str = "last"
+) -> Compared:
+    """The verdict on a run against a baseline: names of the baseline, and of the run.
+
+    Each run of the baseline is one number, of which there must be several, or else its trials are
+    compared as `compared` does. Raises PlanError.
+    """
+    found = compared(store, names, goal, factors, of)
+    earlier = [digest for digest in found.a.digests if sound(digest)]
+    if len(earlier) < BASELINE_MIN or found.a.levels:
+        return found
+    now = [side(digest.summary) for digest in found.b.digests if sound(digest)]
+    return replace(found, verdict=check(now, [side(d.summary) for d in earlier], goal))
 
 
 def _group(store: Store, name: str, of: str) -> Group:
