@@ -1,0 +1,57 @@
+"""Where the trials of a search are centred, and the line through those that are near. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pgpaces.answers.capacity.goal import Goal, Point, of_role
+from pgpaces.answers.capacity.rule import TAIL, Fit, fit
+
+# So often the centre is moved to where the line crosses. Moving it after each trial makes the line
+# too steep (Kaernbach, Perception & Psychophysics 63, 2001).
+_BLOCK = 4
+_SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.06, 0.02, 0.12
+_SPREAD_ODDS = 1.8
+_MOVE = 0.12
+# Over more than this, in log load, no line is straight.
+_NEAR = 0.3
+
+
+def bracket(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
+    """The highest load that held in a short trial and the lowest that did not."""
+    coarse = of_role(points, "coarse")
+    held = [p.load for p in coarse if p.share <= goal.missed_max]
+    broke = [p.load for p in coarse if p.share > goal.missed_max]
+    return max(held, default=None), min(broke, default=None)
+
+
+def centre(points: Sequence[Point], goal: Goal) -> tuple[float, float]:
+    """The centre of the next long trials as log load, and how far they are spread around it."""
+    fine = of_role(points, "fine")
+    at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
+    for n in range(_BLOCK, len(fine) + 1, _BLOCK):
+        found = fit(_near(fine[:n], at), goal, TAIL[goal.mode])
+        if found is None:
+            continue
+        to = min(max(found.x, at - move), at + move)
+        # Who is far from it takes larger steps.
+        move = 2 * move if abs(to - at) >= move else _MOVE
+        at, spread = to, min(max(_SPREAD_ODDS / found.slope, _SPREAD_MIN), _SPREAD_MAX)
+    return at, spread
+
+
+def line(points: Sequence[Point], goal: Goal, tail: float | None = None) -> Fit | None:
+    """The line through the long trials near the centre; tail: of its interval, one-sided."""
+    fine = of_role(points, "fine")
+    at, _ = centre(points, goal)
+    return fit(_near(fine, at), goal, TAIL[goal.mode] if tail is None else tail)
+
+
+def _near(fine: Sequence[Point], at: float) -> list[Point]:
+    return [point for point in fine if abs(math.log(point.load) - at) <= _NEAR]
+
+
+def _first(points: Sequence[Point], goal: Goal) -> float:
+    held, broke = bracket(points, goal)
+    return (math.log(held or broke or goal.start) + math.log(broke or held or goal.start)) / 2
