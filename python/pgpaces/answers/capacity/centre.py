@@ -14,8 +14,10 @@ _BLOCK = 4
 _SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.06, 0.02, 0.12
 _SPREAD_ODDS = 1.8
 _MOVE = 0.12
-# Over more than this, in log load, no line is straight.
-_NEAR = 0.3
+_STEP = 0.01
+# Of the trials so far those count that are at most so many spreads away: further out the odds are too
+# large or too small to lie on the line.
+_NEAR = 2.5
 
 
 def bracket(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
@@ -31,7 +33,7 @@ def centre(points: Sequence[Point], goal: Goal) -> tuple[float, float]:
     fine = of_role(points, "fine")
     at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
     for n in range(_BLOCK, len(fine) + 1, _BLOCK):
-        found = fit(_near(fine[:n], at), goal, TAIL[goal.mode])
+        found = fit(_near(fine[:n], at, spread), goal, TAIL[goal.mode])
         if found is None:
             continue
         to = min(max(found.x, at - move), at + move)
@@ -44,12 +46,12 @@ def centre(points: Sequence[Point], goal: Goal) -> tuple[float, float]:
 def line(points: Sequence[Point], goal: Goal, tail: float | None = None) -> Fit | None:
     """The line through the long trials near the centre; tail: of its interval, one-sided."""
     fine = of_role(points, "fine")
-    at, _ = centre(points, goal)
-    return fit(_near(fine, at), goal, TAIL[goal.mode] if tail is None else tail)
+    at, spread = centre(points, goal)
+    return fit(_near(fine, at, spread), goal, TAIL[goal.mode] if tail is None else tail)
 
 
-def _near(fine: Sequence[Point], at: float) -> list[Point]:
-    return [point for point in fine if abs(math.log(point.load) - at) <= _NEAR]
+def _near(fine: Sequence[Point], at: float, spread: float) -> list[Point]:
+    return [point for point in fine if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
 
 
 def _first(points: Sequence[Point], goal: Goal) -> float:

@@ -6,7 +6,7 @@ Points in, verdicts and a fit out. Knows no search. Symbols: theta, the threshol
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +26,9 @@ _SLOPE_MIN = 1.0
 # Rounding alone is no variance, and none of a handful of trials is none for sure.
 _VARIANCE_MIN = 0.01
 _REACH = 0.3
+# So many trials may show a bend, where it is chance with this probability.
+_BENT_MIN, _BENT_P = 8, 0.1
+_SCAN, _SCAN_MOST = 0.01, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,8 @@ def by_load(points: Iterable[Point]) -> dict[float, list[Point]]:
 class Fit:
     """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound).
 
-    slope: of the log odds against log load. variance: between trials at one load, of the log odds.
-    within: how much of it chance within trials makes.
+    slope: of the log odds against log load, there. variance: between trials at one load, of the log
+    odds. within: how much of it chance within trials makes. bent: whether it is a parabola.
     """
 
     x: float
@@ -91,57 +94,136 @@ class Fit:
     variance: float
     within: float
     n: int
+    bent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Least squares in orthogonal polynomials: y = mean + slope z + bend (z^2 - skew z - spread/n).
+
+    z = x - middle; spread: sum of z^2; curve: sum of the squares of what bend multiplies.
+    """
+
+    n: int
+    middle: float
+    mean: float
+    spread: float
+    slope: float
+    skew: float
+    curve: float
+    bend: float
+    rest: float
 
     @property
-    def width(self) -> float:
-        """high over low, as a log."""
-        return self.high - self.low
+    def freedom(self) -> int:
+        return self.n - (3 if self.bend else 2)
+
+    @property
+    def variance(self) -> float:
+        return max(self.rest / self.freedom, _VARIANCE_MIN)
+
+    def bow(self, x: float) -> float:
+        z = x - self.middle
+        return z * z - self.skew * z - self.spread / self.n
+
+    def at(self, x: float) -> float:
+        return self.mean + self.slope * (x - self.middle) + self.bend * self.bow(x)
+
+    def steepness(self, x: float) -> float:
+        return self.slope + self.bend * (2 * (x - self.middle) - self.skew)
+
+    def error2(self, x: float) -> float:
+        """The variance of `at`, and of what the variance adds to it."""
+        z, s2 = x - self.middle, self.variance
+        far = 1 / self.n + z * z / self.spread
+        if self.bend:
+            far += self.bow(x) ** 2 / self.curve
+        return s2 * far + s2 * s2 / (2 * self.freedom)
 
 
 def fit(points: Sequence[Point], goal: Goal, tail: float) -> Fit | None:
-    """A straight line through log odds against log load, and where its mean share is theta.
+    """A curve through log odds against log load, and where its mean share is theta.
 
-    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956) = m + b (x_i - mean x) + e_i, least
-    squares, e of variance s2 with n - 2 degrees of freedom. Trials differ by factors, because
-    misses come in clumps; the mean share at a load is then exp(s2/2) times the median one (Aitchison
-    and Brown, The Lognormal Distribution, 1957), so the line is looked at s2/2 higher. x* solves
-    m + s2/2 + b (x* - mean x) = logit theta; its interval is Fieller's (1954), all x with
-    (logit theta - m - s2/2 - b z)^2 <= t^2 (s2/n + s2^2 / (2 (n-2)) + s2 z^2 / Sxx), z = x - mean x,
-    t Student's of n - 2. None of fewer than three trials or of one load.
+    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956), least squares, s2 the variance of what
+    is left: a straight line, or a parabola where it is convex beyond chance (a server that misses a
+    little at any load and everything beyond some load). Trials differ by factors, because misses
+    come in clumps; the mean share at a load is then exp(s2/2) times the median one (Aitchison and
+    Brown, The Lognormal Distribution, 1957), so the curve f is looked at s2/2 higher. x* solves
+    f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x* with
+    (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2 or n - 3.
+    None of fewer than three trials or of one load.
     """
-    n = len(points)
     x = [math.log(point.load) for point in points]
-    if n < 3 or max(x) - min(x) < 1e-9:
+    if len(x) < 3 or max(x) - min(x) < 1e-9:
         return None
     target = _logit(goal.missed_max)
-    y = [_odds(point.missed, point.due, target) for point in points]
+    curve = _curve(x, [_odds(point.missed, point.due, target) for point in points])
+    gap = target - curve.variance / 2
+    at = _crossing(curve, gap)
+    low, high = _ends(curve, gap, at, tail)
+    slope = max(curve.steepness(at), _SLOPE_MIN)
+    within = _within(points, target)
+    return Fit(at, low, high, slope, curve.variance, within, curve.n, curve.bend > 0)
+
+
+def _curve(x: Sequence[float], y: Sequence[float]) -> _Curve:
+    from scipy.special import stdtr
+
+    n = len(x)
     middle, mean = sum(x) / n, sum(y) / n
-    spread = sum((a - middle) ** 2 for a in x)
-    raw = sum((a - middle) * (b - mean) for a, b in zip(x, y, strict=True)) / spread
-    slope = max(raw, _SLOPE_MIN)
-    rest = sum((b - mean - slope * (a - middle)) ** 2 for a, b in zip(x, y, strict=True))
-    variance = max(rest / (n - 2), _VARIANCE_MIN)
-    gap = target - mean - variance / 2
-    at = middle + min(max(gap / slope, -_REACH), _REACH)
-    low, high = _fieller(gap, slope, (variance, n, spread), tail)
-    return Fit(at, middle + low, middle + high, slope, variance, _within(points, target), n)
+    z = [a - middle for a in x]
+    spread = sum(a * a for a in z)
+    slope = max(sum(a * b for a, b in zip(z, y, strict=True)) / spread, _SLOPE_MIN)
+    skew = sum(a**3 for a in z) / spread
+    bows = [a * a - skew * a - spread / n for a in z]
+    curve = sum(a * a for a in bows)
+    left = [b - mean - slope * a for a, b in zip(z, y, strict=True)]
+    line = _Curve(n, middle, mean, spread, slope, skew, curve, 0.0, sum(a * a for a in left))
+    if n < _BENT_MIN or curve < 1e-3 * spread**2 / n:
+        return line
+    bend = sum(a * b for a, b in zip(bows, left, strict=True)) / curve
+    rest = max(line.rest - bend * bend * curve, 0.0)
+    t = bend * math.sqrt(curve / max(rest / (n - 3), _VARIANCE_MIN))
+    if bend <= 0 or stdtr(n - 3, -t) > _BENT_P:
+        return line
+    return _Curve(n, middle, mean, spread, slope, skew, curve, bend, rest)
 
 
-def _fieller(
-    gap: float, slope: float, errors: tuple[float, int, float], tail: float
-) -> tuple[float, float]:
-    """The ends of all z with (gap - slope z)^2 <= t^2 times their variance; infinite if no ends."""
+def _crossing(curve: _Curve, gap: float) -> float:
+    """Where the curve, on its rising side, is at gap; at most `_REACH` from the middle."""
+    # at(x) = mean + slope z + bend (z^2 - skew z - spread / n) = gap.
+    a, b = curve.bend, curve.slope - curve.bend * curve.skew
+    c = curve.mean - gap - curve.bend * curve.spread / curve.n
+    if a == 0:
+        z = -c / b
+    else:
+        z = (-b + math.sqrt(max(b * b - 4 * a * c, 0.0))) / (2 * a)
+    return curve.middle + min(max(z, -_REACH), _REACH)
+
+
+def _ends(curve: _Curve, gap: float, at: float, tail: float) -> tuple[float, float]:
+    """How far below and above the crossing loads are that cannot be told from it."""
     from scipy.special import stdtrit
 
-    variance, n, spread = errors
-    t2 = float(stdtrit(n - 2, 1 - tail)) ** 2
-    level = variance / n + variance**2 / (2 * (n - 2))
-    a = slope**2 - t2 * variance / spread
-    c = gap**2 - t2 * level
-    root = (slope * gap) ** 2 - a * c
-    if a <= 0 or root < 0:
-        return -math.inf, math.inf
-    return (slope * gap - math.sqrt(root)) / a, (slope * gap + math.sqrt(root)) / a
+    t2 = float(stdtrit(curve.freedom, 1 - tail)) ** 2
+
+    def told(x: float) -> bool:
+        return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)
+
+    return _end(told, at, -_SCAN), _end(told, at, _SCAN)
+
+
+def _end(told: Callable[[float], bool], at: float, step: float) -> float:
+    near = at
+    for k in range(1, _SCAN_MOST):
+        far = at + k * step
+        if told(far):
+            for _ in range(8):
+                half = (near + far) / 2
+                near, far = (near, half) if told(half) else (half, far)
+            return far
+        near = far
+    return math.copysign(math.inf, step)
 
 
 def _logit(share: float) -> float:

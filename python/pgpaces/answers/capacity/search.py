@@ -33,7 +33,7 @@ _MOST = {"normal": 20, "strict": 40}
 _PATTERN = (-1.0, 1.0, -0.33, 0.33)
 _STEP = 0.02
 # At the lowest and the highest load: so many trials before anything else is tried.
-_EDGE = 4
+_EDGE, _EDGE_MAX_S = 4, 240.0
 INVALID_MOST = 10
 _BARRED = 2
 
@@ -164,13 +164,14 @@ def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
         at = [p for p in fine if p.load == edge]
         if len(at) < _EDGE:
             why = f"{edge:g} is an end of what can be offered: does it hold?"
-            return _ask(points, edge, fine_s(points, edge), "fine", why)
+            seconds = min(fine_s(points, edge), _EDGE_MAX_S)
+            return _ask(points, edge, seconds, "fine", why)
         found = verdict(at, goal)
         if found == ("passed" if edge >= ends.highest else "failed"):
             return None
-    if _enough(points, goal):
-        return None
     load = next_load(points, goal, ends)
+    if _enough(points, goal, fine_s(points, load)):
+        return None
     why = f"trial {len(fine) + 1} of at least {LEAST[goal.mode]}, around where the threshold is"
     return _ask(points, load, fine_s(points, load), "fine", why)
 
@@ -204,17 +205,16 @@ def budget_s(trial_s: float) -> float:
     return 60.0 * min(60.0, 25.0 + 35.0 * share)
 
 
-def _enough(points: Sequence[Point], goal: Goal) -> bool:
-    fine = of_role(points, "fine")
-    n, least = len(fine), LEAST[goal.mode]
+def _enough(points: Sequence[Point], goal: Goal, seconds: float) -> bool:
+    """Whether another trial of so many seconds is too many, too late, or not worth it."""
+    n = len(of_role(points, "fine"))
     if n < _FEWEST:
         return False
-    last = max(p.seconds for p in fine)
     spent = sum(cost_s(p.seconds) for p in points if p.possible)
     more = 2.0 if goal.mode == "strict" else 1.0
-    if n >= _MOST[goal.mode] or spent + cost_s(last) > more * budget_s(last):
+    if n >= _MOST[goal.mode] or spent + cost_s(seconds) > more * budget_s(seconds):
         return True
-    return n >= least and n % 2 == 0 and answer.narrow(points, goal)
+    return n >= LEAST[goal.mode] and n % 2 == 0 and answer.narrow(points, goal)
 
 
 def next_load(points: Sequence[Point], goal: Goal, ends: _Ends) -> float:
