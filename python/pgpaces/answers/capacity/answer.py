@@ -155,14 +155,10 @@ def _load(points: Sequence[Point], goal: Goal) -> Load:
     found = bounds(points, TAIL[goal.mode])
     missed, due = sum(p.missed for p in points), sum(p.due for p in points)
     share = missed / due
-    return Load(
-        points[0].load, verdict(points, goal), len(points), share, found.low, found.high
-    )
+    return Load(points[0].load, verdict(points, goal), len(points), share, found.low, found.high)
 
 
-def _from_line(
-    found: Fit, fine: Sequence[Point], goal: Goal
-) -> tuple[float | None, float | None]:
+def _from_line(found: Fit, fine: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
     """Where the line's interval ends; nothing is claimed beyond the loads that were tried."""
     least, most = min(p.load for p in fine), max(p.load for p in fine)
     low = min(math.exp(found.low), most) if found.low > -math.inf else 0.0

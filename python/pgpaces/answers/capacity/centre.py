@@ -11,12 +11,12 @@ from pgpaces.answers.capacity.rule import TAIL, Fit, fit
 # So often the centre is moved to where the line crosses. Moving it after each trial makes the line
 # too steep (Kaernbach, Perception & Psychophysics 63, 2001).
 _BLOCK = 4
-_SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.06, 0.02, 0.12
-_SPREAD_ODDS = 1.8
+_SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.07, 0.02, 0.16
+_SPREAD_ODDS, _SPREAD_BENT = 1.8, 1.0
 _MOVE = 0.12
 _STEP = 0.01
-# Of the trials so far those count that are at most so many spreads away: further out the odds are too
-# large or too small to lie on the line.
+# Those trials count that are at most so many spreads away: further out the odds are too large or too
+# small to lie on the curve.
 _NEAR = 2.5
 
 
@@ -39,7 +39,8 @@ def centre(points: Sequence[Point], goal: Goal) -> tuple[float, float]:
         to = min(max(found.x, at - move), at + move)
         # Who is far from it takes larger steps.
         move = 2 * move if abs(to - at) >= move else _MOVE
-        at, spread = to, min(max(_SPREAD_ODDS / found.slope, _SPREAD_MIN), _SPREAD_MAX)
+        wide = (_SPREAD_BENT if found.bent else _SPREAD_ODDS) / found.slope
+        at, spread = to, min(max(wide, _SPREAD_MIN), _SPREAD_MAX)
     return at, spread
 
 

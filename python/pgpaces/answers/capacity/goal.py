@@ -27,9 +27,9 @@ _WARM_UP_MAX_S = 30.0
 class Goal:
     """The most that may miss (a share between 0 and 1), and which loads can be offered.
 
-    load: transactions a second, users with a pace each, or clients in a closed loop; the latter two
-    are whole numbers. start: where the search begins. soak_s: how long 0.9 of what is proved runs at
-    the end, 0 for not at all. Raises PlanError for what cannot be.
+    load: transactions a second, users with a pace each, or clients in a closed loop; the latter
+    two are whole numbers. start: where the search begins. soak_s: how long 0.9 of what is proved
+    runs at the end, 0 for not at all. Raises PlanError for what cannot be.
     """
 
     missed_max: float
@@ -44,7 +44,7 @@ class Goal:
         if not 0 < self.missed_max < 1:
             raise PlanError(
                 f"a threshold of {self.missed_max:.4g} is not a share between 0 and 1",
-                "no number of trials shows that nothing ever misses: say a small share, such as 0.1 %",
+                "nothing shows that nothing ever misses: say a small share, such as 0.1 %",
             )
         loads = (self.lowest, self.start, self.highest)
         if not all(math.isfinite(load) and load > 0 for load in loads):

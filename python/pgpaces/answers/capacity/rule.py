@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pgpaces.answers.capacity.goal import Goal, Point
@@ -15,11 +15,11 @@ from pgpaces.answers.stats import dispersion, pearson
 
 Verdict = Literal["passed", "failed", "undecided"]
 # One-sided: so often may a bound be on the wrong side.
-TAIL = {"normal": 0.05, "quick": 0.05, "strict": 0.02}
+TAIL = {"normal": 0.04, "quick": 0.04, "strict": 0.02}
 # With fewer trials at a load their dispersion says nothing: no verdict.
-TRIALS_MIN = 3
-# How many times theta's odds are still told apart (e^2.5 = 12): what is far above or below only says
-# that it is. An overloaded server's share depends on how long it is looked at, and nothing is less.
+TRIALS_MIN = 2
+# How many times theta's odds are still told apart (e^2.5 = 12): what is far above or below says
+# only that it is. An overloaded server's share depends on how long it is looked at, and nothing is less.
 _ABOVE, _BELOW = 2.5, 4.0
 # What misses grows at least like the load, in its odds.
 _SLOPE_MIN = 1.0
@@ -27,7 +27,7 @@ _SLOPE_MIN = 1.0
 _VARIANCE_MIN = 0.01
 _REACH = 0.3
 # So many trials may show a bend, where it is chance with this probability.
-_BENT_MIN, _BENT_P = 8, 0.1
+_BENT_MIN, _BENT_P = 8, 0.05
 _SCAN, _SCAN_MOST = 0.01, 60
 
 
@@ -144,29 +144,38 @@ class _Curve:
 def fit(points: Sequence[Point], goal: Goal, tail: float) -> Fit | None:
     """A curve through log odds against log load, and where its mean share is theta.
 
-    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956), least squares, s2 the variance of what
-    is left: a straight line, or a parabola where it is convex beyond chance (a server that misses a
+    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956), least squares, s2 the variance of
+    what is left: a straight line, or a parabola where it is convex beyond chance (a server that misses a
     little at any load and everything beyond some load). Trials differ by factors, because misses
     come in clumps; the mean share at a load is then exp(s2/2) times the median one (Aitchison and
     Brown, The Lognormal Distribution, 1957), so the curve f is looked at s2/2 higher. x* solves
     f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x* with
-    (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2 or n - 3.
-    None of fewer than three trials or of one load.
+    (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2
+    or n - 3. None of fewer than three trials or of one load.
     """
     x = [math.log(point.load) for point in points]
     if len(x) < 3 or max(x) - min(x) < 1e-9:
         return None
     target = _logit(goal.missed_max)
-    curve = _curve(x, [_odds(point.missed, point.due, target) for point in points])
-    gap = target - curve.variance / 2
-    at = _crossing(curve, gap)
-    low, high = _ends(curve, gap, at, tail)
+    line, curve = _curves(x, [_odds(point.missed, point.due, target) for point in points])
+    at, low, high = _where(curve, target, tail)
+    if low == -math.inf and curve.bend:
+        # On its falling side a parabola bounds nothing; a line is below a convex curve's crossing.
+        low = min(_where(line, target, tail)[1], at)
     slope = max(curve.steepness(at), _SLOPE_MIN)
     within = _within(points, target)
     return Fit(at, low, high, slope, curve.variance, within, curve.n, curve.bend > 0)
 
 
-def _curve(x: Sequence[float], y: Sequence[float]) -> _Curve:
+def _where(curve: _Curve, target: float, tail: float) -> tuple[float, float, float]:
+    """Where its mean share is the target, and from where to where that may be."""
+    gap = target - curve.variance / 2
+    at = _crossing(curve, gap)
+    return at, *_ends(curve, gap, at, tail)
+
+
+def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
+    """The straight line, and the curve to be used, which may be the same."""
     from scipy.special import stdtr
 
     n = len(x)
@@ -180,13 +189,13 @@ def _curve(x: Sequence[float], y: Sequence[float]) -> _Curve:
     left = [b - mean - slope * a for a, b in zip(z, y, strict=True)]
     line = _Curve(n, middle, mean, spread, slope, skew, curve, 0.0, sum(a * a for a in left))
     if n < _BENT_MIN or curve < 1e-3 * spread**2 / n:
-        return line
+        return line, line
     bend = sum(a * b for a, b in zip(bows, left, strict=True)) / curve
     rest = max(line.rest - bend * bend * curve, 0.0)
     t = bend * math.sqrt(curve / max(rest / (n - 3), _VARIANCE_MIN))
     if bend <= 0 or stdtr(n - 3, -t) > _BENT_P:
-        return line
-    return _Curve(n, middle, mean, spread, slope, skew, curve, bend, rest)
+        return line, line
+    return line, replace(line, bend=bend, rest=rest)
 
 
 def _crossing(curve: _Curve, gap: float) -> float:
@@ -194,10 +203,7 @@ def _crossing(curve: _Curve, gap: float) -> float:
     # at(x) = mean + slope z + bend (z^2 - skew z - spread / n) = gap.
     a, b = curve.bend, curve.slope - curve.bend * curve.skew
     c = curve.mean - gap - curve.bend * curve.spread / curve.n
-    if a == 0:
-        z = -c / b
-    else:
-        z = (-b + math.sqrt(max(b * b - 4 * a * c, 0.0))) / (2 * a)
+    z = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a) if a else -c / b
     return curve.middle + min(max(z, -_REACH), _REACH)
 
 

@@ -25,9 +25,10 @@ _COARSE_MOST = 40
 # Trials are long enough for so many transactions.
 _FINE_S, _FINE_DUE = 60.0, 1500.0
 _FINE_MAX_S = 1800.0
-# Looks at whether it is enough begin here and come every two trials: a rule that stops as soon as an
-# interval is narrow stops at those that are too narrow by chance.
+# Out of time it may end with so few.
 _FEWEST = 8
+# Whether it is enough is looked at from here on, every two trials: who stops as soon as an interval
+# is narrow stops at those that are too narrow by chance.
 LEAST = {"normal": 12, "strict": 16}
 _MOST = {"normal": 20, "strict": 40}
 _PATTERN = (-1.0, 1.0, -0.33, 0.33)
@@ -198,11 +199,11 @@ def _rate(points: Sequence[Point]) -> float:
 def budget_s(trial_s: float) -> float:
     """How long a search with trials of that length may take in all, without the soak.
 
-    25 minutes for trials of a minute, 60 for those of a server of 7/s (214 s); more only if the
+    25 minutes for trials of a minute, 56 for those of a server of 7/s (214 s); more only if the
     least number of trials needs it.
     """
     share = (trial_s - _FINE_S) / (_FINE_DUE / 7 - _FINE_S)
-    return 60.0 * min(60.0, 25.0 + 35.0 * share)
+    return 60.0 * min(56.0, 25.0 + 31.0 * share)
 
 
 def _enough(points: Sequence[Point], goal: Goal, seconds: float) -> bool:
