@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from pgpaces.answers.capacity.centre import bracket, line
 from pgpaces.answers.capacity.goal import Goal, Point, of_role
-from pgpaces.answers.capacity.rule import TAIL, Fit, Verdict, bounds, by_load, verdict
+from pgpaces.answers.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
 from pgpaces.result import Estimate
 
 Flag = Literal[
@@ -33,6 +34,9 @@ _SOAK_SHARE = 0.9
 _TAIL_95 = 0.025
 # The first number of trials of which a line has an interval that says something.
 _LINE_MIN = 8
+# Neighbouring loads whose log odds differ by more (a factor of 20) may be no two points of a curve.
+# So many times the threshold is far too much.
+_JUMP, _CLIFF, _SHARE_MIN = 3.0, 8.0, 1e-6
 # By less than this the speed of no server is the same.
 _NOISE_P, _NOISE_SPEED = 0.01, 0.01
 
@@ -41,13 +45,16 @@ _NOISE_P, _NOISE_SPEED = 0.01, 0.01
 class Load:
     """A load that was tried for long, judged by its own trials alone.
 
-    share: what missed; low, high: the one-sided bounds of its long-run share.
+    share: what missed; least, most: of one of its trials; low, high: the one-sided bounds of its
+    long-run share.
     """
 
     load: float
     verdict: Verdict
     trials: int
     share: float
+    least: float
+    most: float
     low: float
     high: float
 
@@ -104,11 +111,11 @@ class Capacity:
 def of(points: Sequence[Point], goal: Goal) -> Capacity:
     """What the points say so far, however few they are."""
     fine = of_role(points, "fine")
-    loads = tuple(_load(found, goal) for found in by_load(fine).values())
+    loads = _loads(fine, goal)
     found = line(points, goal) if len(fine) >= _LINE_MIN else None
     flags: list[Flag] = ["indicative"] if goal.mode == "quick" else []
     if found is not None:
-        proved, refuted = _from_line(found, fine, goal)
+        proved, refuted = _from_line(found, loads, goal)
     else:
         proved, refuted = _from_verdicts(loads)
     proved, refuted, odd = _checked(proved, refuted, loads)
@@ -147,29 +154,61 @@ def narrow(points: Sequence[Point], goal: Goal) -> bool:
     found = line(points, goal)
     if found is None:
         return False
-    proved, refuted = _from_line(found, fine, goal)
+    loads = _loads(fine, goal)
+    proved, refuted = _from_line(found, loads, goal)
     return _more(proved, refuted, goal, len(fine)) == 0
+
+
+def _loads(fine: Sequence[Point], goal: Goal) -> tuple[Load, ...]:
+    return tuple(_load(found, goal) for found in by_load(fine).values())
 
 
 def _load(points: Sequence[Point], goal: Goal) -> Load:
     found = bounds(points, TAIL[goal.mode])
-    missed, due = sum(p.missed for p in points), sum(p.due for p in points)
-    share = missed / due
-    return Load(points[0].load, verdict(points, goal), len(points), share, found.low, found.high)
+    share = sum(p.missed for p in points) / sum(p.due for p in points)
+    shares = [point.share for point in points]
+    said = verdict(points, goal)
+    ends = (min(shares), max(shares), found.low, found.high)
+    return Load(points[0].load, said, len(points), share, *ends)
 
 
-def _from_line(found: Fit, fine: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
-    """Where the line's interval ends; nothing is claimed beyond the loads that were tried."""
-    least, most = min(p.load for p in fine), max(p.load for p in fine)
+def _from_line(found: Fit, loads: Sequence[Load], goal: Goal) -> tuple[float | None, float | None]:
+    """Where the curve's interval ends; nothing is claimed beyond the loads that were tried."""
+    least, most = loads[0].load, loads[-1].load
     low = min(math.exp(found.low), most) if found.low > -math.inf else 0.0
     high = max(math.exp(found.high), least) if found.high < 700 else math.inf
+    low, high = _jumped(found, loads, (low, high), goal.missed_max)
     if goal.whole:
         # A hair's breadth below a whole number is that number.
-        low, high = float(math.floor(low + 1e-9)), float(math.ceil(high - 1e-9))
-        high = max(high, low + 1)
-    if least == most and low >= most:
-        high = math.inf
+        low = float(math.floor(low + 1e-9))
+        high = max(float(math.ceil(high - 1e-9)), low + 1) if high < math.inf else high
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
+
+
+def _jumped(
+    found: Fit, loads: Sequence[Load], ends: tuple[float, float], missed_max: float
+) -> tuple[float, float]:
+    """Of a server that holds everything up to some load and nothing beyond: the loads themselves.
+
+    Between two neighbours whose odds are too far apart no curve says anything, and nothing needs to
+    where every trial at one held, and at the other every trial missed far too much.
+    """
+    low, high = ends
+    for below, above in pairwise(loads):
+        if not math.log(below.load) <= found.x <= math.log(above.load):
+            continue
+        if min(below.trials, above.trials) >= TRIALS_MIN and (
+            below.most <= missed_max and above.least >= min(_CLIFF * missed_max, 0.5)
+        ):
+            low, high = below.load, above.load
+        elif _odds(above) - _odds(below) >= _JUMP:
+            low, high = min(low, below.load), max(high, above.load)
+    return low, high
+
+
+def _odds(at: Load) -> float:
+    share = min(max(at.share, _SHARE_MIN), 1 - _SHARE_MIN)
+    return math.log(share / (1 - share))
 
 
 def _from_verdicts(loads: Sequence[Load]) -> tuple[float | None, float | None]:

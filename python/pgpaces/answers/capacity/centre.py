@@ -15,8 +15,8 @@ _SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.07, 0.02, 0.16
 _SPREAD_ODDS, _SPREAD_BENT = 1.8, 1.0
 _MOVE = 0.12
 _STEP = 0.01
-# Those trials count that are at most so many spreads away: further out the odds are too large or too
-# small to lie on the curve.
+# Those trials count that are at most so many spreads away: further out the odds are too large or
+# too small to lie on the curve.
 _NEAR = 2.5
 
 

@@ -19,7 +19,7 @@ TAIL = {"normal": 0.04, "quick": 0.04, "strict": 0.02}
 # With fewer trials at a load their dispersion says nothing: no verdict.
 TRIALS_MIN = 2
 # How many times theta's odds are still told apart (e^2.5 = 12): what is far above or below says
-# only that it is. An overloaded server's share depends on how long it is looked at, and nothing is less.
+# only that it is. An overloaded server's share depends on how long it is looked at.
 _ABOVE, _BELOW = 2.5, 4.0
 # What misses grows at least like the load, in its odds.
 _SLOPE_MIN = 1.0
@@ -145,12 +145,12 @@ def fit(points: Sequence[Point], goal: Goal, tail: float) -> Fit | None:
     """A curve through log odds against log load, and where its mean share is theta.
 
     y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956), least squares, s2 the variance of
-    what is left: a straight line, or a parabola where it is convex beyond chance (a server that misses a
-    little at any load and everything beyond some load). Trials differ by factors, because misses
-    come in clumps; the mean share at a load is then exp(s2/2) times the median one (Aitchison and
-    Brown, The Lognormal Distribution, 1957), so the curve f is looked at s2/2 higher. x* solves
-    f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x* with
-    (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2
+    what is left: a straight line, or a parabola where it is convex beyond chance (a server that
+    misses a little at any load and everything beyond some load). Trials differ by factors, because
+    misses come in clumps; the mean share at a load is then exp(s2/2) times the median one
+    (Aitchison and Brown, The Lognormal Distribution, 1957), so the curve f is looked at s2/2
+    higher. x* solves f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x*
+    with (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2
     or n - 3. None of fewer than three trials or of one load.
     """
     x = [math.log(point.load) for point in points]

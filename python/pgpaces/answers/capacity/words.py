@@ -39,11 +39,11 @@ def _bound(value: float, goal: Goal, turn: int) -> str:
 
 def _answer(found: Capacity) -> str:
     goal, proved, refuted = found.goal, found.proved, found.refuted
-    share = f"{goal.missed_max:.4g}".rstrip()
+    share = f"{100 * goal.missed_max:.4g} %"
     if goal.mode == "quick":
         return _indicative(found)
     if proved is None and refuted is None:
-        return f"Nothing is proved and nothing refuted at a share of {share} missed: not known."
+        return f"Nothing is proved and nothing refuted at {share} missed: not known."
     if proved is None:
         assert refuted is not None
         return f"Refuted {_bound(refuted, goal, 1)}; whether less holds is not known."
