@@ -177,6 +177,9 @@ def _from_line(found: Fit, loads: Sequence[Load], goal: Goal) -> tuple[float | N
     least, most = loads[0].load, loads[-1].load
     low = min(math.exp(found.low), most) if found.low > -math.inf else 0.0
     high = max(math.exp(found.high), least) if found.high < 700 else math.inf
+    # A curve that bends more than a parabola is below the line through it: not so its own loads.
+    held = [at.load for at in loads if at.trials >= TRIALS_MIN and at.share <= goal.missed_max]
+    high = max(high, *held) if held else high
     low, high = _jumped(found, loads, (low, high), goal.missed_max)
     if goal.whole:
         # A hair's breadth below a whole number is that number.

@@ -21,11 +21,20 @@ _NEAR = 2.5
 
 
 def bracket(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
-    """The highest load that held in a short trial and the lowest that did not."""
+    """The highest load that held in a short trial and the lowest that clearly did not."""
     coarse = of_role(points, "coarse")
-    held = [p.load for p in coarse if p.share <= goal.missed_max]
-    broke = [p.load for p in coarse if p.share > goal.missed_max]
+    broke = [p.load for p in coarse if _broke(p, goal.missed_max)]
+    held = [p.load for p in coarse if not _broke(p, goal.missed_max)]
     return max(held, default=None), min(broke, default=None)
+
+
+def _broke(point: Point, share: float) -> bool:
+    """Whether more missed than twice the standard deviation above the threshold.
+
+    A server that always misses a little would else be taken for one that broke at a low load.
+    """
+    most = share * point.due + 2 * math.sqrt(share * (1 - share) * point.due)
+    return point.missed > min(most, (1 + share) / 2 * point.due)
 
 
 def centre(points: Sequence[Point], goal: Goal) -> tuple[float, float]:
