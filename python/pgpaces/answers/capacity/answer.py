@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from pgpaces.answers.capacity.centre import bracket, line
-from pgpaces.answers.capacity.goal import Goal, Point, of_role
+from pgpaces.answers.capacity.goal import Goal, Point, of_role, own
 from pgpaces.answers.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
 from pgpaces.result import Estimate
 
@@ -110,6 +110,7 @@ class Capacity:
 
 def of(points: Sequence[Point], goal: Goal) -> Capacity:
     """What the points say so far, however few they are."""
+    points = own(points, goal)
     fine = of_role(points, "fine")
     loads = _loads(fine, goal)
     found = line(points, goal) if len(fine) >= _LINE_MIN else None

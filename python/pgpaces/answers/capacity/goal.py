@@ -115,6 +115,19 @@ def cost_s(seconds: float) -> float:
     return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
 
 
+def own(points: Iterable[Point], goal: Goal) -> list[Point]:
+    """Without trials at loads that the goal cannot ask for: those are of another search."""
+    return [
+        point
+        for point in points
+        if not point.possible
+        or (
+            goal.lowest <= point.load <= goal.highest
+            and (not goal.whole or point.load == int(point.load))
+        )
+    ]
+
+
 def of_role(points: Iterable[Point], role: Role) -> list[Point]:
     """The valid ones of a role, in the order in which they ran."""
     return [point for point in points if point.role == role and point.valid]

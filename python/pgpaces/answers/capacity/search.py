@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pgpaces.answers.capacity import answer
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.centre import bracket, centre
-from pgpaces.answers.capacity.goal import Ask, Goal, Point, Role, cost_s, of_role
+from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s, of_role, own
 from pgpaces.answers.capacity.rule import verdict
 
 COARSE_S, QUICK_S = 20.0, 10.0
@@ -48,22 +48,25 @@ class _Ends:
 
 
 def step(points: Sequence[Point], goal: Goal) -> Ask | Capacity:
-    """The next trial, or the answer. points: all trials so far, in the order in which they ran."""
-    if sum(1 for p in points if not p.valid) >= INVALID_MOST:
-        return answer.of(points, goal)
+    """The next trial, or the answer. points: all trials so far, in the order in which they ran.
+
+    Trials at loads that this goal cannot ask for are those of another search and count for nothing.
+    """
+    said = _step(own(points, goal), goal)
+    if isinstance(said, Capacity):
+        return said
+    return replace(said, seed=1 + max((max(point.seed, 0) for point in points), default=0))
+
+
+def _step(points: Sequence[Point], goal: Goal) -> Ask | Capacity:
     ends = _ends(points, goal)
-    if ends.highest < ends.lowest:
+    if sum(1 for p in points if not p.valid) >= INVALID_MOST or ends.highest < ends.lowest:
         return answer.of(points, goal)
     load = _coarse(points, goal, ends)
     if load is not None:
         return _coarse_ask(points, goal, load)
     ask = None if goal.mode == "quick" else _fine(points, goal, ends)
-    return ask or _soak(points, goal, answer.of(points, goal))
-
-
-def _ask(points: Sequence[Point], load: float, seconds: float, role: Role, why: str) -> Ask:
-    seed = 1 + max((point.seed for point in points), default=0)
-    return Ask(load, seconds, role, max(1, seed), why)
+    return ask or _soak(points, answer.of(points, goal))
 
 
 def _ends(points: Sequence[Point], goal: Goal) -> _Ends:
@@ -113,7 +116,10 @@ def _coarse(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
         return None if broke <= ends.lowest else _clip(_down(broke, goal), ends)
     assert held is not None
     assert broke is not None
-    return _between(held, broke, goal)
+    if held >= ends.highest or broke <= ends.lowest:
+        return None
+    load = _between(held, broke, goal)
+    return None if load is None else _clip(load, ends)
 
 
 def _down(load: float, goal: Goal) -> float:
@@ -143,7 +149,7 @@ def _coarse_ask(points: Sequence[Point], goal: Goal, load: float) -> Ask:
         why = f"{broke:g} did not hold in a short trial: lower"
     else:
         why = f"between {held:g}, which held in a short trial, and {broke:g}, which did not"
-    return _ask(points, load, coarse_s(points, goal, load), "coarse", why)
+    return Ask(load, coarse_s(points, goal, load), "coarse", 0, why)
 
 
 def coarse_s(points: Sequence[Point], goal: Goal, load: float) -> float:
@@ -166,7 +172,7 @@ def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
         if len(at) < _EDGE:
             why = f"{edge:g} is an end of what can be offered: does it hold?"
             seconds = min(fine_s(points, edge), _EDGE_MAX_S)
-            return _ask(points, edge, seconds, "fine", why)
+            return Ask(edge, seconds, "fine", 0, why)
         found = verdict(at, goal)
         if found == ("passed" if edge >= ends.highest else "failed"):
             return None
@@ -174,7 +180,7 @@ def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
     if _enough(points, goal, fine_s(points, load)):
         return None
     why = f"trial {len(fine) + 1} of at least {LEAST[goal.mode]}, around where the threshold is"
-    return _ask(points, load, fine_s(points, load), "fine", why)
+    return Ask(load, fine_s(points, load), "fine", 0, why)
 
 
 def _edge(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
@@ -235,10 +241,10 @@ def next_load(points: Sequence[Point], goal: Goal, ends: _Ends) -> float:
 # ---- soak ----
 
 
-def _soak(points: Sequence[Point], goal: Goal, found: Capacity) -> Ask | Capacity:
+def _soak(points: Sequence[Point], found: Capacity) -> Ask | Capacity:
     if found.soak_load is None or [p for p in points if p.role == "soak"][1:]:
         return found
-    if of_role(points, "soak") or not goal.soak_s:
+    if of_role(points, "soak") or not found.goal.soak_s:
         return found
     why = "0.9 of what is proved, for longer: only then it can be said to hold"
-    return _ask(points, found.soak_load, goal.soak_s, "soak", why)
+    return Ask(found.soak_load, found.goal.soak_s, "soak", 0, why)
