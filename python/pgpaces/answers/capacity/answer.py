@@ -126,7 +126,7 @@ def of(points: Sequence[Point], goal: Goal) -> Capacity:
     if spread is not None and spread >= _NOISE_SPEED:
         flags.append("noisy host")
     more = _more(proved, refuted, goal, len(fine))
-    if goal.mode != "quick" and found is None and more != 0:
+    if goal.mode != "quick" and found is None and proved is None and refuted is None:
         flags.append("too few trials")
     wrong = tuple(p.invalid or "its numbers cannot be" for p in points if not p.valid)
     if wrong:
@@ -195,17 +195,19 @@ def _jumped(
     """Of a server that holds everything up to some load and nothing beyond: the loads themselves.
 
     Between two neighbours whose odds are too far apart no curve says anything, and nothing needs to
-    where every trial at one held, and at the other every trial missed far too much.
+    where every trial up to one held, and from the other on every trial missed far too much.
     """
     low, high = ends
-    for below, above in pairwise(loads):
-        if not math.log(below.load) <= found.x <= math.log(above.load):
-            continue
-        if min(below.trials, above.trials) >= TRIALS_MIN and (
-            below.most <= missed_max and above.least >= min(_CLIFF * missed_max, 0.5)
+    far = min(_CLIFF * missed_max, 0.5)
+    for n, (below, above) in enumerate(pairwise(loads), 1):
+        if (
+            min(below.trials, above.trials) >= TRIALS_MIN
+            and all(at.most <= missed_max for at in loads[:n])
+            and all(at.least >= far for at in loads[n:])
         ):
-            low, high = below.load, above.load
-        elif _odds(above) - _odds(below) >= _JUMP:
+            return below.load, above.load
+        is_there = math.log(below.load) <= found.x <= math.log(above.load)
+        if is_there and _odds(above) - _odds(below) >= _JUMP:
             low, high = min(low, below.load), max(high, above.load)
     return low, high
 
