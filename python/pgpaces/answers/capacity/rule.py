@@ -15,7 +15,7 @@ from pgpaces.answers.stats import dispersion, pearson
 
 Verdict = Literal["passed", "failed", "undecided"]
 # One-sided: so often may a bound be on the wrong side.
-TAIL = {"normal": 0.035, "quick": 0.035, "strict": 0.02}
+TAIL = {"normal": 0.035, "quick": 0.035, "strict": 0.01}
 # With fewer trials at a load their dispersion says nothing: no verdict.
 TRIALS_MIN = 2
 # How many times theta's odds are still told apart (e^2.5 = 12): what is far above or below says

@@ -29,7 +29,7 @@ _FINE_MAX_S = 1800.0
 _FEWEST = 8
 # Whether it is enough is looked at from here on, every two trials: who stops as soon as an interval
 # is narrow stops at those that are too narrow by chance.
-LEAST = {"normal": 12, "strict": 16}
+LEAST = {"normal": 12, "strict": 24}
 _MOST = {"normal": 20, "strict": 40}
 _PATTERN = (-1.0, 1.0, -0.33, 0.33)
 _STEP = 0.02
