@@ -1,5 +1,7 @@
 """Runs the tests in three parts beside each other: those of servers wait more than they work.
 
+Behind them come those that look at this machine, alone: they would see what others do there.
+
 `python tests/in_parts.py [PYTEST-OPTION...]`; the exit code is 1 where a part failed. The `&` of a
 shell would have its programs ignore Ctrl-C, which tests send.
 """
@@ -12,7 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-SERVERS = sorted(str(path) for path in Path("tests/integration").glob("test_*.py"))
+ALONE = ["tests/integration/test_host.py"]
+FILES = sorted(str(path) for path in Path("tests/integration").glob("test_*.py"))
+SERVERS = [path for path in FILES if path not in ALONE]
 OTHERS = ["tests/faults", "tests/unit", "tests/browser", "tests/conformance"]
 
 
@@ -29,6 +33,8 @@ def main(options: list[str]) -> int:
             failed = part.wait() != 0 or failed
             told.seek(0)
             sys.stdout.buffer.write(told.read())
+    sys.stdout.flush()
+    failed = subprocess.run([*command, *ALONE], check=False).returncode != 0 or failed
     return int(failed)
 
 

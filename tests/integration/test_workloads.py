@@ -142,8 +142,9 @@ def made(access: Access, name: str, seed: int) -> Iterator[psycopg.Connection[tu
         admin.execute(f"CREATE DATABASE {dbname}")
         try:
             way = psql.Way(access.psql, access.keywords, dbname)
-            variables = {"scale": 1, "seed": seed}
-            psql.run(way, workload.find(name).init, variables, lambda _: None)
+            variables = {"scale": "1", "seed": str(seed)}
+            for step in workload.find(name).init:
+                psql.run(way, step, variables, lambda _: None)
             with psycopg.connect(
                 **{**access.keywords, "dbname": dbname}, autocommit=True
             ) as session:

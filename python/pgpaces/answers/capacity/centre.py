@@ -1,0 +1,69 @@
+"""Where the trials of a search are centred, and the line through those that are near. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pgpaces.answers.capacity.goal import Goal, Point, of_role
+from pgpaces.answers.capacity.rule import TAIL, Fit, fit
+
+# So often the centre is moved to where the line crosses. Moving it after each trial makes the line
+# too steep (Kaernbach, Perception & Psychophysics 63, 2001).
+_BLOCK = 4
+_SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.07, 0.02, 0.16
+_SPREAD_ODDS, _SPREAD_BENT = 1.8, 1.0
+_MOVE = 0.12
+_STEP = 0.01
+# Those trials count that are at most so many spreads away: further out the odds are too large or
+# too small to lie on the curve.
+_NEAR = 2.5
+
+
+def bracket(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
+    """The highest load that held in a short trial and the lowest that clearly did not."""
+    coarse = of_role(points, "coarse")
+    broke = [p.load for p in coarse if _broke(p, goal.missed_max)]
+    held = [p.load for p in coarse if not _broke(p, goal.missed_max)]
+    return max(held, default=None), min(broke, default=None)
+
+
+def _broke(point: Point, share: float) -> bool:
+    """Whether more missed than twice the standard deviation above the threshold.
+
+    A server that always misses a little would else be taken for one that broke at a low load.
+    """
+    most = share * point.due + 2 * math.sqrt(share * (1 - share) * point.due)
+    return point.missed > min(most, (1 + share) / 2 * point.due)
+
+
+def centre(points: Sequence[Point], goal: Goal) -> tuple[float, float]:
+    """The centre of the next long trials as log load, and how far they are spread around it."""
+    fine = of_role(points, "fine")
+    at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
+    for n in range(_BLOCK, len(fine) + 1, _BLOCK):
+        found = fit(_near(fine[:n], at, spread), goal, TAIL[goal.mode])
+        if found is None:
+            continue
+        to = min(max(found.x, at - move), at + move)
+        # Who is far from it takes larger steps.
+        move = 2 * move if abs(to - at) >= move else _MOVE
+        wide = (_SPREAD_BENT if found.bent else _SPREAD_ODDS) / found.slope
+        at, spread = to, min(max(wide, _SPREAD_MIN), _SPREAD_MAX)
+    return at, spread
+
+
+def line(points: Sequence[Point], goal: Goal, tail: float | None = None) -> Fit | None:
+    """The line through the long trials near the centre; tail: of its interval, one-sided."""
+    fine = of_role(points, "fine")
+    at, spread = centre(points, goal)
+    return fit(_near(fine, at, spread), goal, TAIL[goal.mode] if tail is None else tail)
+
+
+def _near(fine: Sequence[Point], at: float, spread: float) -> list[Point]:
+    return [point for point in fine if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
+
+
+def _first(points: Sequence[Point], goal: Goal) -> float:
+    held, broke = bracket(points, goal)
+    return (math.log(held or broke or goal.start) + math.log(broke or held or goal.start)) / 2

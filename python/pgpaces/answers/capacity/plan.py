@@ -1,0 +1,48 @@
+"""How long a search for the capacity will take, before it begins: by running it in thought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s
+from pgpaces.answers.capacity.search import LEAST, budget_s, step
+
+_STEPS_MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many trials of which length, and seconds in all, at least and at most, without the soak.
+
+    soak_s: of the soak with all that belongs to it, 0 where there is none. The most is for a search
+    whose short trials do not mislead it.
+    """
+
+    coarse: int
+    fine_least: int
+    fine_s: float
+    least_s: float
+    most_s: float
+    soak_s: float
+
+
+def plan(goal: Goal, load: float, rate: float) -> Plan:
+    """What to expect where the capacity is about `load`, at `rate` transactions a second there.
+
+    The search runs against a server that holds everything up to that load and nothing beyond.
+    """
+    points: list[Point] = []
+    ask = step(points, goal)
+    while isinstance(ask, Ask) and ask.role == "coarse" and len(points) < _STEPS_MOST:
+        due = max(1, round(ask.seconds * rate * ask.load / load))
+        missed = due if ask.load > load else 0
+        points.append(Point(ask.load, "coarse", due, missed, ask.seconds, seed=ask.seed))
+        ask = step(points, goal)
+    spent = sum(cost_s(point.seconds) for point in points)
+    if not isinstance(ask, Ask) or ask.role != "fine":
+        return Plan(len(points), 0, 0.0, spent, spent, 0.0)
+    least = spent + LEAST[goal.mode] * cost_s(ask.seconds)
+    more = 2.0 if goal.mode == "strict" else 1.0
+    most = max(least, more * budget_s(ask.seconds))
+    soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
+    return Plan(len(points), LEAST[goal.mode], ask.seconds, least, most, soak)

@@ -1,0 +1,258 @@
+"""What trials say of a load, and of the load at which the share that missed is the threshold.
+
+Points in, verdicts and a fit out. Knows no search. Symbols: theta, the threshold; K of N missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pgpaces.answers.capacity.goal import Goal, Point
+from pgpaces.answers.stats import dispersion, pearson
+
+Verdict = Literal["passed", "failed", "undecided"]
+# One-sided: so often may a bound be on the wrong side.
+TAIL = {"normal": 0.035, "quick": 0.035, "strict": 0.01}
+# With fewer trials at a load their dispersion says nothing: no verdict.
+TRIALS_MIN = 2
+# How many times theta's odds are still told apart (e^2.5 = 12): what is far above or below says
+# only that it is. An overloaded server's share depends on how long it is looked at.
+_ABOVE, _BELOW = 2.5, 4.0
+# What misses grows at least like the load, in its odds.
+_SLOPE_MIN = 1.0
+# Rounding alone is no variance, and none of a handful of trials is none for sure.
+_VARIANCE_MIN = 0.01
+_REACH = 0.3
+# So many trials may show a bend, where it is chance with this probability.
+_BENT_MIN, _BENT_P = 8, 0.05
+_SCAN, _SCAN_MOST = 0.01, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the long-run share of a load: low and high, one-sided each; of how many trials."""
+
+    low: float
+    high: float
+    trials: int
+    phi: float
+
+
+def bounds(points: Sequence[Point], tail: float) -> Bounds:
+    """U = (phi/2) chi2(1-a, 2K/phi + 2) / N and L = (phi/2) chi2(a, 2K/phi) / N.
+
+    The exact Poisson limits (Garwood 1936) of K/phi events; phi = max(1, phi_trial (1 + 2/k),
+    phi_window), Pearson's dispersion over k trials and over windows of 10 s.
+    """
+    from scipy.special import chdtri
+
+    missed, due, k = sum(p.missed for p in points), sum(p.due for p in points), len(points)
+    windows = [window for point in points for window in point.windows]
+    phi = 1.0
+    if missed:
+        trials = pearson([(p.missed, p.due) for p in points]) * (1 + 2 / k)
+        phi = max(1.0, trials, dispersion(windows))
+    # chdtri takes the probability above.
+    high = phi / 2 * float(chdtri(2 * missed / phi + 2, tail)) / due
+    low = phi / 2 * float(chdtri(2 * missed / phi, 1 - tail)) / due if missed else 0.0
+    return Bounds(low, min(1.0, high), k, phi)
+
+
+def verdict(points: Sequence[Point], goal: Goal) -> Verdict:
+    """Whether a load holds by its own trials alone, which are all at that load."""
+    if len(points) < TRIALS_MIN:
+        return "undecided"
+    found = bounds(points, TAIL[goal.mode])
+    if found.high <= goal.missed_max:
+        return "passed"
+    return "failed" if found.low > goal.missed_max else "undecided"
+
+
+def by_load(points: Iterable[Point]) -> dict[float, list[Point]]:
+    """The trials of each load, in ascending order."""
+    found: dict[float, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.load, []).append(point)
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound).
+
+    slope: of the log odds against log load, there. variance: between trials at one load, of the log
+    odds. within: how much of it chance within trials makes. bent: whether it is a parabola.
+    """
+
+    x: float
+    low: float
+    high: float
+    slope: float
+    variance: float
+    within: float
+    n: int
+    bent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Least squares in orthogonal polynomials: y = mean + slope z + bend (z^2 - skew z - spread/n).
+
+    z = x - middle; spread: sum of z^2; curve: sum of the squares of what bend multiplies.
+    """
+
+    n: int
+    middle: float
+    mean: float
+    spread: float
+    slope: float
+    skew: float
+    curve: float
+    bend: float
+    rest: float
+
+    @property
+    def freedom(self) -> int:
+        return self.n - (3 if self.bend else 2)
+
+    @property
+    def variance(self) -> float:
+        return max(self.rest / self.freedom, _VARIANCE_MIN)
+
+    def bow(self, x: float) -> float:
+        z = x - self.middle
+        return z * z - self.skew * z - self.spread / self.n
+
+    def at(self, x: float) -> float:
+        return self.mean + self.slope * (x - self.middle) + self.bend * self.bow(x)
+
+    def steepness(self, x: float) -> float:
+        return self.slope + self.bend * (2 * (x - self.middle) - self.skew)
+
+    def error2(self, x: float) -> float:
+        """The variance of `at`, and of what the variance adds to it."""
+        z, s2 = x - self.middle, self.variance
+        far = 1 / self.n + z * z / self.spread
+        if self.bend:
+            far += self.bow(x) ** 2 / self.curve
+        return s2 * far + s2 * s2 / (2 * self.freedom)
+
+
+def fit(points: Sequence[Point], goal: Goal, tail: float) -> Fit | None:
+    """A curve through log odds against log load, and where its mean share is theta.
+
+    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956), least squares, s2 the variance of
+    what is left: a straight line, or a parabola where it is convex beyond chance (a server that
+    misses a little at any load and everything beyond some load). Trials differ by factors, because
+    misses come in clumps; the mean share at a load is then exp(s2/2) times the median one
+    (Aitchison and Brown, The Lognormal Distribution, 1957), so the curve f is looked at s2/2
+    higher. x* solves f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x*
+    with (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2
+    or n - 3. None of fewer than three trials or of one load.
+    """
+    x = [math.log(point.load) for point in points]
+    if len(x) < 3 or max(x) - min(x) < 1e-9:
+        return None
+    target = _logit(goal.missed_max)
+    line, curve = _curves(x, [_odds(point.missed, point.due, target) for point in points])
+    at, low, high = _where(curve, target, tail)
+    if low == -math.inf and curve.bend:
+        # On its falling side a parabola bounds nothing; a line is below a convex curve's crossing.
+        low = min(_where(line, target, tail)[1], at)
+    slope = max(curve.steepness(at), _SLOPE_MIN)
+    within = _within(points, target)
+    return Fit(at, low, high, slope, curve.variance, within, curve.n, curve.bend > 0)
+
+
+def _where(curve: _Curve, target: float, tail: float) -> tuple[float, float, float]:
+    """Where its mean share is the target, and from where to where that may be."""
+    gap = target - curve.variance / 2
+    at = _crossing(curve, gap)
+    return at, *_ends(curve, gap, at, tail)
+
+
+def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
+    """The straight line, and the curve to be used, which may be the same."""
+    from scipy.special import stdtr
+
+    n = len(x)
+    middle, mean = sum(x) / n, sum(y) / n
+    z = [a - middle for a in x]
+    spread = sum(a * a for a in z)
+    slope = max(sum(a * b for a, b in zip(z, y, strict=True)) / spread, _SLOPE_MIN)
+    skew = sum(a**3 for a in z) / spread
+    bows = [a * a - skew * a - spread / n for a in z]
+    curve = sum(a * a for a in bows)
+    left = [b - mean - slope * a for a, b in zip(z, y, strict=True)]
+    line = _Curve(n, middle, mean, spread, slope, skew, curve, 0.0, sum(a * a for a in left))
+    if n < _BENT_MIN or curve < 1e-3 * spread**2 / n:
+        return line, line
+    bend = sum(a * b for a, b in zip(bows, left, strict=True)) / curve
+    rest = max(line.rest - bend * bend * curve, 0.0)
+    t = bend * math.sqrt(curve / max(rest / (n - 3), _VARIANCE_MIN))
+    if bend <= 0 or stdtr(n - 3, -t) > _BENT_P:
+        return line, line
+    return line, replace(line, bend=bend, rest=rest)
+
+
+def _crossing(curve: _Curve, gap: float) -> float:
+    """Where the curve, on its rising side, is at gap; at most `_REACH` from the middle."""
+    # at(x) = mean + slope z + bend (z^2 - skew z - spread / n) = gap.
+    a, b = curve.bend, curve.slope - curve.bend * curve.skew
+    c = curve.mean - gap - curve.bend * curve.spread / curve.n
+    z = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a) if a else -c / b
+    return curve.middle + min(max(z, -_REACH), _REACH)
+
+
+def _ends(curve: _Curve, gap: float, at: float, tail: float) -> tuple[float, float]:
+    """How far below and above the crossing loads are that cannot be told from it."""
+    from scipy.special import stdtrit
+
+    t2 = float(stdtrit(curve.freedom, 1 - tail)) ** 2
+
+    def told(x: float) -> bool:
+        return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)
+
+    return _end(told, at, -_SCAN), _end(told, at, _SCAN)
+
+
+def _end(told: Callable[[float], bool], at: float, step: float) -> float:
+    near = at
+    for k in range(1, _SCAN_MOST):
+        far = at + k * step
+        if told(far):
+            for _ in range(8):
+                half = (near + far) / 2
+                near, far = (near, half) if told(half) else (half, far)
+            return far
+        near = far
+    return math.copysign(math.inf, step)
+
+
+def _logit(share: float) -> float:
+    return math.log(share / (1 - share))
+
+
+def _odds(missed: int, due: int, target: float) -> float:
+    odds = math.log((missed + 0.5) / (due - missed + 0.5))
+    return min(max(odds, target - _BELOW), target + _ABOVE)
+
+
+def _within(points: Sequence[Point], target: float) -> float:
+    """The variance of a trial's log odds by what differs between its two halves.
+
+    The halves of a trial differ by chance alone, and a trial is twice as long as they.
+    """
+    found = []
+    for point in points:
+        half = len(point.windows) // 2
+        if half:
+            parts = (point.windows[:half], point.windows[-half:])
+            one, other = (
+                _odds(sum(k for k, _ in part), sum(n for _, n in part), target) for part in parts
+            )
+            found.append((one - other) ** 2 / 4)
+    return sum(found) / len(found) if found else math.inf

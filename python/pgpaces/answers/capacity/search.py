@@ -1,0 +1,250 @@
+"""Which trial comes next in a search for the capacity: a pure function of the points so far.
+
+Coarse: single short trials, doubled and bisected. Fine: longer ones, spread around where the line
+through them crosses the threshold (rule.py). Then the soak. To resume is to call it again.
+Points in, a question or an answer out; knows no clock and no server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pgpaces.answers.capacity import answer
+from pgpaces.answers.capacity.answer import Capacity
+from pgpaces.answers.capacity.centre import bracket, centre
+from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s, of_role, own
+from pgpaces.answers.capacity.rule import verdict
+
+COARSE_S, QUICK_S = 20.0, 10.0
+QUICK_MAX_S = 180.0
+_COARSE_DUE, _COARSE_MAX_S = 200.0, 60.0
+_COARSE_TO, _QUICK_TO = 1.12, 1.04
+_COARSE_MOST = 40
+# Trials are long enough for so many transactions.
+_FINE_S, _FINE_DUE = 60.0, 1500.0
+_FINE_MAX_S = 1800.0
+# Out of time it may end with so few.
+_FEWEST = 8
+# Whether it is enough is looked at from here on, every two trials: who stops as soon as an interval
+# is narrow stops at those that are too narrow by chance.
+LEAST = {"normal": 12, "strict": 24}
+_MOST = {"normal": 20, "strict": 40}
+_PATTERN = (-1.0, 1.0, -0.33, 0.33)
+_STEP = 0.02
+# At the lowest and the highest load: so many trials before anything else is tried.
+_EDGE, _EDGE_MAX_S = 4, 240.0
+INVALID_MOST = 10
+_BARRED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The loads that can be offered, as far as trials have shown."""
+
+    lowest: float
+    highest: float
+
+
+def step(points: Sequence[Point], goal: Goal) -> Ask | Capacity:
+    """The next trial, or the answer. points: all trials so far, in the order in which they ran.
+
+    Trials at loads that this goal cannot ask for are those of another search and count for nothing.
+    """
+    said = _step(own(points, goal), goal)
+    if isinstance(said, Capacity):
+        return said
+    return replace(said, seed=1 + max((max(point.seed, 0) for point in points), default=0))
+
+
+def _step(points: Sequence[Point], goal: Goal) -> Ask | Capacity:
+    ends = _ends(points, goal)
+    if sum(1 for p in points if not p.valid) >= INVALID_MOST or ends.highest < ends.lowest:
+        return answer.of(points, goal)
+    load = _coarse(points, goal, ends)
+    if load is not None:
+        return _coarse_ask(points, goal, load)
+    ask = None if goal.mode == "quick" else _fine(points, goal, ends)
+    return ask or _soak(points, answer.of(points, goal))
+
+
+def _ends(points: Sequence[Point], goal: Goal) -> _Ends:
+    """Without loads that could not be offered: invalid repeatedly, and nothing valid above them."""
+    best = max((p.load for p in points if p.valid), default=0.0)
+    tries: dict[float, int] = {}
+    for point in points:
+        if not point.valid and point.possible and point.load > best:
+            tries[point.load] = tries.get(point.load, 0) + 1
+    barred = min((load for load, n in tries.items() if n >= _BARRED), default=math.inf)
+    if barred > goal.highest:
+        return _Ends(goal.lowest, goal.highest)
+    if best == 0.0:
+        return _Ends(goal.lowest, _offered(barred / 2, goal, math.floor))
+    near = barred / best <= _COARSE_TO or (goal.whole and barred - best <= 1)
+    highest = best if near else _offered(math.sqrt(best * barred), goal, math.floor)
+    return _Ends(goal.lowest, max(best, highest))
+
+
+def _offered(load: float, goal: Goal, whole: object = round) -> float:
+    """A load that people can read: three digits, or a whole number."""
+    if goal.whole:
+        return float(whole(load)) if callable(whole) else load
+    return float(f"{load:.3g}") if load > 0 else load
+
+
+def _clip(load: float, ends: _Ends) -> float:
+    return min(max(load, ends.lowest), ends.highest)
+
+
+# ---- coarse ----
+
+
+def _coarse(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
+    """The next load of a short trial; None where the bracket is narrow enough, or at an end."""
+    coarse = of_role(points, "coarse")
+    if len(coarse) >= _COARSE_MOST or of_role(points, "fine") or _quick_over(points, goal):
+        return None
+    held, broke = bracket(points, goal)
+    if held is None and broke is None:
+        return _clip(goal.start, ends)
+    if broke is None and held is not None:
+        # Low loads first; but nobody wants to double for ever.
+        factor = 2 if len(coarse) < 4 else 4
+        return None if held >= ends.highest else _clip(held * factor, ends)
+    if held is None and broke is not None:
+        return None if broke <= ends.lowest else _clip(_down(broke, goal), ends)
+    assert held is not None
+    assert broke is not None
+    if held >= ends.highest or broke <= ends.lowest:
+        return None
+    load = _between(held, broke, goal)
+    return None if load is None else _clip(load, ends)
+
+
+def _down(load: float, goal: Goal) -> float:
+    return float(math.floor(load / 2)) if goal.whole else load / 2
+
+
+def _between(held: float, broke: float, goal: Goal) -> float | None:
+    narrow = _QUICK_TO if goal.mode == "quick" else _COARSE_TO
+    if broke / held <= narrow or (goal.whole and broke - held <= 1):
+        return None
+    load = _offered(math.sqrt(held * broke), goal)
+    return load if held < load < broke else None
+
+
+def _quick_over(points: Sequence[Point], goal: Goal) -> bool:
+    spent = sum(cost_s(p.seconds) for p in points if p.possible)
+    return goal.mode == "quick" and spent + cost_s(QUICK_S) > QUICK_MAX_S
+
+
+def _coarse_ask(points: Sequence[Point], goal: Goal, load: float) -> Ask:
+    held, broke = bracket(points, goal)
+    if held is None and broke is None:
+        why = "where the search begins"
+    elif broke is None:
+        why = f"{held:g} held in a short trial: higher"
+    elif held is None:
+        why = f"{broke:g} did not hold in a short trial: lower"
+    else:
+        why = f"between {held:g}, which held in a short trial, and {broke:g}, which did not"
+    return Ask(load, coarse_s(points, goal, load), "coarse", 0, why)
+
+
+def coarse_s(points: Sequence[Point], goal: Goal, load: float) -> float:
+    """How long a short trial at a load is: longer for so few transactions that they say nothing."""
+    if goal.mode == "quick":
+        return QUICK_S
+    seconds = _COARSE_DUE / (_rate(points) * load)
+    return float(math.ceil(min(max(COARSE_S, seconds), _COARSE_MAX_S)))
+
+
+# ---- fine ----
+
+
+def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
+    """The next long trial; None where they are enough, or as many as may be."""
+    fine = of_role(points, "fine")
+    edge = _edge(points, goal, ends)
+    if edge is not None:
+        at = [p for p in fine if p.load == edge]
+        if len(at) < _EDGE:
+            why = f"{edge:g} is an end of what can be offered: does it hold?"
+            seconds = min(fine_s(points, edge), _EDGE_MAX_S)
+            return Ask(edge, seconds, "fine", 0, why)
+        found = verdict(at, goal)
+        if found == ("passed" if edge >= ends.highest else "failed"):
+            return None
+    load = next_load(points, goal, ends)
+    if _enough(points, goal, fine_s(points, load)):
+        return None
+    why = f"trial {len(fine) + 1} of at least {LEAST[goal.mode]}, around where the threshold is"
+    return Ask(load, fine_s(points, load), "fine", 0, why)
+
+
+def _edge(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
+    """The end of what can be offered at which short trials left the search; None: between."""
+    held, broke = bracket(points, goal)
+    if broke is None and held is not None:
+        return ends.highest
+    return ends.lowest if held is None and broke is not None else None
+
+
+def fine_s(points: Sequence[Point], load: float) -> float:
+    """How long a long trial at a load is, from how many transactions a load has brought so far."""
+    return float(math.ceil(min(max(_FINE_S, _FINE_DUE / (_rate(points) * load)), _FINE_MAX_S)))
+
+
+def _rate(points: Sequence[Point]) -> float:
+    """How many transactions a second a load of 1 has brought so far; before the first, 1."""
+    rates = sorted(p.due / p.seconds / p.load for p in points if p.valid)
+    return rates[len(rates) // 2] if rates else 1.0
+
+
+def budget_s(trial_s: float) -> float:
+    """How long a search with trials of that length may take in all, without the soak.
+
+    25 minutes for trials of a minute, 56 for those of a server of 7/s (214 s); more only if the
+    least number of trials needs it.
+    """
+    share = (trial_s - _FINE_S) / (_FINE_DUE / 7 - _FINE_S)
+    return 60.0 * min(56.0, 25.0 + 31.0 * share)
+
+
+def _enough(points: Sequence[Point], goal: Goal, seconds: float) -> bool:
+    """Whether another trial of so many seconds is too many, too late, or not worth it."""
+    n = len(of_role(points, "fine"))
+    if n < _FEWEST:
+        return False
+    spent = sum(cost_s(p.seconds) for p in points if p.possible)
+    more = 2.0 if goal.mode == "strict" else 1.0
+    if n >= _MOST[goal.mode] or spent + cost_s(seconds) > more * budget_s(seconds):
+        return True
+    return n >= LEAST[goal.mode] and n % 2 == 0 and answer.narrow(points, goal)
+
+
+def next_load(points: Sequence[Point], goal: Goal, ends: _Ends) -> float:
+    """Where the next long trial is: spread around the centre, which moves every four trials."""
+    fine = of_role(points, "fine")
+    at, spread = centre(points, goal)
+    offset = _PATTERN[len(fine) % len(_PATTERN)]
+    x = at + offset * spread
+    if goal.whole:
+        # Both neighbours of the centre, not one of them four times.
+        turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
+        return _clip(float(turn(math.exp(x))), ends)
+    # Few different loads with several trials each can be judged by themselves, too.
+    return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), ends)
+
+
+# ---- soak ----
+
+
+def _soak(points: Sequence[Point], found: Capacity) -> Ask | Capacity:
+    if found.soak_load is None or [p for p in points if p.role == "soak"][1:]:
+        return found
+    if of_role(points, "soak") or not found.goal.soak_s:
+        return found
+    why = "0.9 of what is proved, for longer: only then it can be said to hold"
+    return Ask(found.soak_load, found.goal.soak_s, "soak", 0, why)

@@ -1,0 +1,105 @@
+"""A capacity in sentences: proved, refuted, between them not known. Values in, words out."""
+
+from __future__ import annotations
+
+import math
+
+from pgpaces.answers.capacity.answer import Capacity, Flag
+from pgpaces.answers.capacity.goal import Goal
+
+_UNITS = {"rate": "/s", "users": " users", "clients": " clients"}
+
+
+def load(value: float, goal: Goal) -> str:
+    """A load with its unit: 175/s, 95 users, 8 clients."""
+    number = f"{value:.0f}" if goal.whole or value >= 1000 else f"{value:.3g}"
+    if value == 1 and goal.whole:
+        return f"1 {goal.load.removesuffix('s')}"
+    return number + _UNITS[goal.load]
+
+
+def sentences(found: Capacity) -> tuple[str, ...]:
+    """The answer first, then what to mistrust, then what would help."""
+    said = [_answer(found), *_soak(found)]
+    said += [text for flag in found.flags if (text := _flag(flag, found))]
+    if found.more:
+        plural = "s" if found.more > 1 else ""
+        said.append(f"About {found.more} more long trial{plural} would narrow it to 4 %.")
+    return tuple(said)
+
+
+def _bound(value: float, goal: Goal, turn: int) -> str:
+    """A bound rounded to the safe side: proved down, refuted up."""
+    if goal.whole:
+        return load(value, goal)
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    safe = math.floor(value / step + 1e-9) if turn < 0 else math.ceil(value / step - 1e-9)
+    return load(safe * step, goal)
+
+
+def _answer(found: Capacity) -> str:
+    goal, proved, refuted = found.goal, found.proved, found.refuted
+    share = f"{100 * goal.missed_max:.4g} %"
+    if goal.mode == "quick":
+        return _indicative(found)
+    if proved is None and refuted is None:
+        return f"Nothing is proved and nothing refuted at {share} missed: not known."
+    if proved is None:
+        assert refuted is not None
+        return f"Refuted {_bound(refuted, goal, 1)}; whether less holds is not known."
+    if refuted is None:
+        return f"Proved {_bound(proved, goal, -1)}; whether more holds is not known."
+    return (
+        f"Proved {_bound(proved, goal, -1)}, refuted {_bound(refuted, goal, 1)},"
+        " between them not known."
+    )
+
+
+def _indicative(found: Capacity) -> str:
+    held, broke = found.indicative
+    parts = []
+    if held is not None:
+        parts.append(f"{load(held, found.goal)} held in a short trial")
+    if broke is not None:
+        parts.append(f"{load(broke, found.goal)} did not")
+    said = ", ".join(parts) or "no trial counts"
+    return f"Indicative, no confidence: {said}."
+
+
+def _soak(found: Capacity) -> list[str]:
+    soak = found.soak
+    if soak is None:
+        return [] if found.soak_load is None else ["It is not said that it can hold: no soak ran."]
+    at, minutes = load(soak.load, found.goal), soak.seconds / 60
+    share = f"{100 * soak.share:.3g} % missed"
+    if soak.held:
+        return [f"It can hold {at}: {share} in {minutes:.0f} minutes."]
+    return [f"It cannot be said to hold {at}: {share} in {minutes:.0f} minutes."]
+
+
+def _flag(flag: Flag, found: Capacity) -> str:
+    goal = found.goal
+    spread = 100 * (found.speed_spread or 0)
+    return {
+        "indicative": "",
+        "highest load passed": f"The highest load that can be offered, {load(goal.highest, goal)},"
+        " holds: the capacity is above it.",
+        "lowest load failed": f"The lowest load that can be offered, {load(goal.lowest, goal)},"
+        " does not hold: the capacity is below it.",
+        "nobody can reach it": "Less load misses no less: no load reaches this threshold. Allow a"
+        " longer latency or a larger share.",
+        "inversion": "A load passed above one that failed: something else than the load decides.",
+        "irregular": "Trials at one load say otherwise than all together: the answer was widened.",
+        "generator-limited": f"{_count(found)} not valid, the generator was the limit: those are"
+        " no bounds of the server.",
+        "invalid trials": f"{_count(found)} not valid and count for nothing:"
+        f" {', '.join(sorted(set(found.invalid)))}.",
+        "noisy host": f"The host is noisy: its speed differs by about {spread:.2g} % (sd) from"
+        " trial to trial, so the answer is wider.",
+        "too few trials": "There are too few long trials for an interval: 8 are needed at least.",
+    }[flag]
+
+
+def _count(found: Capacity) -> str:
+    n = len(found.invalid)
+    return f"1 of {found.trials} trials is" if n == 1 else f"{n} of {found.trials} trials are"

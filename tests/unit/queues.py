@@ -1,0 +1,150 @@
+"""Servers of known capacity in virtual time, many searches beside each other. numpy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgpaces.answers.capacity.answer import Capacity
+from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s
+from pgpaces.answers.capacity.search import step
+
+Numbers = NDArray[np.float64]
+Counts = NDArray[np.int64]
+# Service times of so many transactions in so many searches.
+Service = Callable[[np.random.Generator, tuple[int, int]], Numbers]
+
+
+@dataclass(frozen=True)
+class Queue:
+    """First come, first served, policy run. always: a share that misses at any load."""
+
+    service: Service
+    servers: int
+    limit: float
+    even: bool = False
+    always: float = 0.0
+
+    def trial(
+        self, rng: np.random.Generator, rate: Numbers, seconds: Numbers, speed: Numbers
+    ) -> tuple[Counts, Counts]:
+        """Missed and due of each search by 10 s windows: two arrays, windows x searches."""
+        warm = np.minimum(30, 0.1 * seconds)
+        most = float((rate * (seconds + warm)).max())
+        shape = (int(most + 6 * most**0.5 + 10), len(rate))
+        gaps = np.ones(shape) if self.even else rng.standard_exponential(shape)
+        due = np.cumsum(gaps / rate, axis=0)
+        latency = self._latencies(due, self.service(rng, shape) / speed)
+        inside = (due >= warm) & (due < seconds + warm)
+        windows, searches = int(np.ceil(seconds.max() / 10)), len(rate)
+        place = (((due - warm) // 10).astype(np.int64) * searches + np.arange(searches))[inside]
+        late = (latency > self.limit)[inside]
+        if self.always:
+            late |= rng.random(len(late)) < self.always
+        size = windows * searches
+        shaped = (windows, searches)
+        every = np.bincount(place, minlength=size).reshape(shaped)
+        return np.bincount(place[late], minlength=size).reshape(shaped), every
+
+    def _latencies(self, due: Numbers, service: Numbers) -> Numbers:
+        count, searches = due.shape
+        if self.servers == 1:
+            step = np.zeros_like(due)
+            step[1:] = service[:-1] - np.diff(due, axis=0)
+            walk = np.cumsum(step, axis=0)
+            waits: Numbers = walk - np.minimum.accumulate(np.minimum(walk, 0), axis=0)
+            return waits + service
+        free = np.zeros((searches, self.servers))
+        flat, base = free.reshape(-1), np.arange(searches) * self.servers
+        ends = np.empty_like(due)
+        for n in range(count):
+            first = free.argmin(axis=1)
+            first += base
+            end = np.maximum(flat[first], due[n])
+            end += service[n]
+            flat[first] = end
+            ends[n] = end
+        return ends - due
+
+
+def exponential(rate: float) -> Service:
+    """Exponential service times of a mean of 1 / rate."""
+    return lambda rng, shape: rng.standard_exponential(shape) / rate
+
+
+def constant(seconds: float) -> Service:
+    """All the same."""
+    return lambda rng, shape: np.full(shape, seconds)
+
+
+@dataclass(frozen=True)
+class Searches:
+    """What many searches found, an element each; nothing proved is 0, nothing refuted infinite."""
+
+    found: list[Capacity]
+    points: list[list[Point]]
+
+    @property
+    def proved(self) -> Numbers:
+        return np.array([found.proved or 0.0 for found in self.found])
+
+    @property
+    def refuted(self) -> Numbers:
+        return np.array([found.refuted or np.inf for found in self.found])
+
+    @property
+    def minutes(self) -> Numbers:
+        return np.array([sum(cost_s(p.seconds) for p in points) / 60 for points in self.points])
+
+    def above(self, load: float) -> float:
+        """How often more than this load is claimed to hold."""
+        return float((self.proved > load).mean())
+
+    def inside(self, load: float) -> float:
+        """How often the load is between what is proved and what is refuted."""
+        return float(((self.proved <= load) & (load <= self.refuted)).mean())
+
+    def flagged(self, flag: str) -> float:
+        return float(np.mean([flag in found.flags for found in self.found]))
+
+
+def search(queue: Queue, goal: Goal, noise: Sequence[float], seed: int) -> Searches:
+    """A search for each element of noise: the sd of the log of the server's speed by trial."""
+    rng = np.random.default_rng(seed)
+    spread = np.array(noise)
+    points: list[list[Point]] = [[] for _ in noise]
+    found: dict[int, Capacity] = {}
+    while len(found) < len(points):
+        asks: dict[int, Ask] = {}
+        for i in range(len(points)):
+            if i not in found:
+                said = step(points[i], goal)
+                if isinstance(said, Ask):
+                    asks[i] = said
+                else:
+                    found[i] = said
+        for role in ("coarse", "fine"):
+            ids = [i for i, ask in asks.items() if ask.role == role]
+            if ids:
+                _run(rng, queue, spread[ids], [(points[i], asks[i]) for i in ids])
+    return Searches([found[i] for i in range(len(points))], points)
+
+
+def _run(
+    rng: np.random.Generator,
+    queue: Queue,
+    noise: Numbers,
+    trials: list[tuple[list[Point], Ask]],
+) -> None:
+    rate = np.array([ask.load for _, ask in trials])
+    seconds = np.array([ask.seconds for _, ask in trials])
+    speed = np.exp(noise * rng.standard_normal(len(trials)))
+    missed, due = queue.trial(rng, rate, seconds, speed)
+    for i, (points, ask) in enumerate(trials):
+        windows = int(np.ceil(ask.seconds / 10))
+        pairs = tuple(zip(missed[:windows, i].tolist(), due[:windows, i].tolist(), strict=True))
+        sums = (sum(n for _, n in pairs), sum(k for k, _ in pairs))
+        points.append(Point(ask.load, ask.role, *sums, ask.seconds, pairs, seed=ask.seed))

@@ -1,0 +1,405 @@
+"""How much a server holds: what a search claims against servers whose capacity is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgpaces.answers.capacity import answer
+from pgpaces.answers.capacity.answer import Capacity
+from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s
+from pgpaces.answers.capacity.plan import plan
+from pgpaces.answers.capacity.rule import bounds, verdict
+from pgpaces.answers.capacity.search import INVALID_MOST, step
+from pgpaces.answers.capacity.words import sentences
+from pgpaces.errors import PlanError
+from tests.unit.queues import Queue, Searches, constant, exponential, search
+
+SEEDS = 200
+BASE = Goal(0.01, 50, 1, 10_000, soak_s=0)
+# A search never needs more trials than this, whatever they say.
+TRIALS_MOST = 120
+
+Share = Callable[[float], float]
+
+
+def cliff(at: float, below: float = 0.0) -> Share:
+    return lambda load: below if load <= at else 0.9
+
+
+def slope(at: float, steepness: float, share: float = 0.01) -> Share:
+    """A share whose odds grow like a power of the load; `share` at `at`."""
+    return lambda load: 1 / (1 + (1 - share) / share * (load / at) ** -steepness)
+
+
+def point(ask: Ask, share: float, rate: float = 1.0, invalid: str = "") -> Point:
+    due = max(1, round(ask.load * rate * ask.seconds))
+    missed, windows = round(due * share), max(1, round(ask.seconds / 10))
+    parts = tuple((missed // windows, due // windows) for _ in range(windows))
+    return Point(ask.load, ask.role, due, missed, ask.seconds, parts, invalid, ask.seed)
+
+
+def run(
+    goal: Goal, share: Share, invalid: Callable[[Ask], str] = lambda _: "", rate: float = 1.0
+) -> tuple[Capacity, list[Point]]:
+    """A search against a server without chance."""
+    points: list[Point] = []
+    for _ in range(TRIALS_MOST):
+        said = step(points, goal)
+        if isinstance(said, Capacity):
+            return said, points
+        points.append(point(said, share(said.load), rate, invalid(said)))
+    raise AssertionError("the search does not end")
+
+
+# ---- against queues ----
+
+
+@pytest.fixture(scope="module")
+def fast() -> tuple[Searches, Searches]:
+    """M/M/4 of 20 ms, 200 ms, 1 %: true 175.05/s; and with speeds that differ by 5 %."""
+    queue = Queue(exponential(50), 4, 0.2)
+    both = search(queue, BASE, [0.0] * SEEDS + [0.05] * SEEDS, seed=1)
+    return (
+        Searches(both.found[:SEEDS], both.points[:SEEDS]),
+        Searches(both.found[SEEDS:], both.points[SEEDS:]),
+    )
+
+
+def test_claims_above_the_truth_are_rare_and_small(fast: tuple[Searches, Searches]) -> None:
+    steady, _ = fast
+    assert steady.above(175.05) <= 0.10
+    assert steady.above(175.05 * 1.03) <= 0.02
+    assert steady.inside(175.05) >= 0.88
+
+
+def test_claims_above_the_truth_are_rare_on_a_noisy_host(fast: tuple[Searches, Searches]) -> None:
+    steady, noisy = fast
+    assert noisy.above(175.05) <= 0.10
+    assert noisy.flagged("noisy host") >= 0.6
+    assert steady.flagged("noisy host") <= 0.15
+    widths = [np.median(np.log(found.refuted / np.maximum(found.proved, 1))) for found in fast]
+    assert widths[1] > widths[0], "a noisy host has the wider answer"
+
+
+def test_the_capacity_is_known_to_about_4_percent_in_25_minutes(
+    fast: tuple[Searches, Searches],
+) -> None:
+    steady, noisy = fast
+    assert np.median(steady.refuted / np.maximum(steady.proved, 1)) <= 1.05
+    assert max(steady.minutes.max(), noisy.minutes.max()) <= 25
+
+
+def test_a_slow_server_takes_an_hour_and_claims_little_too_much() -> None:
+    goal = replace(BASE, missed_max=0.05, start=2)
+    found = search(Queue(exponential(10), 1, 1.0), goal, [0.0] * SEEDS, seed=3)
+    assert found.above(7.004) <= 0.10
+    assert found.above(7.004 * 1.08) <= 0.05
+    assert found.inside(7.004) >= 0.85
+    assert found.minutes.max() <= 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("queue", "truth"),
+    [
+        (Queue(constant(0.02), 4, 0.2), 187.9),
+        (Queue(exponential(60), 1, 0.2), 36.97),
+        (Queue(constant(1 / 200), 1, 0.2, even=True), 200.0),
+        (Queue(exponential(62.5), 16, 0.1), 938.5),
+        (Queue(constant(1 / 200), 1, 0.2, always=0.003), 187.8),
+        (Queue(constant(1 / 200), 1, 0.2, always=0.008), 184.4),
+    ],
+    ids=["M/D/4", "M/M/1", "hard cap", "M/M/16", "0.3 % at any load", "0.8 % at any load"],
+)
+def test_no_kind_of_server_is_claimed_to_hold_more(queue: Queue, truth: float) -> None:
+    found = search(queue, replace(BASE, start=20), [0.0] * 100, seed=1)
+    assert found.above(truth) <= 0.12
+    assert found.above(1.03 * truth) <= 0.03
+
+
+# ---- every verdict ----
+
+
+def test_a_cliff_is_found_within_4_percent() -> None:
+    found, _ = run(BASE, cliff(200))
+    assert found.proved is not None
+    assert found.refuted is not None
+    assert found.proved <= 200 < found.refuted <= 1.04 * found.proved
+    assert sentences(found)[0].startswith("Proved ")
+
+
+def test_a_gentle_slope_is_followed_to_the_threshold() -> None:
+    found, _ = run(BASE, slope(175, 10))
+    assert found.proved is not None
+    assert found.refuted is not None
+    assert found.proved <= 175 <= found.refuted
+    assert found.estimate is not None
+    assert found.estimate.value == pytest.approx(175, rel=0.02)
+    assert found.estimate.low < found.proved, "its interval is of 95 %, the bounds are one-sided"
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 8, 23])
+def test_clients_are_proved_and_refuted_as_whole_numbers(capacity: int) -> None:
+    goal = Goal(0.01, 1, 1, 500, load="clients", soak_s=0)
+    found, points = run(goal, cliff(capacity), rate=20)
+    assert (found.proved, found.refuted) == (capacity, capacity + 1)
+    assert all(p.load == int(p.load) for p in points)
+    unit = "client" if capacity == 1 else "clients"
+    assert f"Proved {capacity} {unit}, refuted {capacity + 1} clients" in sentences(found)[0]
+
+
+def test_the_highest_load_that_can_be_offered_may_hold() -> None:
+    found, points = run(replace(BASE, highest=120), cliff(1e6))
+    assert (found.proved, found.refuted, found.more) == (120, None, 0)
+    assert "highest load passed" in found.flags
+    assert "whether more holds is not known" in sentences(found)[0]
+    assert max(p.load for p in points) == 120
+
+
+def test_the_lowest_load_may_be_too_much() -> None:
+    found, _ = run(replace(BASE, lowest=10), slope(5, 4))
+    assert (found.proved, found.refuted, found.more) == (None, 10, 0)
+    assert "lowest load failed" in found.flags
+    assert "nobody can reach it" not in found.flags
+
+
+def test_a_threshold_that_nobody_can_reach_is_called_that() -> None:
+    found, _ = run(replace(BASE, lowest=10), lambda _: 0.05)
+    assert found.proved is None
+    assert "nobody can reach it" in found.flags
+    assert any("no load reaches this threshold" in said for said in sentences(found))
+
+
+def test_a_generator_that_is_the_limit_bounds_the_search_and_not_the_server() -> None:
+    found, points = run(BASE, cliff(1e6), lambda ask: "generator-limited" if ask.load > 300 else "")
+    assert "generator-limited" in found.flags
+    assert found.refuted is None
+    assert found.proved is not None
+    assert 200 <= found.proved <= 300
+    assert "whether more holds is not known" in sentences(found)[0]
+    assert sum(1 for p in points if p.invalid) <= INVALID_MOST
+    assert any("no bounds of the server" in said for said in sentences(found))
+
+
+def test_without_a_valid_trial_nothing_is_known() -> None:
+    found, points = run(BASE, cliff(200), lambda _: "CPU time stolen")
+    assert (found.proved, found.refuted, found.estimate, found.more) == (None, None, None, None)
+    assert len(points) <= INVALID_MOST
+    said = " ".join(sentences(found))
+    assert "not known" in said
+    assert "CPU time stolen" in said
+
+
+def test_too_few_trials_say_how_many_are_needed() -> None:
+    _, points = run(BASE, slope(175, 10))
+    fine = [p for p in points if p.role == "fine"]
+    found = answer.of(fine[:3], BASE)
+    assert "too few trials" in found.flags
+    assert any("8 are needed at least" in said for said in sentences(found))
+
+
+def test_a_wide_answer_says_how_many_more_trials_would_narrow_it() -> None:
+    rng = np.random.default_rng(5)
+
+    def share(load: float) -> float:
+        return slope(175 * math.exp(rng.normal(0, 0.05)), 30)(load)
+
+    found, _ = run(BASE, share)
+    assert found.more is not None
+    assert found.more > 0
+    assert any("more long trials would narrow it" in said for said in sentences(found))
+
+
+def test_a_load_that_failed_by_its_own_trials_is_never_below_what_is_proved() -> None:
+    def share(load: float) -> float:
+        return 0.05 if 160 < load < 168 else slope(175, 30)(load)
+
+    found, _ = run(BASE, share)
+    failed = [at.load for at in found.loads if at.verdict == "failed"]
+    assert found.proved is None or found.proved < min(failed)
+
+
+def test_what_is_out_of_order_is_called_that() -> None:
+    ask = Ask(100, 60, "fine", 1, "")
+    points = [point(replace(ask, load=100), 0.05) for _ in range(4)]
+    points += [point(replace(ask, load=load), 0.0) for load in (110, 112) for _ in range(4)]
+    found = answer.of(points, BASE)
+    assert "inversion" in found.flags
+    assert found.proved is None or found.proved < 100
+
+
+def test_quick_takes_three_minutes_and_claims_nothing() -> None:
+    found, points = run(replace(BASE, mode="quick", soak_s=600), cliff(200))
+    assert sum(cost_s(p.seconds) for p in points) <= 180
+    assert (found.proved, found.refuted, found.estimate) == (None, None, None)
+    held, broke = found.indicative
+    assert held is not None
+    assert broke is not None
+    assert held <= 200 < broke <= 1.2 * held
+    assert sentences(found)[0].startswith("Indicative, no confidence")
+
+
+def test_strict_runs_more_trials() -> None:
+    _, normal = run(BASE, slope(175, 10))
+    _, strict = run(replace(BASE, mode="strict"), slope(175, 10))
+    assert len(strict) > len(normal)
+
+
+@pytest.mark.parametrize(("late", "can"), [(0.0, True), (0.03, False)])
+def test_can_hold_is_said_after_the_soak_alone(late: float, can: bool) -> None:
+    goal = replace(BASE, soak_s=600)
+    points: list[Point] = []
+    while isinstance(ask := step(points, goal), Ask):
+        share = late if ask.role == "soak" else slope(175, 10)(ask.load)
+        points.append(point(ask, share))
+    assert points[-1].role == "soak"
+    assert ask.proved is not None
+    assert points[-1].load == pytest.approx(0.9 * ask.proved, rel=0.01)
+    assert ask.can_hold is can
+    said = " ".join(sentences(ask))
+    assert ("It can hold" in said) is can
+    assert "can hold" not in " ".join(sentences(answer.of(points[:-1], goal))).replace(
+        "not said that it can hold", ""
+    )
+
+
+def test_going_on_with_stored_trials_asks_the_same() -> None:
+    _, points = run(BASE, slope(175, 10))
+    for n in range(len(points)):
+        ask = step(tuple(points[:n]), BASE)
+        assert isinstance(ask, Ask)
+        assert (ask.load, ask.role, ask.seed) == (points[n].load, points[n].role, points[n].seed)
+    assert len({p.seed for p in points}) == len(points)
+
+
+# ---- the rule ----
+
+
+def test_the_bounds_are_those_of_a_poisson_count() -> None:
+    ask = Ask(100, 60, "fine", 1, "")
+    clean = replace(point(ask, 0), windows=())
+    # 3 / N is the upper bound of no event at 5 %.
+    found = bounds([clean], 0.05)
+    assert found.high == pytest.approx(2.9957 / 6000, rel=1e-3)
+    assert found.low == 0
+    assert verdict([clean] * 4, BASE) == "passed"
+    assert verdict([replace(clean, missed=600)] * 4, BASE) == "failed"
+    assert verdict([replace(clean, missed=60)] * 4, BASE) == "undecided"
+    assert verdict([clean], BASE) == "undecided", "one trial is no verdict"
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"missed_max": 0.0},
+        {"missed_max": 1.0},
+        {"missed_max": math.nan},
+        {"start": 20_000},
+        {"lowest": 0},
+        {"highest": math.inf},
+        {"load": "users", "start": 1.5},
+        {"soak_s": -1},
+    ],
+)
+def test_a_goal_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(PlanError):
+        replace(BASE, **wrong)  # type: ignore[arg-type]
+
+
+SHARES = st.sampled_from([0.0, 0.001, 0.01, 0.05, 0.5, 1.0])
+GOALS = st.builds(
+    lambda share, low, start, high, kind, mode: Goal(
+        share, low * start, low, low * start * high, kind, mode, 600.0
+    ),
+    st.sampled_from([0.001, 0.01, 0.5]),
+    st.integers(1, 50),
+    st.integers(1, 20),
+    st.integers(1, 100),
+    st.sampled_from(["rate", "users", "clients"]),
+    st.sampled_from(["normal", "quick", "strict"]),
+)
+LOADS = st.one_of(
+    st.floats(0.5, 5e4), st.sampled_from([0.0, -1.0, math.nan, math.inf, 1e-300, 1e300])
+)
+POINTS = st.lists(
+    st.builds(
+        Point,
+        LOADS,
+        st.sampled_from(["coarse", "fine", "soak"]),
+        st.integers(-1, 10**6),
+        st.integers(-1, 10**5),
+        st.one_of(st.floats(1, 600), st.sampled_from([0.0, -1.0, math.nan, math.inf])),
+        st.lists(st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=6).map(tuple),
+        st.sampled_from(["", "", "", "generator-limited"]),
+        st.integers(0, 100),
+    ),
+    max_size=30,
+)
+
+
+@given(GOALS, POINTS)
+@settings(max_examples=150, deadline=None)
+def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(
+    goal: Goal, points: list[Point]
+) -> None:
+    said = step(points, goal)
+    if isinstance(said, Ask):
+        assert goal.lowest <= said.load <= goal.highest
+        assert 0 < said.seconds < math.inf
+        assert said.seed not in {p.seed for p in points}
+        assert not goal.whole or said.load == int(said.load)
+    elif said.proved is not None and said.refuted is not None:
+        assert said.proved < said.refuted
+    found = answer.of(points, goal)
+    assert all(text and "nan" not in text for text in sentences(found))
+
+
+@given(GOALS, POINTS, st.randoms(use_true_random=False))
+@settings(max_examples=20, deadline=None)
+def test_every_search_ends(goal: Goal, points: list[Point], rng: object) -> None:
+    assert hasattr(rng, "random")
+    found = list(points)
+    for _ in range(TRIALS_MOST):
+        said = step(found, goal)
+        if isinstance(said, Capacity):
+            break
+        invalid = "CPU time stolen" if rng.random() < 0.1 else ""
+        found.append(point(said, rng.random() ** 4, invalid=invalid))
+    else:
+        raise AssertionError("the search does not end")
+    assert isinstance(step(found, goal), Capacity), "the same trials, the same answer"
+
+
+# ---- the plan ----
+
+
+@pytest.mark.parametrize(("load", "start", "most"), [(175, 50, 25), (50, 50, 25), (7, 2, 60)])
+def test_the_plan_is_what_the_issue_allows(load: float, start: float, most: float) -> None:
+    found = plan(replace(BASE, start=start), load, load)
+    assert 5 <= found.least_s / 60 <= found.most_s / 60 <= most
+    assert found.fine_least == 12
+
+
+def test_a_search_takes_as_long_as_was_planned() -> None:
+    goal = replace(BASE, soak_s=600)
+    found = plan(goal, 175, 175)
+    _, points = run(goal, slope(175, 30))
+    took = sum(cost_s(p.seconds) for p in points if p.role != "soak")
+    assert found.least_s * 0.9 <= took <= found.most_s
+    assert found.soak_s == cost_s(600)
+
+
+def test_quick_is_planned_for_three_minutes() -> None:
+    found = plan(replace(BASE, mode="quick"), 175, 175)
+    assert found.most_s <= 180
+    assert found.soak_s == 0
