@@ -509,3 +509,18 @@ def test_another_seed_of_arrivals_is_no_difference_and_another_one_of_data_is() 
 
 def test_a_mean_of_pairs_needs_two() -> None:
     assert over_pairs([0.1]) is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "follows"),
+    [("variant", True), ("clients", True), ("think_time", True), ("set.work_mem", False)],
+)
+def test_how_the_generator_waits_follows_from_what_is_run_and_how_much_of_it(
+    factor: str, follows: bool
+) -> None:
+    found = made(Slot(1, Cell(())), 5)
+    one, other = (
+        replace(found, trial=replace(found.trial, plan={**found.trial.plan, "poll": poll}))
+        for poll in ("io_uring", "Python threads")
+    )
+    assert (between([one], [other], [factor]) == ()) is follows

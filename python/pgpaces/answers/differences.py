@@ -21,9 +21,27 @@ HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architec
 _RENAMED = {"think_ns": "think time"}
 # What is another for every trial and says nothing.
 _OWN = frozenset(("seed", "variables", "log"))
-_LOAD = ("load text", "load", "model", "rate", "clients", "threads", "arrivals", "start every")
+# How the generator waits is chosen by the load, and another one where functions perform it.
+_LOAD = (
+    "load text",
+    "load",
+    "model",
+    "rate",
+    "clients",
+    "threads",
+    "arrivals",
+    "start every",
+    "poll",
+)
 _SERVER = ("PostgreSQL", "build of PostgreSQL", "setting ")
-_WORKLOAD = ("workload", "hash of the workload", "scripts", "limits of scripts", "variable ")
+_WORKLOAD = (
+    "workload",
+    "hash of the workload",
+    "scripts",
+    "limits of scripts",
+    "variable ",
+    "poll",
+)
 _LAYOUT = ("nodes", "clients", "threads", "load text", "rate", "setting ")
 # What a factor may change beside what is called like it: names of differences, or how they begin.
 _FOLLOWS = {
