@@ -30,6 +30,13 @@ def test_what_grew_most_is_first_and_what_is_largest_is_in_it(
         assert not largest.size_bytes or largest.size_bytes in [one.after_bytes for one in found]
 
 
+def test_what_is_largest_now_is_shown_also_where_many_were_larger_before() -> None:
+    shrunk = {f"shrunk{n}": Size("table", 10**9 + n) for n in range(2 * SHOWN_MAX)}
+    kept = {"kept": Size("table", 10**8)}
+    small = {name: Size("table", 10) for name in shrunk}
+    assert "kept" in {one.name for one in grown({**shrunk, **kept}, {**small, **kept})}
+
+
 def test_a_table_that_was_made_or_dropped_grew_from_or_to_nothing() -> None:
     new, old = Size("table", 8192, 3), Size("index", 16384)
     found = {one.name: one for one in grown({"old": old}, {"new": new})}

@@ -70,7 +70,7 @@ def grown(before: Sizes, after: Sizes) -> tuple[Grown, ...]:
     def growth(one: Grown) -> int:
         return abs(one.after_bytes - one.before_bytes)
 
-    by_size = sorted(every, key=lambda one: -max(one.before_bytes, one.after_bytes))
+    by_size = sorted(every, key=lambda one: (-one.after_bytes, -one.before_bytes))
     by_growth = [one for one in sorted(every, key=lambda one: -growth(one)) if growth(one)]
     chosen = dict.fromkeys([*by_growth[:SHOWN_MAX], *by_size[:SHOWN_MAX]])
     return tuple(chosen)
