@@ -22,7 +22,7 @@ from pgpaces.store import Store
 if TYPE_CHECKING:
     from pgpaces.answers.cells import Row
     from pgpaces.answers.digest import Digest
-    from pgpaces.report.figure import Figure
+    from pgpaces.report.section import Figure
 
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 

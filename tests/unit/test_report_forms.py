@@ -19,11 +19,12 @@ from pgpaces.design import Cell, Design, Factor, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.report import charts, draw, render
 from pgpaces.report.closeups import CELLS_MAX, chosen, figures
-from pgpaces.report.figure import PANELS_MAX, Figure, axis_of, line_label, panels
+from pgpaces.report.figure import PANELS_MAX, axis_of, line_label, panels
 from pgpaces.report.html import html
 from pgpaces.report.look import DARK, LIGHT, PAGE
 from pgpaces.report.markdown import markdown, text
 from pgpaces.report.page import About, Page, gather
+from pgpaces.report.section import Figure
 from pgpaces.report.terminal import terminal
 from pgpaces.result import Estimate, Finding
 from tests.unit.experiments import WORKERS, experiment, made, moved

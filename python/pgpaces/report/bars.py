@@ -16,9 +16,10 @@ from pgpaces.answers.cells import Row, sound
 from pgpaces.report import bulk, words
 from pgpaces.report.bulk import Column
 from pgpaces.report.escape import line as shown
-from pgpaces.report.figure import NUMBER, Figure
+from pgpaces.report.figure import NUMBER
 from pgpaces.report.look import WIDTH, Look
 from pgpaces.report.page import Page
+from pgpaces.report.section import Figure
 from pgpaces.report.text import interval
 
 _KEYS = ("rows_s", "seconds", "wal_row", "us_row")

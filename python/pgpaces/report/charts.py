@@ -20,7 +20,6 @@ from pgpaces.report.figure import (
     NUMBER,
     ONCE,
     Axis,
-    Figure,
     Panel,
     axis_of,
     legend_height,
@@ -31,6 +30,7 @@ from pgpaces.report.figure import (
 from pgpaces.report.heatmap import heat_map
 from pgpaces.report.look import DASHES, WIDTH, Look
 from pgpaces.report.page import Page
+from pgpaces.report.section import Figure
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 

@@ -22,7 +22,6 @@ from pgpaces.report.figure import (
     NUMBER,
     ONCE,
     Axis,
-    Figure,
     axis_of,
     legend_columns,
     legend_height,
@@ -30,6 +29,7 @@ from pgpaces.report.figure import (
 )
 from pgpaces.report.look import DASHES, SHAPES, WIDTH, Look
 from pgpaces.report.page import Page
+from pgpaces.report.section import Figure
 from pgpaces.report.text import interval, milliseconds, percent
 
 CELLS_MAX = 24
@@ -77,6 +77,8 @@ def chosen(page: Page) -> tuple[Row, ...]:
 
 def figures(page: Page) -> Iterator[Figure]:
     """Every chart of a report."""
+    for section in page.sections:
+        yield from section.figures
     yield from overview(page)
     yield from statements(page)
     for closeup in closeups(page):

@@ -20,9 +20,12 @@ from pgpaces.answers.costs import Priced
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.paired import Ratio
 from pgpaces.answers.summary import as_json
+from pgpaces.answers.summary import plain as values
 from pgpaces.errors import RunError
 from pgpaces.report import bulk, costs, escape
 from pgpaces.report.page import Page
+from pgpaces.report.section import Section
+from pgpaces.report.words import Sentence
 from pgpaces.result import Counts, Estimate
 
 if TYPE_CHECKING:
@@ -249,7 +252,8 @@ def _document(page: Page) -> dict[str, Any]:
         "made_at": about.made_at.isoformat(),
         "pgpaces": about.version,
         "rerun": about.rerun,
-        "answer": [{"text": each.text, "weight": each.weight} for each in page.answer],
+        "answer": [_sentence(each) for each in page.answer],
+        "sections": {each.key: section(each) for each in page.sections},
         "missed_max": page.missed_max,
         "limits": page.limits,
         "main": page.main.name if page.main else None,
@@ -306,6 +310,20 @@ def _document(page: Page) -> dict[str, Any]:
             for place in page.places
         ],
     }
+
+
+def section(found: Section) -> dict[str, Any]:
+    """An answer of its own for programs."""
+    return {
+        "title": found.title,
+        "answer": [_sentence(each) for each in found.said],
+        "value": values(found.value),
+        "trials": list(found.trials),
+    }
+
+
+def _sentence(sentence: Sentence) -> dict[str, str]:
+    return {"text": sentence.text, "weight": sentence.weight}
 
 
 def _machine(one: Priced) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from html import escape as quoted
 from typing import Any, Literal
 
 from pgpaces.errors import RunError
-from pgpaces.report.figure import Figure
 from pgpaces.report.look import LIGHT, PAGE, Look
 from pgpaces.report.page import Page
+from pgpaces.report.section import Figure
 
 _ATTRIBUTES = re.compile(r' (?:class|role|aria-[a-z]+|pointer-events|xmlns:xlink)="[^"]*"')
 _EMPTY = re.compile(r'<path d="M0,0h0v0h0Z"[^>]*/>|<g></g>|<g/>')

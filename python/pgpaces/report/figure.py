@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.design import Factor
 from pgpaces.report import words
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import SHAPES, WIDTH, Look, specification
+from pgpaces.report.look import SHAPES, WIDTH, Look
 from pgpaces.report.page import Page
 
 LINES_MAX = len(SHAPES)
@@ -32,30 +32,6 @@ _NAMES_MAX = (WIDTH - 80) // 8
 NUMBER = ".6~g"
 # Marks that stand for one value and no data.
 ONCE: dict[str, Any] = {"values": [{}]}
-
-Marks = Callable[[Look], dict[str, Any]]
-Cells = tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A chart: what it is called, what it shows in a sentence, and its numbers as a table.
-
-    key: for file names and anchors. marks: its specification in a look, without configuration.
-    beside: the same for charts that stand side by side, because their axes are the same.
-    """
-
-    key: str
-    title: str
-    about: str
-    columns: tuple[str, ...]
-    rows: Cells
-    marks: Marks
-    beside: str = ""
-
-    def specification(self, look: Look) -> dict[str, Any]:
-        """The whole specification."""
-        return specification(look, self.marks(look))
 
 
 @dataclass(frozen=True, slots=True)

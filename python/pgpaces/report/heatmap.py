@@ -12,9 +12,9 @@ from pgpaces.answers.cells import Row
 from pgpaces.design import Factor
 from pgpaces.report import words
 from pgpaces.report.escape import line as shown
-from pgpaces.report.figure import Figure
 from pgpaces.report.look import WIDTH, Look
 from pgpaces.report.page import Page
+from pgpaces.report.section import Figure
 from pgpaces.report.text import milliseconds, percent
 
 _HEAT_ROWS_MAX = 40

@@ -27,8 +27,8 @@ from pgpaces.report import (
     tables,
     words,
 )
-from pgpaces.report.figure import Figure
 from pgpaces.report.page import Page
+from pgpaces.report.section import Cell, Figure, Table
 from pgpaces.report.text import judgement
 from pgpaces.result import Explained
 
@@ -43,11 +43,11 @@ class Detail:
 
     row: Row
     name: str
-    verdict: tables.Cell
-    trials: tables.Table
+    verdict: Cell
+    trials: Table
     said: tuple[str, ...]
     figures: tuple[Figure, ...]
-    observed: tuple[tables.Table, ...]
+    observed: tuple[Table, ...]
 
 
 def excerpt(page: Page) -> str:
@@ -63,7 +63,8 @@ def html(page: Page) -> str:
     heat = [each for each in overview if each.key == "heat-map"]
     statements = list(closeups.statements(page))
     details = list(_details(page))
-    every = [*overview, *statements, *(one for each in details for one in each.figures)]
+    answers = [one for each in page.sections for one in each.figures]
+    every = [*answers, *overview, *statements, *(one for each in details for one in each.figures)]
     ran = [row for row in page.rows if row.trials]
     return environment.get_template("page.html").render(
         page=page,

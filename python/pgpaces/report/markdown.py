@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from pgpaces.report import tables
 from pgpaces.report.escape import line
 from pgpaces.report.page import Page
-from pgpaces.report.tables import Cell, Table
+from pgpaces.report.section import Cell, Section, Table
+from pgpaces.report.words import Sentence
 
 _MARKS = re.compile(r"([\\`*\[\]|~#])|(?<![^\W_])_|_(?![^\W_])")
 # What readers of Markdown make a link of by themselves.
@@ -50,21 +51,12 @@ def _parts(page: Page) -> Iterator[str]:
     if page.question:
         yield f"{paragraph(page.question)}\n"
     yield "## The answer\n"
-    yield from _answer(page)
+    yield from _answer(page.answer)
+    for section in page.sections:
+        yield from _section(section)
     yield "## All cells\n"
     yield from _table(tables.cells(page))
-    if (ratios := tables.ratios(page)).rows:
-        yield f"## {ratios.title}\n"
-        yield from _table(ratios)
-    if page.beside:
-        yield "## At the same time\n"
-        yield from _table(tables.beside(page))
-    if page.costs:
-        yield "## What it costs\n"
-        yield from _table(tables.costs(page))
-    if page.statements:
-        yield "## What each statement took\n"
-        yield from _table(tables.statements(page))
+    yield from _beside_cells(page)
     if page.plans:
         yield "## How statements were executed\n"
         for plan in page.plans:
@@ -82,14 +74,40 @@ def _parts(page: Page) -> Iterator[str]:
     yield f"Made by pgpaces {text(page.about.version)}."
 
 
-def _answer(page: Page) -> Iterator[str]:
+def _beside_cells(page: Page) -> Iterator[str]:
+    """The tables that say more of the cells."""
+    if (ratios := tables.ratios(page)).rows:
+        yield f"## {ratios.title}\n"
+        yield from _table(ratios)
+    if page.beside:
+        yield "## At the same time\n"
+        yield from _table(tables.beside(page))
+    if page.costs:
+        yield "## What it costs\n"
+        yield from _table(tables.costs(page))
+    if page.statements:
+        yield "## What each statement took\n"
+        yield from _table(tables.statements(page))
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"## {text(section.title)}\n"
+    yield from _answer(section.said)
+    for table in section.tables:
+        if len(section.tables) > 1:
+            yield f"### {text(table.title)}\n"
+        yield from _table(table)
+
+
+def _answer(said: Iterable[Sentence]) -> Iterator[str]:
+    said = list(said)
     for weight, mark in (("main", "**"), ("warning", "")):
-        for sentence in page.answer:
+        for sentence in said:
             if sentence.weight == weight:
                 mind = "Mind: " if weight == "warning" else ""
                 yield f"- {mind}{mark}{paragraph(sentence.text)}{mark}"
     yield ""
-    yield from (f"{paragraph(each.text)}\n" for each in page.answer if each.weight == "plain")
+    yield from (f"{paragraph(each.text)}\n" for each in said if each.weight == "plain")
 
 
 def _where(page: Page) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import breaks, cells, differences, paired, placed, replicates
 from pgpaces.answers.beside import BesideRow, beside_of
@@ -27,6 +27,9 @@ from pgpaces.report.disk import Known
 from pgpaces.report.facts import Place
 from pgpaces.report.words import Sentence
 from pgpaces.result import Observed
+
+if TYPE_CHECKING:
+    from pgpaces.report.section import Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class Page:
     machines. missing: trials that were asked for and not run. failures: cell and block of trials
     that never began, and why. limit: the one that holds for all, if there is one. economies: cells
     of which it is known what their machines cost; costs: each such machine at its largest cell.
-    observed: what was seen of servers, by the id of the trial, of those that are shown in detail.
+    sections: answers of their own, to more than which cells held. observed: what was seen of
+    servers, by the id of the trial, of those that are shown in detail.
     """
 
     title: str
@@ -81,6 +85,7 @@ class Page:
     ratios: tuple[Ratio, ...] = ()
     economies: tuple[tuple[Row, Economy], ...] = ()
     costs: tuple[Priced, ...] = ()
+    sections: tuple[Section, ...] = ()
     observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pgpaces.answers import waits
-from pgpaces.report.tables import Cell, Table
+from pgpaces.report.section import Cell, Table
 from pgpaces.report.text import milliseconds, percent
 from pgpaces.result import Executed, Grown, Observed, Trial
 from pgpaces.units import memory_text

@@ -6,8 +6,6 @@ Texts are as others wrote them: whoever renders them escapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from pgpaces.answers import breaks
 from pgpaces.answers.cells import Row, sound, trial_share
@@ -16,35 +14,14 @@ from pgpaces.answers.plans import PlanOf, Seen
 from pgpaces.report import bulk, words
 from pgpaces.report import costs as money
 from pgpaces.report.page import Page
+from pgpaces.report.section import Cell, Table
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.units import memory_text, size_text
 
-Mark = Literal["", "held", "did not hold", "not known", "not valid"]
 _CELLS_NAMED = 4
 FAILURES_SHOWN = 20
 _OF_TRIAL = ("executions", "succeeded", "seconds", "rows", "input", "WAL")
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A text, its interval where it has one, and how it is marked."""
-
-    text: str
-    ends: str = ""
-    mark: Mark = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table. labels: so many columns at its left say what a row is about; numbers follow."""
-
-    key: str
-    title: str
-    columns: tuple[str, ...]
-    labels: int
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
 
 
 def above(page: Page) -> str:

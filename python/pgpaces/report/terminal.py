@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ from pgpaces.report import tables, words
 from pgpaces.report.charts import Measure, measures
 from pgpaces.report.escape import line
 from pgpaces.report.page import Page
+from pgpaces.report.section import Section, Table
 from pgpaces.report.text import interval, table
+from pgpaces.report.words import Sentence
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,11 +74,11 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     if page.question:
         yield Text(line(page.question), style="dim")
     yield Text("")
-    for sentence in page.answer:
-        mind = "mind: " if sentence.weight == "warning" else ""
-        styles = {"main": "bold", "warning": "yellow", "plain": ""}
-        yield Text(f"{mind}{line(sentence.text)}", style=styles[sentence.weight])
+    yield from _said(page.answer)
     yield Text("")
+    for each in page.sections:
+        yield from section(each, width)
+        yield Text("")
     shown = _shortened(page)
     yield from _tables(shown, width, left=len(page.rows) - len(shown.rows))
     if len(page.rows) > 1 and any(row.trials for row in page.rows):
@@ -87,6 +89,31 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     if page.about.rerun:
         yield Text("")
         yield Text(f"again: {line(page.about.rerun)}", style="dim")
+
+
+def section(found: Section, width: int) -> Iterator[RenderableType]:
+    """An answer of its own: its sentences, then its tables."""
+    from rich.text import Text
+
+    yield Text(line(found.title), style="bold")
+    yield from _said(found.said)
+    for each in found.tables:
+        yield Text("")
+        if len(found.tables) > 1:
+            yield Text(line(each.title), style="bold")
+        yield _cells(each, [line(name) for name in each.columns], width)
+        if each.note:
+            yield Text(line(each.note), style="dim")
+
+
+def _said(said: Iterable[Sentence]) -> Iterator[RenderableType]:
+    """Sentences: the answer stands out, and what to mind."""
+    from rich.text import Text
+
+    styles = {"main": "bold", "warning": "yellow", "plain": ""}
+    for sentence in said:
+        mind = "mind: " if sentence.weight == "warning" else ""
+        yield Text(f"{mind}{line(sentence.text)}", style=styles[sentence.weight])
 
 
 def _tables(page: Page, width: int, left: int) -> Iterator[RenderableType]:
@@ -159,7 +186,7 @@ def _short(names: Sequence[str]) -> dict[str, str]:
 
 
 def _cells(
-    cells: tables.Table, names: Sequence[str], width: int, spare: Sequence[str] = _SPARE
+    cells: Table, names: Sequence[str], width: int, spare: Sequence[str] = _SPARE
 ) -> RenderableType:
     """The table of cells, with as many columns as fit. spare: those that go, in this order."""
     from rich.text import Text
@@ -227,7 +254,7 @@ def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) ->
         length = 0.0 if value is None or not top else min(value, top) / top
         colour = _STYLES[breaks.verdict(row, page.missed_max)] if page.limits else "blue"
         bar = Bar(1.0, 0, length, width=size, color=colour)
-        made.add_row(Text(name), bar, Text(_said(row, measure)))
+        made.add_row(Text(name), bar, Text(_number(row, measure)))
     return made
 
 
@@ -241,7 +268,7 @@ def _names(page: Page, group: Line, room: int) -> list[str]:
     return [line(", ".join(level for _, level in row.cell.levels)) for row in group.rows]
 
 
-def _said(row: Row, measure: Measure) -> str:
+def _number(row: Row, measure: Measure) -> str:
     estimate = row.estimate(measure.key)
     if estimate is None:
         return "not run"
