@@ -10,6 +10,7 @@ from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import document
 from pgpaces.report import closeups
 from pgpaces.report.page import About, Page, gather
+from pgpaces.report.section import Section
 from pgpaces.store import Store
 
 
@@ -39,6 +40,13 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
         for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
     ]
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
+
+
+def page_behind(store: Store, section: Section) -> Page:
+    """The page of the trials that an answer stands on, with the answer as its first section."""
+    page = page_of(store, section.trials)
+    rest = (each for each in page.sections if each.key != section.key)
+    return replace(page, sections=(section, *rest))
 
 
 def _observed(store: Store, page: Page) -> Page:
