@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,10 @@ from pgpaces.errors import PlanError
 from pgpaces.sweeps import Plot, written
 
 if TYPE_CHECKING:
+    from pgpaces.experiment.comparing import Compared
     from pgpaces.report.page import Page
     from pgpaces.report.section import Section
+    from pgpaces.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +81,70 @@ class Answer:
         from pgpaces.report.html import answered
 
         return answered(self.section)
+
+
+def behind(store: Store, section: Section) -> Answer:
+    """An answer whose page is that of the trials it stands on."""
+    from pgpaces.experiment.reporting import page_behind
+
+    return Answer(section, lambda: page_behind(store, section))
+
+
+def of_comparison(store: Store, found: Compared, *, anyway: bool) -> Answer:
+    """A comparison as an answer. Raises PlanError where more differs than what is compared."""
+    from pgpaces.experiment import comparing
+
+    if found.beside and not anyway:
+        raise comparing.refusal(found)
+    return behind(store, comparing.section(found))
+
+
+def compare(  # noqa: PLR0913 - the options of a command, all by keyword
+    a: str,
+    b: str,
+    *,
+    metric: str = "rate",
+    also: Sequence[str] = (),
+    delta: float | None = None,
+    factors: Sequence[str] = (),
+    experiment: str = "last",
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether B is better than A, from stored trials; the same as `pgpaces compare`.
+
+    a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. delta: a share, 0.02
+    for 2 %. Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError where they differ in
+    more than what is compared.
+    """
+    from pgpaces.answers.compare import Goal
+    from pgpaces.experiment.comparing import compared
+    from pgpaces.store import Store
+
+    opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
+    found = compared(opened, (a, b), goal, factors, experiment)
+    return of_comparison(opened, found, anyway=anyway)
+
+
+def check(  # noqa: PLR0913 - the options of a command, all by keyword
+    run: str = "last",
+    *,
+    baseline: str,
+    metric: str = "rate",
+    also: Sequence[str] = (),
+    delta: float | None = None,
+    factors: Sequence[str] = (),
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether a run is worse than those of a baseline; the same as `pgpaces check`.
+
+    Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError as `compare`.
+    """
+    from pgpaces.answers.compare import Goal
+    from pgpaces.experiment.comparing import checked
+    from pgpaces.store import Store
+
+    opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
+    found = checked(opened, (baseline, run), goal, factors)
+    return of_comparison(opened, found, anyway=anyway)

@@ -43,10 +43,12 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
 
 
 def page_behind(store: Store, section: Section) -> Page:
-    """The page of the trials that an answer stands on, with the answer as its first section."""
+    """The page of the trials that an answer stands on: the answer first, the trials behind it."""
     page = page_of(store, section.trials)
     rest = (each for each in page.sections if each.key != section.key)
-    return replace(page, sections=(section, *rest))
+    answer = (each for each in section.said if each.weight == "main")
+    mind = (each for each in page.answer if each.weight == "warning")
+    return replace(page, title=section.title, answer=(*answer, *mind), sections=(section, *rest))
 
 
 def _observed(store: Store, page: Page) -> Page:
