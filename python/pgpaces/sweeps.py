@@ -102,6 +102,17 @@ class Plot:
         return f"<plot {self.name}: {self.title}>"
 
 
+def written(page: Page, path: Path) -> Path:
+    """Writes a report in the form of the file's ending. Raises RunError where that cannot be."""
+    from pgpaces.report.render import form_of, render
+
+    try:
+        path.write_bytes(render(page, form_of(str(path))))
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
+    return path
+
+
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """An experiment that was run, as far as it was: its cells, trials, words, table and charts."""
@@ -152,14 +163,7 @@ class Sweep:
 
     def report(self, path: str | Path) -> Path:
         """Writes the report; its form is that of the file's ending: .html, .md, .json, ..."""
-        from pgpaces.report.render import form_of, render
-
-        where = Path(path)
-        try:
-            where.write_bytes(render(self.page, form_of(str(where))))
-        except OSError as error:
-            raise RunError(f"{where} cannot be written: {error.strerror or error}") from None
-        return where
+        return written(self.page, Path(path))
 
     def __repr__(self) -> str:
         """The answer."""

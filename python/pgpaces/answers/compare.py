@@ -329,6 +329,21 @@ def numbers(sides: Sequence[Side], metric: Metric) -> list[float]:
     return [math.log(value) for value in values if value and 0 < value < math.inf]
 
 
+def own(sides: Sequence[Side], metric: Metric) -> Estimate | None:
+    """What trials of one kind say by themselves: their mean, geometric where ratios are compared.
+
+    None of nothing, and where the number of one is none.
+    """
+    found = numbers(sides, metric)
+    if not found or len(found) < len(sides):
+        return None
+    effect = over_pairs(found)
+    if effect is None:
+        return alone(found[0], metric)
+    estimate = shown(metric, effect)
+    return replace(estimate, low=max(0.0, estimate.low))
+
+
 def hits(sides: Iterable[Side]) -> tuple[int, int]:
     """What missed and what was due, over some trials."""
     every = list(sides)

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.main import put
-from pgpaces.errors import PlanError
-from pgpaces.report import escape
+from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +51,8 @@ GOAL = (
         help="What is compared, where runs are: variant, set.work_mem, server, ...",
     ),
     click.option("--anyway", is_flag=True, help="Also where they differ in more than that."),
-    click.option("--json", "as_json", is_flag=True, help="As JSON."),
+    AS_JSON,
+    OUTPUT,
 )
 
 
@@ -78,7 +77,9 @@ def compare(a: str, b: str, **given: Any) -> None:
     """
     from pgpaces.experiment.comparing import compared
 
-    _tell(compared(_open(given), (a, b), _goal(given), given["factors"], given["of"]), given)
+    store = _open(given)
+    found = compared(store, (a, b), _goal(given), given["factors"], given["of"])
+    _tell(store, found, given)
 
 
 @click.command(
@@ -96,9 +97,9 @@ def check(run: str, **given: Any) -> int:
     """
     from pgpaces.experiment.comparing import checked
 
-    names = (given["baseline"], run)
-    found = checked(_open(given), names, _goal(given), given["factors"])
-    _tell(found, given)
+    store, names = _open(given), (given["baseline"], run)
+    found = checked(store, names, _goal(given), given["factors"])
+    _tell(store, found, given)
     return EXITS[found.verdict.outcome]
 
 
@@ -116,42 +117,11 @@ def _goal(given: Mapping[str, Any]) -> Goal:
     return Goal(given["metric"], tuple(filter(None, (given["also"] or "").split(","))), delta)
 
 
-def _tell(found: Compared, given: Mapping[str, Any]) -> None:
+def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> None:
     """Raises PlanError where more differs than what is compared."""
-    if found.beside and not given["anyway"]:
-        raise _refusal(found)
-    if given["as_json"]:
-        put(escape.json_text(_document(found)))
-    else:
-        _print(found)
+    from pgpaces.verdicts import of_comparison
 
-
-def _refusal(found: Compared) -> PlanError:
-    from pgpaces.report import verdicts
-
-    what = ", ".join(found.factors) or "nothing"
-    main, *listed = verdicts.refused(found.beside, what)
-    lines = "".join(f"\n  {escape.line(each.text)}" for each in listed)
-    return PlanError(
-        f"{main.text}{lines}",
-        "name what is compared with --factor, or compare with --anyway",
-    )
-
-
-def _print(found: Compared) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from pgpaces.report import verdicts
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    said = list(verdicts.comparison(found.verdict, found.a.name, found.b.name))
-    if found.beside:
-        said += verdicts.refused(found.beside, ", ".join(found.factors) or "nothing")
-    with console.capture() as shown:
-        for each in said:
-            console.print(Text(escape.line(each.text), "bold" if each.weight == "main" else ""))
-    put(shown.get())
+    tell(of_comparison(store, found, anyway=given["anyway"]), given, _document(found))
 
 
 def _document(found: Compared) -> dict[str, object]:

@@ -117,7 +117,10 @@ HOW = (
 
 
 def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
-    """The experiment that file and options describe; None where neither names one."""
+    """The experiment that file and options describe; None where neither names one.
+
+    given: by name; quick, missed and trials where the command has them.
+    """
     what = given["what"]
     _check_of_target(given)
     if what is None and not given["files"]:
@@ -128,16 +131,16 @@ def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
         made = experiment_file.read(Path(what))
     else:
         made = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
-    if given["quick"]:
+    if given.get("quick"):
         made = made.quickly()
     targets = tuple(_target(text, given) for text in given["level_target"])
     made = made.with_levels(_levels(given, targets))
     known = {target.name: target for target in (*made.targets, *targets)}
-    missed = given["missed"]
+    missed = given.get("missed")
     return replace(
         made,
         name=given["name"] or made.name,
-        trials=given["trials"] or made.trials,
+        trials=given.get("trials") or made.trials,
         seed=made.seed if given["seed"] is None else given["seed"],
         missed_max=drafts.share(missed, "--missed") if missed else made.missed_max,
         targets=tuple(known.values()),

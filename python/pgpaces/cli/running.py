@@ -73,9 +73,9 @@ def preview(planned: Planned, given: Mapping[str, Any]) -> None:
     if given["dry_run"] and given["as_json"]:
         put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
         return
-    text = "".join(
-        f"{escape.line(line)}\n" for line in lines(planned.order.experiment, planned.preview)
-    )
+    order = planned.order
+    said = lines(order.experiment, planned.preview, chosen=order.goal is not None)
+    text = "".join(f"{escape.line(line)}\n" for line in said)
     if given["dry_run"]:
         put(text)
     elif given["progress"] != 0:

@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 from pgpaces import levels
 from pgpaces.answers import differences, stored
 from pgpaces.answers.cells import sound
-from pgpaces.answers.compare import Goal, Verdict, side
+from pgpaces.answers.compare import Goal, Side, Verdict, side
 from pgpaces.answers.differences import Between
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.trend import BASELINE_MIN, check
 from pgpaces.errors import PlanError
+from pgpaces.report import comparing as shown
+from pgpaces.report import verdicts
+from pgpaces.report.escape import line
+from pgpaces.report.section import Section
 from pgpaces.store import Store
 
 
@@ -67,6 +71,37 @@ def checked(
         return found
     now = [side(digest.summary) for digest in found.b.digests if sound(digest)]
     return replace(found, verdict=check(now, [side(d.summary) for d in earlier], goal))
+
+
+def section(found: Compared) -> Section:
+    """The comparison as a section, with what differs beside what is compared."""
+    every = (*found.a.digests, *found.b.digests)
+    kept = [[d for d in group.digests if sound(d)] for group in (found.a, found.b)]
+    listed = verdicts.refused(found.beside, ", ".join(found.factors) or "nothing")
+    seen = shown.Seen(
+        pairs=tuple(stored.blocks(*kept)) if found.verdict.basis == "blocks" else (),
+        trials=() if found.verdict.basis == "blocks" else _in_order(*kept),
+        ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
+        left_out=sum(not sound(d) for d in every),
+        notes=shown.differing(listed),
+    )
+    return shown.section(found.verdict, found.a.name, found.b.name, seen)
+
+
+def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Side], ...]:
+    """Trials in the order of time, and whether each is of B."""
+    both = [(False, d) for d in a] + [(True, d) for d in b]
+    both.sort(key=lambda pair: pair[1].trial.started_at)
+    return tuple((is_b, side(digest.summary)) for is_b, digest in both)
+
+
+def refusal(found: Compared) -> PlanError:
+    """That they cannot be compared, as more differs than what is compared."""
+    main, *listed = verdicts.refused(found.beside, ", ".join(found.factors) or "nothing")
+    lines = "".join(f"\n  {line(each.text)}" for each in listed)
+    return PlanError(
+        f"{main.text}{lines}", "name what is compared with --factor, or compare with --anyway"
+    )
 
 
 def _group(store: Store, name: str, of: str) -> Group:

@@ -14,6 +14,7 @@ from pgpaces.experiment import document, strategies
 from pgpaces.experiment.strategies import Goal
 from pgpaces.report import closeups
 from pgpaces.report.page import About, Page, gather
+from pgpaces.report.section import Section
 from pgpaces.store import Store
 
 
@@ -49,14 +50,21 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
 
 
-def _chosen(
-    digests: Sequence[Digest], about: About, experiment: Experiment, goal: Goal
-) -> Page:
+def _chosen(digests: Sequence[Digest], about: About, experiment: Experiment, goal: Goal) -> Page:
     """The page of trials that were chosen as it went: what they were chosen for comes first."""
     made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
     found = strategies.section(goal, experiment.design.cells(), digests)
     return replace(page, answer=found.said, sections=(replace(found, said=()), *page.sections))
+
+
+def page_behind(store: Store, section: Section) -> Page:
+    """The page of the trials that an answer stands on: the answer first, the trials behind it."""
+    page = page_of(store, section.trials)
+    rest = (each for each in page.sections if each.key != section.key)
+    answer = (each for each in section.said if each.weight == "main")
+    mind = (each for each in page.answer if each.weight == "warning")
+    return replace(page, title=section.title, answer=(*answer, *mind), sections=(section, *rest))
 
 
 def _observed(store: Store, page: Page) -> Page:

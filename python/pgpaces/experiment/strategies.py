@@ -133,7 +133,10 @@ def section(goal: Goal, cells: Sequence[Cell], digests: Sequence[Digest]) -> Sec
     """The answer so far. cells: those of the design."""
     tried = [Tried.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
-        return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), digests)
+        pairs = tuple(pairing.pairs(goal, tried))
+        ids = tuple(digest.trial.id for digest in digests)
+        seen = comparing.Seen(pairs, ids=ids, left_out=len(digests) - 2 * len(pairs))
+        return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), seen)
     own = Searches(goal, tuple(cells)).own(tried)
     return capacity.section([trials.found(goal, cell, own[cell.key]) for cell in cells])
 

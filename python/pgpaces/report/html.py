@@ -28,7 +28,7 @@ from pgpaces.report import (
     words,
 )
 from pgpaces.report.page import Page
-from pgpaces.report.section import Cell, Figure, Table
+from pgpaces.report.section import Cell, Figure, Section, Table
 from pgpaces.report.text import judgement
 from pgpaces.result import Explained
 
@@ -54,6 +54,16 @@ def excerpt(page: Page) -> str:
     """The words and the table of cells alone, for a notebook."""
     template = _environment().get_template("excerpt.html")
     return template.render(page=page, cells=tables.cells(page))
+
+
+def answered(section: Section) -> str:
+    """An answer of its own, for a notebook: its words, charts and tables."""
+    environment = _environment()
+    return environment.get_template("section.html").render(
+        section=section,
+        style=_variables(look.LIGHT),
+        svg={key: _safe(text) for key, text in draw.drawn(section.figures).items()},
+    )
 
 
 def html(page: Page) -> str:
@@ -136,13 +146,15 @@ def _style() -> Markup:
     """The colours of light and dark, then the rest of the style sheet."""
     from importlib import resources
 
-    def variables(chosen: look.Look) -> str:
-        pairs = {**chosen.colours(), "paper": chosen.background}
-        return "".join(f"--{name}:{colour};" for name, colour in pairs.items())
-
     rest = resources.files("pgpaces.report").joinpath("templates/page.css").read_text("utf-8")
-    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{variables(look.DARK)}}}}}"
-    return _safe(f":root{{{variables(look.LIGHT)}}}\n{dark}\n{rest}")
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(look.DARK)}}}}}"
+    return _safe(f":root{{{_variables(look.LIGHT)}}}\n{dark}\n{rest}")
+
+
+def _variables(chosen: look.Look) -> str:
+    """The colours as CSS variables."""
+    pairs = {**chosen.colours(), "paper": chosen.background}
+    return "".join(f"--{name}:{colour};" for name, colour in pairs.items())
 
 
 def _details(page: Page) -> Iterator[Detail]:

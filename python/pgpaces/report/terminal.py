@@ -92,10 +92,17 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
 
 
 def section(found: Section, width: int) -> Iterator[RenderableType]:
-    """An answer of its own: its sentences, then its tables."""
+    """An answer of its own: its title, its sentences, its tables."""
     from rich.text import Text
 
     yield Text(line(found.title), style="bold")
+    yield from answered(found, width)
+
+
+def answered(found: Section, width: int) -> Iterator[RenderableType]:
+    """What it says: its sentences, then its tables."""
+    from rich.text import Text
+
     yield from _said(found.said)
     for each in found.tables:
         yield Text("")

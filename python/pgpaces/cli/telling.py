@@ -1,0 +1,72 @@
+"""How commands tell an answer: words and tables in the terminal, JSON, or its report in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgpaces.cli.main import put
+from pgpaces.cli.report import write
+
+if TYPE_CHECKING:
+    from pgpaces.report.section import Section
+    from pgpaces.verdicts import Answer
+
+OUTPUT = click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write its report too, with the runs behind it: .html, .md, .json, ...",
+)
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+def tell(
+    found: Answer, given: Mapping[str, Any], document: Mapping[str, Any] | None = None
+) -> None:
+    """Prints an answer, and writes its report where `--output` names a file.
+
+    given: the command's options. document: what `--json` shows for the value, by keys of its own.
+    """
+    from pgpaces.report import escape
+
+    if given["as_json"]:
+        put(escape.json_text(_keys(found, document)))
+    else:
+        put(text(found.section))
+    if given["output"]:
+        report(found, Path(given["output"]))
+
+
+def report(found: Answer, path: Path) -> None:
+    """Writes its report, and says where."""
+    from pgpaces.report.render import form_of
+
+    click.echo(f"written: {write(found.page, form_of(str(path)), path)}", err=True)
+
+
+def text(section: Section) -> str:
+    """Its words and tables for the terminal that there is."""
+    from rich.console import Console
+
+    from pgpaces.report.terminal import answered
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as shown:
+        for part in answered(section, console.width):
+            console.print(part)
+    return shown.get()
+
+
+def _keys(found: Answer, document: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The answer as JSON: `title`, `answer`, `trials`, and its value."""
+    from pgpaces.report.data import section
+
+    keys = section(found.section)
+    if document is not None:
+        del keys["value"]
+    return {**(document or {}), **keys}

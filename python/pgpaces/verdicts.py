@@ -1,0 +1,150 @@
+"""The Python face of answers: a value with its words, charts and trials, the same as the command's.
+
+`Answer` shows any `Section` with the page of the trials behind it. Knows no arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.errors import PlanError
+from pgpaces.sweeps import Plot, written
+
+if TYPE_CHECKING:
+    from pgpaces.experiment.comparing import Compared
+    from pgpaces.report.page import Page
+    from pgpaces.report.section import Section
+    from pgpaces.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to one question: better or worse, a trend, a forecast, a capacity, why it was late.
+
+    In a notebook it shows its words, charts and tables.
+    """
+
+    section: Section
+    _gathered: Callable[[], Page] = field(repr=False)
+
+    @property
+    def value(self) -> Any:
+        """The answer as numbers: a value of `pgpaces.answers`."""
+        return self.section.value
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The answer in words, the most important sentence first."""
+        return tuple(sentence.text for sentence in self.section.said)
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        """The ids of the runs that it stands on."""
+        return self.section.trials
+
+    @property
+    def figures(self) -> tuple[Plot, ...]:
+        """Its charts."""
+        return tuple(Plot(figure) for figure in self.section.figures)
+
+    @property
+    def page(self) -> Page:
+        """The report on its trials, with this answer in front. Raises StoreError."""
+        return self._gathered()
+
+    def plot(self, name: str | None = None) -> Plot:
+        """A chart by its name, by default the first. Raises PlanError where there is none."""
+        found = {plot.name: plot for plot in self.figures}
+        chosen = next(iter(found), None) if name is None else name
+        if chosen not in found:
+            what = "no chart" if name is None else f"no chart '{name}'"
+            raise PlanError(f"there is {what}", f"there are {', '.join(found) or 'none'}")
+        return found[chosen]
+
+    def report(self, path: str | Path) -> Path:
+        """Writes its report; the form is that of the file's ending: .html, .md, .json, ..."""
+        return written(self.page, Path(path))
+
+    def __str__(self) -> str:
+        """The answer in words."""
+        return "\n".join(self.said)
+
+    def __repr__(self) -> str:
+        """The first sentence."""
+        return f"<{self.section.key}: {self.said[0] if self.said else 'no answer'}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the words, the charts and the tables."""
+        from pgpaces.report.html import answered
+
+        return answered(self.section)
+
+
+def behind(store: Store, section: Section) -> Answer:
+    """An answer whose page is that of the trials it stands on."""
+    from pgpaces.experiment.reporting import page_behind
+
+    return Answer(section, lambda: page_behind(store, section))
+
+
+def of_comparison(store: Store, found: Compared, *, anyway: bool) -> Answer:
+    """A comparison as an answer. Raises PlanError where more differs than what is compared."""
+    from pgpaces.experiment import comparing
+
+    if found.beside and not anyway:
+        raise comparing.refusal(found)
+    return behind(store, comparing.section(found))
+
+
+def compare(  # noqa: PLR0913 - the options of a command, all by keyword
+    a: str,
+    b: str,
+    *,
+    metric: str = "rate",
+    also: Sequence[str] = (),
+    delta: float | None = None,
+    factors: Sequence[str] = (),
+    experiment: str = "last",
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether B is better than A, from stored trials; the same as `pgpaces compare`.
+
+    a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. delta: a share, 0.02
+    for 2 %. Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError where they differ in
+    more than what is compared.
+    """
+    from pgpaces.answers.compare import Goal
+    from pgpaces.experiment.comparing import compared
+    from pgpaces.store import Store
+
+    opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
+    found = compared(opened, (a, b), goal, factors, experiment)
+    return of_comparison(opened, found, anyway=anyway)
+
+
+def check(  # noqa: PLR0913 - the options of a command, all by keyword
+    run: str = "last",
+    *,
+    baseline: str,
+    metric: str = "rate",
+    also: Sequence[str] = (),
+    delta: float | None = None,
+    factors: Sequence[str] = (),
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether a run is worse than those of a baseline; the same as `pgpaces check`.
+
+    Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError as `compare`.
+    """
+    from pgpaces.answers.compare import Goal
+    from pgpaces.experiment.comparing import checked
+    from pgpaces.store import Store
+
+    opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
+    found = checked(opened, (baseline, run), goal, factors)
+    return of_comparison(opened, found, anyway=anyway)
