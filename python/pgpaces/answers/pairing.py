@@ -86,15 +86,8 @@ def wanted(pairing: Pairing, tried: Sequence[Tried]) -> Wanted | None:
     return Wanted(
         cell=member.cell,
         block=planned.number,
-        why=_why(pairing, planned, said),
         attempt=1 + max((t.attempt for t in member.tried), default=0),
     )
-
-
-def _why(pairing: Pairing, planned: Planned, ask: Ask) -> str:
-    kind = "A with itself" if planned.same else "A and B"
-    upto = max(each.number for each in ask.pairs)
-    return f"pair {planned.number} of {upto} up to the next look, {kind}"
 
 
 def left(pairing: Pairing, tried: Sequence[Tried]) -> int:

@@ -90,17 +90,8 @@ OF_WHAT = (
     ),
 )
 
-HOW = (
+RUNNING = (
     click.option("--dry-run", is_flag=True, help="Say what it would take, and stop."),
-    click.option(
-        "--resume",
-        is_flag=False,
-        flag_value="last",
-        metavar="[EXPERIMENT]",
-        help="Go on with what is missing of one that was interrupted.",
-    ),
-    click.option("-o", "--output", metavar="FILE", help="Write the report: .html, .md, .json, ..."),
-    click.option("--json", "as_json", is_flag=True, help="The answer, or the preview, as JSON."),
     click.option(
         "-P", "--progress", type=click.IntRange(0), metavar="SECONDS", help="How often; 0: never."
     ),
@@ -112,6 +103,19 @@ HOW = (
         help="While the store takes nothing: go on in memory, or end the trial.",
     ),
     *options.MACHINE,
+)
+
+HOW = (
+    click.option(
+        "--resume",
+        is_flag=False,
+        flag_value="last",
+        metavar="[EXPERIMENT]",
+        help="Go on with what is missing of one that was interrupted.",
+    ),
+    click.option("-o", "--output", metavar="FILE", help="Write the report: .html, .md, .json, ..."),
+    click.option("--json", "as_json", is_flag=True, help="The answer, or the preview, as JSON."),
+    *RUNNING,
     options.STORE,
 )
 

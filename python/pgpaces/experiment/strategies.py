@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pgpaces.answers import pairing
+from pgpaces.answers import differences, pairing
 from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
@@ -18,7 +18,7 @@ from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.wanted import Tried, Wanted
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import StoreError
-from pgpaces.report import capacity, comparing
+from pgpaces.report import capacity, comparing, verdicts
 from pgpaces.report.section import Section
 
 Goal = Sought | Pairing
@@ -133,12 +133,24 @@ def section(goal: Goal, cells: Sequence[Cell], digests: Sequence[Digest]) -> Sec
     """The answer so far. cells: those of the design."""
     tried = [Tried.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
-        pairs = tuple(pairing.pairs(goal, tried))
-        ids = tuple(digest.trial.id for digest in digests)
-        seen = comparing.Seen(pairs, ids=ids, left_out=len(digests) - 2 * len(pairs))
-        return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), seen)
+        return _compared(goal, tried, digests)
     own = Searches(goal, tuple(cells)).own(tried)
     return capacity.section([trials.found(goal, cell, own[cell.key]) for cell in cells])
+
+
+def _compared(goal: Pairing, tried: Sequence[Tried], digests: Sequence[Digest]) -> Section:
+    pairs = tuple(pairing.pairs(goal, tried))
+    a, b, _ = (cell.key for cell in goal.cells)
+    of = {key: [t.digest for t in tried if t.digest and t.cell.key == key] for key in (a, b)}
+    names = [name for name, level in goal.a.items() if goal.b[name] != level]
+    differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
+    seen = comparing.Seen(
+        pairs,
+        ids=tuple(digest.trial.id for digest in digests),
+        left_out=len(digests) - 2 * len(pairs),
+        notes=comparing.differing(differing),
+    )
+    return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), seen)
 
 
 def write(goal: Goal) -> dict[str, Any]:
