@@ -180,11 +180,8 @@ class Design:
         return tuple(
             Slot(block, cell)
             for block in range(1, self.trials + 1)
-            for cell in sorted(cells, key=lambda cell: self._place(block, cell))
+            for cell in sorted(cells, key=lambda cell: place(self.seed, block, cell))
         )
-
-    def _place(self, block: int, cell: Cell) -> bytes:
-        return hashlib.sha256(f"{self.seed}/{block}/{cell.key}".encode()).digest()
 
     def load_seed(self, block: int) -> int:
         """The seed of the load in a block: all cells of a block meet the same arrivals."""
@@ -211,6 +208,11 @@ class Experiment:
     files: tuple[str, ...] = ()
     # Not in the repr: it may hold a password.
     from_database: str | None = field(default=None, repr=False)
+
+
+def place(seed: int, block: int, cell: Cell) -> bytes:
+    """A cell's place in a block, to sort by."""
+    return hashlib.sha256(f"{seed}/{block}/{cell.key}".encode()).digest()
 
 
 def missing(slots: Iterable[Slot], done: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:

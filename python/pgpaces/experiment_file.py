@@ -36,6 +36,7 @@ KEYS = {
     "files": "Scripts that run instead of the workload's: FILE or FILE@WEIGHT.",
     "from_database": "A database whose copy is measured, instead of the workload's own data.",
     "trials": "How often each cell is run, once in each block.",
+    "within": "Instead of `trials`: the time of each machine, spent on trials where they decide.",
     "seed": "Everything random follows from it: the order, arrivals, script parameters.",
     "missed": "Up to this share missed, a cell holds.",
     "factors": "What varies: a list of levels for each name. Default: the full grid of them.",
@@ -87,6 +88,7 @@ def _model() -> type[BaseModel]:
         files: list[str] = key("files", [])
         from_database: str | None = key("from_database", None)
         trials: Annotated[int, Field(ge=1)] = key("trials", 1)
+        within: str | None = key("within", None)
         seed: Annotated[int, Field(ge=0)] = key("seed", 1)
         missed: str = key("missed", "5%")
         factors: several = key("factors", {})
@@ -115,7 +117,8 @@ def read(path: Path) -> Draft:
     except ValidationError as error:
         raise _explained(path, _first(error.errors()), model) from None
     try:
-        return _draft(path, found.model_dump(), found.model_extra or {})
+        keys = {**found.model_dump(), "given": found.model_fields_set}
+        return _draft(path, keys, found.model_extra or {})
     except PlanError as error:
         raise PlanError(f"{path}: {error.message}", error.hint) from None
 
@@ -154,6 +157,8 @@ def _draft(path: Path, keys: Mapping[str, Any], others: Mapping[str, Any]) -> Dr
     twice = [name for name in factors if name in single]
     if twice:
         raise PlanError(f"{twice[0]} is given for all and under [factors]", "choose one")
+    if keys["within"] is not None and "trials" in keys["given"]:
+        raise PlanError("within says how many trials there are", "leave out trials, or within")
     workload = keys["workload"]
     return Draft(
         name=keys["name"] or path.stem,
@@ -171,6 +176,7 @@ def _draft(path: Path, keys: Mapping[str, Any], others: Mapping[str, Any]) -> Dr
         files=tuple(_near(path, file, script=True) for file in keys["files"]),
         from_database=keys["from_database"],
         quick=_one(keys["quick"]),
+        within=keys["within"],
     )
 
 

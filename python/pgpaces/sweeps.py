@@ -14,6 +14,7 @@ from pgpaces.draft import Draft
 from pgpaces.errors import PlanError, RunError
 from pgpaces.experiment import SweepListener
 from pgpaces.experiment import sweep as pipeline
+from pgpaces.experiment import within as budgets
 from pgpaces.experiment.reporting import page_of
 from pgpaces.report.page import Page
 from pgpaces.servers import profiles
@@ -181,6 +182,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     what: str | Path,
     *,
     trials: int | None = None,
+    within: str | None = None,
     seed: int | None = None,
     name: str | None = None,
     exclude: Sequence[Mapping[str, Any]] = (),
@@ -197,7 +199,9 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
     option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
     as `define=...`, workloads at the same time as `beside={"reporting": {"rate": ["1/s", "2/s"]}}`.
-    targets: DSNs by the name that the levels of `target` use. resume: the experiment to go on with.
+    targets: DSNs by the name that the levels of `target` use. within: a time of each machine, such
+    as "30min", instead of `trials`: they are spent where they decide. resume: the experiment to go
+    on with.
     Raises PgpacesError for what keeps it from beginning; trials that fail
     are `missing` in what is returned.
     """
@@ -206,6 +210,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     text = str(what)
     draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
     draft = draft.quickly() if quick else draft
+    draft = _spent(draft, trials, within, quick=quick)
     draft = draft.with_levels(kinds.of_values(levels))
     own = [
         found if isinstance(found, Target) else Target(target, found)
@@ -217,7 +222,6 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     draft = replace(
         draft,
         name=name or draft.name,
-        trials=draft.trials if trials is None else trials,
         seed=draft.seed if seed is None else seed,
         targets=(*draft.targets, *own),
         exclude=(*draft.exclude, *excluded),
@@ -225,11 +229,27 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     known = None
     if resume is not None:
         known, _, _ = pipeline.find(resume, store)
-    experiment = draft.experiment(profiles.ready_made)
+    goal = None
+    if draft.within is None:
+        experiment = draft.experiment(profiles.ready_made)
+    else:
+        experiment, goal = budgets.ask(draft)
     here = costs.find(host_file)
-    order = pipeline.Order(experiment, store, resume=known, costs=here)
+    order = pipeline.Order(experiment, store, resume=known, costs=here, goal=goal)
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
+
+
+def _spent(draft: Draft, trials: int | None, within: str | None, *, quick: bool) -> Draft:
+    """With as many trials as were asked for, or a time. Raises PlanError for both."""
+    if within is not None:
+        if trials is not None or quick:
+            raise PlanError(
+                f"{'trials' if trials is not None else 'quick'} and within exclude each other",
+                "within a time trials are run where they decide: choose one",
+            )
+        return draft.spending(within)
+    return draft if trials is None else replace(draft, trials=trials, within=None)
 
 
 def load_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:

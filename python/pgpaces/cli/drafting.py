@@ -123,7 +123,7 @@ HOW = (
 def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
     """The experiment that file and options describe; None where neither names one.
 
-    given: by name; quick, missed and trials where the command has them.
+    given: by name; quick, missed, trials and within where the command has them.
     """
     what = given["what"]
     _check_of_target(given)
@@ -138,13 +138,16 @@ def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
     if given.get("quick"):
         made = made.quickly()
     targets = tuple(_target(text, given) for text in given["level_target"])
+    if given.get("trials"):
+        made = replace(made, trials=given["trials"], within=None)
+    if given.get("within"):
+        made = made.spending(given["within"])
     made = made.with_levels(_levels(given, targets))
     known = {target.name: target for target in (*made.targets, *targets)}
     missed = given.get("missed")
     return replace(
         made,
         name=given["name"] or made.name,
-        trials=given.get("trials") or made.trials,
         seed=made.seed if given["seed"] is None else given["seed"],
         missed_max=drafts.share(missed, "--missed") if missed else made.missed_max,
         targets=tuple(known.values()),

@@ -14,6 +14,8 @@ from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
+    from pgpaces.draft import Draft
+    from pgpaces.experiment.strategies import Goal
     from pgpaces.experiment.sweep import Planned
 
 TRIALS_MAX = 10_000
@@ -23,6 +25,7 @@ Examples:
       --set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
   pgpaces sweep experiment.toml --dry-run
   pgpaces sweep experiment.toml --quick
+  pgpaces sweep experiment.toml --within 30min
   pgpaces sweep --resume
   pgpaces sweep --new experiment.toml
   pgpaces sweep experiment.toml --server 15,18
@@ -33,6 +36,11 @@ Examples:
 @click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(drafting.OF_WHAT)
 @click.option("--trials", type=click.IntRange(1), metavar="N", help="Of each cell. [default: 1]")
+@click.option(
+    "--within",
+    metavar="TIME",
+    help="Instead: so long on each machine, in trials that are spent where they decide.",
+)
 @click.option("--missed", metavar="SHARE", help="Up to this share, a cell holds. [default: 5%]")
 @click.option("--quick", is_flag=True, help="Seconds instead of minutes: does all of it work?")
 @click.option("--yes", is_flag=True, help=f"Also with more than {TRIALS_MAX} trials.")
@@ -71,9 +79,9 @@ def _planned(given: Mapping[str, Any]) -> Planned:
     running.check_output(given)
     from pgpaces.experiment import sweep as pipeline
 
-    resume, experiment, goal = None, None, None
     given = _of_file(given)
-    draft = drafting.draft(given)
+    _check_within(given)
+    draft, resume, experiment, goal = drafting.draft(given), None, None, None
     if draft is None and given["resume"] is not None:
         _check_unchanged(given)
     if given["resume"] is not None:
@@ -81,9 +89,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         name = draft.name if draft is not None and by_file else given["resume"]
         resume, experiment, goal = pipeline.find(name, given["store_path"])
     if draft is not None:
-        from pgpaces.servers import profiles
-
-        experiment = draft.experiment(profiles.ready_made)
+        experiment, goal = _asked(draft, goal)
     if experiment is None:
         raise PlanError(
             "nothing to sweep was named",
@@ -91,6 +97,30 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         )
     _check_size(experiment, given)
     return pipeline.plan(running.order(experiment, given, resume, goal))
+
+
+def _asked(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | None]:
+    """What a draft asks for. before: the goal of what is gone on with, where it is."""
+    from pgpaces.answers.spending import Spending
+    from pgpaces.experiment import within
+    from pgpaces.servers import profiles
+
+    if draft.within is None and isinstance(before, Spending):
+        draft = draft.spending(f"{before.budget_s:g}s")
+    if draft.within is not None:
+        return within.ask(draft)
+    return draft.experiment(profiles.ready_made), before
+
+
+def _check_within(given: Mapping[str, Any]) -> None:
+    """Raises PlanError for what says how many trials there are, or how long, beside a time."""
+    why = {"trials": "how many there are", "quick": "how short they are"}
+    for name, what in why.items():
+        if given["within"] and given[name]:
+            raise PlanError(
+                f"--{name} and --within exclude each other",
+                f"within a time trials are run where they decide, and that says {what}: choose one",
+            )
 
 
 def _of_file(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -103,7 +133,7 @@ def _of_file(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check_unchanged(given: Mapping[str, Any]) -> None:
     """Raises PlanError for options that an experiment from the store would not follow."""
-    names = ("quick", "trials", "seed", "missed", "name", "from_database")
+    names = ("quick", "trials", "within", "seed", "missed", "name", "from_database")
     asked = [f"--{name.replace('_', '-')}" for name in names if _is_given(given[name])]
     if asked:
         raise PlanError(

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 from pgpaces.answers import placed
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.spending import Spending, took_s
 from pgpaces.design import Experiment
 from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import document, strategies
 from pgpaces.experiment.strategies import Goal
-from pgpaces.report import closeups
+from pgpaces.report import closeups, words
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.section import Section
 from pgpaces.store import Store
@@ -51,7 +52,14 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
 
 
 def _chosen(digests: Sequence[Digest], about: About, experiment: Experiment, goal: Goal) -> Page:
-    """The page of trials that were chosen as it went: what they were chosen for comes first."""
+    """The page of trials that were chosen as it went: what they were chosen for comes first.
+
+    Of a budget over the cells of a design it is the page of any sweep, and how it was spent.
+    """
+    if isinstance(goal, Spending):
+        page = gather(digests, replace(about, chosen=True), experiment)
+        said = words.spent(page.rows, goal.budget_s, took_s(digests))
+        return replace(page, answer=(*page.answer, said))
     made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
     found = strategies.section(goal, experiment.design.cells(), digests)

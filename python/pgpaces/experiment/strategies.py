@@ -10,19 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pgpaces.answers import differences, pairing
+from pgpaces.answers import differences, pairing, spending
 from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
+from pgpaces.answers.spending import Spending
 from pgpaces.answers.wanted import Tried, Wanted
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import StoreError
 from pgpaces.report import capacity, comparing, verdicts
 from pgpaces.report.section import Section
 
-Goal = Sought | Pairing
-_KINDS: Mapping[str, type[Goal]] = {"capacity": Sought, "comparison": Pairing}
+Goal = Sought | Pairing | Spending
+_KINDS: Mapping[str, type[Goal]] = {
+    "capacity": Sought,
+    "comparison": Pairing,
+    "spending": Spending,
+}
 
 
 class Strategy(Protocol):
@@ -112,13 +117,46 @@ class Pairs:
         return pairing.given_up(self.pairing, tried)
 
 
+@dataclass(frozen=True, slots=True)
+class Spends:
+    """A budget of time over the cells of a machine."""
+
+    goal: Spending
+    cells: tuple[Cell, ...]
+
+    def __post_init__(self) -> None:
+        """Raises PlanError where it has no room for a trial of each cell."""
+        spending.check(self.goal, self.cells)
+
+    def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
+        """The next one of the first pass, then of what decides."""
+        return spending.wanted(self.goal, self.cells, tried)
+
+    def samples(self) -> Sequence[Wanted]:
+        """The first pass."""
+        return spending.first(self.goal, self.cells)
+
+    def expected(self) -> Sequence[Wanted]:
+        """As many as fit."""
+        return spending.expected(self.goal, self.cells)
+
+    def left(self, tried: Sequence[Tried]) -> int:
+        """How many the rest of the budget has room for."""
+        return spending.left(self.goal, self.cells, tried)
+
+    def given_up(self, tried: Sequence[Tried]) -> str:
+        """Which cells have no trial."""
+        return spending.given_up(self.goal, self.cells, tried)
+
+
 def strategies(
     goal: Goal, cells: Sequence[Cell], machine_of: Mapping[str, str]
 ) -> dict[str, Strategy]:
     """Who chooses the trials of each machine. cells: those of the design.
 
     machine_of: the machine of each target level. Pairs run one after the other, whatever machines
-    they are of: so what changes between pairs meets both.
+    they are of: so what changes between pairs meets both. Raises PlanError for a budget that is too
+    small.
     """
     if isinstance(goal, Pairing):
         return {HERE: Pairs(goal)}
@@ -126,10 +164,12 @@ def strategies(
     for cell in cells:
         target = dict(cell.levels).get("target", HERE)
         found.setdefault(machine_of.get(target, HERE), []).append(cell)
+    if isinstance(goal, Spending):
+        return {machine: Spends(goal, tuple(own)) for machine, own in found.items()}
     return {machine: Searches(goal, tuple(own)) for machine, own in found.items()}
 
 
-def section(goal: Goal, cells: Sequence[Cell], digests: Sequence[Digest]) -> Section:
+def section(goal: Sought | Pairing, cells: Sequence[Cell], digests: Sequence[Digest]) -> Section:
     """The answer so far. cells: those of the design."""
     tried = [Tried.of(digest) for digest in digests]
     if isinstance(goal, Pairing):

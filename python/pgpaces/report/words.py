@@ -113,6 +113,20 @@ def answer(material: Material) -> tuple[Sentence, ...]:
     return tuple(said)
 
 
+def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
+    """What became of a budget of time: how long it took, and how many trials each cell got."""
+    counts = sorted(len(row.every) for row in rows)
+    least, most = counts[0], counts[-1]
+    of_each = f"{least}" if least == most else f"{least} to {most}"
+    text = f"It took {_long(took_s)} of the {_long(budget_s)} that a machine was given:"
+    text += f" {_count(sum(counts), 'trial')}, {of_each} of each cell"
+    if least < most:
+        many = [row for row in rows if len(row.every) == most]
+        where = f" ({cell_name(many[0])})" if len(many) == 1 else ""
+        text += f", more where that decides{where}"
+    return Sentence(f"{text}.")
+
+
 def _of_commands(rows: Sequence[Row]) -> Iterable[tuple[str, bool]]:
     return bulk.sentences(rows, cell_name)
 
