@@ -156,8 +156,8 @@ RUN_ARGUMENTS = {
 SWEEP_ARGUMENTS = {
     "what": "An experiment file (`.toml`), a shipped workload, or a folder.",
     "trials": "How often each cell is run. Default: the file's, or 1.",
-    "within": 'Instead of `trials`: a time of each machine, such as `"30min"`, spent on trials where'
-    " they decide.",
+    "within": 'Instead of `trials`: a time of each machine, such as `"30min"`, in trials that are'
+    " spent where they decide.",
     "seed": "Everything random follows from it. Default: the file's, or 1.",
     "name": "What the experiment is called. Default: after the file or the workload.",
     "exclude": 'Cells that are left out: `[{"clients": 8, "protocol": "simple"}]`.',

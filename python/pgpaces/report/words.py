@@ -16,6 +16,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor
 from pgpaces.report import bulk, facts
+from pgpaces.report.preview import clock
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 
@@ -118,7 +119,7 @@ def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
     counts = sorted(len(row.every) for row in rows)
     least, most = counts[0], counts[-1]
     of_each = f"{least}" if least == most else f"{least} to {most}"
-    text = f"It took {_long(took_s)} of the {_long(budget_s)} it was given:"
+    text = f"It took {clock(took_s)} of the {clock(budget_s)} it was given:"
     text += f" {_count(sum(counts), 'trial')}, {of_each} of each cell"
     if least < most:
         many = [row for row in rows if len(row.every) == most]
