@@ -116,7 +116,7 @@ def _group(store: Store, name: str, of: str) -> Group:
 
 
 def _of_levels(store: Store, name: str, of: str) -> Group:
-    wanted = dict(_pair(part) for part in levels.split(name))
+    wanted = named(name)
     row = store.experiment(store.find_experiment(of))
     found = store.digests([trial.id for trial in store.trials(experiment=row.id)])
     known: dict[str, dict[str, None]] = {}
@@ -135,6 +135,11 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
 
 def _levels(digest: Digest) -> Mapping[str, str]:
     return {} if digest.trial.place is None else digest.trial.place.levels
+
+
+def named(text: str) -> dict[str, str]:
+    """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
+    return dict(_pair(part) for part in levels.split(text))
 
 
 def _pair(part: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document
+from pgpaces.experiment import document, forecasting
 from pgpaces.report import closeups
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.section import Section
@@ -17,8 +17,14 @@ from pgpaces.store import Store
 def page_of(store: Store, names: Sequence[str] = ()) -> Page:
     """The page of an experiment, of several, or of runs; without a name of the newest experiment.
 
-    Raises PlanError for unknown names, StoreError for what cannot be read.
+    With the answers that its trials allow. Raises PlanError for unknown names, StoreError for what
+    cannot be read.
     """
+    return forecasting.added(gathered(store, names))
+
+
+def gathered(store: Store, names: Sequence[str] = ()) -> Page:
+    """The same page without sections of answers."""
     from importlib.metadata import version
 
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
@@ -43,8 +49,12 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
 
 
 def page_behind(store: Store, section: Section) -> Page:
-    """The page of the trials that an answer stands on: the answer first, the trials behind it."""
-    page = page_of(store, section.trials)
+    """The page of the trials that an answer stands on, with the answer first. Raises as page_of."""
+    return fronted(page_of(store, section.trials), section)
+
+
+def fronted(page: Page, section: Section) -> Page:
+    """A page as that of one answer: its title and its answer, what to mind of the trials behind."""
     rest = (each for each in page.sections if each.key != section.key)
     answer = (each for each in section.said if each.weight == "main")
     mind = (each for each in page.answer if each.weight == "warning")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pgpaces.answers.compare import PAIRS_MIN, Metric, Secondary, Verdict
-from pgpaces.answers.differences import Between
+from pgpaces.answers.differences import Between, Varied
 from pgpaces.answers.forecast import (
     HOLDOUT_MAX,
     LOADS_MIN,
@@ -23,7 +23,7 @@ from pgpaces.report.text import interval, percent, rate
 from pgpaces.report.words import Sentence
 from pgpaces.result import Estimate
 
-_SHOWN = 8
+_SHOWN, _VALUES_SHOWN = 8, 4
 # From here on people think in times, not in percent.
 _TIMES = 2.0
 _TITLES = {"rate": "throughput", "mean": "mean latency", "missed": "share missed"}
@@ -289,6 +289,17 @@ def _peak(found: Forecast, unit: str) -> Iterable[Sentence]:
     )
 
 
+def reading(found: Forecast, load: float, unit: str) -> tuple[Sentence, ...]:
+    """What a forecast says at one load; nothing without a curve."""
+    for each in found.curve:
+        if each.load == load:
+            ends = interval(each.rate, rate, " to ")
+            how = "within what was tried" if each.tried else "beyond what was tried"
+            text = f"At {load:,.4g} {unit}, {how}: {rate(each.rate.value)}/s ({ends})."
+            return (Sentence(text, "main"),)
+    return ()
+
+
 def _params(found: Forecast) -> Iterable[Sentence]:
     if found.a is None or found.b is None:
         return
@@ -309,6 +320,13 @@ def _bounds(found: Forecast, unit: str) -> Iterable[Sentence]:
         yield Sentence(
             f"Whatever the model: at most {each}, and at most {rate(found.bounds.most)}/s, where"
             f" {found.bounds.limit} is full."
+        )
+    above = [r.load for r in found.curve if not r.tried and r.rate.value > r.bound]
+    if above:
+        yield Sentence(
+            f"From about {above[0]:,.3g} {unit} on the curve is above that: believe the bound"
+            " there.",
+            "warning",
         )
 
 
@@ -332,6 +350,23 @@ def _change(found: Change, metric: Metric) -> Sentence:
     than = _estimate(metric, found.ratio, f"up to {found.before}")
     text = f"Since {found.first} the {title(metric)} is {than}: {way}."
     return Sentence(text, "main")
+
+
+def unlike(found: Sequence[Varied]) -> tuple[Sentence, ...]:
+    """In what runs of a series differ beside time."""
+    if not found:
+        return ()
+    listed = [Sentence(f"{each.name}: {_ran(each.values)}.") for each in found[:_SHOWN]]
+    if len(found) > _SHOWN:
+        listed.append(Sentence(f"And {len(found) - _SHOWN} more."))
+    main = "The runs differ in more than time, so what makes a change could not be told."
+    return (Sentence(main, "main"), *listed)
+
+
+def _ran(values: Sequence[tuple[str, int]]) -> str:
+    shown = [f"{value or '-'} in {count}" for value, count in values[:_VALUES_SHOWN]]
+    more = len(values) - len(shown)
+    return ", ".join([*shown, *([f"{more} more"] if more else [])])
 
 
 def _left_out(found: Trend) -> Iterable[Sentence]:
