@@ -333,7 +333,8 @@ def _bounds(found: Forecast, unit: str) -> Iterable[Sentence]:
 def trended(found: Trend, metric: Metric) -> tuple[Sentence, ...]:
     """Where runs changed their level."""
     if found.needed:
-        text = f"{found.runs} runs show no trend: it takes {found.needed}."
+        runs = f"{found.runs} run shows" if found.runs == 1 else f"{found.runs} runs show"
+        text = f"{runs} no trend: it takes {found.needed}."
         return (Sentence(text, "main"), *_left_out(found))
     if not found.changes:
         text = f"No change of level was found in the {title(metric)} of {found.runs} runs."
