@@ -200,7 +200,7 @@ ANSWER_ARGUMENTS = {
     "store": "Where results are. Default: as for the command line.",
 }
 ANSWER_NAMES = {
-    "trend": "Tags, workloads, experiments, runs. Default: all runs like the newest.",
+    "trend": "Tags, workloads, experiments, runs. Of one run, by default the newest: all like it.",
     "forecast": "Experiments or runs. Default: the newest experiment.",
 }
 

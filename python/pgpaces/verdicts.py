@@ -159,9 +159,9 @@ def trend(
 ) -> Answer:
     """Says whether stored runs changed their level, and since when; the same as `pgpaces trend`.
 
-    names: tags, workloads, experiments or runs; by default all runs that differ from the newest one
-    in nothing but time. Its value is a `pgpaces.answers.trend.Trend`. Raises PlanError where they
-    differ in more than time and `factors`.
+    names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
+    differ from it in nothing but time. Its value is a `pgpaces.answers.trend.Trend`. Raises
+    PlanError where they differ in more than time and `factors`.
     """
     from pgpaces.experiment import trending
     from pgpaces.store import Store

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from pgpaces.cli.trend import trend
 from pgpaces.errors import PlanError
 from pgpaces.report.trending import called as called_
-from pgpaces.store import Store
 from tests.unit.stored import START, Kept, keep, opened
 
 
@@ -105,7 +104,7 @@ def test_what_cannot_be_followed_is_said(
 
 def test_an_empty_store_has_no_trend(tmp_path: Path) -> None:
     opened(tmp_path)
-    assert "no runs to follow" in refused(called(tmp_path / "results.db")).message
+    assert "there is no run" in refused(called(tmp_path / "results.db")).message
 
 
 def test_the_page_of_a_trend_begins_with_it(place: Path, tmp_path: Path) -> None:
@@ -117,6 +116,7 @@ def test_the_page_of_a_trend_begins_with_it(place: Path, tmp_path: Path) -> None
     assert page.index('id="trend"') < page.index('id="cells"')
 
 
-def test_one_run_is_followed_by_its_id(place: Path) -> None:
-    assert said(called(place, "N03")).startswith("1 run shows no trend: it takes 8")
-    assert Store.open(place).find("N03") == "N03"
+def test_one_run_stands_for_its_kind(place: Path) -> None:
+    assert said(called(place, "OTHER")).startswith("1 run shows no trend: it takes 8")
+    found = json.loads(called(place, "N03", "--factor", "server", "--json").stdout)
+    assert len(found["trials"]) == 12

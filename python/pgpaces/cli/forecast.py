@@ -11,7 +11,7 @@ from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
 
 EXAMPLES = """\b
 Examples:
-  pgpaces sweep reporting --clients 1,2,3,4,5,6,8 -T 15s --trials 3
+  pgpaces sweep tpcb-like --clients 1,2,3,4,5,6,8 -T 15s --trials 3
   pgpaces forecast --to 12
   pgpaces forecast pi-reporting --in set.work_mem=64MB -o forecast.html
 """

@@ -13,7 +13,7 @@ EXAMPLES = """\b
 Examples:
   pgpaces trend
   pgpaces trend nightly --metric p95 -o trend.html
-  pgpaces trend reporting --factor server
+  pgpaces trend last --factor server
 """
 
 
@@ -37,8 +37,8 @@ Examples:
 def trend(names: tuple[str, ...], **given: Any) -> None:
     """Say whether runs of one kind changed their level, since when, and by how much.
 
-    Default: the runs that differ from the newest one in nothing but time. It takes 8. Runs that
-    differ in more than time are refused.
+    It takes 8. Of one RUN, by default the newest, all those that differ from it in nothing but
+    time. Runs that differ in more than time are refused.
     """
     from pgpaces import verdicts
 

@@ -77,7 +77,8 @@ def _factor(page: Page) -> Factor:
     if "open" in models or (not able and any(name in known for name in _RATES)):
         raise PlanError(
             "under a rate, throughput is the rate until it is not: no law carries that further",
-            "try numbers of clients or users without one; how much it holds: pgpaces capacity",
+            "try numbers of clients without one (--think-time 0), or users with a pace; how much it"
+            " holds is what pgpaces capacity says",
         )
     if not able:
         raise PlanError(

@@ -43,16 +43,15 @@ class Trended:
 def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[str]) -> Trended:
     """The trend of stored runs in the order of time. Raises PlanError.
 
-    names: tags, workloads, experiments and runs; of none, those that differ from the newest run in
-    nothing but time. factors: what may differ too.
+    names: tags, workloads, experiments and runs; of one run, or of none, which is the newest one,
+    those that differ from it in nothing but time. factors: what may differ too.
     """
     if metric not in _WATCHED:
         raise PlanError(
             f"{metric} has no trend: changes are ratios", f"one of {', '.join(_WATCHED)}"
         )
-    digests = list(_named(store, names)) if names else _like_newest(store, factors)
-    if not digests:
-        raise PlanError("there are no runs to follow", "pgpaces run, or name some")
+    ids = list(dict.fromkeys(id_ for name in names or ("last",) for id_ in _ids(store, name)))
+    digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
     digests.sort(key=lambda digest: digest.trial.started_at)
     kept = tuple(digest for digest in digests if sound(digest))
     newest = (kept or digests)[-1]
@@ -67,13 +66,8 @@ def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[s
     )
 
 
-def _named(store: Store, names: Sequence[str]) -> Iterator[Digest]:
-    """The runs that names mean, each once."""
-    ids = [id_ for name in names for id_ in _ids(store, name)]
-    yield from store.digests(list(dict.fromkeys(ids)))
-
-
 def _ids(store: Store, name: str) -> list[str]:
+    """The runs that a name means."""
     tagged = store.trials(tag=name)
     found = tagged or [row for row in store.trials() if row.workload == name]
     if found:
@@ -82,15 +76,13 @@ def _ids(store: Store, name: str) -> list[str]:
     return [row.id for row in store.trials(experiment=id_)] or [id_]
 
 
-def _like_newest(store: Store, factors: Sequence[str]) -> list[Digest]:
-    """The runs that differ from the newest one in nothing but time."""
-    rows = [row for row in store.trials() if row.damage is None and row.state == "finished"]
-    if not rows:
-        return []
-    able = [row.id for row in rows if row.workload == rows[0].workload]
-    newest, *others = store.digests(able)
-    alike = [d for d in others if not differences.between([newest], [d], factors)]
-    return [newest, *alike]
+def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
+    """The runs that differ from one in nothing but time; itself too."""
+    (model,) = store.digests([id_])
+    workload = model.trial.workload.get("name")
+    able = [row.id for row in store.trials() if row.damage is None and row.workload == workload]
+    alike = (each for each in store.digests(able) if each.trial.id != id_)
+    return [model, *(each for each in alike if not differences.between([model], [each], factors))]
 
 
 def _run(digest: Digest, metric: str) -> Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,7 @@ def section(found: Trend, metric: Metric, series: Series) -> Section:
         key=KEY,
         title=f"{verdicts.title(metric).capitalize()} over time: {series.name}",
         said=(*verdicts.trended(found, metric), *_changed(series), *series.notes),
-        tables=(_table(found, metric),) if found.levels else (),
+        tables=(_table(found, metric, series),) if found.levels else (),
         figures=(_figure(found, metric, series),) if _known(series) else (),
         value=found,
         trials=tuple(each.id for each in series.runs),
@@ -83,21 +83,25 @@ def _changed(series: Series) -> Iterator[Sentence]:
         yield Sentence(f"Since {first} this is another one too: {listed}.")
 
 
-def _table(found: Trend, metric: Metric) -> Table:
+def _table(found: Trend, metric: Metric, series: Series) -> Table:
     changes: dict[str, Change] = {change.first: change for change in found.changes}
+    runs = {each.run.name: each for each in series.runs}
+
+    def when(name: str) -> Cell:
+        return Cell(f"{runs[name].at.astimezone():%Y-%m-%d %H:%M}", runs[name].id[-8:])
 
     def row(level: Level) -> tuple[Cell, ...]:
         change = changes.get(level.first)
         return (
-            Cell(level.first),
-            Cell(level.last),
+            when(level.first),
+            when(level.last),
             Cell(str(level.runs)),
             Cell(*_said(metric, level.value)),
             Cell("-") if change is None else Cell(*short(metric, change.ratio)),
             Cell("-" if change is None else f"{change.p:.2g}"),
         )
 
-    columns = ("from", "to", "runs", named(metric), "against before", "p")
+    columns = ("from", "to", "runs", named(metric), "change", "p")
     rows = tuple(row(level) for level in found.levels)
     note = "Geometric means of the runs of a level, with 95 % intervals."
     return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note)
@@ -145,7 +149,9 @@ def _marks(found: Trend, metric: Metric, series: Series, look: Look) -> dict[str
         {"x": places[change.first], "text": short(metric, change.ratio)[0]}
         for change in found.changes
     ]
-    x = {"field": "x", "type": "temporal", "axis": {"title": None, "tickCount": 5}}
+    form = "%m-%d %H:%M" if _span(series) < timedelta(days=3) else "%Y-%m-%d"
+    axis = {"title": None, "tickCount": 5, "format": form}
+    x = {"field": "x", "type": "temporal", "axis": axis}
     y = {"field": "y", "type": "quantitative", "scale": {"zero": False, "padding": 8},
          "axis": {"title": named(metric), "format": NUMBER}}  # fmt: skip
     bars = [point for point in points if "low" in point]
@@ -170,6 +176,10 @@ def _marks(found: Trend, metric: Metric, series: Series, look: Look) -> dict[str
         "autosize": {"type": "fit", "contains": "padding"},
         "layer": layers,
     }
+
+
+def _span(series: Series) -> timedelta:
+    return series.runs[-1].at - series.runs[0].at
 
 
 def _point(each: Timed) -> dict[str, Any]:
