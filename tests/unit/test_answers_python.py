@@ -48,7 +48,7 @@ def test_a_comparison_is_a_verdict_with_its_words_and_trials(place: Path) -> Non
 
 
 def test_what_the_commands_refuse_is_refused(place: Path) -> None:
-    with pytest.raises(PlanError, match="differ in more than nothing"):
+    with pytest.raises(PlanError, match="what is compared was not named"):
         pgpaces.compare("small", "large", store=place)
     with pytest.raises(PlanError, match="differ in more than time"):
         pgpaces.trend("small", "large", store=place)

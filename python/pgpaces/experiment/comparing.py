@@ -77,7 +77,7 @@ def section(found: Compared) -> Section:
     """The comparison as a section, with what differs beside what is compared."""
     every = (*found.a.digests, *found.b.digests)
     kept = [[d for d in group.digests if sound(d)] for group in (found.a, found.b)]
-    listed = verdicts.refused(found.beside, ", ".join(found.factors) or "nothing")
+    listed = verdicts.refused(found.beside, ", ".join(found.factors))
     seen = shown.Seen(
         pairs=tuple(stored.blocks(*kept)) if found.verdict.basis == "blocks" else (),
         trials=() if found.verdict.basis == "blocks" else _in_order(*kept),
@@ -97,7 +97,7 @@ def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Sid
 
 def refusal(found: Compared) -> PlanError:
     """That they cannot be compared, as more differs than what is compared."""
-    main, *listed = verdicts.refused(found.beside, ", ".join(found.factors) or "nothing")
+    main, *listed = verdicts.refused(found.beside, ", ".join(found.factors))
     lines = "".join(f"\n  {line(each.text)}" for each in listed)
     return PlanError(
         f"{main.text}{lines}", "name what is compared with --factor, or compare with --anyway"

@@ -55,12 +55,12 @@ def _said(every: Sequence[Foreseen], to: float | None) -> Iterator[Sentence]:
         told = [*verdicts.forecasted(each.found, each.unit), *_left_out(each)]
         if to is not None:
             told = [*verdicts.reading(each.found, to, each.unit), *told]
-        name = name_of(each)
+        name, several = name_of(each), len(every) > 1
         for sentence in told:
-            if not name:
-                yield sentence
-            elif sentence.weight != "plain":
-                yield replace(sentence, text=f"{name}: {sentence.text}")
+            if sentence.weight == "plain":
+                yield from () if several else (sentence,)
+            else:
+                yield replace(sentence, text=f"{name}: {sentence.text}") if name else sentence
 
 
 def _left_out(each: Foreseen) -> Iterator[Sentence]:

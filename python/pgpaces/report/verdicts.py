@@ -226,7 +226,7 @@ def _count(number: int, basis: str) -> str:
 
 
 def refused(found: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
-    """In what A and B differ beside what is compared."""
+    """In what A and B differ beside what is compared; compared: empty where nothing was named."""
     if not found:
         return ()
     listed = [
@@ -235,7 +235,11 @@ def refused(found: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
     ]
     if len(found) > _SHOWN:
         listed.append(Sentence(f"And {len(found) - _SHOWN} more."))
-    main = f"A and B differ in more than {compared}, so what makes a difference could not be told."
+    than = f"A and B differ in more than {compared}"
+    main = (
+        f"{than if compared else 'A and B differ, and what is compared was not named'}, so what"
+        " makes a difference could not be told."
+    )
     return (Sentence(main, "main"), *listed)
 
 
