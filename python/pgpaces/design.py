@@ -21,6 +21,9 @@ Levels = Mapping[str, str]
 CELLS_MAX = 1_000_000
 KEY_LENGTH = 12
 HERE = ""
+# A level of cells whose trials are chosen as an experiment goes: what a trial is for. It changes
+# nothing about the trial.
+ROLE = "role"
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     )
     known = None
     if resume is not None:
-        known, _ = pipeline.find(resume, store)
+        known, _, _ = pipeline.find(resume, store)
     experiment = draft.experiment(profiles.ready_made)
     here = costs.find(host_file)
     order = pipeline.Order(experiment, store, resume=known, costs=here)

@@ -15,6 +15,7 @@ from pgpaces.design import Cell, Slot
 from pgpaces.errors import PgpacesError, PlanError, RunError, ServerError, StoreError
 from pgpaces.experiment import machine, stops
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
+from pgpaces.experiment.queue import Listed
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.trial import Keeping, Outcome
 from pgpaces.plan import Load, TargetPlan, TrialPlan
@@ -93,7 +94,7 @@ class Bench:
             )
             for slot in found
         }
-        made = Machine("", found, requests, Progress(slots))
+        made = Machine("", Listed(found, requests), Progress(slots))
         made.run(Keeping(self.heard, self.stops, cast("Store", self.store), 60.0))
         return made
 
@@ -233,10 +234,10 @@ def test_what_is_left_may_be_asked_while_machines_report() -> None:
         except RuntimeError as error:
             errors.append(error)
 
-    asking = threading.Thread(target=ask)
+    asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     for n in range(2000):
-        progress.ended(f"m{n}", 1.0, well=True)
+        progress.ended(f"m{n}", 1.0, 1, well=True)
     ended.set()
     asking.join()
     assert errors == []

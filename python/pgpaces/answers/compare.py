@@ -20,7 +20,7 @@ from pgpaces.errors import PlanError
 from pgpaces.result import Estimate
 
 Outcome = Literal["better", "worse", "equivalent", "inconclusive"]
-Why = Literal["", "few", "unbounded", "noise", "biased", "wide", "apart"]
+Why = Literal["", "few", "unbounded", "noise", "biased", "wide", "apart", "look"]
 # pairs: run as such. blocks: of an experiment in random order. trials: no pairs, their order mixed.
 # apart: all of one before all of the other. runs: a run against earlier ones, each a session.
 Basis = Literal["pairs", "blocks", "trials", "apart", "runs"]
@@ -208,6 +208,16 @@ def next_pairs(pairs: Sequence[Pair], goal: Goal) -> Ask | Verdict:
             break
     assert verdict is not None, "a goal has a look"
     return verdict
+
+
+def undecided(pairs: Sequence[Pair], goal: Goal) -> Verdict:
+    """What pairs say between two looks: a number, and no verdict. needed: pairs at the next look.
+
+    Who concludes whenever it looks good is wrong more often than the level says.
+    """
+    found = judge(sorted(pairs, key=lambda pair: pair.number), goal, 0.0)
+    after = [look for look, _ in goal.looks if look > found.pairs] or [goal.looks[-1][0]]
+    return replace(found, outcome="inconclusive", why="look", needed=after[0])
 
 
 @cache

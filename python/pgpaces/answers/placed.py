@@ -11,7 +11,7 @@ from typing import Any
 
 from pgpaces.answers.breaks import quantity
 from pgpaces.answers.digest import Digest
-from pgpaces.design import Cell, Factor
+from pgpaces.design import Cell, Design, Factor
 from pgpaces.result import Place, Trial
 
 _PLAN = ("clients", "policy", "protocol", "arrivals", "max_tries", "connect_each")
@@ -104,6 +104,23 @@ def place(digests: Sequence[Digest], name: str) -> tuple[tuple[Factor, ...], tup
         where = Place(name, cell.key, dict(cell.levels), blocks[cell.key])
         placed.append(replace(digest, trial=replace(digest.trial, place=where)))
     return tuple(factors), tuple(placed)
+
+
+def as_chosen(design: Design, digests: Sequence[Digest]) -> Design:
+    """The design with the cells that trials were chosen of as it went, in place of its own."""
+    found = cells(digests)
+    every: dict[str, list[str]] = {}
+    for cell in found:
+        for name, level in cell.levels:
+            every.setdefault(name, []).append(level)
+    order = {name: _ordered(had) for name, had in every.items()}
+
+    def place(cell: Cell) -> tuple[int, ...]:
+        own = dict(cell.levels)
+        return tuple(had.index(own[name]) if name in own else -1 for name, had in order.items())
+
+    extra = tuple(dict(cell.levels) for cell in sorted(found, key=place))
+    return replace(design, factors=(), exclude=(), extra=extra)
 
 
 def cells(digests: Sequence[Digest], order: Callable[[Cell], Any] | None = None) -> list[Cell]:

@@ -1,14 +1,17 @@
-"""`pgpaces compare` and `check`: whether B is better than A, from trials that are stored."""
+"""`pgpaces compare` and `check`: whether B is better than A, from stored trials or new pairs."""
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from pgpaces.cli import options
+from pgpaces.cli import drafting, options
 from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
+from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +30,12 @@ Examples:
   pgpaces compare variant=triggers,clients=4 variant=log,clients=4 --in sensors --metric p95
   pgpaces runs tag before RUN RUN RUN; pgpaces runs tag after RUN RUN RUN
   pgpaces compare before after --factor set.work_mem --also p95,p99
+  pgpaces compare set.work_mem=4MB set.work_mem=64MB --run reporting --clients 4 --dry-run
+  pgpaces compare server=15 server=18 --run tpcb-like --clients 4 -T 60s --metric p95
 """
+_OF_STORED = frozenset(
+    ("a", "b", "of", "metric", "also", "delta", "factors", "anyway", "as_json", "output")
+) | {"store_path"}
 
 
 GOAL = (
@@ -67,19 +75,73 @@ GOAL = (
     metavar="EXPERIMENT",
     help="Whose levels A and B are, where they are levels.",
 )
-@options.options(GOAL, (options.STORE,))
-def compare(a: str, b: str, **given: Any) -> None:
+@options.options(GOAL)
+@click.option(
+    "--run",
+    "what",
+    metavar="WORKLOAD|FILE.toml",
+    help="Run new pairs of A and B, which are levels then; options below are of their trials.",
+)
+@click.option(
+    "--pairs",
+    type=click.IntRange(8),
+    metavar="N",
+    help="At most so many, looked at three times from 24 on. [default: 24]",
+)
+@click.option(
+    "--same",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Pairs of A with itself: what the place itself tells apart. [default: 8]",
+)
+@options.options(drafting.OF_WHAT, drafting.RUNNING, (options.STORE,))
+def compare(a: str, b: str, **given: Any) -> int:
     """Say whether B is better than A, worse, equivalent, or what it would take to tell.
 
     A and B are levels of an experiment (FACTOR=LEVEL,...), tags, runs or experiments. Trials of the
     blocks of an experiment are pairs; of others the answer is weaker, and says so. What differs in
     more than what is compared is refused.
+
+    With --run pairs of new trials are run, in random order and with the same arrivals within a
+    pair, until they are decided. `pgpaces sweep --resume` goes on with one that was interrupted.
     """
     from pgpaces.experiment.comparing import compared
 
+    if given["what"] is not None or given["files"]:
+        return _new((a, b), given)
+    _check_stored()
     store = _open(given)
     found = compared(store, (a, b), _goal(given), given["factors"], given["of"])
     _tell(store, found, given)
+    return 0
+
+
+def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
+    """Runs pairs of A and B."""
+    from pgpaces.cli import running
+    from pgpaces.experiment import pairs
+    from pgpaces.experiment import sweep as pipeline
+
+    running.check_output(given)
+    draft = drafting.draft(given)
+    assert draft is not None, "a workload or a script is named"
+    counts = {name: given[name] for name in ("pairs", "same", "seed") if given[name] is not None}
+    experiment, pairing = pairs.ask(draft, names, replace(_goal(given), **counts))
+    planned = pipeline.plan(running.order(experiment, given, None, pairing))
+    running.preview(planned, given)
+    return 0 if given["dry_run"] else running.carry_out(planned, given)
+
+
+def _check_stored() -> None:
+    """Raises PlanError for options of new pairs where stored trials are compared."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        given = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if given and param.name not in _OF_STORED:
+            raise PlanError(
+                f"{param.opts[-1]} is for new pairs, and stored trials are compared",
+                "add --run WORKLOAD, or leave it out",
+            )
 
 
 @click.command(

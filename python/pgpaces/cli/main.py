@@ -17,6 +17,7 @@ from pgpaces.errors import PgpacesError
 COMMANDS = {
     "run": ("run", "Run a workload and say what share was on time"),
     "sweep": ("sweep", "Run every combination of levels and say from where on it breaks"),
+    "capacity": ("capacity", "Say how much load it holds"),
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),
     "show": ("runs", "Show the answer of a stored run"),
     "export": ("runs", "Write a stored run as CSV or JSON"),
@@ -38,6 +39,7 @@ Examples:
   pgpaces run reporting --rate 1 --latency-limit 500ms
   pgpaces run ./my-workload --target postgresql://pi4/bench --users 8 --pace 1/s
   pgpaces sweep reporting --clients 1,2,4,8 --rate-per-client 1/s -L 500ms -o report.html
+  pgpaces capacity reporting -L 500ms --missed 5%
   pgpaces runs
 """
 

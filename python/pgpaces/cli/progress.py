@@ -165,8 +165,7 @@ class SweepProgress(SweepListener):
         self._progress = progress
         at = f"{machine}: " if machine else ""
         again = ", again" if attempt > 1 else ""
-        place = f"{progress.done + progress.failed + 1}/{progress.total}"
-        prefix = f"{at}{place}{again} {slot.cell}: "
+        prefix = f"{at}{progress.place()}{again} {slot.cell}: "
         return TrialProgress(self._every_s, self.teller, prefix, quiet=self._quiet)
 
     def done(self, machine: str, slot: Slot, found: Outcome | PgpacesError) -> None:
@@ -180,10 +179,15 @@ class SweepProgress(SweepListener):
         at = f"{machine}: " if machine else ""
         seconds = progress.seconds_left()
         left = f"; {clock(seconds)} left, until {_at(seconds)}" if seconds else ""
-        place = f"{progress.done + progress.failed + 1}/{progress.total}"
         # What our own end broke off is nothing that the user has to mend.
         text = "not begun" if self._stopping and isinstance(found, PgpacesError) else _found(found)
-        self.teller.tell(f"{at}{place} {slot.cell}: {text}{left}", whole=True)
+        self.teller.tell(f"{at}{progress.place()} {slot.cell}: {text}{left}", whole=True)
+
+    def due(self, machine: str, slot: Slot, why: str) -> None:
+        """What comes next and why; the line of the trial itself says which it is."""
+        if not self._quiet:
+            at = f"{machine}: " if machine else ""
+            self.teller.tell(f"{at}{slot.cell}: {why}", whole=True)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         """Why a part is left out."""

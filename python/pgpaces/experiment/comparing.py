@@ -11,7 +11,9 @@ from pgpaces.answers.cells import sound
 from pgpaces.answers.compare import Goal, Side, Verdict, side
 from pgpaces.answers.differences import Between
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.pairing import AGAIN
 from pgpaces.answers.trend import BASELINE_MIN, check
+from pgpaces.design import ROLE
 from pgpaces.errors import PlanError
 from pgpaces.report import comparing as shown
 from pgpaces.report import verdicts
@@ -127,7 +129,10 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
         if level not in known.get(factor, {}):
             every = "; ".join(f"{n}: {', '.join(own)}" for n, own in known.items()) or "none"
             raise PlanError(f"experiment {row.name} has no {factor}={level}", f"it has {every}")
-    kept = [d for d in found if wanted.items() <= _levels(d).items()]
+    # Trials of A beside itself are no trials of A against B.
+    kept = [
+        d for d in found if wanted.items() <= _levels(d).items() and _levels(d).get(ROLE) != AGAIN
+    ]
     if not kept:
         raise PlanError(f"experiment {row.name} has no trial with {name}")
     return Group(name, tuple(kept), wanted)

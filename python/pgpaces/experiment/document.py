@@ -9,6 +9,8 @@ from typing import Any
 from pgpaces import database
 from pgpaces.design import Experiment, Target
 from pgpaces.errors import PlanError, StoreError
+from pgpaces.experiment import strategies
+from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
 
@@ -17,11 +19,13 @@ from pgpaces.plan import without_secrets
 class Beside:
     """What a document holds beside the experiment.
 
-    command: what was typed to run it. workload_hash: of data and scripts.
+    command: what was typed to run it. workload_hash: of data and scripts. goal: what trials are
+    chosen for, where they are not those of the design.
     """
 
     command: str
     workload_hash: str
+    goal: Goal | None = None
 
 
 def write(experiment: Experiment, beside: Beside) -> dict[str, Any]:
@@ -29,7 +33,15 @@ def write(experiment: Experiment, beside: Beside) -> dict[str, Any]:
     targets = tuple(_shown(target) for target in experiment.targets)
     original = shown_original(experiment.from_database)
     stored = replace(experiment, targets=targets, from_database=original)
-    return {"experiment": asdict(stored), **asdict(beside)}
+    found = {"command": beside.command, "workload_hash": beside.workload_hash}
+    goal = {} if beside.goal is None else {"goal": strategies.write(beside.goal)}
+    return {"experiment": asdict(stored), **found, **goal}
+
+
+def goal(document: Mapping[str, Any]) -> Goal | None:
+    """What trials are chosen for; None for those of a design. Raises StoreError."""
+    written = document.get("goal")
+    return None if written is None else strategies.read(written)
 
 
 def _shown(target: Target) -> Target:

@@ -51,7 +51,12 @@ def section(found: Sequence[Foreseen], page: Page, to: float | None = None) -> S
 
 
 def added(page: Page) -> Page:
-    """The page with its forecast, where it allows one; else as it is."""
+    """The page with its forecast, where it allows one; else as it is.
+
+    Loads that were chosen about the one that holds tell little of how throughput grows.
+    """
+    if page.about.chosen:
+        return page
     try:
         factor = _factor(page)
     except PlanError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from pgpaces.errors import (
     WorkloadError,
 )
 from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.queue import Due, Queue
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Say, Site, site
 from pgpaces.experiment.stops import kept
@@ -48,27 +49,33 @@ class SweepListener(Listener):
     def done(self, machine: str, slot: Slot, found: Outcome | PgpacesError) -> None:
         """A trial has ended, or could not begin."""
 
+    def due(self, machine: str, slot: Slot, why: str) -> None:
+        """What comes next, of trials that are chosen as it goes, and why."""
+
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         """A server was not there for several trials; so many of its trials are left out."""
 
 
 @dataclass
 class Progress:
-    """How far an experiment is. done: trials that were run, also before it was gone on with."""
+    """How far an experiment is. done: trials that were run, also before it was gone on with.
 
-    total: int
+    total: None where nobody knows beforehand.
+    """
+
+    total: int | None
     done: int = 0
     failed: int = 0
     spent_s: dict[str, list[float]] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ended(self, machine: str, seconds: float, *, well: bool) -> None:
-        """Another trial of a machine is over."""
+    def ended(self, machine: str, seconds: float, left: int, *, well: bool) -> None:
+        """Another trial of a machine is over; so many are left."""
         with self._lock:
             self.done += well
             self.failed += not well
-            self.left[machine] -= 1
+            self.left[machine] = left
             self.spent_s.setdefault(machine, []).append(seconds)
 
     def seconds_left(self) -> float | None:
@@ -80,11 +87,16 @@ class Progress:
             usual = sum(means.values()) / len(means)
             return max((means.get(m, usual) * n for m, n in self.left.items()), default=0.0)
 
-    def left_out(self, machine: str) -> None:
+    def left_out(self, machine: str, left: int) -> None:
         """Another trial of a machine is not even tried: what others take is told by them."""
         with self._lock:
             self.failed += 1
-            self.left[machine] -= 1
+            self.left[machine] = left
+
+    def place(self) -> str:
+        """Which trial runs: `3/18`, or `3` where nobody knows how many there will be."""
+        of = "" if self.total is None else f"/{self.total}"
+        return f"{self.done + self.failed + 1}{of}"
 
 
 @dataclass
@@ -95,8 +107,7 @@ class Machine:
     """
 
     name: str
-    slots: Sequence[Slot]
-    requests: Mapping[tuple[int, str], Request] = field(repr=False)
+    queue: Queue = field(repr=False)
     progress: Progress
     expected: dict[TargetPlan, dict[str, Any]] = field(default_factory=dict, repr=False)
     broken: BaseException | None = None
@@ -104,30 +115,31 @@ class Machine:
     _reached: set[TargetPlan] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
-        self.progress.left[self.name] = len(self.slots)
+        self.progress.left[self.name] = self.queue.left
 
     def run(self, keeping: Keeping) -> None:
         """Every trial, until somebody asks for the end."""
         try:
             with contextlib.closing(_Sites()) as sites:
-                for slot in self.slots:
-                    if keeping.stops.asked:
-                        return
-                    self._slot(slot, sites, keeping)
+                while not keeping.stops.asked and (due := self.queue.next()) is not None:
+                    self._trial(due, sites, keeping)
         except BaseException as error:
             self.broken = error
             if not keeping.stops.asked:  # the others end their trials, and are not cut short
                 keeping.stops.ask()
 
-    def _slot(self, slot: Slot, sites: _Sites, keeping: Keeping) -> None:
+    def _trial(self, due: Due, sites: _Sites, keeping: Keeping) -> None:
         """One trial, and once more if it fails. Raises StoreError where it cannot be kept."""
         listener, stops = keeping.listener, keeping.stops
         assert isinstance(listener, SweepListener)
-        request = self.requests[slot.block, slot.cell.key]
+        slot, request = due.slot, due.request
         key = request.target
         if self._away.get(key, 0) >= AWAY_AFTER:
-            self.progress.left_out(self.name)
+            self.queue.ended(due, ServerError("the server is away"))
+            self.progress.left_out(self.name, self.queue.left)
             return
+        if due.why:
+            listener.due(self.name, slot, due.why)
         started = time.monotonic()
         well = False
         found: Outcome | PgpacesError = RunError("it was not tried")
@@ -145,7 +157,8 @@ class Machine:
             raise lost
         if stops.asked and not well:
             return
-        self.progress.ended(self.name, time.monotonic() - started, well=well)
+        self.queue.ended(due, found)
+        self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
         self._count_away(key, found, listener)
 
     def _attempt(
@@ -153,7 +166,9 @@ class Machine:
     ) -> Outcome | PgpacesError:
         place = request.place
         assert place is not None
-        asked, key = replace(request, place=replace(place, attempt=attempt)), request.target
+        # Of one that is run again behind others the attempts are counted on.
+        place, key = replace(place, attempt=place.attempt + attempt - 1), request.target
+        asked = replace(request, place=place)
         store, listener = keeping.store, keeping.listener
         assert store is not None
         try:
@@ -167,7 +182,7 @@ class Machine:
         except PgpacesError as error:
             sites.abandon(listener.say)
             if not keeping.stops.asked:
-                note = (place.experiment, place.cell, place.block, attempt, error.message)
+                note = (place.experiment, place.cell, place.block, place.attempt, error.message)
                 self._keep(lambda: store.note_failure(*note), keeping)
             return error
         if found.error is not None:

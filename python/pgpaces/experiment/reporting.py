@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from pgpaces.answers import placed
+from pgpaces.answers.digest import Digest
+from pgpaces.design import Experiment
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document, forecasting
+from pgpaces.experiment import document, forecasting, strategies
+from pgpaces.experiment.strategies import Goal
 from pgpaces.report import closeups
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.section import Section
@@ -24,7 +28,7 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
 
 
 def gathered(store: Store, names: Sequence[str] = ()) -> Page:
-    """The same page without sections of answers."""
+    """The same page without answers that were not what its trials were run for."""
     from importlib.metadata import version
 
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
@@ -39,13 +43,25 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
             started_at=row.started_at,
             failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
         )
-        return _observed(store, gather(store.digests(ids), told, document.read(row.document)))
+        experiment, goal = document.read(row.document), document.goal(row.document)
+        digests = store.digests(ids)
+        if goal is None:
+            return _observed(store, gather(digests, told, experiment))
+        return _observed(store, _chosen(digests, told, experiment, goal))
     ids = [
         id_
         for what, kind in found
         for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
     ]
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
+
+
+def _chosen(digests: Sequence[Digest], about: About, experiment: Experiment, goal: Goal) -> Page:
+    """The page of trials that were chosen as it went: what they were chosen for comes first."""
+    made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
+    page = gather(digests, replace(about, chosen=True), made)
+    found = strategies.section(goal, experiment.design.cells(), digests)
+    return replace(page, answer=found.said, sections=(replace(found, said=()), *page.sections))
 
 
 def page_behind(store: Store, section: Section) -> Page:

@@ -18,27 +18,20 @@ from typing import Any
 from pgpaces import database, levels, workload
 from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, preview
-from pgpaces.costs import Costs
-from pgpaces.design import HERE, Cell, Experiment, Slot, Target, by_machine, missing
+from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.design import Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
-from pgpaces.experiment.request import (
-    OnStoreError,
-    Request,
-    besides,
-    check,
-    choose,
-    commands_of,
-    wish_of,
-)
-from pgpaces.experiment.site import for_driver, original, without_pg_variables
+from pgpaces.experiment.order import Builder, Order
+from pgpaces.experiment.queue import Chosen, Listed, Queue
+from pgpaces.experiment.request import Request, check, choose, commands_of, wish_of
+from pgpaces.experiment.site import without_pg_variables
 from pgpaces.experiment.stops import Stops, kept, signals
+from pgpaces.experiment.strategies import Goal, Strategy, strategies
 from pgpaces.experiment.trial import Keeping
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
-from pgpaces.reach import is_here
-from pgpaces.result import Place
 from pgpaces.servers import binaries, embedded, packages, tls
 from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
 from pgpaces.store.listing import sizes_at_once
@@ -49,34 +42,18 @@ PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """An experiment that is to be run, or gone on with.
-
-    store: where results go; None for the default. resume: the id of the one to go on with.
-    command: what was typed, for whoever wants to run it again. costs: of this machine.
-    """
-
-    experiment: Experiment
-    store: str | Path | None = None
-    resume: str | None = None
-    on_store_error: OnStoreError = "continue"
-    command: str = ""
-    costs: Costs | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Planned:
     """An experiment of which every trial was checked, as far as that can be without a server.
 
-    slots: what is missing. total: with what was run before. machines: of the levels of target.
-    requests: for each cell and block.
+    slots: what is missing of a design. total: with what was run before; None where trials are
+    chosen as it goes. requests: for each cell and block of the design, else one of each kind.
     """
 
     order: Order
+    builder: Builder = field(repr=False)
     slots: tuple[Slot, ...]
-    total: int
+    total: int | None
     preview: Preview
-    machines: Mapping[str, str]
     requests: Mapping[tuple[int, str], Request] = field(repr=False)
     id: str = ""
     workload_hash: str = ""
@@ -84,13 +61,18 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How an experiment went. failed: trials that were tried twice in vain."""
+    """How an experiment went. failed: trials that were tried twice in vain.
+
+    missing: trials of a design that were not run. given_up: why there is no answer, where trials
+    were chosen as it went and no more of them would help.
+    """
 
     id: str
     done: int
     failed: int
     missing: int
     interrupted: bool
+    given_up: str = ""
 
 
 def plan(order: Order) -> Planned:
@@ -98,33 +80,50 @@ def plan(order: Order) -> Planned:
 
     Raises PlanError, WorkloadError, ScriptError; what an experiment is gone on with must be it.
     """
-    experiment = order.experiment
-    base = _workload(experiment)
-    targets = {target.name: _resolved(target) for target in experiment.targets}
-    builder = _Builder(order, base, targets)
-    slots = experiment.design.slots()
-    found = order.resume or new_id()
-    requests = {(slot.block, slot.cell.key): builder.request(slot, found) for slot in slots}
+    builder, found = Builder.of(order), order.resume or new_id()
+    goal, cells = order.goal, order.experiment.design.cells()
+    if goal is None:
+        slots = order.experiment.design.slots()
+        requests = {(slot.block, slot.cell.key): builder.request(slot, found) for slot in slots}
+        expected: tuple[Wanted, ...] = ()
+    else:
+        chosen = strategies(goal, cells, builder.machines).values()
+        samples = [each for one in chosen for each in one.samples()]
+        expected = tuple(each for one in chosen for each in one.expected())
+        slots = tuple(Slot(each.block, each.cell) for each in samples)
+        requests = {(w.block, w.cell.key): _request(builder, w, found) for w in samples}
+    _check(slots, requests)
+    left, workload_hash = slots, _hash(builder.base, requests.values())
+    if order.resume is not None:
+        left = _left(order, slots, workload_hash)
+    _check_servers(requests[slot.block, slot.cell.key] for slot in left)
+    steps = [(slot, requests[slot.block, slot.cell.key]) for slot in left]
+    if goal is not None:
+        steps = [(Slot(w.block, w.cell), _request(builder, w, found)) for w in expected]
+    return Planned(
+        order=order,
+        builder=builder,
+        slots=left,
+        total=len(slots) if goal is None else None,
+        preview=_preview(order, steps, builder.machines),
+        requests=requests,
+        id=found,
+        workload_hash=workload_hash,
+    )
+
+
+def _request(builder: Builder, wanted: Wanted, experiment_id: str) -> Request:
+    found = builder.request(Slot(wanted.block, wanted.cell), experiment_id, wanted.given)
+    assert found.place is not None
+    return replace(found, place=replace(found.place, attempt=wanted.attempt))
+
+
+def _check(slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
     for slot in {slot.cell.key: slot for slot in slots}.values():
         try:
             check(requests[slot.block, slot.cell.key])
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
-    left, workload_hash = slots, _hash(base, requests.values())
-    if order.resume is not None:
-        left = _left(order, slots, workload_hash)
-    _check_servers(requests[slot.block, slot.cell.key] for slot in left)
-    machines = {name: target.machine for name, target in targets.items()}
-    return Planned(
-        order=order,
-        slots=left,
-        total=len(slots),
-        preview=_preview(order, left, requests, machines),
-        machines=machines,
-        requests=requests,
-        id=found,
-        workload_hash=workload_hash,
-    )
 
 
 def _hash(base: workload.Workload, requests: Iterable[Request]) -> str:
@@ -142,120 +141,6 @@ def _check_servers(requests: Iterable[Request]) -> None:
         packages.check(server)
 
 
-def _workload(experiment: Experiment) -> workload.Workload:
-    scripts = tuple(workload.read_script(*_weighted(file)) for file in experiment.files)
-    if experiment.workload is None:
-        return workload.of_scripts(experiment.name, scripts)
-    base = workload.find(experiment.workload)
-    return replace(base, scripts=scripts) if scripts else base
-
-
-def _weighted(file: str) -> tuple[str, int]:
-    path, at, weight = file.rpartition("@")
-    return (path, int(weight)) if at and weight.isdigit() else (file, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Resolved:
-    """A target with everything that the environment says of it; machine: HERE if it is this one."""
-
-    target: Target
-    keywords: Mapping[str, str] = field(repr=False)
-    machine: str
-
-
-def _resolved(target: Target) -> _Resolved:
-    keywords = for_driver(generator.resolve(target.dsn))
-    host = keywords.get("hostaddr") or keywords.get("host", "")
-    return _Resolved(target, keywords, HERE if is_here(keywords) else host)
-
-
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    """Makes the requests of an experiment's trials."""
-
-    order: Order
-    base: workload.Workload
-    targets: Mapping[str, _Resolved]
-
-    def request(self, slot: Slot, experiment_id: str) -> Request:
-        """The trial of a slot. Raises PlanError, naming the cell, for levels that cannot be."""
-        experiment = self.order.experiment
-        design = experiment.design
-        every = {**design.fixed, **dict(slot.cell.levels)}
-        try:
-            variant = every.get("variant")
-            base = workload.variant(self.base, variant) if variant else self.base
-            asked = levels.asked(every, base.load, design.load_seed(slot.block))
-            target = self._target(asked)
-            pool = asked.pool_plan
-        except PlanError as error:
-            raise levels.in_cell(error, slot.cell) from None
-        found = Request(
-            workload=base,
-            trial=replace(asked.trial, settings=self._settings(asked)),
-            target=target,
-            scale=asked.scale,
-            data_seed=asked.data_seed,
-            scripts=asked.scripts,
-            on_store_error=self.order.on_store_error,
-            place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
-            from_database=original(experiment.from_database),
-            occasion=experiment_id,
-            costs=self._costs(asked.target),
-            node=asked.node,
-            nodes=asked.nodes,
-            pool=pool,
-        )
-        try:
-            return replace(found, beside=besides(found, asked.beside))
-        except PlanError as error:
-            raise levels.in_cell(error, slot.cell) from None
-
-    def _costs(self, target: str | None) -> Costs | None:
-        """Of the machine of a target: what is said of it, else what this one costs."""
-        if target is None:
-            return self.order.costs
-        found = self.targets[target]
-        return found.target.costs or (self.order.costs if found.machine == HERE else None)
-
-    def _settings(self, asked: levels.Asked) -> tuple[tuple[str, str], ...]:
-        profiles = self.order.experiment.profiles
-        profile = profiles.get(asked.profile or "", {})
-        return tuple({**profile, **dict(asked.settings)}.items())
-
-    def _target(self, asked: levels.Asked) -> TargetPlan:
-        if asked.target is None:
-            return TargetPlan(
-                server=asked.server,
-                data_dir=asked.data_dir,
-                tls=asked.tls,
-                standbys=asked.standbys,
-            )
-        if asked.server is not None:
-            raise PlanError("server is for servers of ours, target for somebody's", "choose one")
-        if asked.data_dir is not None:
-            raise PlanError("data_dir is for servers of ours, target for somebody's", "choose one")
-        if asked.tls is not None:
-            raise PlanError(
-                "tls is for servers of ours, target for somebody's", "say sslmode in the target"
-            )
-        if asked.standbys:
-            raise PlanError(
-                "standbys are made of servers of ours, target is for somebody's",
-                "name theirs as nodes of the target",
-            )
-        found = self.targets[asked.target]
-        return TargetPlan(
-            dsn="",
-            overrides=tuple(found.keywords.items()),
-            alter_system=found.target.alter_system,
-            restart=found.target.restart,
-            observe_command=found.target.observe_command,
-            nodes=tuple(found.target.nodes.items()),
-        )
-
-
 def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot, ...]:
     """What is missing of an experiment that is gone on with. Raises PlanError if it is not it."""
     store = Store.open(order.store)
@@ -270,6 +155,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
             ("its cells", before.design, now.design),
             ("its workload", row.document.get("workload_hash"), workload_hash),
             ("its settings", before.profiles, now.profiles),
+            ("its goal", document.goal(row.document), order.goal),
             (
                 "the database that is copied",
                 before.from_database,
@@ -284,7 +170,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
             " changed since",
             "put them back as they were, or run it anew without --resume",
         )
-    return missing(slots, _done(store, row.id))
+    return tuple(slots) if order.goal else missing(slots, _done(store, row.id))
 
 
 def _taken(name: str) -> PlanError:
@@ -302,14 +188,13 @@ def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
 
 
 def _preview(
-    order: Order,
-    slots: Sequence[Slot],
-    requests: Mapping[tuple[int, str], Request],
-    machines: Mapping[str, str],
+    order: Order, due: Sequence[tuple[Slot, Request]], machines: Mapping[str, str]
 ) -> Preview:
     sizes = sizes_at_once(order.store)
+    requests = {(slot.block, slot.cell.key): request for slot, request in due}
     steps: dict[str, list[Step]] = {}
     prices: dict[str, tuple[float, str]] = {}
+    slots = [slot for slot, _ in due]
     for machine, found in by_machine(slots, machines).items():
         made = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in found}
         cells_steps = {key: _step(request, sizes) for key, request in made.items()}
@@ -317,8 +202,7 @@ def _preview(
         for costs in (request.costs for request in made.values()):
             if costs is not None and (hourly := an_hour(costs)) is not None:
                 prices[machine] = (hourly, costs.currency)
-    cells = len({slot.cell.key for slot in slots})
-    return preview(cells, steps, prices)
+    return preview(len({slot.cell.key for slot in slots}), steps, prices)
 
 
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
@@ -351,33 +235,92 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
         _begin(store, planned)
         keeping = Keeping(listener, stops, store, PATIENCE_S)
         try:
-            # Since it was planned, another pgpaces may have run some and ended.
-            slots = missing(planned.slots, _done(store, planned.id))
-            progress = Progress(planned.total, planned.total - len(slots))
+            work = _work(planned, store)
+            progress = Progress(planned.total, work.before)
             try:
-                _run_all(slots, planned, progress, keeping)
-                if progress.done == planned.total:
+                _run_all(work, planned, progress, keeping)
+                gone = work.given_up()
+                missing_ = 0 if planned.total is None else planned.total - progress.done
+                if not (missing_ or gone or (planned.total is None and stops.asked)):
                     state = "finished"
             finally:
                 _end(store, (planned.id, state), listener, stops)
         except StoreError as error:
             raise StoreError(error.message, _go_on(error.hint, planned.id)) from None
+    interrupted = bool(stops.asked)
     return Swept(
         planned.id,
         progress.done,
         progress.failed,
-        planned.total - progress.done,
-        bool(stops.asked),
+        missing_,
+        interrupted,
+        "" if interrupted else gone,
     )
 
 
-def _run_all(slots: Sequence[Slot], planned: Planned, progress: Progress, keeping: Keeping) -> None:
-    """These trials, each machine's in their order, machines at the same time."""
-    assert keeping.store is not None
-    before = _servers(keeping.store, planned) if planned.order.resume else {}
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The trials of each machine. before: how many were run already. expected: servers' facts.
+
+    chosen: who chooses them, where they are not those of a design.
+    """
+
+    queues: Mapping[str, Queue]
+    before: int
+    expected: Mapping[TargetPlan, dict[str, Any]]
+    chosen: Mapping[str, tuple[Strategy, Chosen]] = field(default_factory=dict)
+
+    def given_up(self) -> str:
+        """Why there is no answer; empty where there is one, or where nothing was chosen."""
+        said = (strategy.given_up(queue.tried) for strategy, queue in self.chosen.values())
+        return "; ".join(filter(None, said))
+
+
+def _work(planned: Planned, store: Store) -> _Work:
+    """What is to be run: since it was planned, another pgpaces may have run some and ended."""
+    order, goal = planned.order, planned.order.goal
+    if goal is not None:
+        return _chosen(planned, store, goal)
+    slots = missing(planned.slots, _done(store, planned.id))
+    before = _servers(store, planned) if order.resume else {}
+    queues = {
+        name: Listed(own, planned.requests)
+        for name, own in by_machine(slots, planned.builder.machines).items()
+    }
+    assert planned.total is not None
+    return _Work(queues, planned.total - len(slots), before)
+
+
+def _chosen(planned: Planned, store: Store, goal: Goal) -> _Work:
+    builder, id_ = planned.builder, planned.id
+    ids = [each.id for each in store.placed(id_)] if planned.order.resume else []
+    tried = [Tried.of(digest) for digest in store.digests(ids)]
+    expected: dict[TargetPlan, dict[str, Any]] = {}
+    for each in tried:
+        if each.digest is not None and each.digest.trial.state == "finished":
+            target = builder.request(Slot(each.block, each.cell), id_).target
+            expected.setdefault(target, dict(each.digest.trial.server))
+    cells = planned.order.experiment.design.cells()
+    chosen = {
+        name: (
+            strategy,
+            Chosen(
+                strategy,
+                list(tried),
+                lambda wanted: _request(builder, wanted, id_),
+                lambda trial: store.digests([trial])[0],
+            ),
+        )
+        for name, strategy in strategies(goal, cells, builder.machines).items()
+    }
+    queues = {name: queue for name, (_, queue) in chosen.items()}
+    return _Work(queues, len(tried), expected, chosen)
+
+
+def _run_all(work: _Work, planned: Planned, progress: Progress, keeping: Keeping) -> None:
+    """The trials of each machine in their order, machines at the same time."""
     machines = [
-        Machine(name, own, planned.requests, progress, dict(before))
-        for name, own in by_machine(slots, planned.machines).items()
+        Machine(name, queue, progress, dict(work.expected)) for name, queue in work.queues.items()
     ]
     with without_pg_variables():
         _together(machines, keeping, planned.id)
@@ -430,7 +373,7 @@ def _begin(store: Store, planned: Planned) -> None:
         if not store.claim_experiment(planned.id):
             raise _taken(order.experiment.name)
         return
-    beside = document.Beside(order.command, planned.workload_hash)
+    beside = document.Beside(order.command, planned.workload_hash, order.goal)
     found = document.write(order.experiment, beside)
     store.begin_experiment(
         ExperimentRow(
@@ -477,11 +420,11 @@ def _together(machines: Sequence[Machine], keeping: Keeping, experiment_id: str)
             raise machine.broken
 
 
-def find(name: str, store: str | Path | None) -> tuple[str, Experiment]:
-    """What `name` means: its id, and itself. Raises PlanError, StoreError."""
+def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | None]:
+    """What `name` means: its id, itself, and its goal. Raises PlanError, StoreError."""
     opened = Store.open(store)
     row = opened.experiment(opened.find_experiment(name))
-    return row.id, document.read(row.document)
+    return row.id, document.read(row.document), document.goal(row.document)
 
 
 def label(dsn: str) -> str:

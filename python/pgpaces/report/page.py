@@ -38,7 +38,7 @@ class About:
 
     rerun: one command that runs all of it again. id, started_at: the experiment's. failures: cell
     key, block and error of each trial that never began. disks: those that were measured, the newest
-    first.
+    first. chosen: trials were chosen as it went, so that none of the design's is missing.
     """
 
     made_at: datetime
@@ -48,6 +48,7 @@ class About:
     started_at: datetime | None = None
     failures: tuple[tuple[str, int, str], ...] = ()
     disks: tuple[Known, ...] = ()
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         factors, asked = experiment.design.factors, list(experiment.design.cells())
         kinds = {target.name: target.kind for target in experiment.targets if target.kind}
         title, missed_max = experiment.name, experiment.missed_max
-        missing = _missing(experiment, digests)
+        missing = 0 if about.chosen else _missing(experiment, digests)
     made = cells.rows(asked, digests, kinds)
     shown = _shown(factors, made)
     main = breaks.main_factor(shown)

@@ -11,13 +11,20 @@ from pgpaces.answers.preview import Preview, Span
 from pgpaces.design import Experiment
 
 
-def lines(experiment: Experiment, found: Preview) -> Iterator[str]:
-    """One line for each thing that it takes."""
+def lines(experiment: Experiment, found: Preview, *, chosen: bool = False) -> Iterator[str]:
+    """One line for each thing that it takes. chosen: its trials are, as it goes."""
     design = experiment.design
     each = "1 trial" if design.trials == 1 else f"{design.trials} trials"
     trials = len(design.cells()) * design.trials
     left = "" if trials == found.trials else f", {found.trials} of them still to be run"
-    yield f"{experiment.name}: {len(design.cells())} cells, {each} of each: {trials} in all{left}"
+    if chosen:
+        about = f"about {found.trials} trials, each chosen by those before it"
+        yield f"{experiment.name}: {_count(len(design.cells()), 'cell')}, {about}"
+    else:
+        yield (
+            f"{experiment.name}: {_count(len(design.cells()), 'cell')}, {each} of each:"
+            f" {trials} in all{left}"
+        )
     for factor in design.factors:
         yield f"  {factor.name}: {', '.join(factor.levels)}"
     excluded = math.prod(len(factor.levels) for factor in design.factors) - len(design.cells())
@@ -28,6 +35,10 @@ def lines(experiment: Experiment, found: Preview) -> Iterator[str]:
     for currency, cost in found.cost.items():
         about = f"about {cost:.2f}" if cost >= 0.005 else "under 0.01"
         yield f"  price: {about} {currency} for the time of the machines"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _data(found: Preview) -> str:

@@ -149,6 +149,11 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
                 f" equal things apart, and {b} is not further off than that.",
                 "warning",
             )
+        case "look":
+            yield Sentence(
+                f"It was ended before it was decided: the next look is at {verdict.needed} pairs,"
+                " and between looks nothing is concluded."
+            )
         case "apart":
             yield Sentence("A difference of that size may be the machine's.", "warning")
         case _:
@@ -160,7 +165,7 @@ def _evidence(verdict: Verdict) -> Iterable[Sentence]:
         yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
     if verdict.bootstrap is not None:
         yield Sentence(f"By BCa bootstrap: {_estimate(verdict.metric, verdict.bootstrap)}.")
-    if verdict.p is not None and verdict.level != 0.05:
+    if verdict.p is not None and verdict.level not in (0.0, 0.05):
         yield Sentence(f"p = {verdict.p:.2g}, held against {verdict.level:g} at this look.")
     if verdict.noise is not None and verdict.why not in ("noise", "biased"):
         noise = _estimate(verdict.metric, verdict.noise)
@@ -178,7 +183,7 @@ def _beside(found: Secondary, count: int) -> Sentence:
 
 def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
     """What would decide."""
-    if verdict.outcome != "inconclusive":
+    if verdict.outcome != "inconclusive" or verdict.why == "look":
         return
     if verdict.detectable is not None and verdict.why == "wide":
         yield Sentence(

@@ -38,20 +38,26 @@ def _bound(value: float, goal: Goal, turn: int) -> str:
 
 
 def _answer(found: Capacity) -> str:
-    goal, proved, refuted = found.goal, found.proved, found.refuted
-    share = f"{100 * goal.missed_max:.4g} %"
-    if goal.mode == "quick":
+    share = f"{100 * found.goal.missed_max:.4g} %"
+    if found.goal.mode == "quick":
         return _indicative(found)
-    if proved is None and refuted is None:
+    if found.proved is None and found.refuted is None:
         return f"Nothing is proved and nothing refuted at {share} missed: not known."
+    said = bounds(found)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def bounds(found: Capacity) -> str:
+    """What is proved and what is refuted, of a capacity of which one of them is known."""
+    goal, proved, refuted = found.goal, found.proved, found.refuted
     if proved is None:
         assert refuted is not None
-        return f"Refuted {_bound(refuted, goal, 1)}; whether less holds is not known."
+        return f"refuted {_bound(refuted, goal, 1)}; whether less holds is not known"
     if refuted is None:
-        return f"Proved {_bound(proved, goal, -1)}; whether more holds is not known."
+        return f"proved {_bound(proved, goal, -1)}; whether more holds is not known"
     return (
-        f"Proved {_bound(proved, goal, -1)}, refuted {_bound(refuted, goal, 1)},"
-        " between them not known."
+        f"proved {_bound(proved, goal, -1)}, refuted {_bound(refuted, goal, 1)},"
+        " between them not known"
     )
 
 

@@ -1,0 +1,210 @@
+"""The trials of a search for the capacity: from digests to points, from a question to a trial.
+
+Pure. A trial's load stands in its cell, beside the levels of the cell that is asked about; what it
+was for is its role. Several cells are searched in turn, so that what drifts meets them all alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pgpaces.answers.capacity import answer, words
+from pgpaces.answers.capacity.answer import Capacity
+from pgpaces.answers.capacity.centre import bracket
+from pgpaces.answers.capacity.goal import Ask, Goal, Kind, Point, Role, of_role
+from pgpaces.answers.capacity.plan import plan
+from pgpaces.answers.capacity.search import COARSE_S, step
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.wanted import Tried, Wanted, role, without
+from pgpaces.design import ROLE, Cell
+
+PREFLIGHT = "preflight"
+ROLES: Mapping[Role, str] = {"coarse": "short", "fine": "long", "soak": "soak"}
+_OF_ROLE = {name: kind for kind, name in ROLES.items()}
+# So many clients without a pause show what a server can do at the most, if it can do anything.
+SATURATING = 16
+_PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
+# A search that begins so far below what was done without a pause doubles once or twice.
+_BELOW = 4.0
+_WINDOW_S = 10
+# Of a server that does so many a second a long trial takes a minute.
+_RATE_USUAL = 50.0
+# Of a load without these the saturating trial would not be without a pause.
+_PACES = ("rate", "rate_per_client", "pace", "users", "think_time", "start_every", "shape")
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """How much each cell holds.
+
+    each: how many transactions a second a load of 1 brings; with it a saturating trial comes first
+    and says where to begin. None: the search begins where the goal says.
+    """
+
+    goal: Goal
+    each: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of one cell so far: the question as it was put, and the answer."""
+
+    cell: Cell
+    goal: Goal
+    capacity: Capacity
+    digests: tuple[Digest, ...] = field(repr=False)
+    ended: bool
+
+
+def level(load: Kind, value: float) -> str:
+    """A load as a level: `171/s`, or a whole number."""
+    return f"{value:.6g}/s" if load == "rate" else f"{value:.0f}"
+
+
+def base_of(cell: Cell, load: Kind) -> Cell:
+    """The cell that a trial's capacity is asked of: without its load."""
+    return without(cell, load)
+
+
+def point(tried: Tried, load: Kind) -> Point | None:
+    """What a trial found; None for one that was interrupted, or whose load is no number."""
+    levels = dict(tried.cell.levels)
+    kind = _OF_ROLE.get(levels.get(ROLE, ""))
+    value = _number(levels.get(load, ""))
+    if kind is None or value is None:
+        return None
+    digest = tried.digest
+    if digest is None:
+        return Point(value, kind, 0, 0, 1.0, invalid=tried.error or "it could not be run")
+    if digest.trial.state == "interrupted":
+        return None
+    counts, validity = digest.summary.counts, digest.summary.validity
+    invalid = "" if validity.state == "valid" else "; ".join(validity.reasons) or "not valid"
+    if digest.trial.state != "finished":
+        invalid = digest.trial.error or "it did not come to its end"
+    return Point(
+        load=value,
+        role=kind,
+        due=counts.due,
+        missed=counts.missed,
+        seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9 - digest.summary.cut_s),
+        windows=_windows(digest),
+        invalid=invalid,
+        seed=int(digest.trial.plan.get("seed", 0)),
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text.removesuffix("/s"))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def _windows(digest: Digest) -> tuple[tuple[int, int], ...]:
+    """What missed and was due, by ten seconds, of the part that counts."""
+    used = [b for b in digest.series if b.start_s >= digest.summary.cut_s]
+    if not used:
+        return ()
+    size = max(1, -(-_WINDOW_S // used[0].seconds))
+    parts = [used[at : at + size] for at in range(0, len(used), size)]
+    return tuple((sum(b.counts.missed for b in p), sum(b.counts.due for b in p)) for p in parts)
+
+
+def found(sought: Sought, cell: Cell, tried: Sequence[Tried]) -> Found:
+    """What the trials of a cell say so far."""
+    goal, points = _of(sought, tried)
+    said = step(points, goal)
+    ended = isinstance(said, Capacity)
+    capacity = said if isinstance(said, Capacity) else answer.of(points, goal)
+    digests = tuple(t.digest for t in tried if t.digest is not None and role(t.cell) != PREFLIGHT)
+    return Found(cell, goal, capacity, digests, ended)
+
+
+def wanted(sought: Sought, cell: Cell, tried: Sequence[Tried]) -> Wanted | None:
+    """The next trial of a cell; None where the search has ended. tried: its trials so far."""
+    block = 1 + max((t.block for t in tried), default=0)
+    if sought.each is not None and not any(role(t.cell) == PREFLIGHT for t in tried):
+        return _preflight(sought, cell, block)
+    goal, points = _of(sought, tried)
+    ask = step(points, goal)
+    if not isinstance(ask, Ask):
+        return None
+    return Wanted(
+        cell=_at(cell, goal, ask.load, ROLES[ask.role]),
+        block=block,
+        given={"duration": f"{ask.seconds:g}s"},
+        why=_why(points, goal, ask),
+    )
+
+
+def first(sought: Sought, cell: Cell) -> Wanted:
+    """A trial at the load at which the goal says that it begins, to check that there can be one."""
+    return Wanted(_at(cell, sought.goal, sought.goal.start, "short"), 1, {"duration": "20s"})
+
+
+def expected(sought: Sought, cell: Cell) -> list[Wanted]:
+    """The trials that a search takes about, on a server that is not slow, with the soak."""
+    goal, rate = sought.goal, max(_RATE_USUAL, sought.goal.start * (sought.each or 1.0))
+    takes = plan(goal, goal.start, rate)
+    lengths = [COARSE_S] * takes.coarse + [takes.fine_s] * takes.fine_least
+    lengths += [goal.soak_s] if takes.soak_s else []
+    at = first(sought, cell).cell
+    # Each with a role of its own: trials of a preview are told apart by their cells.
+    return [
+        Wanted(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
+        for n, seconds in enumerate(lengths, 1)
+    ]
+
+
+def _at(cell: Cell, goal: Goal, load: float, name: str) -> Cell:
+    return Cell((*cell.levels, (goal.load, level(goal.load, load)), (ROLE, name)))
+
+
+def _preflight(sought: Sought, cell: Cell, block: int) -> Wanted:
+    seconds = _PREFLIGHT_QUICK_S if sought.goal.mode == "quick" else _PREFLIGHT_S
+    given: dict[str, str | None] = dict.fromkeys(_PACES)
+    given |= {"clients": str(SATURATING), "duration": f"{seconds}s", "policy": "run"}
+    why = f"{SATURATING} clients without a pause, to know where to begin"
+    return Wanted(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
+
+
+def _of(sought: Sought, tried: Sequence[Tried]) -> tuple[Goal, list[Point]]:
+    goal = _begun(sought, tried)
+    found = (point(t, goal.load) for t in tried)
+    return goal, [each for each in found if each is not None]
+
+
+def _begun(sought: Sought, tried: Sequence[Tried]) -> Goal:
+    """The goal with the beginning that the saturating trial suggests."""
+    goal, each = sought.goal, sought.each
+    runs = [t.digest for t in tried if role(t.cell) == PREFLIGHT and t.digest is not None]
+    if each is None or not runs:
+        return goal
+    rate = runs[0].summary.rate.value
+    if not rate > 0:
+        return goal
+    start = rate / each / _BELOW
+    start = float(max(1, round(start))) if goal.whole else float(f"{start:.2g}")
+    return replace(goal, start=min(max(start, goal.lowest), goal.highest))
+
+
+def _why(points: Sequence[Point], goal: Goal, ask: Ask) -> str:
+    """Why this trial, and how far the bracket is closed."""
+    if ask.role != "fine" or not of_role(points, "fine"):
+        return ask.why
+    return f"{ask.why}; {standing(points, goal)}"
+
+
+def standing(points: Sequence[Point], goal: Goal) -> str:
+    """What is known so far in a few words."""
+    so_far = answer.of(points, goal)
+    if so_far.proved is not None or so_far.refuted is not None:
+        return words.bounds(so_far)
+    held, broke = bracket(points, goal)
+    parts = [] if held is None else [f"{words.load(held, goal)} held in a short trial"]
+    parts += [] if broke is None else [f"{words.load(broke, goal)} did not"]
+    return ", ".join(parts) or "nothing is known yet"

@@ -1,0 +1,140 @@
+"""A new experiment of pairs, A against B: from trials to pairs, from a question to a trial. Pure.
+
+The block of a trial is the number of its pair, so both of a pair meet the same arrivals. A pair of
+which a trial was not valid is run again, both of them: a pair is two trials beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pgpaces.answers import compare
+from pgpaces.answers.cells import sound
+from pgpaces.answers.compare import Ask, Goal, Pair, Planned, Verdict
+from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.design import ROLE, Cell, Levels
+
+AGAIN = "again"
+# So often a pair is run before it is given up, and with it the comparison.
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A and B, as levels of the same names, and what is asked."""
+
+    a: Levels
+    b: Levels
+    goal: Goal
+
+    @property
+    def cells(self) -> tuple[Cell, Cell, Cell]:
+        """Those of A, of B, and of A where it runs beside itself."""
+        a = tuple(self.a.items())
+        return Cell(a), Cell(tuple(self.b.items())), Cell((*a, (ROLE, AGAIN)))
+
+
+def names(pairing: Pairing) -> tuple[str, str]:
+    """What A and B are called: their levels."""
+    a, b, _ = pairing.cells
+    return str(a), str(b)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A trial of a pair: its cell, and those that were run of it, in their order."""
+
+    cell: Cell
+    tried: tuple[Tried, ...]
+
+
+def pairs(pairing: Pairing, tried: Sequence[Tried]) -> list[Pair]:
+    """The pairs both of whose trials are valid."""
+    every = compare.planned(pairing.goal, pairing.goal.pairs)
+    found = [_pair(pairing, planned, tried) for planned in every]
+    return [pair for pair in found if pair is not None]
+
+
+def every(pairing: Pairing) -> list[Wanted]:
+    """The trials of all pairs up to the last look."""
+    a, b, again = pairing.cells
+    planned = compare.planned(pairing.goal, pairing.goal.pairs)
+    return [Wanted(c, p.number) for p in planned for c in (a, again if p.same else b)]
+
+
+def standing(pairing: Pairing, tried: Sequence[Tried]) -> Verdict:
+    """The verdict; before the next look what the pairs so far allow to say."""
+    found = pairs(pairing, tried)
+    said = compare.next_pairs(found, pairing.goal)
+    if isinstance(said, Verdict):
+        return said
+    return compare.undecided(found, pairing.goal)
+
+
+def wanted(pairing: Pairing, tried: Sequence[Tried]) -> Wanted | None:
+    """The next trial; None where there is a verdict, or a pair was not valid too often."""
+    said = compare.next_pairs(pairs(pairing, tried), pairing.goal)
+    if not isinstance(said, Ask):
+        return None
+    planned = said.pairs[0]
+    members = _members(pairing, planned, tried)
+    done = [len(member.tried) for member in members]
+    if min(done) >= _ROUNDS:
+        return None
+    member = members[0] if done[0] <= done[1] else members[1]
+    return Wanted(
+        cell=member.cell,
+        block=planned.number,
+        attempt=1 + max((t.attempt for t in member.tried), default=0),
+    )
+
+
+def left(pairing: Pairing, tried: Sequence[Tried]) -> int:
+    """How many trials there are at least until the next look."""
+    said = compare.next_pairs(pairs(pairing, tried), pairing.goal)
+    if not isinstance(said, Ask):
+        return 0
+    first = _members(pairing, said.pairs[0], tried)
+    half = abs(len(first[0].tried) - len(first[1].tried))
+    return 2 * len(said.pairs) - half
+
+
+def given_up(pairing: Pairing, tried: Sequence[Tried]) -> str:
+    """Why there is no verdict and no next trial; empty where that is not so."""
+    said = compare.next_pairs(pairs(pairing, tried), pairing.goal)
+    if not isinstance(said, Ask) or wanted(pairing, tried) is not None:
+        return ""
+    last = [m.tried[-1] for m in _members(pairing, said.pairs[0], tried)]
+    why = [reason for each in last if (reason := _reason(each))]
+    return f"pair {said.pairs[0].number} was not valid {_ROUNDS} times: {'; '.join(why)}"
+
+
+def _reason(tried: Tried) -> str:
+    if tried.digest is None:
+        return tried.error
+    return "; ".join(tried.digest.summary.validity.reasons) or (tried.digest.trial.error or "")
+
+
+def _members(pairing: Pairing, planned: Planned, tried: Sequence[Tried]) -> tuple[_Member, _Member]:
+    """The trials of a pair in the order in which they run."""
+    a, b, again = pairing.cells
+    cells = (a, again if planned.same else b)
+    own = [t for t in tried if t.block == planned.number and not _interrupted(t)]
+    found = tuple(_Member(c, tuple(t for t in own if t.cell.key == c.key)) for c in cells)
+    return (found[1], found[0]) if planned.b_first else (found[0], found[1])
+
+
+def _interrupted(tried: Tried) -> bool:
+    return tried.digest is not None and tried.digest.trial.state == "interrupted"
+
+
+def _pair(pairing: Pairing, planned: Planned, tried: Sequence[Tried]) -> Pair | None:
+    members = _members(pairing, planned, tried)
+    if not members[0].tried or len(members[0].tried) != len(members[1].tried):
+        return None
+    first, second = (member.tried[-1].digest for member in members)
+    if first is None or second is None or not (sound(first) and sound(second)):
+        return None
+    a, b = (second, first) if planned.b_first else (first, second)
+    return Pair(planned.number, compare.side(a.summary), compare.side(b.summary), same=planned.same)

@@ -1,0 +1,57 @@
+"""Trials that are chosen as an experiment goes: what was tried, and what is wanted next. Pure.
+
+Whoever chooses (capacity/trials.py, pairing.py) is a function of what was tried, so an experiment
+that was interrupted goes on by asking it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pgpaces.answers.digest import Digest
+from pgpaces.design import ROLE, Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A trial that was run, or could not be: then without a digest, and why is in error."""
+
+    cell: Cell
+    block: int
+    digest: Digest | None
+    error: str = ""
+    attempt: int = 1
+
+    @classmethod
+    def of(cls, digest: Digest) -> Tried:
+        """One from the store. Raises ValueError for a trial of no experiment."""
+        place = digest.trial.place
+        if place is None:
+            raise ValueError(f"run {digest.trial.id} belongs to no experiment")
+        cell = Cell(tuple(place.levels.items()))
+        return cls(cell, place.block, digest, attempt=place.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The next trial. given: levels of it alone, that tell no cells apart; None: without this one.
+
+    why: in a few words, for whoever waits for it.
+    """
+
+    cell: Cell
+    block: int
+    given: Mapping[str, str | None] = field(default_factory=dict)
+    why: str = ""
+    attempt: int = 1
+
+
+def role(cell: Cell) -> str:
+    """What a trial was for; empty for one of a design."""
+    return dict(cell.levels).get(ROLE, "")
+
+
+def without(cell: Cell, *names: str) -> Cell:
+    """The cell without levels of these names, and without its role."""
+    return Cell(tuple(pair for pair in cell.levels if pair[0] not in (ROLE, *names)))

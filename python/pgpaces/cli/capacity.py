@@ -1,0 +1,91 @@
+"""`pgpaces capacity`: how much it holds, from a search whose trials follow from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgpaces.cli import drafting, options, running
+from pgpaces.errors import PlanError
+
+if TYPE_CHECKING:
+    from pgpaces.answers.capacity.goal import Mode
+    from pgpaces.experiment.sweep import Planned
+
+EXAMPLES = """\b
+Examples:
+  pgpaces capacity reporting -L 500ms --missed 5%
+  pgpaces capacity tpcb-like --goal 'p99 <= 50ms' --quick
+  pgpaces capacity garden --users 1,500 --pace 1/s -L 200ms -o capacity.html
+  pgpaces capacity reporting --rate-per-client 1/s -L 500ms \\
+      --set max_parallel_workers_per_gather=0,2,4
+  pgpaces capacity --resume
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
+@click.option("--missed", metavar="SHARE", help="Up to this share missed, it holds. [default: 5%]")
+@click.option(
+    "--goal", "quantile", metavar="GOAL", help="Or a bound on a quantile: 'p99 <= 250ms'."
+)
+@click.option(
+    "--by",
+    type=click.Choice(["rate", "users", "clients"]),
+    help="What a load is counted in. [default: users with --pace, clients with --rate-per-client"
+    " or --think-time, else rate]",
+)
+@click.option("--quick", is_flag=True, help="In three minutes, indicative: no confidence, no soak.")
+@click.option("--strict", is_flag=True, help="More trials, and twice the time.")
+@click.option(
+    "--soak",
+    default="10min",
+    show_default=True,
+    metavar="TIME",
+    help="How long 0.9 of what is proved runs at the end; 0: not at all.",
+)
+@options.options(drafting.OF_WHAT)
+@options.options(drafting.HOW)
+def capacity(**given: Any) -> int:
+    """Say how much load WORKLOAD holds: what is proved, what is refuted, and what is not known.
+
+    Levels as in `pgpaces sweep`; of each combination the capacity is searched. Of the load itself
+    one level is where the search begins, two are the least and the most that is offered.
+    """
+    planned = _planned(given)
+    running.preview(planned, given)
+    return 0 if given["dry_run"] else running.carry_out(planned, given)
+
+
+def _planned(given: Mapping[str, Any]) -> Planned:
+    from pgpaces.answers.capacity.trials import Sought
+    from pgpaces.experiment import capacity as asking
+    from pgpaces.experiment import sweep as pipeline
+
+    running.check_output(given)
+    if given["quick"] and given["strict"]:
+        raise PlanError("--quick and --strict exclude each other", "choose one")
+    for name in ("duration", "transactions"):
+        if given[f"level_{name}"]:
+            raise PlanError(f"--{name} is for the search to choose", "leave it out")
+    # Here quick is of the search, and so is what may be missed.
+    draft = drafting.draft({**given, "quick": False, "missed": None})
+    if draft is not None:
+        mode: Mode = "quick" if given["quick"] else "strict" if given["strict"] else "normal"
+        asked = (given["missed"], given["quantile"], given["by"])
+        experiment, goal = asking.ask(draft, asking.Question(*asked, mode, given["soak"]))
+        if given["resume"] is None:
+            return pipeline.plan(running.order(experiment, given, None, goal))
+    if given["resume"] is None:
+        raise PlanError("nothing to search was named", "name a workload or an experiment file")
+    resume, stored, before = pipeline.find(given["resume"], given["store_path"])
+    if not isinstance(before, Sought):
+        raise PlanError(
+            f"experiment {stored.name} is no search for a capacity",
+            "go on with it by `pgpaces sweep --resume`",
+        )
+    if draft is None:
+        experiment, goal = stored, before
+    return pipeline.plan(running.order(experiment, given, resume, goal))

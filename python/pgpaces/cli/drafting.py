@@ -1,0 +1,259 @@
+"""An experiment from options: levels, targets and what else describes it, shared by commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pgpaces import draft as drafts
+from pgpaces import experiment_file, levels
+from pgpaces.cli import options
+from pgpaces.costs import Costs
+from pgpaces.design import Target
+from pgpaces.errors import PlanError
+
+_SHORT = {
+    "clients": "-c",
+    "latency_limit": "-L",
+    "duration": "-T",
+    "transactions": "-t",
+    "protocol": "-M",
+    "threads": "-j",
+    "scale": "-s",
+}
+# A conninfo string begins with one of these, so that none can be the name of a target.
+_KEYWORDS = re.compile(
+    r"(host|hostaddr|port|dbname|user|password|passfile|service|servicefile|ssl\w*|gss\w*|krb\w*"
+    r"|options|application_name|target_session_attrs|connect_timeout|channel_binding"
+    r"|require_auth|client_encoding|load_balance_hosts|keepalives\w*|tcp_user_timeout)\s*="
+)
+SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
+
+
+class Once(click.Option):
+    """Levels of one name. Taken as often as it is given, so that none is dropped in silence."""
+
+    once = True
+
+
+def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An option for everything that levels may be of."""
+    several = ("target", "latency_limit", "node")
+    for name, kind in reversed([*levels.TRIAL.items(), *levels.OTHERS.items()]):
+        words = [f"--{name.replace('_', '-')}", f"level_{name}"]
+        words += [_SHORT[name]] if name in _SHORT else []
+        text = kind.about.replace("`", "")
+        metavar = "[NAME=]DSN" if name == "target" else "LEVELS"
+        made = click.option(
+            *words,
+            metavar=metavar,
+            help=text,
+            multiple=True,
+            cls=click.Option if name in several else Once,
+        )
+        function = made(function)
+    return function
+
+
+OF_WHAT = (
+    click.option("-f", "--file", "files", multiple=True, metavar="FILE[@WEIGHT]", help="A script."),
+    level_options,
+    click.option(
+        "--set", "settings", multiple=True, metavar="NAME=LEVELS", help="Server settings."
+    ),
+    click.option("-D", "--define", multiple=True, metavar="NAME=LEVELS", help="Script variables."),
+    *options.TOPOLOGY,
+    click.option(
+        "--seed", type=click.IntRange(0), help="Of order, arrivals, parameters. [default: 1]"
+    ),
+    click.option("--name", help="What the experiment is called."),
+    click.option(
+        "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
+    ),
+    click.option("--allow-alter-system", is_flag=True, help="On --target; settings are put back."),
+    click.option("--restart-command", metavar="COMMAND", help="Restarts the server of --target."),
+    click.option(
+        "--observe-command",
+        metavar="COMMAND",
+        help="Runs `pgpaces observe` on the --target's machine, over ssh.",
+    ),
+    click.option(
+        "--price-per-hour", type=float, metavar="PRICE", help="Of the machine of --target."
+    ),
+)
+
+RUNNING = (
+    click.option("--dry-run", is_flag=True, help="Say what it would take, and stop."),
+    click.option(
+        "-P", "--progress", type=click.IntRange(0), metavar="SECONDS", help="How often; 0: never."
+    ),
+    click.option(
+        "--on-store-error",
+        type=click.Choice(["continue", "stop"]),
+        default="continue",
+        show_default=True,
+        help="While the store takes nothing: go on in memory, or end the trial.",
+    ),
+    *options.MACHINE,
+)
+
+HOW = (
+    click.option(
+        "--resume",
+        is_flag=False,
+        flag_value="last",
+        metavar="[EXPERIMENT]",
+        help="Go on with what is missing of one that was interrupted.",
+    ),
+    click.option("-o", "--output", metavar="FILE", help="Write the report: .html, .md, .json, ..."),
+    click.option("--json", "as_json", is_flag=True, help="The answer, or the preview, as JSON."),
+    *RUNNING,
+    options.STORE,
+)
+
+
+def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
+    """The experiment that file and options describe; None where neither names one.
+
+    given: by name; quick, missed and trials where the command has them.
+    """
+    what = given["what"]
+    _check_of_target(given)
+    if what is None and not given["files"]:
+        if _levels(given, targets=()):
+            raise PlanError("levels are given, but no workload", "name an experiment file or one")
+        return None
+    if what is not None and (what.endswith(".toml") or Path(what).is_file()):
+        made = experiment_file.read(Path(what))
+    else:
+        made = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
+    if given.get("quick"):
+        made = made.quickly()
+    targets = tuple(_target(text, given) for text in given["level_target"])
+    made = made.with_levels(_levels(given, targets))
+    known = {target.name: target for target in (*made.targets, *targets)}
+    missed = given.get("missed")
+    return replace(
+        made,
+        name=given["name"] or made.name,
+        trials=given.get("trials") or made.trials,
+        seed=made.seed if given["seed"] is None else given["seed"],
+        missed_max=drafts.share(missed, "--missed") if missed else made.missed_max,
+        targets=tuple(known.values()),
+        files=tuple(given["files"]) or made.files,
+        from_database=given["from_database"] or made.from_database,
+    )
+
+
+def _check_of_target(given: Mapping[str, Any]) -> None:
+    """Raises PlanError for options of a --target where none is given."""
+    for name in ("restart_command", "observe_command", "price_per_hour"):
+        if given[name] is not None and not given["level_target"]:
+            raise PlanError(
+                f"--{name.replace('_', '-')} is for the machine of a --target",
+                "name that, or write it below [targets.NAME] of the file",
+            )
+
+
+def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
+    """The levels that options give, by name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in (*levels.TRIAL, *levels.OTHERS):
+        text = given[f"level_{name}"]
+        if name in ("latency_limit", "node"):
+            found |= _by_script(name, text)
+        elif name != "target":
+            for levels_of in text:
+                _add(found, name, levels_of)
+    if "data_dir" in found:
+        found["data_dir"] = tuple(str(Path(each).absolute()) for each in found["data_dir"])
+    if targets:
+        found["target"] = tuple(target.name for target in targets)
+    _families(found, given)
+    found |= levels.every_beside(given["beside"])
+    return found
+
+
+def _families(found: dict[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
+    """Adds levels of names of their own: settings and variables. Raises PlanError."""
+    for family, option in (("set", "settings"), ("define", "define")):
+        for text in given[option]:
+            name, equals, values = text.partition("=")
+            if not equals or not name.strip():
+                raise PlanError(f"--{family} '{text}' is not NAME=LEVELS")
+            _add(found, f"{family}.{name.strip()}", values)
+
+
+def _add(found: dict[str, tuple[str, ...]], name: str, text: str) -> None:
+    """Levels of a name. Raises PlanError where it has some: which of them were meant?"""
+    if name in found:
+        both = ",".join((*found[name], text))
+        raise PlanError(f"{name} is given twice", f"put a comma between levels: {both}")
+    found[name] = levels.split(text)
+
+
+def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """`500ms,250ms` for all scripts, `NAME=100ms` for one."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        script, equals, values = text.rpartition("=")
+        _add(found, f"{family}.{script}" if equals else family, values)
+    return found
+
+
+def _target(text: str, given: Mapping[str, Any]) -> Target:
+    """A target of `NAME=DSN`, or of a DSN that is called after its server."""
+    from pgpaces.experiment import sweep as pipeline
+
+    name, equals, dsn = text.partition("=")
+    named = equals and re.fullmatch(r"[A-Za-z0-9_.-]+", name) and not _KEYWORDS.match(text)
+    if not named:
+        name, dsn = pipeline.label(text), text
+    return Target(
+        name=name,
+        dsn=dsn,
+        costs=_costs(given),
+        alter_system=given["allow_alter_system"],
+        restart=given["restart_command"],
+        observe_command=given["observe_command"],
+        nodes=dict(options.nodes(given["target_node"])),
+    )
+
+
+def _costs(given: Mapping[str, Any]) -> Costs | None:
+    """Of the machine of --target; None: not given. Raises PlanError."""
+    from pgpaces import host_file
+
+    if given["price_per_hour"] is not None:
+        if given["host_file"] is not None:
+            raise PlanError(
+                "--price-per-hour and --host-file are of the same machine",
+                "choose one; a host file has the key price_per_h",
+            )
+        return Costs(price_per_h=given["price_per_hour"])
+    return host_file.read(Path(given["host_file"])) if given["host_file"] is not None else None
+
+
+def command(given: Mapping[str, Any]) -> str:
+    """What was typed, without a password."""
+    dsns = [*given["level_target"], given["from_database"] or "", given["store_path"] or ""]
+    dsns += given["target_node"]
+    words = ["pgpaces", *sys.argv[1:]]
+    for dsn in filter(None, dsns):
+        if SECRET.search(dsn):
+            words = [word.replace(dsn, "DSN") for word in words]
+    return shlex.join(words)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises PlanError where the report could not be written after all the work."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise PlanError(f"{folder} is no folder to write the report in", "name another with -o")

@@ -1,0 +1,168 @@
+"""What is to be run: an order, and the requests of its trials made from it. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pgpaces import levels, workload
+from pgpaces.costs import Costs
+from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
+from pgpaces.errors import PlanError
+from pgpaces.experiment.request import OnStoreError, Request, besides
+from pgpaces.experiment.site import for_driver, original
+from pgpaces.experiment.strategies import Goal
+from pgpaces.generators import engine as generator
+from pgpaces.plan import TargetPlan
+from pgpaces.reach import is_here
+from pgpaces.result import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An experiment that is to be run, or gone on with.
+
+    store: where results go; None for the default. resume: the id of the one to go on with.
+    command: what was typed, for whoever wants to run it again. costs: of this machine. goal: what
+    trials are chosen for as it goes; without one they are those of the design.
+    """
+
+    experiment: Experiment
+    store: str | Path | None = None
+    resume: str | None = None
+    on_store_error: OnStoreError = "continue"
+    command: str = ""
+    costs: Costs | None = None
+    goal: Goal | None = None
+
+
+def _workload(experiment: Experiment) -> workload.Workload:
+    scripts = tuple(workload.read_script(*_weighted(file)) for file in experiment.files)
+    if experiment.workload is None:
+        return workload.of_scripts(experiment.name, scripts)
+    base = workload.find(experiment.workload)
+    return replace(base, scripts=scripts) if scripts else base
+
+
+def _weighted(file: str) -> tuple[str, int]:
+    path, at, weight = file.rpartition("@")
+    return (path, int(weight)) if at and weight.isdigit() else (file, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """A target with everything that the environment says of it; machine: HERE if it is this one."""
+
+    target: Target
+    keywords: Mapping[str, str] = field(repr=False)
+    machine: str
+
+
+def _resolved(target: Target) -> _Resolved:
+    keywords = for_driver(generator.resolve(target.dsn))
+    host = keywords.get("hostaddr") or keywords.get("host", "")
+    return _Resolved(target, keywords, HERE if is_here(keywords) else host)
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Makes the requests of an experiment's trials."""
+
+    order: Order
+    base: workload.Workload
+    targets: Mapping[str, _Resolved] = field(repr=False)
+
+    @classmethod
+    def of(cls, order: Order) -> Builder:
+        """Reads the workload and resolves the targets. Raises PlanError, WorkloadError."""
+        targets = {target.name: _resolved(target) for target in order.experiment.targets}
+        return cls(order, _workload(order.experiment), targets)
+
+    @property
+    def machines(self) -> dict[str, str]:
+        """The machine of each target."""
+        return {name: found.machine for name, found in self.targets.items()}
+
+    def request(
+        self, slot: Slot, experiment_id: str, given: Mapping[str, str | None] | None = None
+    ) -> Request:
+        """The trial of a slot. Raises PlanError, naming the cell, for levels that cannot be.
+
+        given: levels of this trial alone, that tell no cells apart; None: without this one.
+        """
+        experiment = self.order.experiment
+        design = experiment.design
+        asked_for = {**design.fixed, **dict(slot.cell.levels), **(given or {})}
+        every = {n: v for n, v in asked_for.items() if v is not None and n != ROLE}
+        try:
+            variant = every.get("variant")
+            base = workload.variant(self.base, variant) if variant else self.base
+            asked = levels.asked(every, base.load, design.load_seed(slot.block))
+            target = self._target(asked)
+            pool = asked.pool_plan
+        except PlanError as error:
+            raise levels.in_cell(error, slot.cell) from None
+        found = Request(
+            workload=base,
+            trial=replace(asked.trial, settings=self._settings(asked)),
+            target=target,
+            scale=asked.scale,
+            data_seed=asked.data_seed,
+            scripts=asked.scripts,
+            on_store_error=self.order.on_store_error,
+            place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
+            from_database=original(experiment.from_database),
+            occasion=experiment_id,
+            costs=self._costs(asked.target),
+            node=asked.node,
+            nodes=asked.nodes,
+            pool=pool,
+        )
+        try:
+            return replace(found, beside=besides(found, asked.beside))
+        except PlanError as error:
+            raise levels.in_cell(error, slot.cell) from None
+
+    def _costs(self, target: str | None) -> Costs | None:
+        """Of the machine of a target: what is said of it, else what this one costs."""
+        if target is None:
+            return self.order.costs
+        found = self.targets[target]
+        return found.target.costs or (self.order.costs if found.machine == HERE else None)
+
+    def _settings(self, asked: levels.Asked) -> tuple[tuple[str, str], ...]:
+        profiles = self.order.experiment.profiles
+        profile = profiles.get(asked.profile or "", {})
+        return tuple({**profile, **dict(asked.settings)}.items())
+
+    def _target(self, asked: levels.Asked) -> TargetPlan:
+        if asked.target is None:
+            return TargetPlan(
+                server=asked.server,
+                data_dir=asked.data_dir,
+                tls=asked.tls,
+                standbys=asked.standbys,
+            )
+        if asked.server is not None:
+            raise PlanError("server is for servers of ours, target for somebody's", "choose one")
+        if asked.data_dir is not None:
+            raise PlanError("data_dir is for servers of ours, target for somebody's", "choose one")
+        if asked.tls is not None:
+            raise PlanError(
+                "tls is for servers of ours, target for somebody's", "say sslmode in the target"
+            )
+        if asked.standbys:
+            raise PlanError(
+                "standbys are made of servers of ours, target is for somebody's",
+                "name theirs as nodes of the target",
+            )
+        found = self.targets[asked.target]
+        return TargetPlan(
+            dsn="",
+            overrides=tuple(found.keywords.items()),
+            alter_system=found.target.alter_system,
+            restart=found.target.restart,
+            observe_command=found.target.observe_command,
+            nodes=tuple(found.target.nodes.items()),
+        )

@@ -1,0 +1,52 @@
+"""What is asked of a new comparison, as people write it, made into an experiment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pgpaces import levels
+from pgpaces.answers.compare import Goal
+from pgpaces.answers.pairing import Pairing
+from pgpaces.design import Experiment, Levels
+from pgpaces.draft import Draft
+from pgpaces.errors import PlanError
+
+
+def ask(draft: Draft, names: tuple[str, str], goal: Goal) -> tuple[Experiment, Pairing]:
+    """The experiment of A and B, `FACTOR=LEVEL,...` each. Raises PlanError for what cannot be.
+
+    What they name takes the place of the draft's own levels; of everything else there is one level.
+    """
+    from pgpaces.servers import profiles
+
+    a, b = (_levels(name) for name in names)
+    if a.keys() != b.keys():
+        odd = ", ".join(sorted(a.keys() ^ b.keys()))
+        raise PlanError(
+            f"A and B do not name the same factors: {odd}",
+            "give each a level of every factor, such as set.work_mem=4MB and set.work_mem=64MB",
+        )
+    if a == b:
+        raise PlanError(f"A and B are both {names[0]}", "name what differs")
+    kept = {name: found for name, found in draft.levels.items() if name not in a}
+    for name, found in kept.items():
+        if len(found) > 1:
+            raise PlanError(
+                f"{name} has {len(found)} levels, and A and B do not say which",
+                f"give one, or name it in both: {name}={found[0]}",
+            )
+    made = replace(draft, levels=kept, factors=frozenset(), exclude=(), extra=(a, b), trials=1)
+    made = replace(made, seed=goal.seed)
+    return made.experiment(profiles.ready_made), Pairing(a, b, goal)
+
+
+def _levels(name: str) -> Levels:
+    """The levels of `variant=log,clients=4`. Raises PlanError."""
+    found: dict[str, str] = {}
+    for part in levels.split(name):
+        factor, equals, level = part.partition("=")
+        if not equals or not level.strip():
+            raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
+        levels.check_name(factor.strip())
+        found[factor.strip()] = level.strip()
+    return found

@@ -1,0 +1,92 @@
+"""Which trials of a machine come next: those of a design, or those that earlier ones call for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.design import Slot
+from pgpaces.errors import PgpacesError
+from pgpaces.experiment.request import Request
+from pgpaces.experiment.strategies import Strategy
+from pgpaces.experiment.trial import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The next trial. why: in a few words, empty for one of a design."""
+
+    slot: Slot
+    request: Request = field(repr=False)
+    why: str = ""
+
+
+class Queue(Protocol):
+    """The trials of one machine."""
+
+    def next(self) -> Due | None:
+        """The next one, taken out; None where there is none any more."""
+
+    def ended(self, due: Due, found: Outcome | PgpacesError) -> None:
+        """What became of one, behind its last attempt."""
+
+    @property
+    def left(self) -> int:
+        """How many there are still, as far as that is known."""
+
+
+class Listed:
+    """Trials that are known beforehand."""
+
+    def __init__(self, slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
+        self._due = deque(Due(slot, requests[slot.block, slot.cell.key]) for slot in slots)
+
+    def next(self) -> Due | None:
+        """In their order."""
+        return self._due.popleft() if self._due else None
+
+    def ended(self, due: Due, found: Outcome | PgpacesError) -> None:
+        """Changes nothing about the others."""
+
+    @property
+    def left(self) -> int:
+        """Those that were not taken."""
+        return len(self._due)
+
+
+@dataclass
+class Chosen:
+    """Trials that follow from what earlier ones found.
+
+    tried: of this machine, in their order. request: makes one of what is wanted. read: a trial's
+    digest, by its id.
+    """
+
+    strategy: Strategy
+    tried: list[Tried]
+    request: Callable[[Wanted], Request]
+    read: Callable[[str], Digest]
+
+    def next(self) -> Due | None:
+        """Asks the strategy."""
+        wanted = self.strategy.wanted(self.tried)
+        if wanted is None:
+            return None
+        return Due(Slot(wanted.block, wanted.cell), self.request(wanted), wanted.why)
+
+    def ended(self, due: Due, found: Outcome | PgpacesError) -> None:
+        """Remembers it."""
+        place = due.request.place
+        attempt = place.attempt if place else 1
+        digest = self.read(found.trial.id) if isinstance(found, Outcome) else None
+        error = found.message if isinstance(found, PgpacesError) else ""
+        self.tried.append(Tried(due.slot.cell, due.slot.block, digest, error, attempt))
+
+    @property
+    def left(self) -> int:
+        """At least."""
+        return self.strategy.left(self.tried)

@@ -1,0 +1,171 @@
+"""What the trials of an experiment are chosen for, where they are not those of a design.
+
+A goal is stored with its experiment and read again to go on with it. Which trial is next is pure;
+here is only which of them is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from pgpaces.answers import differences, pairing
+from pgpaces.answers.capacity import trials
+from pgpaces.answers.capacity.trials import Sought
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.pairing import Pairing
+from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.design import HERE, Cell
+from pgpaces.errors import StoreError
+from pgpaces.report import capacity, comparing, verdicts
+from pgpaces.report.section import Section
+
+Goal = Sought | Pairing
+_KINDS: Mapping[str, type[Goal]] = {"capacity": Sought, "comparison": Pairing}
+
+
+class Strategy(Protocol):
+    """Chooses the trials of one machine."""
+
+    def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
+        """The next one; None where there is nothing more to find out."""
+
+    def samples(self) -> Sequence[Wanted]:
+        """One for each kind of trial that there will be, to check them before they begin."""
+
+    def expected(self) -> Sequence[Wanted]:
+        """The trials that there will be about, for a preview of time and money."""
+
+    def left(self, tried: Sequence[Tried]) -> int:
+        """How many trials there are at least until something is known; 0 where nobody can say."""
+
+    def given_up(self, tried: Sequence[Tried]) -> str:
+        """Why it ended without an answer; empty where it has one, or goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """A search for the capacity of each cell, in turn: the one with the fewest trials is next."""
+
+    sought: Sought
+    cells: tuple[Cell, ...]
+
+    def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
+        """The next trial of the cell that has the fewest and has not ended."""
+        own = self.own(tried)
+        for cell in sorted(self.cells, key=lambda cell: len(own[cell.key])):
+            if (found := trials.wanted(self.sought, cell, own[cell.key])) is not None:
+                return found
+        return None
+
+    def samples(self) -> Sequence[Wanted]:
+        """A load trial of each cell."""
+        return [trials.first(self.sought, cell) for cell in self.cells]
+
+    def expected(self) -> Sequence[Wanted]:
+        """What a search takes on a server that is not slow."""
+        return [each for cell in self.cells for each in trials.expected(self.sought, cell)]
+
+    def left(self, tried: Sequence[Tried]) -> int:
+        """Nobody can say."""
+        return 0
+
+    def given_up(self, tried: Sequence[Tried]) -> str:
+        """A search always has an answer, be it that nothing is known."""
+        return ""
+
+    def own(self, tried: Sequence[Tried]) -> dict[str, list[Tried]]:
+        """The trials of each cell, by its key, without its load."""
+        found: dict[str, list[Tried]] = {cell.key: [] for cell in self.cells}
+        for each in tried:
+            key = trials.base_of(each.cell, self.sought.goal.load).key
+            if key in found:
+                found[key].append(each)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of A and B."""
+
+    pairing: Pairing
+
+    def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
+        """The next trial of the next pair."""
+        return pairing.wanted(self.pairing, tried)
+
+    def samples(self) -> Sequence[Wanted]:
+        """One of A and one of B."""
+        return [Wanted(cell, 1) for cell in self.pairing.cells[:2]]
+
+    def expected(self) -> Sequence[Wanted]:
+        """Every pair, up to the last look."""
+        return pairing.every(self.pairing)
+
+    def left(self, tried: Sequence[Tried]) -> int:
+        """Until the next look."""
+        return pairing.left(self.pairing, tried)
+
+    def given_up(self, tried: Sequence[Tried]) -> str:
+        """Which pair could not be had."""
+        return pairing.given_up(self.pairing, tried)
+
+
+def strategies(
+    goal: Goal, cells: Sequence[Cell], machine_of: Mapping[str, str]
+) -> dict[str, Strategy]:
+    """Who chooses the trials of each machine. cells: those of the design.
+
+    machine_of: the machine of each target level. Pairs run one after the other, whatever machines
+    they are of: so what changes between pairs meets both.
+    """
+    if isinstance(goal, Pairing):
+        return {HERE: Pairs(goal)}
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        target = dict(cell.levels).get("target", HERE)
+        found.setdefault(machine_of.get(target, HERE), []).append(cell)
+    return {machine: Searches(goal, tuple(own)) for machine, own in found.items()}
+
+
+def section(goal: Goal, cells: Sequence[Cell], digests: Sequence[Digest]) -> Section:
+    """The answer so far. cells: those of the design."""
+    tried = [Tried.of(digest) for digest in digests]
+    if isinstance(goal, Pairing):
+        return _compared(goal, tried, digests)
+    own = Searches(goal, tuple(cells)).own(tried)
+    return capacity.section([trials.found(goal, cell, own[cell.key]) for cell in cells])
+
+
+def _compared(goal: Pairing, tried: Sequence[Tried], digests: Sequence[Digest]) -> Section:
+    pairs = tuple(pairing.pairs(goal, tried))
+    a, b, _ = (cell.key for cell in goal.cells)
+    of = {key: [t.digest for t in tried if t.digest and t.cell.key == key] for key in (a, b)}
+    names = [name for name, level in goal.a.items() if goal.b[name] != level]
+    differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
+    seen = comparing.Seen(
+        pairs,
+        ids=tuple(digest.trial.id for digest in digests),
+        left_out=len(digests) - 2 * len(pairs),
+        notes=comparing.differing(differing),
+    )
+    return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), seen)
+
+
+def write(goal: Goal) -> dict[str, Any]:
+    """The goal as plain values."""
+    kind = next(name for name, cls in _KINDS.items() if isinstance(goal, cls))
+    return {"kind": kind, **asdict(goal)}
+
+
+def read(document: Mapping[str, Any]) -> Goal:
+    """The goal of plain values. Raises StoreError where there is none in them."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        given = {name: value for name, value in document.items() if name != "kind"}
+        found: Goal = TypeAdapter(_KINDS[document["kind"]]).validate_python(given)
+    except (ValidationError, KeyError, TypeError) as error:
+        raise StoreError(f"the stored goal of an experiment is damaged: {error}") from None
+    return found

@@ -1,0 +1,286 @@
+"""Experiments whose trials are chosen as they go: digests to the next trial, without a server."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgpaces.answers import compare, pairing
+from pgpaces.answers.capacity import trials
+from pgpaces.answers.capacity.goal import Goal
+from pgpaces.answers.capacity.trials import PREFLIGHT, Sought
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.pairing import AGAIN, Pairing
+from pgpaces.answers.validity import Validity
+from pgpaces.answers.wanted import Tried, Wanted, role
+from pgpaces.design import ROLE, Cell, Slot
+from pgpaces.errors import StoreError
+from pgpaces.experiment import strategies
+from pgpaces.experiment.strategies import Pairs, Searches, Strategy
+from pgpaces.result import Counts, Estimate, Finding, Place
+from tests.unit.experiments import made
+
+BASE = made(Slot(1, Cell(())), 12)
+SOUGHT = Sought(Goal(0.01, 10.0, 0.1, 1e6), each=1.0)
+PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.Goal("rate"))
+Found = Callable[[Wanted], Digest | None]
+
+
+def digest(wanted: Wanted, due: int, missed: int, rate: float = 100.0, invalid: str = "") -> Digest:
+    """A trial that found this."""
+    place = Place("E", wanted.cell.key, dict(wanted.cell.levels), wanted.block, wanted.attempt)
+    text = wanted.given.get("duration") or "60s"
+    seconds = float(text.removesuffix("s"))
+    reasons = (Finding("generator", "invalid", invalid),) if invalid else ()
+    trial = replace(
+        BASE.trial,
+        id=f"{wanted.cell.key}-{wanted.block}-{wanted.attempt}",
+        place=place,
+        measured_ns=int(seconds * 1e9),
+        plan={**BASE.trial.plan, "seed": wanted.block},
+    )
+    counts = Counts(due, due - missed, missed, 0, 0, 0)
+    summary = replace(
+        BASE.summary,
+        counts=counts,
+        cut_s=0,
+        rate=Estimate(rate, 0.9 * rate, 1.1 * rate, 5),
+        validity=Validity("invalid" if invalid else "valid", reasons),
+    )
+    return replace(BASE, trial=trial, summary=summary, series=())
+
+
+def run(strategy: Strategy, found: Found, most: int = 200) -> list[Tried]:
+    """An experiment from its first trial to its end."""
+    tried: list[Tried] = []
+    while (wanted := strategy.wanted(tried)) is not None:
+        assert len(tried) < most, "it never ends"
+        known = found(wanted)
+        tried.append(
+            Tried(wanted.cell, wanted.block, None, "it broke", wanted.attempt)
+            if known is None
+            else Tried.of(known)
+        )
+    return tried
+
+
+def holds(at: float, saturated: float = 400.0) -> Found:
+    """A server that holds everything up to a rate and nothing beyond."""
+
+    def found(wanted: Wanted) -> Digest:
+        levels = dict(wanted.cell.levels)
+        if levels[ROLE] == PREFLIGHT:
+            return digest(wanted, 4000, 0, saturated)
+        load = float(levels["rate"].removesuffix("/s"))
+        seconds = float((wanted.given["duration"] or "").removesuffix("s"))
+        due = round(load * seconds)
+        return digest(wanted, due, due if load > at else 0, load)
+
+    return found
+
+
+def answer(tried: Sequence[Tried], cell: Cell, sought: Sought = SOUGHT) -> trials.Found:
+    own = Searches(sought, (cell,)).own(tried)[cell.key]
+    return trials.found(sought, cell, own)
+
+
+def test_a_search_finds_where_a_server_breaks_and_soaks_below_it() -> None:
+    cell = Cell((("set.work_mem", "4MB"),))
+    tried = run(Searches(SOUGHT, (cell,)), holds(173.0))
+    found = answer(tried, cell)
+    assert found.ended
+    assert found.capacity.proved is not None
+    assert found.capacity.refuted is not None
+    assert found.capacity.proved <= 173.0 < found.capacity.refuted
+    assert found.capacity.can_hold
+    assert role(tried[0].cell) == PREFLIGHT
+    assert role(tried[-1].cell) == "soak"
+
+
+def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound() -> None:
+    cell = Cell(())
+    tried = run(Searches(SOUGHT, (cell,)), holds(173.0, saturated=800.0))
+    assert dict(tried[1].cell.levels)["rate"] == "200/s"
+    assert answer(tried, cell).capacity.indicative[0] is not None
+    without = run(Searches(replace(SOUGHT, each=None), (cell,)), holds(173.0))
+    assert dict(without[0].cell.levels)["rate"] == "10/s"
+    assert len(tried) < len(without)
+
+
+def test_a_saturating_trial_that_failed_leaves_the_search_where_it_was_to_begin() -> None:
+    def found(wanted: Wanted) -> Digest | None:
+        return None if role(wanted.cell) == PREFLIGHT else holds(173.0)(wanted)
+
+    tried = run(Searches(SOUGHT, (Cell(()),)), found)
+    assert dict(tried[1].cell.levels)["rate"] == "10/s"
+    assert answer(tried, Cell(())).capacity.proved is not None
+
+
+def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own() -> None:
+    cells = tuple(Cell((("variant", name),)) for name in ("slow", "fast"))
+    limits = {"slow": 60.0, "fast": 220.0}
+
+    def found(wanted: Wanted) -> Digest | None:
+        return holds(limits[dict(wanted.cell.levels)["variant"]])(wanted)
+
+    tried = run(Searches(SOUGHT, cells), found)
+    for cell in cells:
+        capacity = answer(tried, cell).capacity
+        assert capacity.proved is not None
+        assert capacity.proved <= limits[dict(cell.levels)["variant"]]
+    # Up to where the first one ends, none is more than a trial ahead.
+    ahead = 0
+    for each in tried[:20]:
+        ahead += 1 if each.cell.matches({"variant": "slow"}) else -1
+        assert abs(ahead) <= 1
+
+
+def test_every_trial_of_a_search_has_arrivals_of_its_own() -> None:
+    tried = run(Searches(SOUGHT, (Cell(()),)), holds(173.0))
+    blocks = [t.block for t in tried]
+    assert blocks == list(range(1, len(blocks) + 1))
+
+
+def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial() -> None:
+    strategy = Searches(SOUGHT, (Cell(()),))
+    tried = run(strategy, holds(173.0))
+    for n in range(len(tried)):
+        again = [Tried.of(t.digest) for t in tried[:n] if t.digest is not None]
+        wanted = strategy.wanted(again)
+        assert wanted is not None
+        assert wanted.cell == tried[n].cell
+    broken_off = tried[3].digest
+    assert broken_off is not None
+    cut = replace(broken_off, trial=replace(broken_off.trial, state="interrupted"))
+    wanted = strategy.wanted([*tried[:3], Tried.of(cut)])
+    assert wanted is not None
+    assert wanted.cell == tried[3].cell
+    assert wanted.block == tried[3].block + 1
+
+
+def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
+    tried = run(Searches(replace(SOUGHT, each=None), (Cell(()),)), lambda _: None, most=30)
+    found = answer(tried, Cell(()))
+    assert found.capacity.proved is None
+    assert found.capacity.refuted is None
+    assert "invalid trials" in found.capacity.flags
+    assert "it broke" in found.capacity.invalid
+
+
+def test_a_quick_search_needs_no_long_trial_and_no_soak() -> None:
+    goal = Goal(0.01, 10.0, 0.1, 1e6, mode="quick", soak_s=0.0)
+    tried = run(Searches(Sought(goal, 1.0), (Cell(()),)), holds(173.0))
+    assert {role(t.cell) for t in tried} == {PREFLIGHT, "short"}
+
+
+def test_whole_numbers_of_users_are_levels_as_people_write_them() -> None:
+    assert trials.level("users", 12.0) == "12"
+    assert trials.level("rate", 171.0) == "171/s"
+    assert trials.level("rate", 1234567.0) == "1.23457e+06/s"
+
+
+# ---- pairs ----
+
+
+def pair_of(speed: float, noise: float = 0.01, seed: int = 1) -> Found:
+    """Of B so many times as fast as A; trials differ by noise."""
+    rng = random.Random(seed)
+
+    def found(wanted: Wanted) -> Digest:
+        times = speed if wanted.cell.matches({"variant": "new"}) else 1.0
+        return digest(wanted, 6000, 0, 100.0 * times * rng.gauss(1.0, noise))
+
+    return found
+
+
+def test_pairs_are_run_until_a_look_decides() -> None:
+    tried = run(Pairs(PAIRING), pair_of(1.2))
+    verdict = pairing.standing(PAIRING, tried)
+    assert verdict.outcome == "better"
+    assert verdict.pairs == 8
+    assert verdict.noise is not None
+    assert len(tried) == 32
+
+
+def test_both_of_a_pair_follow_each_other_and_meet_the_same_arrivals() -> None:
+    tried = run(Pairs(PAIRING), pair_of(1.2))
+    for first, second in zip(tried[::2], tried[1::2], strict=True):
+        assert first.block == second.block
+        assert first.cell != second.cell
+    beginnings = [dict(t.cell.levels) for t in tried[::2]]
+    real = [levels for levels in beginnings if ROLE not in levels]
+    assert {levels["variant"] for levels in real} == {"old", "new"}
+    again = [t for t in tried if role(t.cell) == AGAIN]
+    assert len(again) == 8
+    assert all(t.cell.matches({"variant": "old"}) for t in again)
+
+
+@pytest.mark.parametrize("how", ["invalid", "failed"])
+def test_a_pair_of_which_one_was_not_valid_is_run_again_as_a_whole(how: str) -> None:
+    normal = pair_of(1.2)
+    wrong = {3}
+
+    def found(wanted: Wanted) -> Digest | None:
+        if wanted.block in wrong:
+            wrong.discard(wanted.block)
+            return None if how == "failed" else digest(wanted, 6000, 0, invalid="steal")
+        return normal(wanted)
+
+    tried = run(Pairs(PAIRING), found)
+    third = [t for t in tried if t.block == 3]
+    assert [t.attempt for t in third] == [1, 1, 2, 2]
+    assert len({t.cell for t in third[:2]}) == len({t.cell for t in third[2:]}) == 2
+    assert pairing.standing(PAIRING, tried).outcome == "better"
+
+
+def test_a_pair_that_is_never_valid_ends_the_comparison_and_says_why() -> None:
+    def found(wanted: Wanted) -> Digest | None:
+        return digest(wanted, 6000, 0, invalid="the board was throttled")
+
+    strategy = Pairs(PAIRING)
+    tried = run(strategy, found)
+    assert len(tried) == 6
+    assert "pair 1 was not valid 3 times" in strategy.given_up(tried)
+    assert "throttled" in strategy.given_up(tried)
+    assert pairing.standing(PAIRING, tried).outcome == "inconclusive"
+
+
+@settings(max_examples=30, deadline=None)
+@given(count=st.integers(0, 31), speed=st.sampled_from([1.0, 1.2, 2.0]))
+def test_between_two_looks_nothing_is_concluded(count: int, speed: float) -> None:
+    tried = run(Pairs(PAIRING), pair_of(speed), most=100)[:count]
+    verdict = pairing.standing(PAIRING, tried)
+    assert verdict.outcome == "inconclusive"
+    assert verdict.why in ("few", "look")
+
+
+def test_what_is_left_until_the_next_look_is_counted_down() -> None:
+    strategy = Pairs(PAIRING)
+    tried = run(strategy, pair_of(1.2))
+    assert [strategy.left(tried[:n]) for n in range(33)] == list(range(32, -1, -1))
+
+
+# ---- what is stored of a goal ----
+
+
+@pytest.mark.parametrize("goal", [SOUGHT, replace(SOUGHT, each=None), PAIRING])
+def test_a_goal_is_read_as_it_was_written(goal: strategies.Goal) -> None:
+    assert strategies.read(strategies.write(goal)) == goal
+
+
+@pytest.mark.parametrize("wrong", [{}, {"kind": "magic"}, {"kind": "capacity", "goal": 3}])
+def test_a_damaged_goal_is_called_that(wrong: dict[str, object]) -> None:
+    with pytest.raises(StoreError, match="damaged"):
+        strategies.read(wrong)
+
+
+def test_machines_search_their_own_cells_and_pairs_are_of_all_machines() -> None:
+    cells = [Cell((("target", name),)) for name in ("a", "b", "c")]
+    found = strategies.strategies(SOUGHT, cells, {"a": "one", "b": "one", "c": "two"})
+    assert {name: len(s.samples()) for name, s in found.items()} == {"one": 2, "two": 1}
+    assert list(strategies.strategies(PAIRING, cells, {"a": "one"})) == [""]
