@@ -18,7 +18,17 @@ from typing import Any
 
 import click
 
-from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload_toml
+from pgpaces import (
+    api,
+    errors,
+    experiment_file,
+    levels,
+    plan,
+    result,
+    sweeps,
+    verdicts,
+    workload_toml,
+)
 from pgpaces import costs as prices
 from pgpaces.answers import costs, generator, spread, steady, summary, validity
 from pgpaces.cli import compare as cli_compare
@@ -169,6 +179,29 @@ SWEEP_ARGUMENTS = {
     " `pgpaces.experiment.SweepListener`.",
     "levels": "Everything that [levels](experiment-toml.md#levels) may be of: one or a list."
     ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`, `limits={"by_fk1": "200ms"}`.',
+}
+
+# Functions that return an Answer, and what their arguments are.
+ANSWERS = (verdicts.compare, verdicts.check, verdicts.trend, verdicts.forecast)
+ANSWER_ARGUMENTS = {
+    "a": 'Levels of an experiment (`"variant=log"`), a tag, a run or an experiment.',
+    "b": "The same; it is what is called better or worse than `a`.",
+    "run": "The run that is checked.",
+    "baseline": "A baseline, a tag or a run.",
+    "metric": 'What decides or is followed: `"rate"`, `"mean"`, `"p50"`, `"p95"`, `"p99"`,'
+    ' `"p99.9"`; in comparisons also `"missed"`.',
+    "also": "Other metrics beside it.",
+    "delta": "A share that does not matter: 0.02 is 2 %. Default: the metric's own.",
+    "factors": 'What is compared, or may differ: `["set.work_mem"]`.',
+    "experiment": "Whose levels `a` and `b` are.",
+    "anyway": "Also where they differ in more than that.",
+    "chosen": 'Only lines with these levels: `"set.work_mem=64MB"`.',
+    "to": "How far: at most 1.5 times as many as were tried.",
+    "store": "Where results are. Default: as for the command line.",
+}
+ANSWER_NAMES = {
+    "trend": "Tags, workloads, experiments, runs. Of one run, by default the newest: all like it.",
+    "forecast": "Experiments or runs. Default: the newest experiment.",
 }
 
 TRIAL_FIELDS = {
@@ -436,15 +469,45 @@ def sweep_arguments() -> str:
 
 def sweep_members() -> str:
     """What a Sweep has."""
+    return _of_class(sweeps.Sweep, hidden=("page",))
+
+
+def answer_members() -> str:
+    """What an Answer has."""
+    return _of_class(verdicts.Answer)
+
+
+def _of_class(value: type, hidden: tuple[str, ...] = ()) -> str:
     rows = []
-    for name, member in vars(sweeps.Sweep).items():
-        if name.startswith("_") or not inspect.getdoc(member) or name == "page":
+    for name, member in vars(value).items():
+        if name.startswith("_") or not inspect.getdoc(member) or name in hidden:
             continue
-        call = "" if isinstance(member, property) else "()"
-        get = member.fget if isinstance(member, property) else member
-        kind = inspect.signature(get).return_annotation
-        rows.append((f"`{name}{call}`", f"`{kind}`", first_line(member)))
+        if isinstance(member, property):
+            rows.append((f"`{name}`", f"`{_returned(member.fget)}`", first_line(member)))
+        elif callable(member):
+            rows.append((f"`{name}()`", f"`{_returned(member)}`", first_line(member)))
     return table(("member", "type", "meaning"), rows)
+
+
+def _returned(function: Any) -> str:
+    return str(inspect.signature(function).return_annotation)
+
+
+def answer_functions() -> str:
+    """The functions that return an Answer, and their arguments."""
+    return "\n".join(_answer_function(function) for function in ANSWERS)
+
+
+def _answer_function(function: Callable[..., Any]) -> str:
+    rows = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        meaning = ANSWER_NAMES[function.__name__] if stars else ANSWER_ARGUMENTS[name]
+        default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
+        rows.append((f"`{stars}{name}`", f"`{parameter.annotation}`", default, meaning))
+    text = " ".join((inspect.getdoc(function) or "").split())
+    whole = table(("argument", "type", "default", "meaning"), rows)
+    return f"### pgpaces.{function.__name__}\n\n{text}\n\n{whole}"
 
 
 def trial_fields() -> str:
@@ -512,6 +575,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "run-arguments": run_arguments,
     "sweep-arguments": sweep_arguments,
     "sweep-members": sweep_members,
+    "answer-functions": answer_functions,
+    "answer-members": answer_members,
     "trial-fields": trial_fields,
     "result-fields": result_fields,
     "value-fields": value_fields,

@@ -148,3 +148,43 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
     found = checked(opened, (baseline, run), goal, factors)
     return of_comparison(opened, found, anyway=anyway)
+
+
+def trend(
+    *names: str,
+    metric: str = "rate",
+    factors: Sequence[str] = (),
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether stored runs changed their level, and since when; the same as `pgpaces trend`.
+
+    names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
+    differ from it in nothing but time. Its value is a `pgpaces.answers.trend.Trend`. Raises
+    PlanError where they differ in more than time and `factors`.
+    """
+    from pgpaces.experiment import trending
+    from pgpaces.store import Store
+
+    opened = Store.open(store)
+    found = trending.trended(opened, names, metric, factors)
+    if found.unlike and not anyway:
+        raise trending.refusal(found)
+    return behind(opened, trending.section(found))
+
+
+def forecast(
+    *names: str, chosen: str = "", to: float | None = None, store: str | Path | None = None
+) -> Answer:
+    """Says what more clients or users would do; the same as `pgpaces forecast`.
+
+    names: experiments or runs, by default the newest experiment. chosen: `"FACTOR=LEVEL,..."`. Its
+    value is a tuple of `pgpaces.answers.foreseen.Foreseen`, one for each line. Raises PlanError
+    where there are no trials to ask it of; a refusal by the rules is an answer.
+    """
+    from pgpaces.experiment import forecasting, reporting
+    from pgpaces.store import Store
+
+    page = reporting.gathered(Store.open(store), names)
+    section = forecasting.section(forecasting.foreseen(page, chosen, to), page, to)
+    return Answer(section, lambda: reporting.fronted(page, section))

@@ -10,7 +10,7 @@ from pgpaces.answers import placed
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document, strategies
+from pgpaces.experiment import document, forecasting, strategies
 from pgpaces.experiment.strategies import Goal
 from pgpaces.report import closeups
 from pgpaces.report.page import About, Page, gather
@@ -21,8 +21,14 @@ from pgpaces.store import Store
 def page_of(store: Store, names: Sequence[str] = ()) -> Page:
     """The page of an experiment, of several, or of runs; without a name of the newest experiment.
 
-    Raises PlanError for unknown names, StoreError for what cannot be read.
+    With the answers that its trials allow. Raises PlanError for unknown names, StoreError for what
+    cannot be read.
     """
+    return forecasting.added(gathered(store, names))
+
+
+def gathered(store: Store, names: Sequence[str] = ()) -> Page:
+    """The same page without answers that were not what its trials were run for."""
     from importlib.metadata import version
 
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
@@ -59,8 +65,12 @@ def _chosen(digests: Sequence[Digest], about: About, experiment: Experiment, goa
 
 
 def page_behind(store: Store, section: Section) -> Page:
-    """The page of the trials that an answer stands on: the answer first, the trials behind it."""
-    page = page_of(store, section.trials)
+    """The page of the trials that an answer stands on, with the answer first. Raises as page_of."""
+    return fronted(page_of(store, section.trials), section)
+
+
+def fronted(page: Page, section: Section) -> Page:
+    """A page as that of one answer: its title and its answer, what to mind of the trials behind."""
     rest = (each for each in page.sections if each.key != section.key)
     answer = (each for each in section.said if each.weight == "main")
     mind = (each for each in page.answer if each.weight == "warning")
