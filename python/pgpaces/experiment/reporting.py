@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pgpaces.answers import placed
+from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment
 from pgpaces.errors import PgpacesError, PlanError
@@ -55,7 +56,9 @@ def _chosen(digests: Sequence[Digest], about: About, experiment: Experiment, goa
     made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
     found = strategies.section(goal, experiment.design.cells(), digests)
-    return replace(page, answer=found.said, sections=(replace(found, said=()), *page.sections))
+    first = replace(found, said=())
+    searched = isinstance(goal, Sought)
+    return replace(page, answer=found.said, sections=(first, *page.sections), searched=searched)
 
 
 def page_behind(store: Store, section: Section) -> Page:

@@ -49,13 +49,22 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of one cell so far: the question as it was put, and the answer."""
+    """What is known of one cell so far: the question as it was put, and the answer.
+
+    digests: of all trials, in the order in which they ran.
+    """
 
     cell: Cell
     goal: Goal
     capacity: Capacity
     digests: tuple[Digest, ...] = field(repr=False)
     ended: bool
+
+    @property
+    def trials(self) -> tuple[tuple[Digest, Point], ...]:
+        """Those that the answer is made of, with what they found."""
+        found = ((digest, point(Tried.of(digest), self.goal.load)) for digest in self.digests)
+        return tuple((digest, each) for digest, each in found if each is not None)
 
 
 def level(load: Kind, value: float) -> str:
@@ -120,7 +129,7 @@ def found(sought: Sought, cell: Cell, tried: Sequence[Tried]) -> Found:
     said = step(points, goal)
     ended = isinstance(said, Capacity)
     capacity = said if isinstance(said, Capacity) else answer.of(points, goal)
-    digests = tuple(t.digest for t in tried if t.digest is not None and role(t.cell) != PREFLIGHT)
+    digests = tuple(t.digest for t in tried if t.digest is not None)
     return Found(cell, goal, capacity, digests, ended)
 
 
@@ -196,7 +205,7 @@ def _why(points: Sequence[Point], goal: Goal, ask: Ask) -> str:
     """Why this trial, and how far the bracket is closed."""
     if ask.role != "fine" or not of_role(points, "fine"):
         return ask.why
-    return f"{ask.why}; {standing(points, goal)}"
+    return f"{standing(points, goal)}; {ask.why}"
 
 
 def standing(points: Sequence[Point], goal: Goal) -> str:
