@@ -13,7 +13,7 @@ from pgpaces.design import Experiment
 from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import document, strategies
 from pgpaces.experiment.strategies import Goal
-from pgpaces.report import closeups
+from pgpaces.report import closeups, facts
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.section import Section
 from pgpaces.store import Store
@@ -57,8 +57,13 @@ def _chosen(digests: Sequence[Digest], about: About, experiment: Experiment, goa
     page = gather(digests, replace(about, chosen=True), made)
     found = strategies.section(goal, experiment.design.cells(), digests)
     first = replace(found, said=())
-    searched = isinstance(goal, Sought)
-    return replace(page, answer=found.said, sections=(first, *page.sections), searched=searched)
+    return replace(
+        page,
+        answer=found.said,
+        sections=(first, *page.sections),
+        searched=isinstance(goal, Sought),
+        asked=tuple(pair for pair in page.asked if pair[0] != facts.TRIALS),
+    )
 
 
 def page_behind(store: Store, section: Section) -> Page:

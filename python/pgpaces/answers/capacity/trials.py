@@ -72,6 +72,21 @@ def level(load: Kind, value: float) -> str:
     return f"{value:.6g}/s" if load == "rate" else f"{value:.0f}"
 
 
+def label(cell: Cell) -> str | None:
+    """A trial of a search in a few words: `work_mem=4MB, 171/s`; None for one of no search."""
+    kind = role(cell)
+    if kind != PREFLIGHT and kind not in _OF_ROLE:
+        return None
+    *pairs, _ = cell.levels
+    if kind == PREFLIGHT:
+        at = f"{SATURATING} clients without a pause"
+    else:
+        name, value = pairs.pop()
+        at = value if name == "rate" else f"{value} {name}"
+    at = f"soak at {at}" if kind == ROLES["soak"] else at
+    return ", ".join([*(f"{name}={value}" for name, value in pairs), at])
+
+
 def base_of(cell: Cell, load: Kind) -> Cell:
     """The cell that a trial's capacity is asked of: without its load."""
     return without(cell, load)
@@ -211,9 +226,9 @@ def _why(points: Sequence[Point], goal: Goal, ask: Ask) -> str:
 def standing(points: Sequence[Point], goal: Goal) -> str:
     """What is known so far in a few words."""
     so_far = answer.of(points, goal)
-    if so_far.proved is not None or so_far.refuted is not None:
-        return words.bounds(so_far)
+    said = words.standing(so_far)
     held, broke = bracket(points, goal)
-    parts = [] if held is None else [f"{words.load(held, goal)} held in a short trial"]
-    parts += [] if broke is None else [f"{words.load(broke, goal)} did not"]
-    return ", ".join(parts) or "nothing is known yet"
+    if not said:
+        said += [] if held is None else [f"{words.load(held, goal)} held in a short trial"]
+        said += [] if broke is None else [f"{words.load(broke, goal)} did not"]
+    return ", ".join(said) or "nothing is known yet"

@@ -57,11 +57,17 @@ def answer(found: Capacity) -> str:
         return _indicative(found)
     if found.proved is None and found.refuted is None:
         return f"Nothing is proved and nothing refuted at {share} missed: not known."
-    said = bounds(found)
+    said = _bounds(found)
     return f"{said[0].upper()}{said[1:]}."
 
 
-def bounds(found: Capacity) -> str:
+def standing(found: Capacity) -> list[str]:
+    """What is proved and what is refuted so far; nothing where neither is known."""
+    ends = (("proved", found.proved, -1), ("refuted", found.refuted, 1))
+    return [f"{what} {bound(end, found.goal, turn)}" for what, end, turn in ends if end is not None]
+
+
+def _bounds(found: Capacity) -> str:
     """What is proved and what is refuted, of a capacity of which one of them is known."""
     goal, proved, refuted = found.goal, found.proved, found.refuted
     if proved is None:
