@@ -5,6 +5,8 @@ run = pgpaces.run("reporting", rate=1, latency_limit="500ms")
 run.missed, run.latency.p99
 found = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, latency_limit="500ms")
 found.answer, found.frame(), found.plot("missed")
+holds = pgpaces.capacity("reporting", latency_limit="500ms", missed="5%")
+holds.said, holds.value.cells[0].proved, holds.plot()
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
     from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
+    from pgpaces.verdicts import Answer, capacity
 
 _PLACES = {
+    "Answer": "verdicts",
     "Result": "api",
+    "capacity": "verdicts",
     "load": "api",
     "run": "api",
     "Sweep": "sweeps",
@@ -26,7 +31,18 @@ _PLACES = {
     "task": "users",
     "user": "users",
 }
-__all__ = ["Result", "Sweep", "load", "load_sweep", "run", "sweep", "task", "user"]
+__all__ = [
+    "Answer",
+    "Result",
+    "Sweep",
+    "capacity",
+    "load",
+    "load_sweep",
+    "run",
+    "sweep",
+    "task",
+    "user",
+]
 
 
 def __getattr__(name: str) -> Any:

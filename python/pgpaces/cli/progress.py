@@ -251,7 +251,8 @@ def _of_search(found: Outcome | PgpacesError) -> str:
         return f"{took}: {rate(summary.rate.value)}/s"
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
     reasons = "; ".join(summary.validity.reasons)
-    return f"{took}: {share}{f', not valid: {reasons}' if reasons else ''}"
+    ended = "" if trial.state == "finished" else f", {trial.state}"
+    return f"{took}: {share}{f', not valid: {reasons}' if reasons else ''}{ended}"
 
 
 def _found(found: Outcome | PgpacesError) -> str:
