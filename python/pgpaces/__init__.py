@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
+    from pgpaces.lateness import why
     from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
 
@@ -25,8 +26,9 @@ _PLACES = {
     "sweep": "sweeps",
     "task": "users",
     "user": "users",
+    "why": "lateness",
 }
-__all__ = ["Result", "Sweep", "load", "load_sweep", "run", "sweep", "task", "user"]
+__all__ = ["Result", "Sweep", "load", "load_sweep", "run", "sweep", "task", "user", "why"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document
+from pgpaces.experiment import document, lateness
 from pgpaces.report import closeups
 from pgpaces.report.page import About, Page, gather
 from pgpaces.store import Store
@@ -42,9 +42,17 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
 
 
 def _observed(store: Store, page: Page) -> Page:
-    """With what was seen of servers in the trials that stand for the cells shown in detail."""
+    """With what was seen of servers in the trials that stand for the cells shown in detail, and
+
+    why those were late that did not hold.
+    """
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
-    return replace(page, observed={id_: store.observed(id_) for id_ in ids})
+    late = lateness.of_cells(store, page)
+    return replace(
+        page,
+        observed={id_: store.observed(id_) for id_ in ids},
+        sections=(*page.sections, *late),
+    )
 
 
 def _newest(store: Store) -> tuple[str, str]:
