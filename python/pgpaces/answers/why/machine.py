@@ -57,13 +57,15 @@ def _failed(material: Material) -> Iterator[Sign]:
 
 
 def _quota(material: Material) -> Iterator[Sign]:
+    import numpy as np
+
     share = material.track("host", "cgroup_throttled_share")
     if share is not None:
         mean = material.of_missed(share)
         said = (f"the quota ran out in {mean:.0f} % of its periods while they were late",)
         # A transaction sees every period that it lives in, and the one in which it begins.
         periods = 1 + material.latency_s / _PERIOD_S
-        met = 1 - (1 - material.lived(share / 100)) ** periods
+        met = 1 - np.clip(1 - material.lived(share / 100), 0.0, 1.0) ** periods
         yield alike("quota", met, "whole", said)
 
 

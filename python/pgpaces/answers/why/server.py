@@ -25,9 +25,8 @@ _MORE_TIMES = 3.0
 _ROWS_MIN = 1_000
 # Transactions that read such a part of what a scan throws away were done by it.
 _OF_WASTE = 0.1
-# Checkpoints that follow each other so fast are a storm, and nearly always there from here on.
+# Checkpoints that follow each other so fast are a storm.
 _STORM_EVERY_S = 30.0
-_ALWAYS = 0.9
 
 
 def signs(material: Material) -> Iterator[Sign]:
@@ -143,12 +142,10 @@ def _checkpoints(material: Material) -> Iterator[Sign]:
     sign = material.touched(busy)
     storm = done >= 3 and material.clock / done <= _STORM_EVERY_S
     if storm and material.sessions is not None:
-        # One after the other: what sessions waited for meanwhile is their doing.
+        # One behind the other: what sessions wait for meanwhile is their doing.
         waits = material.sessions.of("wal", "read", "file", "latch")
-        waited = material.lived(material.of_flight(waits))
-        always = bool(len(sign)) and float(np.mean(sign)) > _ALWAYS
-        values = np.fmin(sign, waited if always else np.fmax(waited, sign))
-        yield alike("checkpoint", values, "time", (said,))
+        waited = np.nan_to_num(material.lived(material.of_flight(waits)))
+        yield alike("checkpoint", np.minimum(sign, waited), "time", (said,))
     else:
         yield alike("checkpoint", sign, "beside", (said,))
 

@@ -141,6 +141,7 @@ def gaps(tenths: Sequence[int]) -> Iterator[tuple[int, int]]:
     """
     steps = [after - before for before, after in pairwise(tenths)]
     for at, step in enumerate(steps):
-        usual = max(steps[max(0, at - 2) : at], default=1)
+        # The first has none before it.
+        usual = max(steps[max(0, at - 2) : at] or steps[1:2], default=1)
         if step >= max(FROZEN_MIN, _FROZEN_TIMES * usual):
             yield tenths[at] + 1, tenths[at + 1]

@@ -83,8 +83,9 @@ def _without(sign: Sign, every: Mapping[str, Sign]) -> Sign:
     late, punctual = sign.late, sign.punctual
     for key in _BEFORE.get(sign.key, ()):
         if other := every.get(key):
-            late = np.fmin(late, _rest(other.late))
-            punctual = np.fmin(punctual, _rest(other.punctual))
+            # What is not known of this one stays so.
+            late = np.minimum(late, _rest(other.late))
+            punctual = np.minimum(punctual, _rest(other.punctual))
     return replace(sign, late=late, punctual=punctual)
 
 
