@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
+    from pgpaces.lateness import why
     from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
     from pgpaces.verdicts import Answer, capacity
@@ -30,6 +31,7 @@ _PLACES = {
     "sweep": "sweeps",
     "task": "users",
     "user": "users",
+    "why": "lateness",
 }
 __all__ = [
     "Answer",
@@ -42,6 +44,7 @@ __all__ = [
     "sweep",
     "task",
     "user",
+    "why",
 ]
 
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "report": ("report", "Say what an experiment found, as a page, text or data"),
     "compare": ("compare", "Say whether B is better than A, from stored runs"),
     "check": ("compare", "Say whether a run is worse than a baseline, for CI"),
+    "why": ("why", "Say why transactions were late, and what would confirm it"),
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),
     "server": ("server", "Start, list, stop and clean servers of ours"),
     "observe": ("observe", "Print what this machine does, a line of JSON a second"),

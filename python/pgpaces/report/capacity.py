@@ -16,6 +16,7 @@ from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
 from pgpaces.answers.cells import sound
 from pgpaces.answers.wanted import role
+from pgpaces.answers.why import Limit
 from pgpaces.design import Cell as DesignCell
 from pgpaces.design import Factor
 from pgpaces.report import capacity_charts, facts
@@ -36,9 +37,9 @@ _FOR = {"preflight": "saturating"}
 _BIG = ((1e9, " billion"), (1e6, " million"))
 
 
-def section(found: Sequence[Found]) -> Section:
-    """The capacity of each cell."""
-    answer = value.of(found)
+def section(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Section:
+    """The capacity of each cell. limits: the resource that each met, by the key of the cell."""
+    answer = value.of(found, limits)
     factors = varied([each.cell for each in found])
     return Section(
         key=KEY,
@@ -86,6 +87,7 @@ def _one(found: Found, holds: Holds) -> Iterator[Sentence]:
     soaked = words.soaked(capacity)
     yield from (Sentence(text, "main" if capacity.can_hold else "plain") for text in soaked)
     yield from (Sentence(text, "warning") for text in words.doubts(capacity))
+    yield from (Sentence(text) for text in _limit(holds))
     yield from (Sentence(text) for text in _worth(holds))
     yield from (Sentence(text) for text in words.outlook(capacity))
 
@@ -116,7 +118,8 @@ def _several(
     if answer.most is not None:
         best = next(each for each in answer.cells if each.cell == answer.most.cell)
         where = name(by_key[best.cell].cell, factors)
-        yield from (Sentence(f"With {where}: {_lower(text)}") for text in _worth(best))
+        told = (*_limit(best), *_worth(best))
+        yield from (Sentence(f"With {where}: {_lower(text)}") for text in told)
 
 
 def _lower(text: str) -> str:
@@ -183,6 +186,17 @@ def _rule(found: Sequence[Found]) -> str:
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     share = f"{100 * found[0].goal.missed_max:.4g} %"
     return f"A load holds if at most {share} of what was due was not answered{within}{policy}."
+
+
+def _limit(holds: Holds) -> Iterator[str]:
+    """Which resource was the limit, as far as sensors tell."""
+    limit = holds.limit
+    if limit is not None:
+        seen = f": {limit.evidence[0]}" if limit.evidence else ""
+        yield (
+            f"Where it did not hold, {percent(limit.share.value)} % of what missed is associated"
+            f" with {limit.name}{seen}."
+        )
 
 
 def _worth(holds: Holds) -> Iterator[str]:
@@ -263,11 +277,15 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     quick, unit = first.goal.mode == "quick", first.unit
     ends = ("held", "did not") if quick else ("proved", "refuted")
     more = () if quick else ("estimate", "soak")
-    columns = (*_names(factors), *(f"{end}, {unit}" for end in ends), *more, "trials", "to mind")
+    met = ("limit",) if any(each.limit for each in answer.cells) else ()
+    columns = (
+        *_names(factors), *(f"{end}, {unit}" for end in ends), *more, *met, "trials", "to mind",
+    )  # fmt: skip
     rows = []
     for each in answer.cells:
         bounds = [Cell("-" if end is None else _number(end, each)) for end in each.ends]
         others = [] if quick else [_estimate(each), _soak(each)]
+        others += [Cell(each.limit.name if each.limit else "-")] if met else []
         flags = ", ".join(flag for flag in each.flags if flag != "indicative")
         trials = Cell(str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else "")
         rows.append((*_labels(each.levels, factors), *bounds, *others, trials, Cell(flags or "-")))

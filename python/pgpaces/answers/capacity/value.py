@@ -13,6 +13,7 @@ from pgpaces.answers.capacity.answer import Flag, Load, Soak
 from pgpaces.answers.capacity.goal import Goal, Kind, Mode
 from pgpaces.answers.capacity.trials import Found
 from pgpaces.answers.capacity.worth import Worth
+from pgpaces.answers.why import Limit
 from pgpaces.result import Estimate
 
 _UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
@@ -35,7 +36,8 @@ class Holds:
 
     proved, refuted: rounded to three digits, to the safe side. The others as in `answer.Capacity`.
     trials: how many there were; invalid: why some do not count. worth: what is proved in other
-    units. ended: the search has nothing more to ask. runs: their ids.
+    units. limit: the resource that was the limit where it did not hold. ended: the search has
+    nothing more to ask. runs: their ids.
     """
 
     cell: str
@@ -56,6 +58,7 @@ class Holds:
     invalid: tuple[str, ...]
     loads: tuple[Load, ...]
     worth: Worth | None
+    limit: Limit | None
     ended: bool
     runs: tuple[str, ...]
 
@@ -91,9 +94,9 @@ def unit(load: Kind) -> str:
     return _UNITS[load]
 
 
-def of(found: Sequence[Found]) -> Capacities:
-    """The answer as values."""
-    cells = tuple(_holds(each) for each in found)
+def of(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Capacities:
+    """The answer as values. limits: by the key of a cell."""
+    cells = tuple(_holds(each, limits.get(each.cell.key)) for each in found)
     return Capacities(cells, most(cells))
 
 
@@ -121,7 +124,7 @@ def _safe(bound: float | None, goal: Goal, turn: int) -> float | None:
     return None if bound is None else words.safe(bound, goal, turn)
 
 
-def _holds(found: Found) -> Holds:
+def _holds(found: Found, limit: Limit | None) -> Holds:
     capacity, goal = found.capacity, found.capacity.goal
     return Holds(
         cell=found.cell.key,
@@ -142,6 +145,7 @@ def _holds(found: Found) -> Holds:
         invalid=capacity.invalid,
         loads=capacity.loads,
         worth=worth.of(capacity, found.trials),
+        limit=limit,
         ended=found.ended,
         runs=tuple(digest.trial.id for digest in found.digests),
     )
