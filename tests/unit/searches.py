@@ -14,7 +14,7 @@ from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.answers.wanted import Tried, Wanted, role
 from pgpaces.design import Cell
-from pgpaces.result import Finding, Place
+from pgpaces.result import Finding, Place, Trial
 from tests.unit.trials import SECOND_NS, second
 from tests.unit.trials import trial as build
 
@@ -41,9 +41,13 @@ def trial(
     load: str = "rate",
     each: float = 1.0,
     invalid: str = "",
+    kept: Callable[[Trial], None] = lambda _: None,
     **changes: Any,
 ) -> Digest:
-    """A trial as it was asked for; `each`: transactions a second that a load of 1 brings."""
+    """A trial as it was asked for; `each`: transactions a second that a load of 1 brings.
+
+    kept: is told of it with all its seconds.
+    """
     levels = dict(asked.cell.levels)
     at = float(levels.get(load, "20").removesuffix("/s"))
     seconds = int(float((asked.given["duration"] or "").removesuffix("s")))
@@ -74,6 +78,7 @@ def trial(
         place=Place("E", asked.cell.key, levels, asked.block),
         **changes,
     )
+    kept(made)
     account = Account.of(made.intervals)
     return digest(made, summarize(made, account), account)
 

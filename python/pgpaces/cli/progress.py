@@ -250,7 +250,7 @@ def _of_search(found: Outcome | PgpacesError) -> str:
     if of == PREFLIGHT:
         return f"{took}: {rate(summary.rate.value)}/s"
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
-    reasons = "; ".join(summary.validity.reasons)
+    reasons = "; ".join(reason.partition(":")[0] for reason in summary.validity.reasons)
     ended = "" if trial.state == "finished" else f", {trial.state}"
     return f"{took}: {share}{f', not valid: {reasons}' if reasons else ''}{ended}"
 

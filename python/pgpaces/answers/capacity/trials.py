@@ -192,7 +192,7 @@ def _preflight(sought: Sought, cell: Cell, block: int) -> Wanted:
     seconds = _PREFLIGHT_QUICK_S if sought.goal.mode == "quick" else _PREFLIGHT_S
     given: dict[str, str | None] = dict.fromkeys(_PACES)
     given |= {"clients": str(SATURATING), "duration": f"{seconds}s", "policy": "run"}
-    why = f"{SATURATING} clients without a pause, to know where to begin"
+    why = "to know where to begin"
     return Wanted(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
 
 
