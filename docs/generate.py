@@ -18,9 +18,22 @@ from typing import Any
 
 import click
 
-from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload_toml
+from pgpaces import (
+    api,
+    errors,
+    experiment_file,
+    levels,
+    plan,
+    result,
+    sweeps,
+    verdicts,
+    workload_toml,
+)
 from pgpaces import costs as prices
 from pgpaces.answers import costs, generator, spread, steady, summary, validity
+from pgpaces.answers.capacity import answer as capacity_answer
+from pgpaces.answers.capacity import value as capacity
+from pgpaces.answers.capacity import worth
 from pgpaces.cli import compare as cli_compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
@@ -171,6 +184,19 @@ SWEEP_ARGUMENTS = {
     ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`, `limits={"by_fk1": "200ms"}`.',
 }
 
+CAPACITY_ARGUMENTS = SWEEP_ARGUMENTS | {
+    "what": "As for `pgpaces.sweep`; left out, with `resume`: what stands in the store.",
+    "missed": 'The share that may miss the latency limit: `"5%"`, the default.',
+    "goal": 'Or a bound on a quantile: `"p99 <= 250ms"`.',
+    "by": 'What a load is counted in: `"rate"`, `"users"` or `"clients"`. Default: `"users"` with'
+    ' a pace, `"clients"` with a rate per client or a think time, else `"rate"`.',
+    "quick": "In three minutes, indicative: no confidence, no soak.",
+    "strict": "More trials, and twice the time.",
+    "soak": 'How long 0.9 of what is proved runs at the end; `"0"`: not at all.',
+    "levels": "As for `pgpaces.sweep`: of each combination the capacity is searched. Of the load"
+    " itself one is where the search begins, two are the least and the most that is offered.",
+}
+
 TRIAL_FIELDS = {
     "threads": "Threads of the load generator. Default: chosen by the number of clients.",
     "poll": 'How the engine waits for its connections: `"auto"`, `"epoll"` or `"io_uring"`.',
@@ -193,6 +219,16 @@ TRIAL_FIELDS = {
     "settings": "Session settings: pairs of name and value.",
     "on_connect": "SQL that every connection runs first.",
 }
+
+CAPACITY_CLASSES = (
+    capacity.Capacities,
+    capacity.Most,
+    capacity.Holds,
+    capacity.Asked,
+    worth.Worth,
+    capacity_answer.Load,
+    capacity_answer.Soak,
+)
 
 FIELD_CLASSES = (
     result.Estimate,
@@ -424,20 +460,36 @@ def run_arguments() -> str:
 
 def sweep_arguments() -> str:
     """The arguments of pgpaces.sweep."""
+    return _arguments(sweeps.sweep, SWEEP_ARGUMENTS)
+
+
+def capacity_arguments() -> str:
+    """The arguments of pgpaces.capacity."""
+    return _arguments(verdicts.capacity, CAPACITY_ARGUMENTS)
+
+
+def _arguments(function: Callable[..., Any], meanings: Mapping[str, str]) -> str:
     rows = []
-    for name, parameter in inspect.signature(sweeps.sweep).parameters.items():
+    for name, parameter in inspect.signature(function).parameters.items():
         stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
         default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
-        rows.append(
-            (f"`{stars}{name}`", f"`{parameter.annotation}`", default, SWEEP_ARGUMENTS[name])
-        )
+        rows.append((f"`{stars}{name}`", f"`{parameter.annotation}`", default, meanings[name]))
     return table(("argument", "type", "default", "meaning"), rows)
 
 
 def sweep_members() -> str:
     """What a Sweep has."""
+    return _members_of(sweeps.Sweep)
+
+
+def answer_members() -> str:
+    """What an Answer has."""
+    return _members_of(verdicts.Answer)
+
+
+def _members_of(value: type) -> str:
     rows = []
-    for name, member in vars(sweeps.Sweep).items():
+    for name, member in vars(value).items():
         if name.startswith("_") or not inspect.getdoc(member) or name == "page":
             continue
         call = "" if isinstance(member, property) else "()"
@@ -473,8 +525,17 @@ def result_fields() -> str:
 
 def value_fields() -> str:
     """What the values in a Result hold."""
+    return _fields(FIELD_CLASSES)
+
+
+def capacity_values() -> str:
+    """What the value of a capacity holds."""
+    return _fields(CAPACITY_CLASSES)
+
+
+def _fields(classes: Iterable[type]) -> str:
     parts = []
-    for value in FIELD_CLASSES:
+    for value in classes:
         names = [f"`{f.name}`: {f.type}" for f in dataclasses.fields(value)]
         names += [f"`{name}`: {kind}" for name, kind in _properties(value)]
         text = _INTERNAL.sub("", " ".join((inspect.getdoc(value) or "").split()))
@@ -512,6 +573,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "run-arguments": run_arguments,
     "sweep-arguments": sweep_arguments,
     "sweep-members": sweep_members,
+    "capacity-arguments": capacity_arguments,
+    "answer-members": answer_members,
+    "capacity-values": capacity_values,
     "trial-fields": trial_fields,
     "result-fields": result_fields,
     "value-fields": value_fields,

@@ -216,8 +216,8 @@ def test_which_level_holds_most_is_known_where_intervals_do_not_overlap() -> Non
     found = [of_level("4MB", 12), of_level("64MB", 17.5), of_level("1GB", 15)]
     first = section(found).said[0]
     assert first.weight == "main"
-    assert first.text.startswith("work_mem = 64MB holds most: 17.")
-    assert "refuted of every other one" in first.text
+    assert first.text.startswith("work_mem = 64MB holds most: proved 17.")
+    assert "which is refuted of every other one" in first.text
 
 
 def test_which_level_holds_most_is_not_known_where_they_overlap() -> None:

@@ -115,7 +115,7 @@ def test_a_stored_search_is_shown_as_it_was_told(stored: Path) -> None:
     done = CliRunner().invoke(report, ["memory", "--store", str(stored)])
     assert done.exit_code == 0, done.output
     said = " ".join(done.stdout.split())
-    assert "work_mem = 64MB holds most: 17." in said
+    assert "work_mem = 64MB holds most: proved 17." in said
     assert "Proved and refuted" in said
     assert "role" not in said
 

@@ -144,14 +144,14 @@ def _most(most: Most, found: Mapping[str, Found], factors: Sequence[Factor]) -> 
         return f"{of} may hold most: {held} held in a short trial, which is indicative."
     proved = words.load(load, best.goal)
     if most.known:
-        return f"{of} holds most: {proved} is proved, and refuted of every other one."
+        return f"{of} holds most: proved {proved}, which is refuted of every other one."
     rivals = [name(found[key].cell, factors) for key in most.rivals]
     if len(rivals) == len(found) - 1 > 1:
         less = "any other one"
     else:
         less = " or ".join(rivals[:3]) + (f" or {len(rivals) - 3} more" if rivals[3:] else "")
     return (
-        f"Which holds most is not known: {proved} is proved of {of}, and it is not refuted that"
+        f"Which holds most is not known: {of} has most proved, {proved}, and it is not refuted that"
         f" {less} holds as much."
     )
 

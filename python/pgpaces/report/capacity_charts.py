@@ -96,7 +96,7 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
     if not any(end is not None for each in answer.cells for end in each.ends):
         return
     ends = (
-        "from the load that held in a short trial to the one that did not: indicative"
+        "bars go from the load that held in a short trial to the one that did not: indicative"
         if quick
         else "bars go from what is proved to what is refuted, dots are estimates"
     )
@@ -154,8 +154,10 @@ def _row(holds: Holds, *, quick: bool) -> Iterator[str]:
 
 def _level_of(holds: Holds) -> _Level:
     low, high = holds.ends
-    at = holds.estimate.value if holds.estimate and holds.goal.mode != "quick" else None
-    if at is not None and ((low or 0.0) > at or (high is not None and high < at)):
+    at = holds.estimate.value if holds.estimate else None
+    if holds.goal.mode == "quick":
+        at = low
+    elif at is not None and ((low or 0.0) > at or (high is not None and high < at)):
         at = None
     if low is not None and high is not None:
         text = f"{rate(low)}-{rate(high)}"
@@ -279,16 +281,14 @@ def _trials(found: Found, number: int, factors: Sequence[Factor]) -> Figure:
     near = _near(points, found)
     left = len(points) - len(near)
     more = f"; {left} more at loads far away are in the table" if left else ""
-    known = found.capacity
-    lines = "" if known.proved is None and known.refuted is None else (
-        "; where the band's upper edge crosses the threshold it is proved, where the lower one"
-        " does refuted"
+    drawn = "" if not curve(points, found.goal) else (
+        "; the curve is the mean share that long trials tell: where its band's upper edge crosses"
+        " the threshold is proved, where the lower one does is refuted"
     )  # fmt: skip
     return Figure(
         f"{_KEY}-trials" + (f"-{number}" if number else ""),
         f"Missed at each load{f', {pairs}' if pairs else ''}",
-        f"each dot is a trial, a hollow one is not valid; the curve is the mean share that long"
-        f" trials tell{lines}{more}",
+        f"each dot is a trial, a hollow one is not valid{drawn}{more}",
         ("run", "for", "load", "missed %", "valid"),
         rows,
         partial(_trial_marks, found, tuple(near)),

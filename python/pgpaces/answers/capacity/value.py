@@ -34,10 +34,14 @@ class Asked:
 class Holds:
     """How much one cell holds, in `unit`.
 
-    proved, refuted: rounded to three digits, to the safe side. The others as in `answer.Capacity`.
-    trials: how many there were; invalid: why some do not count. worth: what is proved in other
-    units. limit: the resource that was the limit where it did not hold. ended: the search has
-    nothing more to ask. runs: their ids.
+    cell: its key. proved, refuted: rounded to three digits, to the safe side; None: not known.
+    estimate: the load at which as much misses as may. indicative: the highest load that held in a
+    short trial, and the lowest that did not. can_hold: proved, and the soak held. flags: what to
+    mind. speed_spread: by how much the server's speed differs from trial to trial, sd as a share.
+    more: about so many more long trials would narrow it to 4 %, 0 where it is, None where nobody
+    can say. trials: how many there were; invalid: why some do not count. loads: those that were
+    tried for long. worth: what is proved in other units. limit: the resource that was the limit
+    where it did not hold. ended: the search has nothing more to ask. runs: their ids.
     """
 
     cell: str
