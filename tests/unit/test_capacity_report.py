@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pgpaces.answers import placed
 from pgpaces.answers.capacity import value
 from pgpaces.answers.capacity.centre import curve
-from pgpaces.answers.capacity.goal import Mode
+from pgpaces.answers.capacity.goal import Goal, Mode
 from pgpaces.answers.capacity.trials import Found, label
 from pgpaces.answers.why import Limit
 from pgpaces.costs import Costs
@@ -207,6 +207,24 @@ def test_quick_is_indicative_and_proves_nothing() -> None:
     assert text.startswith("Indicative, no confidence")
     assert "roved" not in text.partition("A load holds")[0]
     assert section([found]).tables[0].columns[1:3] == ("held, 1/s", "did not, 1/s")
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            lambda quick: searched(slope(1e6), replace(quick, highest=20)),
+            "20/s, held: the capacity",
+        ),
+        (lambda quick: searched(slope(3, 4), replace(quick, lowest=5)), "5/s, did not hold: the"),
+    ],
+)
+def test_quick_says_where_an_end_of_what_can_be_offered_was_met(
+    found: Callable[[Goal], Found], words: str
+) -> None:
+    text = said([found(replace(GOAL, mode="quick"))], "warning")
+    assert words in text
+    assert "may be" in text
 
 
 # ---- several cells ----

@@ -205,16 +205,18 @@ def _worth(holds: Holds) -> Iterator[str]:
     if worth is None:
         return
     at = _load(worth.load, holds)
+    are = "is" if holds.load == "rate" or worth.load == 1 else "are"
     if worth.think_s is not None and worth.response_s is not None:
         yield (
-            f"{at} is {rate(worth.load)} users who pause for {duration_text(worth.think_s * 1e9)}"
-            f" between transactions: each waits for {milliseconds(1e3 * worth.response_s, '-')} ms,"
-            f" so all of them make {rate(worth.rate)}/s (N = X (R + Z))."
+            f"{at} {are} as many users who pause for {duration_text(worth.think_s * 1e9)} between"
+            f" transactions: each waits for {milliseconds(1e3 * worth.response_s, '-')} ms, so"
+            f" together they make {rate(worth.rate)}/s (N = X (R + Z))."
         )
     elif holds.load != "rate":
-        yield f"{at} make {rate(worth.rate)} transactions a second."
+        makes = "makes" if worth.load == 1 else "make"
+        yield f"{at} {makes} {rate(worth.rate)} transactions a second."
     queries = "" if worth.queries_per_day is None else f", {many(worth.queries_per_day)} queries"
-    yield f"{at} is {many(worth.per_day)} transactions{queries} a day."
+    yield f"{at} {are} {many(worth.per_day)} transactions{queries} a day."
     if worth.month is not None and worth.year is not None:
         yield " ".join(_money(worth, at))
 

@@ -108,13 +108,16 @@ def soaked(found: Capacity) -> tuple[str, ...]:
 
 def _flag(flag: Flag, found: Capacity) -> str:
     goal = found.goal
+    quick = goal.mode == "quick"
+    held, broke = ("held", "did not hold") if quick else ("holds", "does not hold")
+    so = "may be" if quick else "is"
     spread = 100 * (found.speed_spread or 0)
     return {
         "indicative": "",
         "highest load passed": f"The highest load that can be offered, {load(goal.highest, goal)},"
-        " holds: the capacity is above it.",
+        f" {held}: the capacity {so} above it.",
         "lowest load failed": f"The lowest load that can be offered, {load(goal.lowest, goal)},"
-        " does not hold: the capacity is below it.",
+        f" {broke}: the capacity {so} below it.",
         "nobody can reach it": "Less load misses no less: no load reaches this threshold. Allow a"
         " longer latency or a larger share.",
         "inversion": "A load passed above one that failed: something else than the load decides.",
