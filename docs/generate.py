@@ -31,6 +31,9 @@ from pgpaces import (
 )
 from pgpaces import costs as prices
 from pgpaces.answers import costs, generator, spread, steady, summary, validity
+from pgpaces.answers.capacity import answer as capacity_answer
+from pgpaces.answers.capacity import value as capacity
+from pgpaces.answers.capacity import worth
 from pgpaces.cli import compare as cli_compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
@@ -203,6 +206,18 @@ ANSWER_NAMES = {
     "trend": "Tags, workloads, experiments, runs. Of one run, by default the newest: all like it.",
     "forecast": "Experiments or runs. Default: the newest experiment.",
 }
+CAPACITY_ARGUMENTS = SWEEP_ARGUMENTS | {
+    "what": "As for `pgpaces.sweep`; left out, with `resume`: what stands in the store.",
+    "missed": 'The share that may miss the latency limit: `"5%"`, the default.',
+    "goal": 'Or a bound on a quantile: `"p99 <= 250ms"`.',
+    "by": 'What a load is counted in: `"rate"`, `"users"` or `"clients"`. Default: `"users"` with'
+    ' a pace, `"clients"` with a rate per client or a think time, else `"rate"`.',
+    "quick": "In three minutes, indicative: no confidence, no soak.",
+    "strict": "More trials, and twice the time.",
+    "soak": 'How long 0.9 of what is proved runs at the end; `"0"`: not at all.',
+    "levels": "As for `pgpaces.sweep`: of each combination the capacity is searched. Of the load"
+    " itself one is where the search begins, two are the least and the most that is offered.",
+}
 
 TRIAL_FIELDS = {
     "threads": "Threads of the load generator. Default: chosen by the number of clients.",
@@ -226,6 +241,16 @@ TRIAL_FIELDS = {
     "settings": "Session settings: pairs of name and value.",
     "on_connect": "SQL that every connection runs first.",
 }
+
+CAPACITY_CLASSES = (
+    capacity.Capacities,
+    capacity.Most,
+    capacity.Holds,
+    capacity.Asked,
+    worth.Worth,
+    capacity_answer.Load,
+    capacity_answer.Soak,
+)
 
 FIELD_CLASSES = (
     result.Estimate,
@@ -457,13 +482,20 @@ def run_arguments() -> str:
 
 def sweep_arguments() -> str:
     """The arguments of pgpaces.sweep."""
+    return _arguments(sweeps.sweep, SWEEP_ARGUMENTS)
+
+
+def capacity_arguments() -> str:
+    """The arguments of pgpaces.capacity."""
+    return _arguments(verdicts.capacity, CAPACITY_ARGUMENTS)
+
+
+def _arguments(function: Callable[..., Any], meanings: Mapping[str, str]) -> str:
     rows = []
-    for name, parameter in inspect.signature(sweeps.sweep).parameters.items():
+    for name, parameter in inspect.signature(function).parameters.items():
         stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
         default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
-        rows.append(
-            (f"`{stars}{name}`", f"`{parameter.annotation}`", default, SWEEP_ARGUMENTS[name])
-        )
+        rows.append((f"`{stars}{name}`", f"`{parameter.annotation}`", default, meanings[name]))
     return table(("argument", "type", "default", "meaning"), rows)
 
 
@@ -482,15 +514,11 @@ def _of_class(value: type, hidden: tuple[str, ...] = ()) -> str:
     for name, member in vars(value).items():
         if name.startswith("_") or not inspect.getdoc(member) or name in hidden:
             continue
-        if isinstance(member, property):
-            rows.append((f"`{name}`", f"`{_returned(member.fget)}`", first_line(member)))
-        elif callable(member):
-            rows.append((f"`{name}()`", f"`{_returned(member)}`", first_line(member)))
+        call = "" if isinstance(member, property) else "()"
+        get = member.fget if isinstance(member, property) else member
+        kind = inspect.signature(get).return_annotation
+        rows.append((f"`{name}{call}`", f"`{kind}`", first_line(member)))
     return table(("member", "type", "meaning"), rows)
-
-
-def _returned(function: Any) -> str:
-    return str(inspect.signature(function).return_annotation)
 
 
 def answer_functions() -> str:
@@ -536,8 +564,17 @@ def result_fields() -> str:
 
 def value_fields() -> str:
     """What the values in a Result hold."""
+    return _fields(FIELD_CLASSES)
+
+
+def capacity_values() -> str:
+    """What the value of a capacity holds."""
+    return _fields(CAPACITY_CLASSES)
+
+
+def _fields(classes: Iterable[type]) -> str:
     parts = []
-    for value in FIELD_CLASSES:
+    for value in classes:
         names = [f"`{f.name}`: {f.type}" for f in dataclasses.fields(value)]
         names += [f"`{name}`: {kind}" for name, kind in _properties(value)]
         text = _INTERNAL.sub("", " ".join((inspect.getdoc(value) or "").split()))
@@ -577,6 +614,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "sweep-members": sweep_members,
     "answer-functions": answer_functions,
     "answer-members": answer_members,
+    "capacity-arguments": capacity_arguments,
+    "capacity-values": capacity_values,
     "trial-fields": trial_fields,
     "result-fields": result_fields,
     "value-fields": value_fields,

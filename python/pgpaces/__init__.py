@@ -7,6 +7,8 @@ found = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, late
 found.answer, found.frame(), found.plot("missed")
 better = pgpaces.compare("variant=triggers", "variant=log")
 better.said, better.value.estimate, better.plot()
+holds = pgpaces.capacity("reporting", latency_limit="500ms", missed="5%")
+holds.said, holds.value.cells[0].proved, holds.plot()
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
+    from pgpaces.lateness import why
     from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
-    from pgpaces.verdicts import Answer, check, compare, forecast, trend
+    from pgpaces.verdicts import Answer, capacity, check, compare, forecast, trend
 
 _PLACES = {
     "Result": "api",
@@ -29,15 +32,18 @@ _PLACES = {
     "task": "users",
     "user": "users",
     "Answer": "verdicts",
+    "capacity": "verdicts",
     "check": "verdicts",
     "compare": "verdicts",
     "forecast": "verdicts",
     "trend": "verdicts",
+    "why": "lateness",
 }
 __all__ = [
     "Answer",
     "Result",
     "Sweep",
+    "capacity",
     "check",
     "compare",
     "forecast",
@@ -48,6 +54,7 @@ __all__ = [
     "task",
     "trend",
     "user",
+    "why",
 ]
 
 

@@ -203,14 +203,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     from pgpaces import host_file as costs
 
-    text = str(what)
-    draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
-    draft = draft.quickly() if quick else draft
-    draft = draft.with_levels(kinds.of_values(levels))
-    own = [
-        found if isinstance(found, Target) else Target(target, found)
-        for target, found in (targets or {}).items()
-    ]
+    draft = drafted(what, levels, targets, quick=quick)
     excluded: tuple[Levels, ...] = tuple(
         {key: found[0] for key, found in kinds.of_values(part).items()} for part in exclude
     )
@@ -219,7 +212,6 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         name=name or draft.name,
         trials=draft.trials if trials is None else trials,
         seed=draft.seed if seed is None else seed,
-        targets=(*draft.targets, *own),
         exclude=(*draft.exclude, *excluded),
     )
     known = None
@@ -230,6 +222,25 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     order = pipeline.Order(experiment, store, resume=known, costs=here)
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
+
+
+def drafted(
+    what: str | Path,
+    levels: Mapping[str, Any],
+    targets: Mapping[str, str | Target] | None,
+    *,
+    quick: bool = False,
+) -> Draft:
+    """The experiment that arguments describe. Raises PlanError."""
+    text = str(what)
+    draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
+    draft = draft.quickly() if quick else draft
+    draft = draft.with_levels(kinds.of_values(levels))
+    own = [
+        found if isinstance(found, Target) else Target(target, found)
+        for target, found in (targets or {}).items()
+    ]
+    return replace(draft, targets=(*draft.targets, *own))
 
 
 def load_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.errors import PlanError
-from pgpaces.sweeps import Plot, written
+from pgpaces.sweeps import Plot, drafted, written
 
 if TYPE_CHECKING:
+    from pgpaces.answers.capacity.goal import Kind, Mode
+    from pgpaces.design import Target
+    from pgpaces.experiment import SweepListener
     from pgpaces.experiment.comparing import Compared
     from pgpaces.report.page import Page
     from pgpaces.report.section import Section
@@ -188,3 +191,70 @@ def forecast(
     page = reporting.gathered(Store.open(store), names)
     section = forecasting.section(forecasting.foreseen(page, chosen, to), page, to)
     return Answer(section, lambda: reporting.fronted(page, section))
+
+
+def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
+    what: str | Path | None = None,
+    *,
+    missed: str | None = None,
+    goal: str | None = None,
+    by: Kind | None = None,
+    quick: bool = False,
+    strict: bool = False,
+    soak: str = "10min",
+    seed: int | None = None,
+    name: str | None = None,
+    targets: Mapping[str, str | Target] | None = None,
+    resume: str | None = None,
+    store: str | Path | None = None,
+    host_file: str | Path | None = None,
+    listener: SweepListener | None = None,
+    **levels: Any,
+) -> Answer:
+    """Searches how much each combination of levels holds; the same as `pgpaces capacity`.
+
+    what: as for `pgpaces.sweep`. missed: the share that may miss the latency limit, or goal: a
+    bound on a quantile, `p99 <= 250ms`. levels: as for `pgpaces.sweep`; of the load itself one is
+    where the search begins, two are the least and the most that is offered. resume: the experiment
+    to go on with, as it stands in the store where `what` is left out.
+
+    Its value is a `pgpaces.answers.capacity.value.Capacities`. Ctrl-C ends the search: the answer
+    is what is known so far. Raises PgpacesError for what keeps it from beginning.
+    """
+    from pgpaces import host_file as costs
+    from pgpaces.experiment import capacity as asking
+    from pgpaces.experiment import sweep as pipeline
+
+    if quick and strict:
+        raise PlanError("quick and strict exclude each other", "choose one")
+    known = None
+    if resume is not None:
+        known, experiment, sought = asking.stored(resume, store)
+    elif what is None:
+        raise PlanError("nothing to search was named", "name a workload or an experiment file")
+    if what is not None:
+        mode: Mode = "quick" if quick else "strict" if strict else "normal"
+        draft = drafted(what, levels, targets)
+        draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
+        experiment, sought = asking.ask(draft, asking.Question(missed, goal, by, mode, soak))
+    order = pipeline.Order(
+        experiment, store, resume=known, costs=costs.find(host_file), goal=sought
+    )
+    swept = pipeline.run(pipeline.plan(order), listener)
+    return load_capacity(swept.id, store=store)
+
+
+def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Answer:
+    """The answer of a stored search: `last`, an id, the end or start of one, or its name.
+
+    Raises PlanError for an experiment that is no search, StoreError.
+    """
+    from pgpaces.experiment import capacity as asking
+    from pgpaces.experiment.reporting import page_of
+    from pgpaces.store import Store
+
+    id_, _, _ = asking.stored(name, store)
+    opened = Store.open(store)
+    page = page_of(opened, (id_,))
+    section = replace(page.sections[0], said=page.answer)
+    return Answer(section, lambda: page_of(opened, (id_,)))

@@ -26,6 +26,7 @@ COMMANDS = {
     "check": ("compare", "Say whether a run is worse than a baseline, for CI"),
     "trend": ("trend", "Say since when stored runs of one kind are better or worse"),
     "forecast": ("forecast", "Say what more clients or users would do"),
+    "why": ("why", "Say why transactions were late, and what would confirm it"),
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),
     "server": ("server", "Start, list, stop and clean servers of ours"),
     "observe": ("observe", "Print what this machine does, a line of JSON a second"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from pgpaces.answers import placed
+from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document, forecasting, strategies
+from pgpaces.experiment import document, forecasting, lateness, strategies
 from pgpaces.experiment.strategies import Goal
-from pgpaces.report import closeups
+from pgpaces.report import closeups, facts
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.section import Section
 from pgpaces.store import Store
@@ -47,7 +49,7 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
         digests = store.digests(ids)
         if goal is None:
             return _observed(store, gather(digests, told, experiment))
-        return _observed(store, _chosen(digests, told, experiment, goal))
+        return _observed(store, _chosen(store, digests, told, (experiment, goal)))
     ids = [
         id_
         for what, kind in found
@@ -56,12 +58,24 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
 
 
-def _chosen(digests: Sequence[Digest], about: About, experiment: Experiment, goal: Goal) -> Page:
+def _chosen(
+    store: Store, digests: Sequence[Digest], about: About, asked: tuple[Experiment, Goal]
+) -> Page:
     """The page of trials that were chosen as it went: what they were chosen for comes first."""
+    experiment, goal = asked
     made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
-    found = strategies.section(goal, experiment.design.cells(), digests)
-    return replace(page, answer=found.said, sections=(replace(found, said=()), *page.sections))
+    found = strategies.section(
+        goal, experiment.design.cells(), digests, partial(lateness.limit, store)
+    )
+    first = replace(found, said=())
+    return replace(
+        page,
+        answer=found.said,
+        sections=(first, *page.sections),
+        searched=isinstance(goal, Sought),
+        asked=tuple(pair for pair in page.asked if pair[0] != facts.TRIALS),
+    )
 
 
 def page_behind(store: Store, section: Section) -> Page:
@@ -78,9 +92,18 @@ def fronted(page: Page, section: Section) -> Page:
 
 
 def _observed(store: Store, page: Page) -> Page:
-    """With what was seen of servers in the trials that stand for the cells shown in detail."""
+    """With what was seen of servers in the trials that stand for the cells shown in detail, and
+
+    why those were late that did not hold.
+    """
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
-    return replace(page, observed={id_: store.observed(id_) for id_ in ids})
+    # Loads of a search that were too high are late for what was the limit, which it says.
+    late = () if page.searched else lateness.of_cells(store, page)
+    return replace(
+        page,
+        observed={id_: store.observed(id_) for id_ in ids},
+        sections=(*page.sections, *late),
+    )
 
 
 def _newest(store: Store) -> tuple[str, str]:
