@@ -182,7 +182,9 @@ STORIES: Mapping[str, Story] = {
         good={("database", "blocks_read"): 10.0},
     ),
     "plan": Story(bad={("tuples", "returned"): 40 * 500_000.0}, explained=(scan(),)),
-    "connections": Story(lag=0.95, bad_ms=200.0, flying=8.0, sessions={("load", "Timeout", "PgSleep"): 8}),
+    "connections": Story(
+        lag=0.95, bad_ms=200.0, flying=8.0, sessions={("load", "Timeout", "PgSleep"): 8}
+    ),
     "network": Story(sessions={}),
     "generator": Story(dispatch_ms=380.0, lag=0.95, flying=0.8, sessions={}),
     "cpu": Story(bad={("host", "cpu_busy"): 99.0}, good={("host", "cpu_busy"): 20.0}),
@@ -204,4 +206,3 @@ STORIES: Mapping[str, Story] = {
 def always(story: Story) -> Story:
     """The same from the start to the end: nobody was on time but a few."""
     return replace(story, bad_seconds=frozenset(range(SECONDS)), late=story.due - 2)
-

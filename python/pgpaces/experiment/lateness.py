@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pgpaces.answers import breaks
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.why import why
+from pgpaces.answers.why import Limit, limiting, why
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import why as reported
 from pgpaces.report import words
@@ -23,6 +23,14 @@ _TRIALS_MAX = 8
 def of_run(store: Store, run_id: str) -> Section:
     """Why transactions of a run were late. Raises StoreError."""
     return _section(store, store.digests([run_id]), f"run {run_id}", "why")
+
+
+def limited(store: Store, digests: Sequence[Digest]) -> Limit | None:
+    """The resource that was the limit where these trials missed; None where sensors do not say.
+
+    Raises StoreError.
+    """
+    return limiting([(store.load(digest.trial.id), digest.summary) for digest in digests])
 
 
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:

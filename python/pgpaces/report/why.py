@@ -114,8 +114,8 @@ def _tables(found: Why, key: str, notes: Sequence[str]) -> Iterator[Table]:
     columns = ("sign of", "named", "of missed %", "of on time %", "lift")
     note = (
         "Of missed, of on time: the share of their transactions' life that shows the sign. Lift:"
-        " one over the other. Named: at least half of what missed, and either much rarer on time, or"
-        " time that is long by itself."
+        " one over the other. Named: at least half of what missed, and either much rarer on"
+        " time, or time that is long by itself."
     )
     cost = next((text for text in notes if text.startswith(_COST)), None)
     note = f"{note} {_capital(cost)}." if cost else note
