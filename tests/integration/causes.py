@@ -218,7 +218,7 @@ def quota(place: Place) -> Result:
     with group("cpu") as path:
 
         def limit(acting: Acting) -> None:
-            _cpu_limit(path, 4)
+            _cpu_limit(path, 2)
             _take(path, acting.processes())
 
         def lift(acting: Acting) -> None:

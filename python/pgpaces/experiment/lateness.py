@@ -78,4 +78,5 @@ def _section(store: Store, digests: Iterable[Digest], about: str, key: str) -> S
     except ValueError as error:
         ids = ", ".join(trial.id for trial, _ in found)
         raise StoreError(f"what was seen beside {ids} is damaged: {error}") from None
-    return reported.section(answer, about, key, found[0][0].notes if found else ())
+    notes, reasons = (found[0][0].notes, found[0][1].validity.reasons) if found else ((), ())
+    return reported.section(answer, about, key, notes, reasons)

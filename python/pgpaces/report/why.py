@@ -27,13 +27,18 @@ _SAID_MAX = 3
 _COST = "sensor: looking at the server took"
 
 
-def section(found: Why, about: str, key: str = "why", notes: Sequence[str] = ()) -> Section:
-    """The section. about: the run or cell, as others named it. notes: of its trials."""
+def section(
+    found: Why, about: str, key: str = "why", notes: Sequence[str] = (), doubts: Sequence[str] = ()
+) -> Section:
+    """The section. about: the run or cell, as others named it. notes: of its trials.
+
+    doubts: why one of them is not valid.
+    """
     figure = _figure(found, key)
     return Section(
         key,
         f"Why late: {about}",
-        tuple(_said(found)),
+        (*_said(found), *(Sentence(f"not valid: {text}", "warning") for text in doubts)),
         tuple(_tables(found, key, notes)),
         () if figure is None else (figure,),
         found,

@@ -49,7 +49,8 @@ class Sessions:
     """Mean sessions in each second of the clock from 0; NaN where nobody looked.
 
     by: of the load, by kind. others: of everybody else. frozen: the share of a second in which a
-    look hung. looks: in each second. events: of the load, by kind, the names of events with most sessions first.
+    look hung. looks: in each second. events: of the load, by kind, the names of events with most
+    sessions first.
     """
 
     by: Mapping[Kind, Numbers]
@@ -115,9 +116,7 @@ def _of_server(observed: Observed, seconds: int) -> Sessions:
             (by[kinds[place]] if own[place] else others)[second] += count
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = {kind: counts / looks for kind, counts in by.items()}
-        return Sessions(
-            mean, others / looks, _frozen(tenths, seconds), looks, _named(observed)
-        )
+        return Sessions(mean, others / looks, _frozen(tenths, seconds), looks, _named(observed))
 
 
 def _named(observed: Observed) -> dict[Kind, tuple[str, ...]]:
