@@ -53,6 +53,7 @@ class Story:
     bad: Mapping[tuple[str, str], float] = field(default_factory=dict)
     good: Mapping[tuple[str, str], float] = field(default_factory=dict)
     failed: bool = False
+    skipped: bool = False
     blocked: tuple[Blocked, ...] = ()
     explained: tuple[Explained, ...] = ()
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -90,17 +91,20 @@ class Story:
         bad = second in self.bad_seconds
         missed = self.late if bad else 0
         ok = [self.good_ms] * (self.due - missed)
-        slow = [] if self.failed else [self.bad_ms] * missed
+        slow = [] if self.failed or self.skipped else [self.bad_ms] * missed
+        # Some were served that had waited nearly as long.
+        ok = [0.9 * LIMIT_MS if bad and self.skipped else ms for ms in ok]
         every = ok + slow
         outcome = {"failed": {"40001": missed}} if self.failed else {"late": missed}
+        outcome = {"skipped": missed} if self.skipped else outcome
         tally = Outcomes(
             second,
             0,
             due=self.due,
             on_time=len(ok),
             latency=times(every),
-            lag=times([self.lag * ms if ms > LIMIT_MS else 0.0 for ms in every]),
-            service=times([(1 - self.lag) * ms if ms > LIMIT_MS else ms for ms in every]),
+            lag=times([self.lag * ms if ms > self.good_ms else 0.0 for ms in every]),
+            service=times([(1 - self.lag) * ms if ms > self.good_ms else ms for ms in every]),
             **(outcome if missed else {}),  # type: ignore[arg-type]
         )
         flying = self.flying if bad else self.due * self.good_ms / 1e3

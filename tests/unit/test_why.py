@@ -111,6 +111,20 @@ def test_rows_read_by_others_are_no_plan_of_the_load() -> None:
     assert "plan" not in [card.key for card in why([story.told()]).causes if card.named]
 
 
+def test_what_was_skipped_waited_for_a_client() -> None:
+    """All were too late to be sent, so the times are of those alone that were not."""
+    story = dataclasses.replace(STORIES["connections"], skipped=True, late=30)
+    found = why([story.told()])
+    assert found.cause is not None
+    assert found.cause.key == "connections"
+
+
+def test_sessions_behind_a_pool_are_not_on_the_way() -> None:
+    """A pool may give the load's sessions another name."""
+    found = why([always(Story(sessions={("others", "IO", "WalSync"): 8})).told()])
+    assert "network" not in [card.key for card in found.causes]
+
+
 def test_a_scan_that_keeps_what_it_reads_wants_no_index() -> None:
     story = Story(explained=(scan(removed=500_000, kept=400_000),), sessions={CPU: 2}, flying=2.0)
     assert why([story.told()]).causes == ()

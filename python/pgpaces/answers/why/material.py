@@ -187,8 +187,10 @@ class Material:
 
         if self.sessions is None or not self.in_flight.any():
             return None
-        # Sessions that wait for the client to take its answer are inside by name only.
-        inside = self.sessions.active - self.sessions.of("client") - self.queued
+        # Sessions that wait for the client to take its answer are inside by name only; those of
+        # others may be the load's, behind a pool that gives them another name.
+        waiting = self.sessions.of("client") + self.queued
+        inside = self.sessions.active + self.sessions.others - waiting
         # Ten looks a second are few: three seconds together.
         flying, seen = (_smooth(v) for v in (self.in_flight - self.queued, inside))
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -241,7 +243,8 @@ def material(trial: Trial, summary: Summary) -> Material:
             sums["count"][at] += tally.latency.count
             sums["latency"][at] += tally.latency.sum_ns / 1e9
             sums["lag"][at] += tally.lag.sum_ns / 1e9
-            lagged[at] += _above(tally.lag, half_ns)
+            # Who is skipped was later than all of it when a client became free.
+            lagged[at] += _above(tally.lag, half_ns) + tally.skipped
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     with np.errstate(invalid="ignore", divide="ignore"):
         latency_s = np.where(sums["count"] > 0, sums["latency"] / sums["count"], np.nan)
