@@ -24,6 +24,8 @@ _SECONDS_MAX = 300
 _ROWS_MAX = 60
 _ALSO_MAX = 3
 _SAID_MAX = 3
+# Of the likeliest causes all is told, of the others how often their sign was seen.
+_TOLD_MAX = 3
 _COST = "sensor: looking at the server took"
 
 
@@ -125,12 +127,13 @@ def _tables(found: Why, key: str, notes: Sequence[str]) -> Iterator[Table]:
     cost = next((text for text in notes if text.startswith(_COST)), None)
     note = f"{note} {_capital(cost)}." if cost else note
     yield Table(f"{key}-causes", "Possible causes", columns, 1, rows, note)
+    told = found.causes[:_TOLD_MAX]
     seen = tuple(
         (Cell(c.title), Cell("; ".join(c.said) or "-"), Cell("; ".join(c.against) or "-"))
-        for c in found.causes
+        for c in told
     )
     yield Table(f"{key}-seen", "What was seen", ("sign of", "seen", "against"), 3, seen)
-    next_ = tuple((Cell(c.title), Cell(c.advice), Cell(c.command)) for c in found.causes)
+    next_ = tuple((Cell(c.title), Cell(c.advice), Cell(c.command)) for c in told)
     names = ("cause", "advice", "command")
     yield Table(f"{key}-next", "What would confirm it", names, 3, next_)
 
