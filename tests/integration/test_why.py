@@ -16,7 +16,7 @@ pytestmark = pytest.mark.postgres
 
 
 def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) -> None:
-    place = causes.Place(tmp_path, seconds=8)
+    place = causes.Place(tmp_path, seconds=7)
     run = causes.lock(place)
     found = pgpaces.why(run.id, store=place.store)
     assert found.cause is not None, found
@@ -38,7 +38,7 @@ def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) 
 
 
 def test_too_few_clients_are_named(pgpaces_home: Path, tmp_path: Path) -> None:
-    place = causes.Place(tmp_path, repeat=1, seconds=5)
+    place = causes.Place(tmp_path, repeat=1, seconds=4)
     found = pgpaces.why(causes.connections(place).id, store=place.store)
     assert found.cause is not None, found
     assert found.cause.key == "connections"
