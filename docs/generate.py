@@ -185,11 +185,18 @@ SWEEP_ARGUMENTS = {
 }
 
 # Functions that return an Answer, and what their arguments are.
-ANSWERS = (verdicts.compare, verdicts.check, verdicts.trend, verdicts.forecast)
+ANSWERS = (
+    verdicts.compare,
+    verdicts.check,
+    verdicts.trend,
+    verdicts.forecast,
+    verdicts.why,
+)
 ANSWER_ARGUMENTS = {
     "a": 'Levels of an experiment (`"variant=log"`), a tag, a run or an experiment.',
     "b": "The same; it is what is called better or worse than `a`.",
     "run": "The run that is checked.",
+    "name": "A run, or an experiment.",
     "baseline": "A baseline, a tag or a run.",
     "metric": 'What decides or is followed: `"rate"`, `"mean"`, `"p50"`, `"p95"`, `"p99"`,'
     ' `"p99.9"`; in comparisons also `"missed"`.',

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
-    from pgpaces.lateness import why
     from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
-    from pgpaces.verdicts import Answer, capacity, check, compare, forecast, trend
+    from pgpaces.verdicts import Answer, capacity, check, compare, forecast, trend, why
 
 _PLACES = {
     "Result": "api",
@@ -37,7 +36,7 @@ _PLACES = {
     "compare": "verdicts",
     "forecast": "verdicts",
     "trend": "verdicts",
-    "why": "lateness",
+    "why": "verdicts",
 }
 __all__ = [
     "Answer",

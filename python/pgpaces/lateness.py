@@ -1,8 +1,7 @@
-"""`pgpaces.why(...)`: why transactions of a stored run, or of an experiment, were late."""
+"""Why transactions of a stored run, or of an experiment, were late: sections and their page."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgpaces.experiment import lateness
@@ -10,20 +9,8 @@ from pgpaces.experiment.reporting import page_of
 from pgpaces.store import Store
 
 if TYPE_CHECKING:
-    from pgpaces.answers.why import Why
     from pgpaces.report.page import Page
     from pgpaces.report.section import Section
-
-
-def why(name: str = "last", *, store: str | Path | None = None) -> Why:
-    """Why transactions of a run were late; of an experiment, in the cell that missed most.
-
-    name: `last`, a tag, an id, or the end or start of one; or an experiment. `why(...).cause` is
-    the first cause, None without one; `causes` has all that were considered. Raises PlanError for a
-    name that there is not, StoreError.
-    """
-    found: Why = sections(Store.open(store), name)[0].value
-    return found
 
 
 def sections(store: Store, name: str) -> tuple[Section, ...]:

@@ -258,3 +258,18 @@ def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Ans
     page = page_of(opened, (id_,))
     section = replace(page.sections[0], said=page.answer)
     return Answer(section, lambda: page_of(opened, (id_,)))
+
+
+def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
+    """Says why transactions were late; the same as `pgpaces why`.
+
+    name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which it is
+    told of the cell that missed most. Its value is a `pgpaces.answers.why.Why`. Raises PlanError
+    for a name that there is not, StoreError.
+    """
+    from pgpaces import lateness
+    from pgpaces.store import Store
+
+    opened = Store.open(store)
+    found = lateness.sections(opened, name)
+    return Answer(found[0], lambda: lateness.page(opened, found, name))
