@@ -195,7 +195,7 @@ ANSWERS = (
 ANSWER_ARGUMENTS = {
     "a": 'Levels of an experiment (`"variant=log"`), a tag, a run or an experiment.',
     "b": "The same; it is what is called better or worse than `a`.",
-    "run": "The run that is checked.",
+    "run": "To check: the run that is. To compare: a workload of which new pairs are run.",
     "name": "A run, or an experiment.",
     "baseline": "A baseline, a tag or a run.",
     "metric": 'What decides or is followed: `"rate"`, `"mean"`, `"p50"`, `"p95"`, `"p99"`,'
@@ -205,6 +205,12 @@ ANSWER_ARGUMENTS = {
     "factors": 'What is compared, or may differ: `["set.work_mem"]`.',
     "experiment": "Whose levels `a` and `b` are.",
     "anyway": "Also where they differ in more than that.",
+    "pairs": "At most so many new ones, looked at three times from 24 on.",
+    "same": "New pairs of A with itself: what the place itself tells apart.",
+    "seed": "Everything random of new pairs follows from it.",
+    "targets": SWEEP_ARGUMENTS["targets"],
+    "listener": SWEEP_ARGUMENTS["listener"],
+    "levels": "As for `pgpaces.sweep`, one of each: what the trials of new pairs are.",
     "chosen": 'Only lines with these levels: `"set.work_mem=64MB"`.',
     "to": "How far: at most 1.5 times as many as were tried.",
     "store": "Where results are. Default: as for the command line.",
@@ -536,8 +542,9 @@ def answer_functions() -> str:
 def _answer_function(function: Callable[..., Any]) -> str:
     rows = []
     for name, parameter in inspect.signature(function).parameters.items():
-        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
-        meaning = ANSWER_NAMES[function.__name__] if stars else ANSWER_ARGUMENTS[name]
+        several = parameter.kind is parameter.VAR_POSITIONAL
+        stars = "*" if several else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        meaning = ANSWER_NAMES[function.__name__] if several else ANSWER_ARGUMENTS[name]
         default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
         rows.append((f"`{stars}{name}`", f"`{parameter.annotation}`", default, meaning))
     text = " ".join((inspect.getdoc(function) or "").split())

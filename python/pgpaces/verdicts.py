@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, RunError
 from pgpaces.sweeps import Plot, drafted, written
 
 if TYPE_CHECKING:
     from pgpaces.answers.capacity.goal import Kind, Mode
+    from pgpaces.answers.compare import Goal
     from pgpaces.design import Target
+    from pgpaces.draft import Draft
     from pgpaces.experiment import SweepListener
     from pgpaces.experiment.comparing import Compared
     from pgpaces.report.page import Page
@@ -112,21 +114,66 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     factors: Sequence[str] = (),
     experiment: str = "last",
     anyway: bool = False,
+    run: str | Path | None = None,
+    pairs: int = 24,
+    same: int = 8,
+    seed: int = 1,
+    targets: Mapping[str, str | Target] | None = None,
     store: str | Path | None = None,
+    listener: SweepListener | None = None,
+    **levels: Any,
 ) -> Answer:
-    """Says whether B is better than A, from stored trials; the same as `pgpaces compare`.
+    """Says whether B is better than A, from stored trials or new pairs; as `pgpaces compare`.
 
     a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. delta: a share, 0.02
-    for 2 %. Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError where they differ in
-    more than what is compared.
+    for 2 %. run: a workload of which new pairs are run, with `levels` as for `pgpaces.sweep`, until
+    they are decided or there are `pairs` of them. Its value is a `pgpaces.answers.compare.Verdict`.
+    Raises PlanError where they differ in more than what is compared, RunError where pairs are not
+    to be had.
     """
     from pgpaces.answers.compare import Goal
     from pgpaces.experiment.comparing import compared
     from pgpaces.store import Store
 
+    if run is not None:
+        goal = Goal(metric, tuple(also), delta, pairs, same, seed)
+        return _new_pairs((a, b), goal, drafted(run, levels, targets), store, listener)
+    if levels:
+        raise PlanError(
+            f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
+            "name a workload with run=, or leave them out",
+        )
     opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
     found = compared(opened, (a, b), goal, factors, experiment)
     return of_comparison(opened, found, anyway=anyway)
+
+
+def _new_pairs(
+    names: tuple[str, str],
+    goal: Goal,
+    draft: Draft,
+    store: str | Path | None,
+    listener: SweepListener | None,
+) -> Answer:
+    from pgpaces.experiment import pairs
+    from pgpaces.experiment import sweep as pipeline
+
+    experiment, pairing = pairs.ask(draft, names, goal)
+    swept = pipeline.run(pipeline.plan(pipeline.Order(experiment, store, goal=pairing)), listener)
+    if swept.given_up:
+        raise RunError(swept.given_up)
+    return _chosen(swept.id, store)
+
+
+def _chosen(experiment_id: str, store: str | Path | None) -> Answer:
+    """The answer of an experiment whose trials were chosen as it went."""
+    from pgpaces.experiment.reporting import page_of
+    from pgpaces.store import Store
+
+    opened = Store.open(store)
+    page = page_of(opened, (experiment_id,))
+    section = replace(page.sections[0], said=page.answer)
+    return Answer(section, lambda: page_of(opened, (experiment_id,)))
 
 
 def check(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -250,14 +297,9 @@ def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Ans
     Raises PlanError for an experiment that is no search, StoreError.
     """
     from pgpaces.experiment import capacity as asking
-    from pgpaces.experiment.reporting import page_of
-    from pgpaces.store import Store
 
     id_, _, _ = asking.stored(name, store)
-    opened = Store.open(store)
-    page = page_of(opened, (id_,))
-    section = replace(page.sections[0], said=page.answer)
-    return Answer(section, lambda: page_of(opened, (id_,)))
+    return _chosen(id_, store)
 
 
 def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
