@@ -29,6 +29,9 @@ _PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
 # A search that begins so far below what was done without a pause doubles once or twice.
 _BELOW = 4.0
 _WINDOW_S = 10
+# That the latency was still settling is no reason to leave a trial out here: near what a server
+# holds it never settles, and who keeps the steady trials alone keeps those that held.
+_UNSETTLED = "warm-up"
 # Of a server that does so many a second a long trial takes a minute.
 _RATE_USUAL = 50.0
 # Of a load without these the saturating trial would not be without a pause.
@@ -102,10 +105,12 @@ def point(tried: Tried, load: Kind) -> Point | None:
     digest = tried.digest
     if digest is None:
         return Point(value, kind, 0, 0, 1.0, invalid=tried.error or "it could not be run")
-    if digest.trial.state == "interrupted":
+    if digest.trial.state in ("interrupted", "running"):
         return None
-    counts, validity = digest.summary.counts, digest.summary.validity
-    invalid = "" if validity.state == "valid" else "; ".join(validity.reasons) or "not valid"
+    counts = digest.summary.counts
+    findings = digest.summary.validity.findings
+    wrong = [f for f in findings if f.severity == "invalid" and f.source != _UNSETTLED]
+    invalid = "; ".join(finding.text for finding in wrong)
     if digest.trial.state != "finished":
         invalid = digest.trial.error or "it did not come to its end"
     return Point(
