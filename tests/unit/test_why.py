@@ -68,6 +68,21 @@ def test_late_without_a_sign_has_no_dominant_cause() -> None:
     assert found.unexplained == 1.0
 
 
+def test_what_most_saw_that_were_on_time_tells_nothing_apart() -> None:
+    """A limit at what a transaction usually takes: their time is the disk's, late or not."""
+    usual = {("load", "IO", "WalSync"): 1}
+    story = Story(
+        bad_seconds=frozenset(range(SECONDS)), late=15, bad_ms=60.0, good_ms=40.0, flying=1.0,
+        sessions=usual, usual=usual,
+    )  # fmt: skip
+    found = why([story.told()])
+    assert found.causes[0].key == "disk"
+    assert found.cause is None
+    most = why([dataclasses.replace(story, late=25).told()])
+    assert most.cause is not None
+    assert most.cause.key == "disk"
+
+
 def test_nothing_is_said_of_few() -> None:
     story = Story(bad_seconds=frozenset((5,)), late=9, sessions=waiting("Lock", "tuple"))
     assert why([story.told()]).outcome == "too few missed"
