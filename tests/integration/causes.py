@@ -26,6 +26,7 @@ from pgpaces.experiment import Listener
 from pgpaces.result import Interval, Trial
 
 SECONDS = 12
+
 # Seconds of a trial in which a cause is there, if it comes and goes.
 FROM, UNTIL = 4, 8
 
@@ -36,10 +37,11 @@ class NotHereError(Exception):
 
 @dataclass
 class Place:
-    """Where trials are kept, and which repeat it is."""
+    """Where trials are kept, which repeat it is, and how long a trial is."""
 
     folder: Path
     repeat: int = 0
+    seconds: int = SECONDS
 
     @property
     def store(self) -> Path:
@@ -107,7 +109,13 @@ def _run(
     place: Place, name: str, acts: Mapping[int, Callable[[Acting], None]], **more: object
 ) -> Result:
     acting = Acting(acts)
-    given = {"duration": SECONDS, "warmup": 1, "store": place.store, "listener": acting, **more}
+    given = {
+        "duration": place.seconds,
+        "warmup": 1,
+        "store": place.store,
+        "listener": acting,
+        **more,
+    }
     try:
         return pgpaces.run(name, **given)  # type: ignore[arg-type]
     finally:
@@ -210,7 +218,7 @@ def quota(place: Place) -> Result:
     with group("cpu") as path:
 
         def limit(acting: Acting) -> None:
-            _cpu_limit(path, 4)
+            _cpu_limit(path, 2)
             _take(path, acting.processes())
 
         def lift(acting: Acting) -> None:

@@ -27,6 +27,14 @@ def of_run(store: Store, run_id: str) -> Section:
     return _section(store, store.digests([run_id]), f"run {run_id}", "why")
 
 
+def limited(store: Store, digests: Sequence[Digest]) -> Limit | None:
+    """The resource that was the limit where these trials missed; None where sensors do not say.
+
+    Raises StoreError.
+    """
+    return limiting([(store.load(digest.trial.id), digest.summary) for digest in digests])
+
+
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
     """Of the cells of a page that did not hold, those that missed most first. Raises StoreError."""
     return _of_rows(store, [row for row in page.rows if _missed(row, page)])
@@ -89,4 +97,5 @@ def _section(store: Store, digests: Iterable[Digest], about: str, key: str) -> S
     except ValueError as error:
         ids = ", ".join(trial.id for trial, _ in found)
         raise StoreError(f"what was seen beside {ids} is damaged: {error}") from None
-    return reported.section(answer, about, key, found[0][0].notes if found else ())
+    notes, reasons = (found[0][0].notes, found[0][1].validity.reasons) if found else ((), ())
+    return reported.section(answer, about, key, notes, reasons)

@@ -24,16 +24,23 @@ _SECONDS_MAX = 300
 _ROWS_MAX = 60
 _ALSO_MAX = 3
 _SAID_MAX = 3
+# Of the likeliest causes all is told, of the others how often their sign was seen.
+_TOLD_MAX = 3
 _COST = "sensor: looking at the server took"
 
 
-def section(found: Why, about: str, key: str = "why", notes: Sequence[str] = ()) -> Section:
-    """The section. about: the run or cell, as others named it. notes: of its trials."""
+def section(
+    found: Why, about: str, key: str = "why", notes: Sequence[str] = (), doubts: Sequence[str] = ()
+) -> Section:
+    """The section. about: the run or cell, as others named it. notes: of its trials.
+
+    doubts: why one of them is not valid.
+    """
     figure = _figure(found, key)
     return Section(
         key,
         f"Why late: {about}",
-        tuple(_said(found)),
+        (*_said(found), *(Sentence(f"not valid: {text}", "warning") for text in doubts)),
         tuple(_tables(found, key, notes)),
         () if figure is None else (figure,),
         found,
@@ -114,18 +121,19 @@ def _tables(found: Why, key: str, notes: Sequence[str]) -> Iterator[Table]:
     columns = ("sign of", "named", "of missed %", "of on time %", "lift")
     note = (
         "Of missed, of on time: the share of their transactions' life that shows the sign. Lift:"
-        " one over the other. Named: at least half of what missed, and either much rarer on time, or"
-        " time that is long by itself."
+        " one over the other. Named: at least half of what missed, and either much rarer on"
+        " time, or time that is long by itself."
     )
     cost = next((text for text in notes if text.startswith(_COST)), None)
     note = f"{note} {_capital(cost)}." if cost else note
     yield Table(f"{key}-causes", "Possible causes", columns, 1, rows, note)
+    told = found.causes[:_TOLD_MAX]
     seen = tuple(
         (Cell(c.title), Cell("; ".join(c.said) or "-"), Cell("; ".join(c.against) or "-"))
-        for c in found.causes
+        for c in told
     )
     yield Table(f"{key}-seen", "What was seen", ("sign of", "seen", "against"), 3, seen)
-    next_ = tuple((Cell(c.title), Cell(c.advice), Cell(c.command)) for c in found.causes)
+    next_ = tuple((Cell(c.title), Cell(c.advice), Cell(c.command)) for c in told)
     names = ("cause", "advice", "command")
     yield Table(f"{key}-next", "What would confirm it", names, 3, next_)
 

@@ -172,7 +172,9 @@ def _card(
     contrast = _contrasts(share, on_time, lift)
     if proof == "beside":
         contrast = contrast and _meets(seen)
-    alone = proof == "whole" or (proof == "time" and _long(known))
+    # Where most were on time and saw it as much, it does not tell one from the other.
+    apart = share.value - on_time >= DIFFERENCE_MIN or seen.missed.sum() >= seen.on_time.sum()
+    alone = proof == "whole" or (proof == "time" and apart and _long(known))
     next_ = following(key, parts[worst].trial)
     said = signs[worst][key].said if key in signs[worst] else known[0][1].said
     return Card(

@@ -171,14 +171,13 @@ def asked(trial: Trial, without: str = "") -> str:
 
     without: an option that somebody else sets.
     """
-    plan, found = trial.plan, {}
-    model, rate = plan.get("model"), plan.get("rate")
+    plan, model = trial.plan, trial.plan.get("model")
+    rate = None if plan.get("rate") is None else f"{plan['rate']:g}/s"
+    found: dict[str, Any] = {"--clients": plan.get("clients")}
     if model == "paced":
-        found = {"--users": plan.get("clients"), "--pace": f"{rate:g}/s"}
+        found = {"--users": plan.get("clients"), "--pace": rate}
     elif model == "open":
-        found = {"--rate": f"{rate:g}/s", "--clients": plan.get("clients")}
-    else:
-        found = {"--clients": plan.get("clients")}
+        found = {"--rate": rate, "--clients": plan.get("clients")}
     found["--scale"] = trial.workload.get("scale")
     if plan.get("limit_ns"):
         found["--latency-limit"] = _duration(plan["limit_ns"])

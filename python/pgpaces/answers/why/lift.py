@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 _TAIL = 0.025
+# Of a logarithm: beyond it an interval says nothing more.
+_HALF_MAX = 500.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ def lift(seen: Seen) -> Estimate | None:
     # few events it may be four times as large.
     log, half = math.log(p1 / p0), _half(moves)
     half = math.hypot(half, math.log(4.0)) if p0 == least else half
+    half = min(half, _HALF_MAX)
     return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half), int(missed.sum()))
 
 

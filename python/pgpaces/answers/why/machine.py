@@ -137,27 +137,42 @@ def _away(material: Material) -> Iterator[Sign]:
     """Time in flight that no session of the server had: the generator's, else the network's."""
     import numpy as np
 
-    away, dispatch = material.outside(), material.dispatch_s
-    least = max(_DISPATCH_MIN_S, _DISPATCH_OF_LIMIT * material.limit_s)
-    late = np.nan_to_num(dispatch) >= least
-    if np.isnan(dispatch).all():
-        late = late | material.summary.generator.limited
-    # Where all clients are busy nobody is late by himself: as in the last second that tells.
-    late = _held(late, np.isnan(dispatch)).astype(float)
-    outside = np.zeros(material.clock) if away is None else np.nan_to_num(away)
-    punctual = np.clip(material.lived(late * outside) + _waited(material), 0.0, 1.0)
-    own = np.fmax(punctual, material.of_late(material.dispatched))
-    mean_ms = 1e3 * material.of_missed(np.nan_to_num(dispatch))
-    cpu = material.summary.generator.cpu
-    said = (
-        f"transactions whose client was free were sent {mean_ms:.2g} ms late on average",
-        f"its busiest thread took {100 * cpu:.0f} % of a CPU",
-    )
-    yield Sign("generator", own, punctual, "time", said)
+    away, late = material.outside(), np.zeros(material.clock)
+    # By its own check alone: what is below that is no fault of the generator.
+    if material.summary.generator.limited:
+        late = _dispatch_late(material)
+        yield _generator(material, late * (0.0 if away is None else np.nan_to_num(away)))
     if away is not None:
         part = material.of_missed(away)
         text = f"{100 * part:.0f} % of the time in flight no session of the server was at work"
         yield alike("network", material.lived(np.where(late > 0, 0.0, away)), "time", (text,))
+
+
+def _dispatch_late(material: Material) -> Numbers:
+    """1 in seconds in which the generator was late on average, as the last that told."""
+    import numpy as np
+
+    dispatch = material.dispatch_s
+    if np.isnan(dispatch).all():
+        return np.ones(material.clock)
+    least = max(_DISPATCH_MIN_S, _DISPATCH_OF_LIMIT * material.limit_s)
+    # Where all clients are busy nobody is late by himself.
+    return _held(np.nan_to_num(dispatch) >= least, np.isnan(dispatch)).astype(float)
+
+
+def _generator(material: Material, outside: Numbers) -> Sign:
+    """What was sent late although its client was free. outside: what else was its time."""
+    import numpy as np
+
+    punctual = np.clip(material.lived(outside) + _waited(material), 0.0, 1.0)
+    own = np.fmax(punctual, material.of_late(material.dispatched))
+    mean_ms = 1e3 * material.of_missed(np.nan_to_num(material.dispatch_s))
+    said = (
+        f"transactions whose client was free were sent {mean_ms:.2g} ms late on average",
+        f"its busiest thread took {100 * material.summary.generator.cpu:.0f} % of a CPU",
+    )
+    # Whole: each was sent late although its client was free, and by its own check that is much.
+    return Sign("generator", own, punctual, "whole", said)
 
 
 def _waited(material: Material) -> Numbers:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Fewer in flight than this, on average, are too few to tell where their time went.
 _IN_FLIGHT_MIN = 0.2
+_MET_MIN = 10
 _MISSED = ("late", "skipped", "unfinished")
 
 
@@ -122,6 +123,19 @@ class Material:
             found = np.where(self.missed > 0, counts / self.missed, 0.0)
         return np.clip(found, 0.0, 1.0)
 
+    def met(self, sessions: Numbers) -> float:
+        """How many of such sessions looks have met while transactions lived that missed."""
+        import numpy as np
+
+        if self.sessions is None:
+            return 0.0
+        begun, ended = np.zeros(self.clock + 1), np.zeros(self.clock + 1)
+        last = np.floor(np.minimum(np.arange(self.seconds) + self.latency_s + 0.5, self.clock - 1))
+        np.add.at(begun, np.flatnonzero(self.missed), 1)
+        np.add.at(ended, last[self.missed > 0].astype(int) + 1, 1)
+        alive = np.cumsum(begun - ended)[: self.clock] > 0
+        return float(np.nansum(np.where(alive, sessions * self.sessions.looks, 0.0)))
+
     @property
     def held(self) -> Numbers:
         """1 in seconds of the clock in which a session of others had a lock that the load wanted.
@@ -151,10 +165,13 @@ class Material:
         """Sessions as a share of the transactions in flight, 0 to 1, by second of the clock.
 
         Those that queue for locks of each other are left out: they wait for what the others wait
-        for that have these locks.
+        for that have these locks. Nothing where looks met fewer than 10 of these sessions while
+        transactions lived that missed: that few say nothing of where time went.
         """
         import numpy as np
 
+        if self.met(sessions) < _MET_MIN:
+            return np.zeros(self.clock)
         active = self.sessions.active if self.sessions else np.zeros(self.clock)
         every = np.fmax(self.in_flight, active) - self.queued
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -170,8 +187,10 @@ class Material:
 
         if self.sessions is None or not self.in_flight.any():
             return None
-        # Sessions that wait for the client to take its answer are inside by name only.
-        inside = self.sessions.active - self.sessions.of("client") - self.queued
+        # Sessions that wait for the client to take its answer are inside by name only; those of
+        # others may be the load's, behind a pool that gives them another name.
+        waiting = self.sessions.of("client") + self.queued
+        inside = self.sessions.active + self.sessions.others - waiting
         # Ten looks a second are few: three seconds together.
         flying, seen = (_smooth(v) for v in (self.in_flight - self.queued, inside))
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -224,7 +243,8 @@ def material(trial: Trial, summary: Summary) -> Material:
             sums["count"][at] += tally.latency.count
             sums["latency"][at] += tally.latency.sum_ns / 1e9
             sums["lag"][at] += tally.lag.sum_ns / 1e9
-            lagged[at] += _above(tally.lag, half_ns)
+            # Who is skipped was later than all of it when a client became free.
+            lagged[at] += _above(tally.lag, half_ns) + tally.skipped
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     with np.errstate(invalid="ignore", divide="ignore"):
         latency_s = np.where(sums["count"] > 0, sums["latency"] / sums["count"], np.nan)

@@ -49,12 +49,14 @@ class Sessions:
     """Mean sessions in each second of the clock from 0; NaN where nobody looked.
 
     by: of the load, by kind. others: of everybody else. frozen: the share of a second in which a
-    look hung. events: of the load, by kind, the names of events with most sessions first.
+    look hung. looks: in each second. events: of the load, by kind, the names of events with most
+    sessions first.
     """
 
     by: Mapping[Kind, Numbers]
     others: Numbers
     frozen: Numbers
+    looks: Numbers
     events: Mapping[Kind, tuple[str, ...]]
 
     def of(self, *kinds: Kind) -> Numbers:
@@ -84,6 +86,7 @@ def sessions(observed: Iterable[Observed], seconds: int) -> Sessions | None:
         {kind: sum(part.of(kind) for part in parts) for kind in kinds},  # type: ignore[misc]
         sum(part.others for part in parts),  # type: ignore[arg-type]
         _most([part.frozen for part in parts]),
+        _most([part.looks for part in parts]),
         events,
     )
 
@@ -113,7 +116,7 @@ def _of_server(observed: Observed, seconds: int) -> Sessions:
             (by[kinds[place]] if own[place] else others)[second] += count
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = {kind: counts / looks for kind, counts in by.items()}
-        return Sessions(mean, others / looks, _frozen(tenths, seconds), _named(observed))
+        return Sessions(mean, others / looks, _frozen(tenths, seconds), looks, _named(observed))
 
 
 def _named(observed: Observed) -> dict[Kind, tuple[str, ...]]:
