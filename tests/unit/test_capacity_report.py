@@ -338,6 +338,18 @@ def test_a_terminal_shows_the_answer_and_no_roles(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
+def test_a_narrow_terminal_leaves_out_what_sentences_say_and_cuts_no_number() -> None:
+    limit = Limit("cpu", "the CPU of the server's machine", Estimate(0.9, 0.8, 0.95, 9), ())
+    found = searched(noisy())
+    made = page([found])
+    answer = capacity.section([found], {ONE.key: limit})
+    text = terminal(replace(made, sections=(replace(answer, said=()),)), 72)
+    head = next(line for line in text.splitlines() if "refuted, 1/s" in line)
+    assert "proved, 1/s" in head
+    assert "limit" not in head
+    assert "the one cell" in text
+
+
 def test_what_others_wrote_does_nothing_in_any_form() -> None:
     evil = "<script>alert(1)</script>\x1b[31m"
     found = page([searched(slope(at), GOAL, Cell(((f"define.{evil}", level),)))

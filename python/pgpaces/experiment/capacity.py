@@ -155,8 +155,10 @@ def _each(experiment: Experiment, goal: Goal, *, begins: bool) -> float | None:
     builder = Builder.of(Order(experiment))
     found: float | None = None
     for cell in experiment.design.cells():
+        # Of the cell as it was asked for: what is wrong with it is nothing about a trial's load.
         wanted = first(Sought(goal), cell)
-        request = builder.request(Slot(1, wanted.cell), "", wanted.given)
+        load: dict[str, str | None] = {goal.load: dict(wanted.cell.levels)[goal.load]}
+        request = builder.request(Slot(1, cell), "", {**wanted.given, **load})
         _check(request.trial, cell, goal)
         plan, start = request.trial, goal.start
         if plan.load.model == "closed":

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Columns that go first where a terminal is narrow.
 _SPARE = (
+    "to mind",
+    "limit",
     "input MB/s",
     "WAL MB/s",
     "WAL B a row",
