@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import answers
 import connections
 import cpu
 import instructions
@@ -35,6 +36,7 @@ BASELINE = Path(__file__).with_name("baseline.json")
 SECTIONS: dict[str, Section] = {
     "start": startup.section,
     "report": report.section,
+    "answers": answers.section,
     "schedule": schedule.section,
     "instructions": instructions.section,
     "syscalls": syscalls.section,

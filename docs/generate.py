@@ -18,9 +18,22 @@ from typing import Any
 
 import click
 
-from pgpaces import api, errors, experiment_file, levels, plan, result, sweeps, workload_toml
+from pgpaces import (
+    api,
+    errors,
+    experiment_file,
+    levels,
+    plan,
+    result,
+    sweeps,
+    verdicts,
+    workload_toml,
+)
 from pgpaces import costs as prices
 from pgpaces.answers import costs, generator, spread, steady, summary, validity
+from pgpaces.answers.capacity import answer as capacity_answer
+from pgpaces.answers.capacity import value as capacity
+from pgpaces.answers.capacity import worth
 from pgpaces.cli import compare as cli_compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
@@ -173,6 +186,54 @@ SWEEP_ARGUMENTS = {
     ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`, `limits={"by_fk1": "200ms"}`.',
 }
 
+# Functions that return an Answer, and what their arguments are.
+ANSWERS = (
+    verdicts.compare,
+    verdicts.check,
+    verdicts.trend,
+    verdicts.forecast,
+    verdicts.why,
+)
+ANSWER_ARGUMENTS = {
+    "a": 'Levels of an experiment (`"variant=log"`), a tag, a run or an experiment.',
+    "b": "The same; it is what is called better or worse than `a`.",
+    "run": "To check: the run that is. To compare: a workload of which new pairs are run.",
+    "name": "A run, or an experiment.",
+    "baseline": "A baseline, a tag or a run.",
+    "metric": 'What decides or is followed: `"rate"`, `"mean"`, `"p50"`, `"p95"`, `"p99"`,'
+    ' `"p99.9"`; in comparisons also `"missed"`.',
+    "also": "Other metrics beside it.",
+    "delta": "A share that does not matter: 0.02 is 2 %. Default: the metric's own.",
+    "factors": 'What is compared, or may differ: `["set.work_mem"]`.',
+    "experiment": "Whose levels `a` and `b` are.",
+    "anyway": "Also where they differ in more than that.",
+    "pairs": "At most so many new ones, looked at three times from 24 on.",
+    "same": "New pairs of A with itself: what the place itself tells apart.",
+    "seed": "Everything random of new pairs follows from it.",
+    "targets": SWEEP_ARGUMENTS["targets"],
+    "listener": SWEEP_ARGUMENTS["listener"],
+    "levels": "As for `pgpaces.sweep`, one of each: what the trials of new pairs are.",
+    "chosen": 'Only lines with these levels: `"set.work_mem=64MB"`.',
+    "to": "How far: at most 1.5 times as many as were tried.",
+    "store": "Where results are. Default: as for the command line.",
+}
+ANSWER_NAMES = {
+    "trend": "Tags, workloads, experiments, runs. Of one run, by default the newest: all like it.",
+    "forecast": "Experiments or runs. Default: the newest experiment.",
+}
+CAPACITY_ARGUMENTS = SWEEP_ARGUMENTS | {
+    "what": "As for `pgpaces.sweep`; left out, with `resume`: what stands in the store.",
+    "missed": 'The share that may miss the latency limit: `"5%"`, the default.',
+    "goal": 'Or a bound on a quantile: `"p99 <= 250ms"`.',
+    "by": 'What a load is counted in: `"rate"`, `"users"` or `"clients"`. Default: `"users"` with'
+    ' a pace, `"clients"` with a rate per client or a think time, else `"rate"`.',
+    "quick": "In three minutes, indicative: no confidence, no soak.",
+    "strict": "More trials, and twice the time.",
+    "soak": 'How long 0.9 of what is proved runs at the end; `"0"`: not at all.',
+    "levels": "As for `pgpaces.sweep`: of each combination the capacity is searched. Of the load"
+    " itself one is where the search begins, two are the least and the most that is offered.",
+}
+
 TRIAL_FIELDS = {
     "threads": "Threads of the load generator. Default: chosen by the number of clients.",
     "poll": 'How the engine waits for its connections: `"auto"`, `"epoll"` or `"io_uring"`.',
@@ -195,6 +256,16 @@ TRIAL_FIELDS = {
     "settings": "Session settings: pairs of name and value.",
     "on_connect": "SQL that every connection runs first.",
 }
+
+CAPACITY_CLASSES = (
+    capacity.Capacities,
+    capacity.Most,
+    capacity.Holds,
+    capacity.Asked,
+    worth.Worth,
+    capacity_answer.Load,
+    capacity_answer.Soak,
+)
 
 FIELD_CLASSES = (
     result.Estimate,
@@ -426,27 +497,61 @@ def run_arguments() -> str:
 
 def sweep_arguments() -> str:
     """The arguments of pgpaces.sweep."""
+    return _arguments(sweeps.sweep, SWEEP_ARGUMENTS)
+
+
+def capacity_arguments() -> str:
+    """The arguments of pgpaces.capacity."""
+    return _arguments(verdicts.capacity, CAPACITY_ARGUMENTS)
+
+
+def _arguments(function: Callable[..., Any], meanings: Mapping[str, str]) -> str:
     rows = []
-    for name, parameter in inspect.signature(sweeps.sweep).parameters.items():
+    for name, parameter in inspect.signature(function).parameters.items():
         stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
         default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
-        rows.append(
-            (f"`{stars}{name}`", f"`{parameter.annotation}`", default, SWEEP_ARGUMENTS[name])
-        )
+        rows.append((f"`{stars}{name}`", f"`{parameter.annotation}`", default, meanings[name]))
     return table(("argument", "type", "default", "meaning"), rows)
 
 
 def sweep_members() -> str:
     """What a Sweep has."""
+    return _of_class(sweeps.Sweep, hidden=("page",))
+
+
+def answer_members() -> str:
+    """What an Answer has."""
+    return _of_class(verdicts.Answer)
+
+
+def _of_class(value: type, hidden: tuple[str, ...] = ()) -> str:
     rows = []
-    for name, member in vars(sweeps.Sweep).items():
-        if name.startswith("_") or not inspect.getdoc(member) or name == "page":
+    for name, member in vars(value).items():
+        if name.startswith("_") or not inspect.getdoc(member) or name in hidden:
             continue
         call = "" if isinstance(member, property) else "()"
         get = member.fget if isinstance(member, property) else member
         kind = inspect.signature(get).return_annotation
         rows.append((f"`{name}{call}`", f"`{kind}`", first_line(member)))
     return table(("member", "type", "meaning"), rows)
+
+
+def answer_functions() -> str:
+    """The functions that return an Answer, and their arguments."""
+    return "\n".join(_answer_function(function) for function in ANSWERS)
+
+
+def _answer_function(function: Callable[..., Any]) -> str:
+    rows = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        several = parameter.kind is parameter.VAR_POSITIONAL
+        stars = "*" if several else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        meaning = ANSWER_NAMES[function.__name__] if several else ANSWER_ARGUMENTS[name]
+        default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
+        rows.append((f"`{stars}{name}`", f"`{parameter.annotation}`", default, meaning))
+    text = " ".join((inspect.getdoc(function) or "").split())
+    whole = table(("argument", "type", "default", "meaning"), rows)
+    return f"### pgpaces.{function.__name__}\n\n{text}\n\n{whole}"
 
 
 def trial_fields() -> str:
@@ -475,8 +580,17 @@ def result_fields() -> str:
 
 def value_fields() -> str:
     """What the values in a Result hold."""
+    return _fields(FIELD_CLASSES)
+
+
+def capacity_values() -> str:
+    """What the value of a capacity holds."""
+    return _fields(CAPACITY_CLASSES)
+
+
+def _fields(classes: Iterable[type]) -> str:
     parts = []
-    for value in FIELD_CLASSES:
+    for value in classes:
         names = [f"`{f.name}`: {f.type}" for f in dataclasses.fields(value)]
         names += [f"`{name}`: {kind}" for name, kind in _properties(value)]
         text = _INTERNAL.sub("", " ".join((inspect.getdoc(value) or "").split()))
@@ -514,6 +628,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "run-arguments": run_arguments,
     "sweep-arguments": sweep_arguments,
     "sweep-members": sweep_members,
+    "answer-functions": answer_functions,
+    "answer-members": answer_members,
+    "capacity-arguments": capacity_arguments,
+    "capacity-values": capacity_values,
     "trial-fields": trial_fields,
     "result-fields": result_fields,
     "value-fields": value_fields,

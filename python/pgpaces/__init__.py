@@ -5,6 +5,10 @@ run = pgpaces.run("reporting", rate=1, latency_limit="500ms")
 run.missed, run.latency.p99
 found = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, latency_limit="500ms")
 found.answer, found.frame(), found.plot("missed")
+better = pgpaces.compare("variant=triggers", "variant=log")
+better.said, better.value.estimate, better.plot()
+holds = pgpaces.capacity("reporting", latency_limit="500ms", missed="5%")
+holds.said, holds.value.cells[0].proved, holds.plot()
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
     from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
+    from pgpaces.verdicts import Answer, capacity, check, compare, forecast, trend, why
 
 _PLACES = {
     "Result": "api",
@@ -25,8 +30,31 @@ _PLACES = {
     "sweep": "sweeps",
     "task": "users",
     "user": "users",
+    "Answer": "verdicts",
+    "capacity": "verdicts",
+    "check": "verdicts",
+    "compare": "verdicts",
+    "forecast": "verdicts",
+    "trend": "verdicts",
+    "why": "verdicts",
 }
-__all__ = ["Result", "Sweep", "load", "load_sweep", "run", "sweep", "task", "user"]
+__all__ = [
+    "Answer",
+    "Result",
+    "Sweep",
+    "capacity",
+    "check",
+    "compare",
+    "forecast",
+    "load",
+    "load_sweep",
+    "run",
+    "sweep",
+    "task",
+    "trend",
+    "user",
+    "why",
+]
 
 
 def __getattr__(name: str) -> Any:

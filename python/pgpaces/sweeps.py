@@ -207,15 +207,14 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     from pgpaces import host_file as costs
 
-    text = str(what)
-    draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
-    draft = draft.quickly() if quick else draft
-    draft = _spent(draft, trials, within, quick=quick)
-    draft = draft.with_levels(kinds.of_values(levels))
-    own = [
-        found if isinstance(found, Target) else Target(target, found)
-        for target, found in (targets or {}).items()
-    ]
+    if within is not None and (trials is not None or quick):
+        raise PlanError(
+            f"{'quick' if trials is None else 'trials'} and within exclude each other",
+            "within a time trials are run where they decide: choose one",
+        )
+    draft = drafted(what, levels, targets, quick=quick, within=within)
+    if trials is not None:
+        draft = replace(draft, trials=trials, within=None)
     excluded: tuple[Levels, ...] = tuple(
         {key: found[0] for key, found in kinds.of_values(part).items()} for part in exclude
     )
@@ -223,7 +222,6 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         draft,
         name=name or draft.name,
         seed=draft.seed if seed is None else seed,
-        targets=(*draft.targets, *own),
         exclude=(*draft.exclude, *excluded),
     )
     known = None
@@ -240,16 +238,25 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     return load_sweep(swept.id, store=store)
 
 
-def _spent(draft: Draft, trials: int | None, within: str | None, *, quick: bool) -> Draft:
-    """With as many trials as were asked for, or a time. Raises PlanError for both."""
-    if within is not None:
-        if trials is not None or quick:
-            raise PlanError(
-                f"{'trials' if trials is not None else 'quick'} and within exclude each other",
-                "within a time trials are run where they decide: choose one",
-            )
-        return draft.spending(within)
-    return draft if trials is None else replace(draft, trials=trials, within=None)
+def drafted(
+    what: str | Path,
+    levels: Mapping[str, Any],
+    targets: Mapping[str, str | Target] | None,
+    *,
+    quick: bool = False,
+    within: str | None = None,
+) -> Draft:
+    """The experiment that arguments describe. Raises PlanError."""
+    text = str(what)
+    draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
+    draft = draft.quickly() if quick else draft
+    draft = draft if within is None else draft.spending(within)
+    draft = draft.with_levels(kinds.of_values(levels))
+    own = [
+        found if isinstance(found, Target) else Target(target, found)
+        for target, found in (targets or {}).items()
+    ]
+    return replace(draft, targets=(*draft.targets, *own))
 
 
 def load_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:

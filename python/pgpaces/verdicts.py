@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.errors import PlanError
-from pgpaces.sweeps import Plot, written
+from pgpaces.errors import PlanError, RunError
+from pgpaces.sweeps import Plot, drafted, written
 
 if TYPE_CHECKING:
+    from pgpaces.answers.capacity.goal import Kind, Mode
+    from pgpaces.answers.compare import Goal
+    from pgpaces.design import Target
+    from pgpaces.draft import Draft
+    from pgpaces.experiment import SweepListener
     from pgpaces.experiment.comparing import Compared
     from pgpaces.report.page import Page
     from pgpaces.report.section import Section
@@ -109,21 +114,66 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     factors: Sequence[str] = (),
     experiment: str = "last",
     anyway: bool = False,
+    run: str | Path | None = None,
+    pairs: int = 24,
+    same: int = 8,
+    seed: int = 1,
+    targets: Mapping[str, str | Target] | None = None,
     store: str | Path | None = None,
+    listener: SweepListener | None = None,
+    **levels: Any,
 ) -> Answer:
-    """Says whether B is better than A, from stored trials; the same as `pgpaces compare`.
+    """Says whether B is better than A, from stored trials or new pairs; as `pgpaces compare`.
 
     a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. delta: a share, 0.02
-    for 2 %. Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError where they differ in
-    more than what is compared.
+    for 2 %. run: a workload of which new pairs are run, with `levels` as for `pgpaces.sweep`, until
+    they are decided or there are `pairs` of them. Its value is a `pgpaces.answers.compare.Verdict`.
+    Raises PlanError where they differ in more than what is compared, RunError where pairs are not
+    to be had.
     """
     from pgpaces.answers.compare import Goal
     from pgpaces.experiment.comparing import compared
     from pgpaces.store import Store
 
+    if run is not None:
+        goal = Goal(metric, tuple(also), delta, pairs, same, seed)
+        return _new_pairs((a, b), goal, drafted(run, levels, targets), store, listener)
+    if levels:
+        raise PlanError(
+            f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
+            "name a workload with run=, or leave them out",
+        )
     opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
     found = compared(opened, (a, b), goal, factors, experiment)
     return of_comparison(opened, found, anyway=anyway)
+
+
+def _new_pairs(
+    names: tuple[str, str],
+    goal: Goal,
+    draft: Draft,
+    store: str | Path | None,
+    listener: SweepListener | None,
+) -> Answer:
+    from pgpaces.experiment import pairs
+    from pgpaces.experiment import sweep as pipeline
+
+    experiment, pairing = pairs.ask(draft, names, goal)
+    swept = pipeline.run(pipeline.plan(pipeline.Order(experiment, store, goal=pairing)), listener)
+    if swept.given_up:
+        raise RunError(swept.given_up)
+    return _chosen(swept.id, store)
+
+
+def _chosen(experiment_id: str, store: str | Path | None) -> Answer:
+    """The answer of an experiment whose trials were chosen as it went."""
+    from pgpaces.experiment.reporting import page_of
+    from pgpaces.store import Store
+
+    opened = Store.open(store)
+    page = page_of(opened, (experiment_id,))
+    section = replace(page.sections[0], said=page.answer)
+    return Answer(section, lambda: page_of(opened, (experiment_id,)))
 
 
 def check(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -148,3 +198,120 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
     found = checked(opened, (baseline, run), goal, factors)
     return of_comparison(opened, found, anyway=anyway)
+
+
+def trend(
+    *names: str,
+    metric: str = "rate",
+    factors: Sequence[str] = (),
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether stored runs changed their level, and since when; the same as `pgpaces trend`.
+
+    names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
+    differ from it in nothing but time. Its value is a `pgpaces.answers.trend.Trend`. Raises
+    PlanError where they differ in more than time and `factors`.
+    """
+    from pgpaces.experiment import trending
+    from pgpaces.store import Store
+
+    opened = Store.open(store)
+    found = trending.trended(opened, names, metric, factors)
+    if found.unlike and not anyway:
+        raise trending.refusal(found)
+    return behind(opened, trending.section(found))
+
+
+def forecast(
+    *names: str, chosen: str = "", to: float | None = None, store: str | Path | None = None
+) -> Answer:
+    """Says what more clients or users would do; the same as `pgpaces forecast`.
+
+    names: experiments or runs, by default the newest experiment. chosen: `"FACTOR=LEVEL,..."`. Its
+    value is a tuple of `pgpaces.answers.foreseen.Foreseen`, one for each line. Raises PlanError
+    where there are no trials to ask it of; a refusal by the rules is an answer.
+    """
+    from pgpaces.experiment import forecasting, reporting
+    from pgpaces.store import Store
+
+    page = reporting.gathered(Store.open(store), names)
+    section = forecasting.section(forecasting.foreseen(page, chosen, to), page, to)
+    return Answer(section, lambda: reporting.fronted(page, section))
+
+
+def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
+    what: str | Path | None = None,
+    *,
+    missed: str | None = None,
+    goal: str | None = None,
+    by: Kind | None = None,
+    quick: bool = False,
+    strict: bool = False,
+    soak: str = "10min",
+    seed: int | None = None,
+    name: str | None = None,
+    targets: Mapping[str, str | Target] | None = None,
+    resume: str | None = None,
+    store: str | Path | None = None,
+    host_file: str | Path | None = None,
+    listener: SweepListener | None = None,
+    **levels: Any,
+) -> Answer:
+    """Searches how much each combination of levels holds; the same as `pgpaces capacity`.
+
+    what: as for `pgpaces.sweep`. missed: the share that may miss the latency limit, or goal: a
+    bound on a quantile, `p99 <= 250ms`. levels: as for `pgpaces.sweep`; of the load itself one is
+    where the search begins, two are the least and the most that is offered. resume: the experiment
+    to go on with, as it stands in the store where `what` is left out.
+
+    Its value is a `pgpaces.answers.capacity.value.Capacities`. Ctrl-C ends the search: the answer
+    is what is known so far. Raises PgpacesError for what keeps it from beginning.
+    """
+    from pgpaces import host_file as costs
+    from pgpaces.experiment import capacity as asking
+    from pgpaces.experiment import sweep as pipeline
+
+    if quick and strict:
+        raise PlanError("quick and strict exclude each other", "choose one")
+    known = None
+    if resume is not None:
+        known, experiment, sought = asking.stored(resume, store)
+    elif what is None:
+        raise PlanError("nothing to search was named", "name a workload or an experiment file")
+    if what is not None:
+        mode: Mode = "quick" if quick else "strict" if strict else "normal"
+        draft = drafted(what, levels, targets)
+        draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
+        experiment, sought = asking.ask(draft, asking.Question(missed, goal, by, mode, soak))
+    order = pipeline.Order(
+        experiment, store, resume=known, costs=costs.find(host_file), goal=sought
+    )
+    swept = pipeline.run(pipeline.plan(order), listener)
+    return load_capacity(swept.id, store=store)
+
+
+def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Answer:
+    """The answer of a stored search: `last`, an id, the end or start of one, or its name.
+
+    Raises PlanError for an experiment that is no search, StoreError.
+    """
+    from pgpaces.experiment import capacity as asking
+
+    id_, _, _ = asking.stored(name, store)
+    return _chosen(id_, store)
+
+
+def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
+    """Says why transactions were late; the same as `pgpaces why`.
+
+    name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which it is
+    told of the cell that missed most. Its value is a `pgpaces.answers.why.Why`. Raises PlanError
+    for a name that there is not, StoreError.
+    """
+    from pgpaces import lateness
+    from pgpaces.store import Store
+
+    opened = Store.open(store)
+    found = lateness.sections(opened, name)
+    return Answer(found[0], lambda: lateness.page(opened, found, name))

@@ -36,6 +36,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._flowing = asyncio.Event()
         self._drips = False
+        self._delay_s = 0.0
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> Proxy:
@@ -64,6 +65,10 @@ class Proxy:
     def drip(self) -> None:
         """Pass on one byte at a time, each in a packet of its own."""
         self._drips = True
+
+    def delay(self, seconds: float) -> None:
+        """Hold back everything so long, each way."""
+        self._delay_s = seconds
 
     def reset(self) -> None:
         """Break every connection with RST, towards both sides."""
@@ -124,6 +129,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK):
                 await self._flowing.wait()
+                if self._delay_s:
+                    await asyncio.sleep(self._delay_s)
                 for piece in [data[i : i + 1] for i in range(len(data))] if self._drips else [data]:
                     writer.write(piece)
                     await writer.drain()

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgpaces.answers.capacity import answer
+from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.rule import bounds, verdict
 from pgpaces.answers.capacity.search import INVALID_MOST, step
-from pgpaces.answers.capacity.words import sentences
 from pgpaces.errors import PlanError
 from tests.unit.queues import Queue, Searches, constant, exponential, search
 
@@ -27,6 +26,12 @@ BASE = Goal(0.01, 50, 1, 10_000, soak_s=0)
 TRIALS_MOST = 120
 
 Share = Callable[[float], float]
+
+
+def sentences(found: Capacity) -> tuple[str, ...]:
+    """All that is said of a capacity."""
+    said = (*words.soaked(found), *words.doubts(found), *words.outlook(found))
+    return (words.answer(found), *said)
 
 
 def cliff(at: float, below: float = 0.0) -> Share:

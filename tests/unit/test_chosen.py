@@ -174,6 +174,23 @@ def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
     assert "it broke" in found.capacity.invalid
 
 
+def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold() -> None:
+    wanted = trials.first(SOUGHT, Cell(()))
+    settling = Finding("warm-up", "invalid", "the latency was still settling")
+    for findings, valid in (((settling,), True), ((settling, Finding("s", "invalid", "x")), False)):
+        found = digest(wanted, 600, 300)
+        summary = replace(found.summary, validity=Validity("invalid", findings))
+        point = trials.point(Tried.of(replace(found, summary=summary)), "rate")
+        assert point is not None
+        assert point.valid is valid
+
+
+def test_a_trial_that_runs_is_no_point_yet() -> None:
+    found = digest(trials.first(SOUGHT, Cell(())), 600, 0)
+    running = replace(found, trial=replace(found.trial, state="running"))
+    assert trials.point(Tried.of(running), "rate") is None
+
+
 def test_a_quick_search_needs_no_long_trial_and_no_soak() -> None:
     goal = Goal(0.01, 10.0, 0.1, 1e6, mode="quick", soak_s=0.0)
     tried = run(Searches(Sought(goal, 1.0), (Cell(()),)), holds(173.0))

@@ -133,3 +133,47 @@ def test_a_baseline_of_one_run_decides_nothing_small(place: Path) -> None:
     words = ["03R", "--baseline", "021", "--metric", "mean", "--store", str(place)]
     result = CliRunner().invoke(check, words, standalone_mode=False)
     assert result.return_value == 32, result.output
+
+
+LEVELS = ("variant=triggers", "variant=log", "--metric", "mean", "--in", "sensors")
+
+
+def test_a_table_stands_below_the_words(place: Path) -> None:
+    text = called(place, *LEVELS, "--also", "p95").stdout
+    assert "mean latency, ms" in text
+    assert "A is variant=triggers, B is variant=log" in " ".join(text.split())
+
+
+def test_a_document_has_the_answer_and_its_trials_beside_the_verdict(place: Path) -> None:
+    found = json.loads(called(place, *LEVELS, "--json").stdout)
+    assert found["answer"][0]["weight"] == "main"
+    assert sorted(found["trials"]) == sorted(found["a"]["runs"] + found["b"]["runs"])
+    assert "value" not in found, "it is `verdict`"
+
+
+@pytest.mark.parametrize("name", ["c.html", "c.md", "c.txt", "c.json"])
+def test_a_page_of_the_runs_begins_with_the_comparison(
+    place: Path, tmp_path: Path, name: str
+) -> None:
+    result = called(place, *LEVELS, "-o", str(tmp_path / name))
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / name).read_text()
+    first = text.index("variant=log is better than variant=triggers")
+    assert first < text.index("8 pairs of trials from the blocks")
+
+
+def test_a_form_that_nobody_knows_is_refused_with_those_there_are(place: Path) -> None:
+    error = refused(called(place, *LEVELS, "-o", "c.doc"))
+    assert "by its ending" in error.message
+
+
+def test_what_is_not_valid_is_left_out_and_counted(place: Path) -> None:
+    store = Store.open(place)
+    trial = replace(store.load("021"), id="02X", state="interrupted")
+    store.begin(trial)
+    store.finish(trial, {})
+    store.tag("large", "02X")
+    text = " ".join(
+        called(place, "variant=log", "large", "--in", "sensors", "--anyway").stdout.split()
+    )
+    assert "Left out: 1 trial that did not come to an end" in text

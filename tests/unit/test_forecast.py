@@ -182,6 +182,30 @@ def test_no_trial_exceeds_what_one_user_bounds(trials: list[tuple[int, float]]) 
     assert all(x <= found.at(n) * (1 + 1e-9) for n, x in trials)
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 500), st.floats(0.1, 1e4), st.floats(0, 1), st.floats(0, 1)),
+        min_size=1,
+        max_size=9,
+    )
+)
+def test_no_trial_exceeds_what_its_resources_bound(
+    trials: list[tuple[int, float, float, float]],
+) -> None:
+    """Whatever else used the machine meanwhile."""
+    found = bounds([Point(n, x, {"cpu": cpu, "disk": disk}) for n, x, cpu, disk in trials])
+    assert found is not None
+    assert all(x <= found.at(n) * (1 + 1e-9) or not (cpu and disk) for n, x, cpu, disk in trials)
+
+
+def test_a_load_that_is_asked_for_is_on_the_curve_and_none_beyond_reach() -> None:
+    found = forecast(points(), bootstraps=200, at=(100.0, 150.5, 1e6))
+    loads = [reading.load for reading in found.curve]
+    assert {100.0, 150.5} <= set(loads)
+    assert max(loads) == pytest.approx(found.reach)
+    assert loads == sorted(loads)
+
+
 def test_a_law_has_no_peak_without_coherency() -> None:
     assert Usl(1, 0.1, 0).peak is None
     assert Usl(1, 0, 0.01).peak == pytest.approx(10)

@@ -196,6 +196,26 @@ def test_what_is_missing_or_began_anew_gives_no_number() -> None:
     assert changes([event], [event._replace(part="sdb")], 1.0) == []
 
 
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "40000 100000\n"}, 0.4),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.cfs_quota_us": "150000\n", "cpu.cfs_period_us": "100000\n"}, 1.5),
+        ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu.max": "nonsense\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_amount_of_a_quota_is_read_in_both_versions(
+    files: dict[str, str], cpus: float | None
+) -> None:
+    group = "/sys/fs/cgroup/system.slice/postgresql.service"
+    every = {**PI, **{f"{group}/{name}": text for name, text in files.items()}}
+    found = values(Probe(every.get, ["/proc/42/cgroup"]).items())
+    assert found.get("cgroup_quota") == cpus
+
+
 def test_a_server_that_is_moved_to_a_group_with_a_quota_is_followed() -> None:
     files = dict(PI)
     probe = Probe(files.get, ["/proc/42/cgroup"])

@@ -76,3 +76,59 @@ def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys: pytest.CaptureFix
     assert "not begun" in text
     assert "mend the file" not in text
     assert "missed 0.0 %" in text
+
+
+# ---- searches ----
+
+LONG = Slot(5, Cell((("set.work_mem", "4MB"), ("rate", "171/s"), ("role", "long"))))
+
+
+def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    listener = SweepProgress(None)
+    listener.due("", LONG, "proved 160/s, refuted 180/s; trial 5 of at least 12")
+    listener.trial("", LONG, 1, Progress(None, done=4))
+    listener.done("", LONG, outcome())
+    due, done = capsys.readouterr().err.splitlines()
+    assert due.startswith("set.work_mem=4MB, 171/s: proved 160/s, refuted 180/s; trial 5")
+    assert done.startswith("set.work_mem=4MB, 171/s for 3 s: missed 0.0 % (0.0 to ")
+    assert "role" not in due + done
+
+
+def test_a_trial_of_a_search_that_failed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = SweepProgress(None)
+    listener.trial("pi4", LONG, 1, Progress(None))
+    listener.done("pi4", LONG, StoreError("the disk is full", "free some space"))
+    said = "pi4: set.work_mem=4MB, 171/s: failed: the disk is full (free some space)\n"
+    assert capsys.readouterr().err == said
+
+
+def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[tuple[str, bool]] = []
+    listener = SweepProgress(None)
+    listener.teller.terminal = True
+    monkeypatch.setattr(
+        listener.teller, "tell", lambda text, rewrite=False, **_: told.append((text, rewrite))
+    )
+    listener._every_s = 1
+    listener.due("", LONG, "proved 160/s, refuted 180/s")
+    ear = listener.trial("", LONG, 1, Progress(None))
+    for interval in series([[10.0, 20.0]]).intervals:
+        ear.interval(interval)
+    listener.done("", LONG, outcome())
+    assert [rewrite for _, rewrite in told] == [True, True, False]
+    assert told[1][0].startswith("set.work_mem=4MB, 171/s: 1 s: 2/s")
+    assert told[1][0].endswith("; proved 160/s, refuted 180/s")
+
+
+def test_nothing_is_told_of_a_search_where_nothing_is_to_be(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    listener = SweepProgress(0)
+    listener.due("", LONG, "where the search begins")
+    listener.trial("", LONG, 1, Progress(None))
+    listener.done("", LONG, outcome())
+    assert capsys.readouterr().err == ""

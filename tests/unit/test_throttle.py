@@ -244,6 +244,35 @@ def test_a_quota_that_goes_invalidates_as_one_that_comes() -> None:
 
 
 @pytest.mark.parametrize("before_after", [(0, 50), (80, 0), (30, 90)])
+def test_a_quota_that_is_known_not_to_have_changed_is_met_by_the_load(
+    before_after: tuple[float, float],
+) -> None:
+    share = ramp(120, 75, 75, *before_after)
+    latency = 20 + 10 * share
+    tracks = samples(
+        cgroup_throttled=share / 10, cgroup_throttled_share=share, cgroup_quota=[0.4] * 120
+    )
+    [found] = not_info(findings(tracks, load([10] * 120, latency)))
+    assert found.severity == "warning"
+    assert "this is what the quota holds" in found.text
+
+
+@pytest.mark.parametrize("amounts", [[0.8] * 75 + [0.4] * 45, [None] * 75 + [0.4] * 45])
+def test_a_quota_whose_amount_changed_or_that_was_not_there_invalidates(
+    amounts: list[float | None],
+) -> None:
+    share = ramp(120, 75, 75, 0, 50)
+    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
+    tracks += [
+        Sample(second, "host", "cgroup_quota", amount, "CPUs")
+        for second, amount in enumerate(amounts)
+        if amount is not None
+    ]
+    [found] = not_info(findings(tracks, load([10] * 120)))
+    assert found.severity == "invalid"
+
+
+@pytest.mark.parametrize("before_after", [(0, 50), (80, 0), (30, 90)])
 def test_under_a_rate_that_is_meant_to_change_a_quota_is_what_was_measured(
     before_after: tuple[float, float],
 ) -> None:

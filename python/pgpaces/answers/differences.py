@@ -79,6 +79,14 @@ class Between:
     b: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """Something that was not the same in all of some trials: each value, and how many had it."""
+
+    name: str
+    values: tuple[tuple[str, int], ...]
+
+
 def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
     """What was not the same in all trials and is no factor itself."""
     known = {factor.name for factor in factors}
@@ -114,6 +122,23 @@ def between(
         Between(name, tuple(own), tuple(other))
         for name, own, other in pairs
         if own.keys() != other.keys() and not any(_follows(factor, name) for factor in names)
+    )
+
+
+def among(digests: Iterable[Digest], compared: Iterable[str] = ()) -> tuple[Varied, ...]:
+    """What is not the same in all of them beside what may differ: names of factors, as above."""
+    names, count = tuple(compared), 0
+    had: dict[str, dict[str, int]] = {}
+    for digest in digests:
+        count += 1
+        for name, value in dict.fromkeys((*_flat(digest.trial), *_parts(digest.trial))):
+            values = had.setdefault(name, {})
+            values[value] = values.get(value, 0) + 1
+    return tuple(
+        Varied(name, tuple(values.items()))
+        for name, values in had.items()
+        if (len(values) > 1 or sum(values.values()) < count)
+        and not any(_follows(factor, name) for factor in names)
     )
 
 

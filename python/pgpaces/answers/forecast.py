@@ -73,6 +73,8 @@ class Bounds:
     each: 1 / (D + Z), the most that one user got done at any load that was tried, by Little's law
     X (R + Z) = N; exact where a lone user was tried. most: 1 / Dmax by the utilization law
     D = U / X, for the resource called limit that was busiest; None where no resource was watched.
+    D is the least that any trial needed, as others may use a resource too: so no trial that was run
+    lies above a bound.
     """
 
     each: float
@@ -224,25 +226,34 @@ def _cost(c: Numbers, design: Numbers, data: tuple[Numbers, Numbers, Numbers]) -
 def bounds(points: Sequence[Point]) -> Bounds | None:
     """The operational bounds; None of nothing.
 
-    The demand of a resource is the slope of its use against throughput, over all trials together.
+    Which resource is the limit is decided by what all trials together needed of it.
     """
     used = [point for point in points if point.rate > 0]
     if not used:
         return None
     each = max(point.rate / point.load for point in used)
-    demands = {}
-    for name in dict.fromkeys(name for point in used for name in point.busy):
-        seen = [point for point in used if name in point.busy]
-        demands[name] = sum(p.busy[name] for p in seen) / sum(p.rate for p in seen)
+    seen = {
+        name: [(point.busy[name], point.rate) for point in used if point.busy.get(name)]
+        for name in dict.fromkeys(name for point in used for name in point.busy)
+    }
+    demands = {name: _demand(pairs) for name, pairs in seen.items() if pairs}
     limit = max(demands, key=demands.__getitem__, default=None)
-    if limit is None or demands[limit] <= 0:
+    if limit is None:
         return Bounds(each, None, None)
-    return Bounds(each, 1 / demands[limit], limit)
+    return Bounds(each, max(rate / busy for busy, rate in seen[limit]), limit)
 
 
-def forecast(points: Sequence[Point], seed: int = 1, bootstraps: int = BOOTSTRAPS) -> Forecast:
-    """What the trials say of more load than there was.
+def _demand(pairs: Sequence[tuple[float, float]]) -> float:
+    """Of pairs of use and throughput."""
+    return sum(busy for busy, _ in pairs) / sum(rate for _, rate in pairs)
 
+
+def forecast(
+    points: Sequence[Point], seed: int = 1, bootstraps: int = BOOTSTRAPS, at: Sequence[float] = ()
+) -> Forecast:
+    """What the trials say of more load than there was. at: loads that the curve has to have too.
+
+    What lies beyond reach is left out.
     Refused with fewer than 6 loads or fewer than 3 trials of one of them, where nothing got done at
     one, and where a fit without the last two loads is wrong by more than 10 % at one of these: the
     law does not hold there.
@@ -262,7 +273,8 @@ def forecast(points: Sequence[Point], seed: int = 1, bootstraps: int = BOOTSTRAP
     if wrong > HOLDOUT_MAX:
         return _base("hold-out", points, wrong)
     usl = _fit_trials(loads, rates)
-    return _told(usl, _resampled(loads, rates, (usl, seed, bootstraps)), points, wrong)
+    drawn = _resampled(loads, rates, (usl, seed, bootstraps))
+    return _told(usl, drawn, points, wrong, at)
 
 
 def _fit_trials(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> Usl:
@@ -308,7 +320,9 @@ def _resampled(
     return fits(np.asarray(loads, dtype=float), means, counts, usl)
 
 
-def _told(usl: Usl, drawn: Numbers, points: Sequence[Point], wrong: float) -> Forecast:
+def _told(
+    usl: Usl, drawn: Numbers, points: Sequence[Point], wrong: float, at: Sequence[float]
+) -> Forecast:
     """The forecast of a fit and its bootstraps."""
     import numpy as np
 
@@ -320,7 +334,7 @@ def _told(usl: Usl, drawn: Numbers, points: Sequence[Point], wrong: float) -> Fo
         g=_band(usl.g, 1 / drawn[:, 0], n),
         a=_band(usl.a, a, n),
         b=_band(usl.b, b, n),
-        curve=tuple(_curve(usl, drawn, points, base)),
+        curve=tuple(_curve(usl, drawn, points, base, at)),
     )
     if usl.peak is None or found.b is None or found.b.low <= 0:
         return found
@@ -339,13 +353,15 @@ def _base(refusal: Refusal, points: Sequence[Point], wrong: float | None = None)
     return Forecast(refusal, len(groups), fewest, reach, bounds(points), wrong)
 
 
-def _curve(usl: Usl, drawn: Numbers, points: Sequence[Point], base: Forecast) -> Iterable[Reading]:
+def _curve(
+    usl: Usl, drawn: Numbers, points: Sequence[Point], base: Forecast, at: Sequence[float]
+) -> Iterable[Reading]:
     """As far as it reaches."""
     import numpy as np
 
     tried = {point.load for point in points}
     even = np.linspace(min(tried), base.reach, _POINTS).tolist()
-    loads = sorted(tried.union(even))
+    loads = sorted(load for load in tried.union(even, at) if 0 < load <= base.reach)
     for load, rates in zip(loads, _rates(drawn, np.asarray(loads)).T, strict=True):
         bound = base.bounds.at(load) if base.bounds else math.inf
         yield Reading(load, _band(usl.at(load), rates, len(points)), bound, load <= max(tried))

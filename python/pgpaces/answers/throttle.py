@@ -41,6 +41,7 @@ _CULPRIT_MIN = 5.0
 # By which the share of throttled periods has to fall for good; a load eases by less on its own.
 _LIFTED_MIN = 50.0
 _WINDOW_S = 60
+_QUOTA_SAME = 1.01
 # So near, as a share of the trial, two moments are taken for one, if not within 5 s.
 _NEAR = 0.05
 _EDGE_S = 5
@@ -259,11 +260,12 @@ def _culprits(host: _Host) -> list[_Culprit]:
     start = _mean(clock, 0, max(_EDGE_S, host.seconds / 10)) or 0.0
     lost = {s: 100 * (1 - mhz / start) for s, mhz in clock.items()} if start > 0 else {}
     bits = {s: 100.0 * bool(int(value)) for s, value in host.get("pi_throttled").items()}
+    quota = _Culprit(
+        host.get("cgroup_throttled_share"),
+        lambda v: f"the server's CPU quota ran out in {v:.0f} % of its periods (throttling)",
+    )
     return [
-        _Culprit(
-            host.get("cgroup_throttled_share"),
-            lambda v: f"the server's CPU quota ran out in {v:.0f} % of its periods (throttling)",
-        ),
+        *([] if _same_quota(host) else [quota]),
         _Culprit(host.get("cpu_steal"), lambda v: f"steal rose to {v:.0f} %"),
         _Culprit(bits, lambda _: "the board throttled itself"),
         _Culprit(lost, lambda v: f"the CPU's frequency fell by {v:.0f} %"),
@@ -354,12 +356,21 @@ def _steal(track: Track) -> Iterator[Finding]:
     yield Finding(SOURCE, severity, text, mean, "%")
 
 
+def _same_quota(host: _Host) -> bool:
+    """Whether the server had the same quota all the time: then it is the load that met it."""
+    amounts = host.get("cgroup_quota")
+    seen = host.get("cgroup_throttled_share").keys() <= amounts.keys()
+    return bool(amounts) and seen and max(amounts.values()) <= _QUOTA_SAME * min(amounts.values())
+
+
 def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
     """nr_throttled: a quota that was there all the time is the machine, and holds it back alike.
 
     One that came or went changed the machine while it was measured. steady: the rate is not meant
-    to change; of one that is, what the quota holds back changes with it.
+    to change; of one that is, what the quota holds back changes with it. A quota whose amount was
+    read and did not change runs out whenever the load is more than it holds.
     """
+    steady = steady and not _same_quota(host)
     counts, shares = host.get("cgroup_throttled"), host.get("cgroup_throttled_share")
     hit = sorted(second for second, count in counts.items() if count > 0)
     if not hit:

@@ -60,7 +60,6 @@ def capacity(**given: Any) -> int:
 
 
 def _planned(given: Mapping[str, Any]) -> Planned:
-    from pgpaces.answers.capacity.trials import Sought
     from pgpaces.experiment import capacity as asking
     from pgpaces.experiment import sweep as pipeline
 
@@ -72,20 +71,29 @@ def _planned(given: Mapping[str, Any]) -> Planned:
             raise PlanError(f"--{name} is for the search to choose", "leave it out")
     # Here quick is of the search, and so is what may be missed.
     draft = drafting.draft({**given, "quick": False, "missed": None})
-    if draft is not None:
+    resume = None
+    if given["resume"] is not None:
+        resume, experiment, goal = asking.stored(given["resume"], given["store_path"])
+    elif draft is None:
+        raise PlanError("nothing to search was named", "name a workload or an experiment file")
+    if draft is None:
+        _check_unchanged(given)
+    else:
         mode: Mode = "quick" if given["quick"] else "strict" if given["strict"] else "normal"
         asked = (given["missed"], given["quantile"], given["by"])
         experiment, goal = asking.ask(draft, asking.Question(*asked, mode, given["soak"]))
-        if given["resume"] is None:
-            return pipeline.plan(running.order(experiment, given, None, goal))
-    if given["resume"] is None:
-        raise PlanError("nothing to search was named", "name a workload or an experiment file")
-    resume, stored, before = pipeline.find(given["resume"], given["store_path"])
-    if not isinstance(before, Sought):
-        raise PlanError(
-            f"experiment {stored.name} is no search for a capacity",
-            "go on with it by `pgpaces sweep --resume`",
-        )
-    if draft is None:
-        experiment, goal = stored, before
     return pipeline.plan(running.order(experiment, given, resume, goal))
+
+
+def _check_unchanged(given: Mapping[str, Any]) -> None:
+    """Raises PlanError for options that a search from the store would not follow."""
+    names = ("missed", "quantile", "by", "quick", "strict", "seed", "name", "from_database")
+    asked = [name for name in names if given[name] not in (None, False)]
+    source = click.get_current_context().get_parameter_source("soak")
+    asked += ["soak"] if source is click.core.ParameterSource.COMMANDLINE else []
+    if asked:
+        option = asked[0].replace("quantile", "goal").replace("_", "-")
+        raise PlanError(
+            f"--{option} does not change a search that is gone on with",
+            "leave it out; what is asked stands in the store",
+        )

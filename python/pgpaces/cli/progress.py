@@ -66,12 +66,13 @@ class TrialProgress(Listener):
         every_s: int | None,
         teller: Teller | None = None,
         prefix: str = "",
+        behind: str = "",
         *,
         quiet: bool | None = None,
     ) -> None:
         self._teller = teller or Teller()
         self._quiet = every_s == 0 if quiet is None else quiet
-        self._prefix = prefix
+        self._prefix, self._behind = prefix, behind
         self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
         self._due = self._missed = self._ended = self._latency_ns = self._succeeded = 0
         self._since = 0
@@ -134,7 +135,8 @@ class TrialProgress(Listener):
             stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
             self._teller.tell(
                 f"{self._prefix}{stage}: {rate(self._succeeded / self._since)}/s,"
-                f" mean latency {milliseconds(mean_ms, '-')} ms, missed {self._missed}",
+                f" mean latency {milliseconds(mean_ms, '-')} ms, missed {self._missed}"
+                f"{self._behind}",
                 rewrite=True,
             )
             self._missed = self._latency_ns = self._succeeded = self._since = 0
@@ -159,14 +161,19 @@ class SweepProgress(SweepListener):
         self._quiet = every_s == 0
         self._progress: Progress | None = None
         self._stopping = False
+        self._why: dict[str, str] = {}
 
     def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
         """What the trial says goes into the line that is rewritten, with where it stands."""
         self._progress = progress
         at = f"{machine}: " if machine else ""
         again = ", again" if attempt > 1 else ""
-        prefix = f"{at}{progress.place()}{again} {slot.cell}: "
-        return TrialProgress(self._every_s, self.teller, prefix, quiet=self._quiet)
+        searched = _searched(slot)
+        prefix = f"{at}{searched or f'{progress.place()}{again} {slot.cell}'}"
+        prefix += f"{again}: " if searched else ": "
+        why = self._why.get(machine, "")
+        behind = f"; {why}" if why else ""
+        return TrialProgress(self._every_s, self.teller, prefix, behind, quiet=self._quiet)
 
     def done(self, machine: str, slot: Slot, found: Outcome | PgpacesError) -> None:
         """A line that stays."""
@@ -177,6 +184,10 @@ class SweepProgress(SweepListener):
 
         progress = self._progress
         at = f"{machine}: " if machine else ""
+        searched = _searched(slot)
+        if searched and not (self._stopping and isinstance(found, PgpacesError)):
+            self.teller.tell(f"{at}{searched}{_of_search(found)}", whole=True)
+            return
         seconds = progress.seconds_left()
         left = f"; {clock(seconds)} left, until {_at(seconds)}" if seconds else ""
         # What our own end broke off is nothing that the user has to mend.
@@ -184,10 +195,12 @@ class SweepProgress(SweepListener):
         self.teller.tell(f"{at}{progress.place()} {slot.cell}: {text}{left}", whole=True)
 
     def due(self, machine: str, slot: Slot, why: str) -> None:
-        """What comes next and why; the line of the trial itself says which it is."""
+        """What comes next and why: on a terminal in the line that is rewritten while it runs."""
+        self._why[machine] = why
         if not self._quiet:
             at = f"{machine}: " if machine else ""
-            self.teller.tell(f"{at}{slot.cell}: {why}", whole=True)
+            text = f"{at}{_searched(slot) or slot.cell}: {why}"
+            self.teller.tell(text, rewrite=True, whole=not self.teller.terminal)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         """Why a part is left out."""
@@ -210,6 +223,36 @@ def _at(seconds: float) -> str:
     now = datetime.now().astimezone()
     then = now + timedelta(seconds=seconds)
     return then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
+
+
+def _searched(slot: Slot) -> str | None:
+    """What a trial of a search for a capacity is called; None for another one."""
+    from pgpaces.answers.capacity.trials import label
+
+    return label(slot.cell)
+
+
+def _of_search(found: Outcome | PgpacesError) -> str:
+    """How long a trial of a search took and what missed, behind its load."""
+    from pgpaces.answers.capacity.trials import PREFLIGHT
+    from pgpaces.answers.wanted import role
+    from pgpaces.design import Cell
+    from pgpaces.errors import PgpacesError
+    from pgpaces.report.text import percent, rate
+
+    if isinstance(found, PgpacesError) or found.error or found.store_error:
+        return f": {_found(found)}"
+    trial, summary, missed = found.trial, found.summary, found.summary.missed
+    took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s"
+    if missed is None:
+        return f"{took}: nothing was due"
+    of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
+    if of == PREFLIGHT:
+        return f"{took}: {rate(summary.rate.value)}/s"
+    share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
+    reasons = "; ".join(reason.partition(":")[0] for reason in summary.validity.reasons)
+    ended = "" if trial.state == "finished" else f", {trial.state}"
+    return f"{took}: {share}{f', not valid: {reasons}' if reasons else ''}{ended}"
 
 
 def _found(found: Outcome | PgpacesError) -> str:

@@ -145,8 +145,10 @@ def _count(trials: int) -> str:
 
 def _resume(experiment_id: str, given: Mapping[str, Any]) -> str:
     """The command that goes on with it, from the store that was named, without a password."""
-    words = ["pgpaces", "sweep", "--resume", experiment_id]
-    source = click.get_current_context().get_parameter_source("store_path")
+    context = click.get_current_context()
+    command = "capacity" if context.info_name == "capacity" else "sweep"
+    words = ["pgpaces", command, "--resume", experiment_id]
+    source = context.get_parameter_source("store_path")
     if source is click.core.ParameterSource.COMMANDLINE:
         words += [
             "--store",

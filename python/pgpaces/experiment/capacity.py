@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pgpaces import levels
 from pgpaces.answers.capacity.goal import Goal, Kind, Mode
@@ -63,6 +64,23 @@ def ask(draft: Draft, question: Question) -> tuple[Experiment, Sought]:
     goal = _goal(load, ends, missed_max, question)
     experiment = made.experiment(_profile)
     return experiment, Sought(goal, _each(experiment, goal, begins=len(ends) == 1))
+
+
+def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Sought]:
+    """A search in the store: its id, its experiment, what is sought.
+
+    Raises PlanError for an experiment that is none, StoreError.
+    """
+    from pgpaces.experiment import sweep
+
+    found, experiment, goal = sweep.find(name, store)
+    if not isinstance(goal, Sought):
+        raise PlanError(
+            f"experiment {experiment.name} is no search for a capacity",
+            "`pgpaces runs -E` lists experiments; others are gone on with by `pgpaces sweep"
+            " --resume`",
+        )
+    return found, experiment, goal
 
 
 def _profile(name: str) -> Levels | None:
@@ -137,8 +155,10 @@ def _each(experiment: Experiment, goal: Goal, *, begins: bool) -> float | None:
     builder = Builder.of(Order(experiment))
     found: float | None = None
     for cell in experiment.design.cells():
+        # Of the cell as it was asked for: what is wrong with it is nothing about a trial's load.
         wanted = first(Sought(goal), cell)
-        request = builder.request(Slot(1, wanted.cell), "", wanted.given)
+        load: dict[str, str | None] = {goal.load: dict(wanted.cell.levels)[goal.load]}
+        request = builder.request(Slot(1, cell), "", {**wanted.given, **load})
         _check(request.trial, cell, goal)
         plan, start = request.trial, goal.start
         if plan.load.model == "closed":

@@ -79,7 +79,7 @@ def section(found: Compared) -> Section:
     """The comparison as a section, with what differs beside what is compared."""
     every = (*found.a.digests, *found.b.digests)
     kept = [[d for d in group.digests if sound(d)] for group in (found.a, found.b)]
-    listed = verdicts.refused(found.beside, ", ".join(found.factors) or "nothing")
+    listed = verdicts.refused(found.beside, ", ".join(found.factors))
     seen = shown.Seen(
         pairs=tuple(stored.blocks(*kept)) if found.verdict.basis == "blocks" else (),
         trials=() if found.verdict.basis == "blocks" else _in_order(*kept),
@@ -99,7 +99,7 @@ def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Sid
 
 def refusal(found: Compared) -> PlanError:
     """That they cannot be compared, as more differs than what is compared."""
-    main, *listed = verdicts.refused(found.beside, ", ".join(found.factors) or "nothing")
+    main, *listed = verdicts.refused(found.beside, ", ".join(found.factors))
     lines = "".join(f"\n  {line(each.text)}" for each in listed)
     return PlanError(
         f"{main.text}{lines}", "name what is compared with --factor, or compare with --anyway"
@@ -118,7 +118,7 @@ def _group(store: Store, name: str, of: str) -> Group:
 
 
 def _of_levels(store: Store, name: str, of: str) -> Group:
-    wanted = dict(_pair(part) for part in levels.split(name))
+    wanted = named(name)
     row = store.experiment(store.find_experiment(of))
     found = store.digests([trial.id for trial in store.trials(experiment=row.id)])
     known: dict[str, dict[str, None]] = {}
@@ -140,6 +140,11 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
 
 def _levels(digest: Digest) -> Mapping[str, str]:
     return {} if digest.trial.place is None else digest.trial.place.levels
+
+
+def named(text: str) -> dict[str, str]:
+    """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
+    return dict(_pair(part) for part in levels.split(text))
 
 
 def _pair(part: str) -> tuple[str, str]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from pgpaces.answers import placed
+from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.spending import Spending, took_s
 from pgpaces.design import Experiment
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document, strategies
+from pgpaces.experiment import document, forecasting, lateness, strategies
 from pgpaces.experiment.strategies import Goal
-from pgpaces.report import closeups, words
+from pgpaces.report import closeups, facts, words
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.section import Section
 from pgpaces.store import Store
@@ -22,8 +24,14 @@ from pgpaces.store import Store
 def page_of(store: Store, names: Sequence[str] = ()) -> Page:
     """The page of an experiment, of several, or of runs; without a name of the newest experiment.
 
-    Raises PlanError for unknown names, StoreError for what cannot be read.
+    With the answers that its trials allow. Raises PlanError for unknown names, StoreError for what
+    cannot be read.
     """
+    return forecasting.added(gathered(store, names))
+
+
+def gathered(store: Store, names: Sequence[str] = ()) -> Page:
+    """The same page without answers that were not what its trials were run for."""
     from importlib.metadata import version
 
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
@@ -42,7 +50,7 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
         digests = store.digests(ids)
         if goal is None:
             return _observed(store, gather(digests, told, experiment))
-        return _observed(store, _chosen(digests, told, experiment, goal))
+        return _observed(store, _chosen(store, digests, told, (experiment, goal)))
     ids = [
         id_
         for what, kind in found
@@ -51,24 +59,45 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
 
 
-def _chosen(digests: Sequence[Digest], about: About, experiment: Experiment, goal: Goal) -> Page:
+def _chosen(
+    store: Store, digests: Sequence[Digest], about: About, asked: tuple[Experiment, Goal]
+) -> Page:
     """The page of trials that were chosen as it went: what they were chosen for comes first.
 
     Of a budget over the cells of a design it is the page of any sweep, and how it was spent.
     """
+    experiment, goal = asked
     if isinstance(goal, Spending):
         page = gather(digests, replace(about, chosen=True), experiment)
         said = words.spent(page.rows, goal.budget_s, took_s(digests))
-        return replace(page, answer=(*page.answer, said))
+        return replace(page, answer=(*page.answer, said), asked=_without_trials(page))
     made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
-    found = strategies.section(goal, experiment.design.cells(), digests)
-    return replace(page, answer=found.said, sections=(replace(found, said=()), *page.sections))
+    found = strategies.section(
+        goal, experiment.design.cells(), digests, partial(lateness.limit, store)
+    )
+    first = replace(found, said=())
+    return replace(
+        page,
+        answer=found.said,
+        sections=(first, *page.sections),
+        searched=isinstance(goal, Sought),
+        asked=_without_trials(page),
+    )
+
+
+def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:
+    """What was asked: nobody asked for so many of each cell."""
+    return tuple(pair for pair in page.asked if pair[0] != facts.TRIALS)
 
 
 def page_behind(store: Store, section: Section) -> Page:
-    """The page of the trials that an answer stands on: the answer first, the trials behind it."""
-    page = page_of(store, section.trials)
+    """The page of the trials that an answer stands on, with the answer first. Raises as page_of."""
+    return fronted(page_of(store, section.trials), section)
+
+
+def fronted(page: Page, section: Section) -> Page:
+    """A page as that of one answer: its title and its answer, what to mind of the trials behind."""
     rest = (each for each in page.sections if each.key != section.key)
     answer = (each for each in section.said if each.weight == "main")
     mind = (each for each in page.answer if each.weight == "warning")
@@ -76,9 +105,18 @@ def page_behind(store: Store, section: Section) -> Page:
 
 
 def _observed(store: Store, page: Page) -> Page:
-    """With what was seen of servers in the trials that stand for the cells shown in detail."""
+    """With what was seen of servers in the trials that stand for the cells shown in detail, and
+
+    why those were late that did not hold.
+    """
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
-    return replace(page, observed={id_: store.observed(id_) for id_ in ids})
+    # Loads of a search that were too high are late for what was the limit, which it says.
+    late = () if page.searched else lateness.of_cells(store, page)
+    return replace(
+        page,
+        observed={id_: store.observed(id_) for id_ in ids},
+        sections=(*page.sections, *late),
+    )
 
 
 def _newest(store: Store) -> tuple[str, str]:

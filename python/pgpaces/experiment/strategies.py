@@ -6,7 +6,7 @@ here is only which of them is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.spending import Spending
 from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.answers.why import Limit
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import StoreError
 from pgpaces.report import capacity, comparing, verdicts
@@ -28,6 +29,9 @@ _KINDS: Mapping[str, type[Goal]] = {
     "comparison": Pairing,
     "spending": Spending,
 }
+
+
+Limiting = Callable[[trials.Found], Limit | None]
 
 
 class Strategy(Protocol):
@@ -169,13 +173,16 @@ def strategies(
     return {machine: Searches(goal, tuple(own)) for machine, own in found.items()}
 
 
-def section(goal: Sought | Pairing, cells: Sequence[Cell], digests: Sequence[Digest]) -> Section:
-    """The answer so far. cells: those of the design."""
+def section(
+    goal: Sought | Pairing, cells: Sequence[Cell], digests: Sequence[Digest], limiting: Limiting
+) -> Section:
+    """The answer so far. cells: those of the design. limiting: which resource a search met."""
     tried = [Tried.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
         return _compared(goal, tried, digests)
     own = Searches(goal, tuple(cells)).own(tried)
-    return capacity.section([trials.found(goal, cell, own[cell.key]) for cell in cells])
+    found = [trials.found(goal, cell, own[cell.key]) for cell in cells]
+    return capacity.section(found, {each.cell.key: limiting(each) for each in found})
 
 
 def _compared(goal: Pairing, tried: Sequence[Tried], digests: Sequence[Digest]) -> Section:

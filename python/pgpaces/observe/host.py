@@ -183,6 +183,18 @@ class Probe:
             paths |= dict.fromkeys(self._stats[text])
         for path in paths:
             yield from self._parsed(path, partial(procfs.cgroup, part=path))
+        amounts = [amount for path in paths if (amount := self._quota(path)) is not None]
+        if amounts:
+            yield Item("cgroup_quota", min(amounts), "CPUs")
+
+    def _quota(self, stat: str) -> float | None:
+        """How many CPUs the group of a cpu.stat may use; None: as many as there are."""
+        folder = stat.removesuffix("/cpu.stat")
+        read = self._read
+        cfs = read(f"{folder}/cpu.cfs_quota_us"), read(f"{folder}/cpu.cfs_period_us")
+        with contextlib.suppress(ValueError, ZeroDivisionError):
+            return procfs.quota(read(f"{folder}/cpu.max"), cfs)
+        return None
 
     def _clocks(self) -> list[Item]:
         texts = [text for path in self._frequencies if (text := self._read(path)) is not None]

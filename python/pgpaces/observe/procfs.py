@@ -177,6 +177,17 @@ def cgroup(text: str, part: str) -> Iterator[Item]:
         yield Item("cgroup_throttled", found["nr_throttled"], "periods", "event", part)
 
 
+def quota(cpu_max: str | None, cfs: tuple[str | None, str | None]) -> float | None:
+    """How many CPUs a group may use: cpu.max (v2), or cfs_quota_us and cfs_period_us (v1).
+
+    None: as many as there are.
+    """
+    amount, period = cpu_max.split() if cpu_max else cfs
+    if amount is None or period is None or amount.strip() in ("max", "-1"):
+        return None
+    return int(amount) / int(period)
+
+
 def frequency(texts: Iterable[str]) -> Iterator[Item]:
     """scaling_cur_freq of several: their mean."""
     found = [int(text) / 1000 for text in texts]

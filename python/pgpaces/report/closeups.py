@@ -79,8 +79,9 @@ def figures(page: Page) -> Iterator[Figure]:
     """Every chart of a report."""
     for section in page.sections:
         yield from section.figures
-    yield from overview(page)
-    yield from statements(page)
+    if not page.searched:
+        yield from overview(page)
+        yield from statements(page)
     for closeup in closeups(page):
         yield from closeup.figures
 

@@ -117,7 +117,7 @@ def _table(told: Sequence[_Told], names: tuple[str, str], seen: Seen) -> Table:
     )
     rows = tuple(
         (
-            Cell(_named(each.metric)),
+            Cell(named(each.metric)),
             _own(seen.a, each.metric),
             _own(seen.b, each.metric),
             _effect(each),
@@ -130,7 +130,8 @@ def _table(told: Sequence[_Told], names: tuple[str, str], seen: Seen) -> Table:
     return Table(f"{KEY}-metrics", "By metric", columns, 1, rows, note)
 
 
-def _named(metric: Metric) -> str:
+def named(metric: Metric) -> str:
+    """A metric with its unit."""
     unit = {"rate": "1/s", "missed": "%"}.get(metric.name, "ms")
     return f"{verdicts.title(metric)}, {unit}"
 
@@ -333,9 +334,13 @@ def _ticks(scale: dict[str, Any]) -> dict[str, Any]:
         return {"tickCount": 5}
     low, high = scale["domain"]
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = [step * 10.0**power for power in powers for step in (1, 2, 5)]
-    found = [value for value in every if low <= value <= high]
-    return {"values": found if len(found) <= _TICKS_MAX else found[::3]}
+    found: list[float] = []
+    for steps in ((1, 2, 5), (1,)):
+        every = [step * 10.0**power for power in powers for step in steps]
+        found = [value for value in every if low <= value <= high]
+        if len(found) <= _TICKS_MAX:
+            break
+    return {"values": found}
 
 
 # --- trials ---------------------------------------------------------------------------------------
@@ -382,7 +387,7 @@ def _over_trials(
         f"{verdicts.title(metric).capitalize()} of each trial",
         "every trial that counts; "
         + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
-        (what.partition(",")[0], "of", _named(metric)),
+        (what.partition(",")[0], "of", named(metric)),
         rows,
         partial(_trial_marks, metric, _labels(names), what, values),
     )
@@ -393,7 +398,7 @@ def _trial_marks(
 ) -> dict[str, Any]:
     x = {"field": "x", "type": "quantitative", "axis": {"title": what, "tickMinStep": 1,
          "format": "d"}, "scale": {"zero": False, "nice": False, "padding": 12}}  # fmt: skip
-    y = {"field": "y", "type": "quantitative", "axis": {"title": _named(metric), "format": NUMBER},
+    y = {"field": "y", "type": "quantitative", "axis": {"title": named(metric), "format": NUMBER},
          "scale": {"zero": False, "padding": 10}}  # fmt: skip
     legend = {"title": None, "columns": legend_columns(names)}
     colour = {"field": "of", "type": "nominal", "legend": legend,

@@ -20,6 +20,8 @@ from pgpaces.result import Trial
 from pgpaces.units import duration_text
 
 Pairs = tuple[tuple[str, str], ...]
+# What is asked of a design, and of no trials that are chosen as it goes.
+TRIALS = "trials of each cell"
 
 _SERVER = (
     *("version_text", "build", "data_directory", "data_device"),
@@ -92,7 +94,7 @@ def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
         design = experiment.design
         for name, level in design.fixed.items():
             same.setdefault(name.replace("_", " "), level)
-        same["trials of each cell"] = str(design.trials)
+        same[TRIALS] = str(design.trials)
         if not all(bulk.alone(digest.trial) and not limits_of(digest.trial) for digest in digests):
             same["a cell holds up to"] = f"{100 * experiment.missed_max:g} % missed"
         if experiment.from_database:

@@ -7,7 +7,7 @@ are, and their texts were escaped when they were drawn.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,9 @@ def answered(section: Section) -> str:
 def html(page: Page) -> str:
     """The page."""
     environment = _environment()
-    overview = list(charts.overview(page))
+    if page.searched:
+        page = replace(page, ratios=(), statements=(), plans=(), costs=())
+    overview = [] if page.searched else list(charts.overview(page))
     heat = [each for each in overview if each.key == "heat-map"]
     statements = list(closeups.statements(page))
     details = list(_details(page))
@@ -223,7 +225,7 @@ def _headline(page: Page) -> list[tuple[str, str]]:
     }
     asked = f" of {len(ran) + page.missing}" if page.missing else ""
     found = [("trials", f"{len(ran)}{asked}")]
-    if len(page.rows) > 1:
+    if len(page.rows) > 1 and not page.searched:
         found.append(("cells", str(len(page.rows))))
     if page.limits:
         found.append(("latency limit", ", ".join(page.limits)))

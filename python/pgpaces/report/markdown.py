@@ -54,6 +54,23 @@ def _parts(page: Page) -> Iterator[str]:
     yield from _answer(page.answer)
     for section in page.sections:
         yield from _section(section)
+    if not page.searched:
+        yield from _of_cells(page)
+    if page.failures:
+        yield "## Trials that never began\n"
+        yield from _pairs(tables.failures(page))
+    if page.differences:
+        yield "## What else differed\n"
+        yield from _table(tables.differences(page))
+    if not page.searched:
+        yield "## Trials\n"
+        yield from _table(tables.trials(page, page.rows))
+    yield from _where(page)
+    yield f"Made by pgpaces {text(page.about.version)}."
+
+
+def _of_cells(page: Page) -> Iterator[str]:
+    """All cells, and what is told of each."""
     yield "## All cells\n"
     yield from _table(tables.cells(page))
     yield from _beside_cells(page)
@@ -62,16 +79,6 @@ def _parts(page: Page) -> Iterator[str]:
         for plan in page.plans:
             yield f"{code(plan.text)}\n"
             yield from _table(tables.plans(page, plan)[0])
-    if page.failures:
-        yield "## Trials that never began\n"
-        yield from _pairs(tables.failures(page))
-    if page.differences:
-        yield "## What else differed\n"
-        yield from _table(tables.differences(page))
-    yield "## Trials\n"
-    yield from _table(tables.trials(page, page.rows))
-    yield from _where(page)
-    yield f"Made by pgpaces {text(page.about.version)}."
 
 
 def _beside_cells(page: Page) -> Iterator[str]:

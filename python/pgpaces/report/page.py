@@ -59,8 +59,9 @@ class Page:
     machines. missing: trials that were asked for and not run. failures: cell and block of trials
     that never began, and why. limit: the one that holds for all, if there is one. economies: cells
     of which it is known what their machines cost; costs: each such machine at its largest cell.
-    sections: answers of their own, to more than which cells held. observed: what was seen of
-    servers, by the id of the trial, of those that are shown in detail.
+    sections: answers of their own, to more than which cells held. searched: the first of them says
+    all that cells do, which are loads that a search chose: no tables and charts over them.
+    observed: what was seen of servers, by the id of the trial, of those that are shown in detail.
     """
 
     title: str
@@ -87,6 +88,7 @@ class Page:
     economies: tuple[tuple[Row, Economy], ...] = ()
     costs: tuple[Priced, ...] = ()
     sections: tuple[Section, ...] = ()
+    searched: bool = False
     observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 
     @property

@@ -28,7 +28,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. labels: so many columns at its left say what a row is about; numbers follow."""
+    """A table. labels: so many columns at its left say what a row is about; numbers follow.
+
+    folded: few look at it, so a page folds it and a terminal leaves it out.
+    """
 
     key: str
     title: str
@@ -36,6 +39,7 @@ class Table:
     labels: int
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Columns that go first where a terminal is narrow.
 _SPARE = (
+    "to mind",
+    "limit",
     "input MB/s",
     "WAL MB/s",
     "WAL B a row",
@@ -79,6 +81,18 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     for each in page.sections:
         yield from section(each, width)
         yield Text("")
+    if not page.searched:
+        yield from _of_cells(page, width)
+    yield from _failures(page)
+    if page.about.rerun:
+        yield Text("")
+        yield Text(f"again: {line(page.about.rerun)}", style="dim")
+
+
+def _of_cells(page: Page, width: int) -> Iterator[RenderableType]:
+    """The tables of cells and the bars."""
+    from rich.text import Text
+
     shown = _shortened(page)
     yield from _tables(shown, width, left=len(page.rows) - len(shown.rows))
     if len(page.rows) > 1 and any(row.trials for row in page.rows):
@@ -86,9 +100,16 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
             if measure.key in _CHARTS:
                 yield Text("")
                 yield from _chart(shown, measure, width)
-    if page.about.rerun:
+
+
+def _failures(page: Page) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if page.failures:
         yield Text("")
-        yield Text(f"again: {line(page.about.rerun)}", style="dim")
+        yield Text("trials that never began", style="bold")
+        for where, why in tables.failures(page):
+            yield Text(f" {line(where)}: {line(why)}")
 
 
 def section(found: Section, width: int) -> Iterator[RenderableType]:
@@ -104,9 +125,10 @@ def answered(found: Section, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield from _said(found.said)
-    for each in found.tables:
+    shown = [each for each in found.tables if not each.folded]
+    for each in shown:
         yield Text("")
-        if len(found.tables) > 1:
+        if len(shown) > 1:
             yield Text(line(each.title), style="bold")
         yield _cells(each, [line(name) for name in each.columns], width)
         if each.note:
@@ -124,7 +146,7 @@ def _said(said: Iterable[Sentence]) -> Iterator[RenderableType]:
 
 
 def _tables(page: Page, width: int, left: int) -> Iterator[RenderableType]:
-    """All cells but those that are left out, what never began, what machines cost."""
+    """All cells but those that are left out, and what machines cost."""
     from rich.text import Text
 
     cells = tables.cells(page)
@@ -138,11 +160,6 @@ def _tables(page: Page, width: int, left: int) -> Iterator[RenderableType]:
     if left:
         yield Text(f"and {left} more cells that were not run", style="dim")
     yield from _others(page, {whole.strip(): name for name, whole in short.items()}, width)
-    if page.failures:
-        yield Text("")
-        yield Text("trials that never began", style="bold")
-        for where, why in tables.failures(page):
-            yield Text(f" {line(where)}: {line(why)}")
     if len(page.costs) > 1:
         yield Text("")
         costs = tables.costs(page)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pgpaces.answers.compare import PAIRS_MIN, Metric, Secondary, Verdict
-from pgpaces.answers.differences import Between
+from pgpaces.answers.differences import Between, Varied
 from pgpaces.answers.forecast import (
     HOLDOUT_MAX,
     LOADS_MIN,
@@ -23,7 +23,7 @@ from pgpaces.report.text import interval, percent, rate
 from pgpaces.report.words import Sentence
 from pgpaces.result import Estimate
 
-_SHOWN = 8
+_SHOWN, _VALUES_SHOWN = 8, 4
 # From here on people think in times, not in percent.
 _TIMES = 2.0
 _TITLES = {"rate": "throughput", "mean": "mean latency", "missed": "share missed"}
@@ -231,7 +231,7 @@ def _count(number: int, basis: str) -> str:
 
 
 def refused(found: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
-    """In what A and B differ beside what is compared."""
+    """In what A and B differ beside what is compared; compared: empty where nothing was named."""
     if not found:
         return ()
     listed = [
@@ -240,7 +240,11 @@ def refused(found: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
     ]
     if len(found) > _SHOWN:
         listed.append(Sentence(f"And {len(found) - _SHOWN} more."))
-    main = f"A and B differ in more than {compared}, so what makes a difference could not be told."
+    than = f"A and B differ in more than {compared}"
+    main = (
+        f"{than if compared else 'A and B differ, and what is compared was not named'}, so what"
+        " makes a difference could not be told."
+    )
     return (Sentence(main, "main"), *listed)
 
 
@@ -294,6 +298,17 @@ def _peak(found: Forecast, unit: str) -> Iterable[Sentence]:
     )
 
 
+def reading(found: Forecast, load: float, unit: str) -> tuple[Sentence, ...]:
+    """What a forecast says at one load; nothing without a curve."""
+    for each in found.curve:
+        if each.load == load:
+            ends = interval(each.rate, rate, " to ")
+            how = "within what was tried" if each.tried else "beyond what was tried"
+            text = f"At {load:,.4g} {unit}, {how}: {rate(each.rate.value)}/s ({ends})."
+            return (Sentence(text, "main"),)
+    return ()
+
+
 def _params(found: Forecast) -> Iterable[Sentence]:
     if found.a is None or found.b is None:
         return
@@ -315,12 +330,20 @@ def _bounds(found: Forecast, unit: str) -> Iterable[Sentence]:
             f"Whatever the model: at most {each}, and at most {rate(found.bounds.most)}/s, where"
             f" {found.bounds.limit} is full."
         )
+    above = [r.load for r in found.curve if not r.tried and r.rate.value > r.bound]
+    if above:
+        yield Sentence(
+            f"From about {above[0]:,.3g} {unit} on the curve is above that: believe the bound"
+            " there.",
+            "warning",
+        )
 
 
 def trended(found: Trend, metric: Metric) -> tuple[Sentence, ...]:
     """Where runs changed their level."""
     if found.needed:
-        text = f"{found.runs} runs show no trend: it takes {found.needed}."
+        runs = f"{found.runs} run shows" if found.runs == 1 else f"{found.runs} runs show"
+        text = f"{runs} no trend: it takes {found.needed}."
         return (Sentence(text, "main"), *_left_out(found))
     if not found.changes:
         text = f"No change of level was found in the {title(metric)} of {found.runs} runs."
@@ -337,6 +360,23 @@ def _change(found: Change, metric: Metric) -> Sentence:
     than = _estimate(metric, found.ratio, f"up to {found.before}")
     text = f"Since {found.first} the {title(metric)} is {than}: {way}."
     return Sentence(text, "main")
+
+
+def unlike(found: Sequence[Varied]) -> tuple[Sentence, ...]:
+    """In what runs of a series differ beside time."""
+    if not found:
+        return ()
+    listed = [Sentence(f"{each.name}: {_ran(each.values)}.") for each in found[:_SHOWN]]
+    if len(found) > _SHOWN:
+        listed.append(Sentence(f"And {len(found) - _SHOWN} more."))
+    main = "The runs differ in more than time, so what makes a change could not be told."
+    return (Sentence(main, "main"), *listed)
+
+
+def _ran(values: Sequence[tuple[str, int]]) -> str:
+    shown = [f"{value or '-'} in {count}" for value, count in values[:_VALUES_SHOWN]]
+    more = len(values) - len(shown)
+    return ", ".join([*shown, *([f"{more} more"] if more else [])])
 
 
 def _left_out(found: Trend) -> Iterable[Sentence]:

@@ -121,7 +121,8 @@ def of(points: Sequence[Point], goal: Goal) -> Capacity:
         proved, refuted = _from_verdicts(loads)
     proved, refuted, odd = _checked(proved, refuted, loads)
     flags += odd
-    flags += _ends(proved, refuted, points, goal)
+    ends = bracket(points, goal) if goal.mode == "quick" else (proved, refuted)
+    flags += _ends(*ends, points, goal)
     spread = None if found is None else speed_spread(found)
     if spread is not None and spread >= _NOISE_SPEED:
         flags.append("noisy host")
@@ -246,6 +247,7 @@ def _checked(
 def _ends(
     proved: float | None, refuted: float | None, points: Sequence[Point], goal: Goal
 ) -> list[Flag]:
+    """What is said at an end of what can be offered. proved, refuted: of short trials if quick."""
     if proved is not None and proved >= goal.highest:
         return ["highest load passed"]
     if refuted is None or refuted > goal.lowest:

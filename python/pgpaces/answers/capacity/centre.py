@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from pgpaces.answers.capacity.goal import Goal, Point, of_role
-from pgpaces.answers.capacity.rule import TAIL, Fit, fit
+from pgpaces.answers.capacity.rule import TAIL, Drawn, Fit, drawn, fit
 
 # So often the centre is moved to where the line crosses. Moving it after each trial makes the line
 # too steep (Kaernbach, Perception & Psychophysics 63, 2001).
@@ -18,6 +18,7 @@ _STEP = 0.01
 # Those trials count that are at most so many spreads away: further out the odds are too large or
 # too small to lie on the curve.
 _NEAR = 2.5
+_DRAWN_STEPS = 40
 
 
 def bracket(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
@@ -58,6 +59,13 @@ def line(points: Sequence[Point], goal: Goal, tail: float | None = None) -> Fit 
     fine = of_role(points, "fine")
     at, spread = centre(points, goal)
     return fit(_near(fine, at, spread), goal, TAIL[goal.mode] if tail is None else tail)
+
+
+def curve(points: Sequence[Point], goal: Goal) -> tuple[Drawn, ...]:
+    """That line as a curve to be drawn."""
+    fine = of_role(points, "fine")
+    at, spread = centre(points, goal)
+    return drawn(_near(fine, at, spread), goal, TAIL[goal.mode], _DRAWN_STEPS)
 
 
 def _near(fine: Sequence[Point], at: float, spread: float) -> list[Point]:

@@ -153,11 +153,11 @@ def fit(points: Sequence[Point], goal: Goal, tail: float) -> Fit | None:
     with (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2
     or n - 3. None of fewer than three trials or of one load.
     """
-    x = [math.log(point.load) for point in points]
-    if len(x) < 3 or max(x) - min(x) < 1e-9:
-        return None
     target = _logit(goal.missed_max)
-    line, curve = _curves(x, [_odds(point.missed, point.due, target) for point in points])
+    curves = _through(points, target)
+    if curves is None:
+        return None
+    line, curve = curves
     at, low, high = _where(curve, target, tail)
     if low == -math.inf and curve.bend:
         # On its falling side a parabola bounds nothing; a line is below a convex curve's crossing.
@@ -165,6 +165,49 @@ def fit(points: Sequence[Point], goal: Goal, tail: float) -> Fit | None:
     slope = max(curve.steepness(at), _SLOPE_MIN)
     within = _within(points, target)
     return Fit(at, low, high, slope, curve.variance, within, curve.n, curve.bend > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The fitted curve at a load: its mean share, and from where to where that may be.
+
+    Each end is one-sided, so that `high` is the threshold at what is proved and `low` at what is
+    refuted.
+    """
+
+    load: float
+    share: float
+    low: float
+    high: float
+
+
+def drawn(points: Sequence[Point], goal: Goal, tail: float, steps: int) -> tuple[Drawn, ...]:
+    """The curve of `fit` over the loads of its trials, to be looked at; nothing where it has none.
+
+    The terms of Fieller's inequality: f(x) + s2/2, and t sqrt(var f(x) + s2^2 / (2 d)) around it.
+    """
+    from scipy.special import stdtrit
+
+    curves = _through(points, _logit(goal.missed_max))
+    if curves is None:
+        return ()
+    curve = curves[1]
+    t = float(stdtrit(curve.freedom, 1 - tail))
+    low, high = (math.log(end(point.load for point in points)) for end in (min, max))
+    found = []
+    for n in range(steps + 1):
+        x = low + (high - low) * n / steps
+        at, half = curve.at(x) + curve.variance / 2, t * math.sqrt(curve.error2(x))
+        found.append(Drawn(math.exp(x), *map(_share, (at, at - half, at + half))))
+    return tuple(found)
+
+
+def _through(points: Sequence[Point], target: float) -> tuple[_Curve, _Curve] | None:
+    """The straight line and the curve; None of fewer than three trials or of one load."""
+    x = [math.log(point.load) for point in points]
+    if len(x) < 3 or max(x) - min(x) < 1e-9:
+        return None
+    return _curves(x, [_odds(point.missed, point.due, target) for point in points])
 
 
 def _where(curve: _Curve, target: float, tail: float) -> tuple[float, float, float]:
@@ -234,6 +277,10 @@ def _end(told: Callable[[float], bool], at: float, step: float) -> float:
 
 def _logit(share: float) -> float:
     return math.log(share / (1 - share))
+
+
+def _share(odds: float) -> float:
+    return 1 / (1 + math.exp(-min(max(odds, -700.0), 700.0)))
 
 
 def _odds(missed: int, due: int, target: float) -> float:

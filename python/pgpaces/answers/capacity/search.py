@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pgpaces.answers.capacity import answer
+from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.centre import bracket, centre
 from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s, of_role, own
@@ -143,12 +143,15 @@ def _coarse_ask(points: Sequence[Point], goal: Goal, load: float) -> Ask:
     held, broke = bracket(points, goal)
     if held is None and broke is None:
         why = "where the search begins"
-    elif broke is None:
-        why = f"{held:g} held in a short trial: higher"
-    elif held is None:
-        why = f"{broke:g} did not hold in a short trial: lower"
+    elif broke is None and held is not None:
+        why = f"{words.load(held, goal)} held in a short trial: higher"
+    elif held is None and broke is not None:
+        why = f"{words.load(broke, goal)} did not hold in a short trial: lower"
     else:
-        why = f"between {held:g}, which held in a short trial, and {broke:g}, which did not"
+        assert held is not None
+        assert broke is not None
+        ends = words.load(held, goal), words.load(broke, goal)
+        why = f"between {ends[0]}, which held in a short trial, and {ends[1]}, which did not"
     return Ask(load, coarse_s(points, goal, load), "coarse", 0, why)
 
 
@@ -170,7 +173,7 @@ def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
     if edge is not None:
         at = [p for p in fine if p.load == edge]
         if len(at) < _EDGE:
-            why = f"{edge:g} is an end of what can be offered: does it hold?"
+            why = f"{words.load(edge, goal)} is an end of what can be offered: does it hold?"
             seconds = min(fine_s(points, edge), _EDGE_MAX_S)
             return Ask(edge, seconds, "fine", 0, why)
         found = verdict(at, goal)

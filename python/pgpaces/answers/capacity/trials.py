@@ -29,6 +29,9 @@ _PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
 # A search that begins so far below what was done without a pause doubles once or twice.
 _BELOW = 4.0
 _WINDOW_S = 10
+# That the latency was still settling is no reason to leave a trial out here: near what a server
+# holds it never settles, and who keeps the steady trials alone keeps those that held.
+_UNSETTLED = "warm-up"
 # Of a server that does so many a second a long trial takes a minute.
 _RATE_USUAL = 50.0
 # Of a load without these the saturating trial would not be without a pause.
@@ -49,7 +52,10 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of one cell so far: the question as it was put, and the answer."""
+    """What is known of one cell so far: the question as it was put, and the answer.
+
+    digests: of all trials, in the order in which they ran.
+    """
 
     cell: Cell
     goal: Goal
@@ -57,10 +63,31 @@ class Found:
     digests: tuple[Digest, ...] = field(repr=False)
     ended: bool
 
+    @property
+    def trials(self) -> tuple[tuple[Digest, Point], ...]:
+        """Those that the answer is made of, with what they found."""
+        found = ((digest, point(Tried.of(digest), self.goal.load)) for digest in self.digests)
+        return tuple((digest, each) for digest, each in found if each is not None)
+
 
 def level(load: Kind, value: float) -> str:
     """A load as a level: `171/s`, or a whole number."""
     return f"{value:.6g}/s" if load == "rate" else f"{value:.0f}"
+
+
+def label(cell: Cell) -> str | None:
+    """A trial of a search in a few words: `work_mem=4MB, 171/s`; None for one of no search."""
+    kind = role(cell)
+    if kind != PREFLIGHT and kind not in _OF_ROLE:
+        return None
+    *pairs, _ = cell.levels
+    if kind == PREFLIGHT:
+        at = f"{SATURATING} clients without a pause"
+    else:
+        name, value = pairs.pop()
+        at = value if name == "rate" else f"{value} {name}"
+    at = f"soak at {at}" if kind == ROLES["soak"] else at
+    return ", ".join([*(f"{name}={value}" for name, value in pairs), at])
 
 
 def base_of(cell: Cell, load: Kind) -> Cell:
@@ -78,10 +105,12 @@ def point(tried: Tried, load: Kind) -> Point | None:
     digest = tried.digest
     if digest is None:
         return Point(value, kind, 0, 0, 1.0, invalid=tried.error or "it could not be run")
-    if digest.trial.state == "interrupted":
+    if digest.trial.state in ("interrupted", "running"):
         return None
-    counts, validity = digest.summary.counts, digest.summary.validity
-    invalid = "" if validity.state == "valid" else "; ".join(validity.reasons) or "not valid"
+    counts = digest.summary.counts
+    findings = digest.summary.validity.findings
+    wrong = [f for f in findings if f.severity == "invalid" and f.source != _UNSETTLED]
+    invalid = "; ".join(finding.text for finding in wrong)
     if digest.trial.state != "finished":
         invalid = digest.trial.error or "it did not come to its end"
     return Point(
@@ -120,7 +149,7 @@ def found(sought: Sought, cell: Cell, tried: Sequence[Tried]) -> Found:
     said = step(points, goal)
     ended = isinstance(said, Capacity)
     capacity = said if isinstance(said, Capacity) else answer.of(points, goal)
-    digests = tuple(t.digest for t in tried if t.digest is not None and role(t.cell) != PREFLIGHT)
+    digests = tuple(t.digest for t in tried if t.digest is not None)
     return Found(cell, goal, capacity, digests, ended)
 
 
@@ -168,7 +197,7 @@ def _preflight(sought: Sought, cell: Cell, block: int) -> Wanted:
     seconds = _PREFLIGHT_QUICK_S if sought.goal.mode == "quick" else _PREFLIGHT_S
     given: dict[str, str | None] = dict.fromkeys(_PACES)
     given |= {"clients": str(SATURATING), "duration": f"{seconds}s", "policy": "run"}
-    why = f"{SATURATING} clients without a pause, to know where to begin"
+    why = "to know where to begin"
     return Wanted(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
 
 
@@ -196,15 +225,15 @@ def _why(points: Sequence[Point], goal: Goal, ask: Ask) -> str:
     """Why this trial, and how far the bracket is closed."""
     if ask.role != "fine" or not of_role(points, "fine"):
         return ask.why
-    return f"{ask.why}; {standing(points, goal)}"
+    return f"{standing(points, goal)}; {ask.why}"
 
 
 def standing(points: Sequence[Point], goal: Goal) -> str:
     """What is known so far in a few words."""
     so_far = answer.of(points, goal)
-    if so_far.proved is not None or so_far.refuted is not None:
-        return words.bounds(so_far)
+    said = words.standing(so_far)
     held, broke = bracket(points, goal)
-    parts = [] if held is None else [f"{words.load(held, goal)} held in a short trial"]
-    parts += [] if broke is None else [f"{words.load(broke, goal)} did not"]
-    return ", ".join(parts) or "nothing is known yet"
+    if not said:
+        said += [] if held is None else [f"{words.load(held, goal)} held in a short trial"]
+        said += [] if broke is None else [f"{words.load(broke, goal)} did not"]
+    return ", ".join(said) or "nothing is known yet"

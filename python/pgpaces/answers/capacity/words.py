@@ -1,4 +1,4 @@
-"""A capacity in sentences: proved, refuted, between them not known. Values in, words out."""
+"""A capacity in words: proved, refuted, between them not known. Values in, words out."""
 
 from __future__ import annotations
 
@@ -12,51 +12,71 @@ _UNITS = {"rate": "/s", "users": " users", "clients": " clients"}
 
 def load(value: float, goal: Goal) -> str:
     """A load with its unit: 175/s, 95 users, 8 clients."""
-    number = f"{value:.0f}" if goal.whole or value >= 1000 else f"{value:.3g}"
+    number = f"{value:,.0f}" if goal.whole or value >= 1000 else f"{value:.3g}"
     if value == 1 and goal.whole:
         return f"1 {goal.load.removesuffix('s')}"
     return number + _UNITS[goal.load]
 
 
-def sentences(found: Capacity) -> tuple[str, ...]:
-    """The answer first, then what to mistrust, then what would help."""
-    said = [_answer(found), *_soak(found)]
-    said += [text for flag in found.flags if (text := _flag(flag, found))]
-    if found.more:
-        plural = "s" if found.more > 1 else ""
-        said.append(f"About {found.more} more long trial{plural} would narrow it to 4 %.")
-    return tuple(said)
+def length(seconds: float) -> str:
+    """How long a trial took, in a sentence."""
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
-def _bound(value: float, goal: Goal, turn: int) -> str:
-    """A bound rounded to the safe side: proved down, refuted up."""
+def doubts(found: Capacity) -> tuple[str, ...]:
+    """What to mistrust."""
+    return tuple(text for flag in found.flags if (text := _flag(flag, found)))
+
+
+def outlook(found: Capacity) -> tuple[str, ...]:
+    """What would help."""
+    if not found.more:
+        return ()
+    plural = "s" if found.more > 1 else ""
+    return (f"About {found.more} more long trial{plural} would narrow it to 4 %.",)
+
+
+def safe(value: float, goal: Goal, turn: int) -> float:
+    """A bound with three digits, rounded to the safe side: what is proved down, refuted up."""
     if goal.whole:
-        return load(value, goal)
+        return value
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
-    safe = math.floor(value / step + 1e-9) if turn < 0 else math.ceil(value / step - 1e-9)
-    return load(safe * step, goal)
+    turned = math.floor(value / step + 1e-9) if turn < 0 else math.ceil(value / step - 1e-9)
+    return float(f"{turned * step:.3g}")
 
 
-def _answer(found: Capacity) -> str:
+def bound(value: float, goal: Goal, turn: int) -> str:
+    """A bound rounded to the safe side, with its unit; turn: -1 of what is proved, 1 of refuted."""
+    return load(safe(value, goal, turn), goal)
+
+
+def answer(found: Capacity) -> str:
+    """Proved, refuted, and that nothing is known between them."""
     share = f"{100 * found.goal.missed_max:.4g} %"
     if found.goal.mode == "quick":
         return _indicative(found)
     if found.proved is None and found.refuted is None:
         return f"Nothing is proved and nothing refuted at {share} missed: not known."
-    said = bounds(found)
+    said = _bounds(found)
     return f"{said[0].upper()}{said[1:]}."
 
 
-def bounds(found: Capacity) -> str:
+def standing(found: Capacity) -> list[str]:
+    """What is proved and what is refuted so far; nothing where neither is known."""
+    ends = (("proved", found.proved, -1), ("refuted", found.refuted, 1))
+    return [f"{what} {bound(end, found.goal, turn)}" for what, end, turn in ends if end is not None]
+
+
+def _bounds(found: Capacity) -> str:
     """What is proved and what is refuted, of a capacity of which one of them is known."""
     goal, proved, refuted = found.goal, found.proved, found.refuted
     if proved is None:
         assert refuted is not None
-        return f"refuted {_bound(refuted, goal, 1)}; whether less holds is not known"
+        return f"refuted {bound(refuted, goal, 1)}; whether less holds is not known"
     if refuted is None:
-        return f"proved {_bound(proved, goal, -1)}; whether more holds is not known"
+        return f"proved {bound(proved, goal, -1)}; whether more holds is not known"
     return (
-        f"proved {_bound(proved, goal, -1)}, refuted {_bound(refuted, goal, 1)},"
+        f"proved {bound(proved, goal, -1)}, refuted {bound(refuted, goal, 1)},"
         " between them not known"
     )
 
@@ -72,26 +92,32 @@ def _indicative(found: Capacity) -> str:
     return f"Indicative, no confidence: {said}."
 
 
-def _soak(found: Capacity) -> list[str]:
+def soaked(found: Capacity) -> tuple[str, ...]:
+    """Whether it can hold: what the long trial said, if there was one."""
     soak = found.soak
     if soak is None:
-        return [] if found.soak_load is None else ["It is not said that it can hold: no soak ran."]
-    at, minutes = load(soak.load, found.goal), soak.seconds / 60
+        if found.soak_load is None:
+            return ()
+        return ("It is not said that it can hold: no soak ran.",)
+    at, took = load(soak.load, found.goal), length(soak.seconds)
     share = f"{100 * soak.share:.3g} % missed"
     if soak.held:
-        return [f"It can hold {at}: {share} in {minutes:.0f} minutes."]
-    return [f"It cannot be said to hold {at}: {share} in {minutes:.0f} minutes."]
+        return (f"It can hold {at}: {share} in {took}.",)
+    return (f"It cannot be said to hold {at}: {share} in {took}.",)
 
 
 def _flag(flag: Flag, found: Capacity) -> str:
     goal = found.goal
+    quick = goal.mode == "quick"
+    held, broke = ("held", "did not hold") if quick else ("holds", "does not hold")
+    so = "may be" if quick else "is"
     spread = 100 * (found.speed_spread or 0)
     return {
         "indicative": "",
         "highest load passed": f"The highest load that can be offered, {load(goal.highest, goal)},"
-        " holds: the capacity is above it.",
+        f" {held}: the capacity {so} above it.",
         "lowest load failed": f"The lowest load that can be offered, {load(goal.lowest, goal)},"
-        " does not hold: the capacity is below it.",
+        f" {broke}: the capacity {so} below it.",
         "nobody can reach it": "Less load misses no less: no load reaches this threshold. Allow a"
         " longer latency or a larger share.",
         "inversion": "A load passed above one that failed: something else than the load decides.",

@@ -1,0 +1,112 @@
+"""What the pure answers take over 1,000 trials that are made of numbers: seconds, by each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from figures import Figure, Finding, Goal
+from session import Session
+
+from pgpaces.answers import breaks, cells, differences, forecast, foreseen, stored, trend
+from pgpaces.answers import compare as pairs
+from pgpaces.answers.capacity import answer
+from pgpaces.answers.capacity import goal as capacity
+from pgpaces.answers.digest import Digest
+from pgpaces.design import Design, Factor
+from pgpaces.result import Estimate
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tests.unit import experiments
+
+SECTION = "Answers"
+TRIALS = 1_000
+SECONDS = 60
+AGAIN = 3
+TWO = Design((Factor("set.work_mem", ("4MB", "64MB")),), trials=TRIALS // 2)
+LOADS = Design((Factor("clients", tuple(map(str, range(1, 51)))),), trials=TRIALS // 50)
+LAW = forecast.Usl(40.0, 0.03, 0.0005)
+LIMIT = capacity.Goal(0.05, start=100.0, lowest=1.0, highest=1000.0)
+# The larger setting is faster by so much, and each trial by a little.
+EFFECT, SPREAD = 0.03, 0.01
+
+
+def section(_session: Session) -> Iterator[Finding]:
+    """Each pure answer over 1,000 trials; the quickest of three, so without imports."""
+    two, loads = _trials(TWO), _trials(LOADS)
+    goal = pairs.Goal("rate", ("mean", "p95", "p99", "missed"))
+    a, b = ([d for d in two if _level(d) == level] for level in TWO.factors[0].levels)
+    runs = [trend.Run(digest.trial.id, digest.summary.rate) for digest in two]
+    sides = [pairs.side(digest.summary) for digest in two]
+    lines = breaks.lines(cells.rows(LOADS.cells(), loads), "clients")
+    points = _points()
+    asked: dict[str, Callable[[], object]] = {
+        "compare, 500 pairs, 5 metrics": lambda: stored.verdict(a, b, goal),
+        "compare, groups of 500": lambda: stored.unpaired(
+            sides[::2], sides[1::2], goal, mixed=True
+        ),
+        "what differs between groups of 500": lambda: differences.between(a, b),
+        "what differs among 1,000": lambda: differences.among(two),
+        "check, 1 run against 999": lambda: trend.check(sides[:1], sides[1:], goal),
+        "trend, 1,000 runs": lambda: trend.trend(runs),
+        "forecast, 50 loads": lambda: foreseen.foresee(lines, "clients"),
+        "capacity": lambda: answer.of(points, LIMIT),
+        "50 cells": lambda: cells.rows(LOADS.cells(), loads),
+    }
+    took = {name: min(_took(made) for _ in range(AGAIN)) for name, made in asked.items()}
+    for name, seconds in took.items():
+        yield Figure(SECTION, name, "s", (seconds,), goal=Goal("ours", "at most", 1.0))
+    assert stored.verdict(a, b, goal).bootstrap is not None, "all of it was computed"
+    assert foreseen.foresee(lines, "clients")[0].found.curve, "all of it was computed"
+
+
+def _level(digest: Digest) -> str:
+    assert digest.trial.place is not None
+    return digest.trial.place.levels["set.work_mem"]
+
+
+def _points() -> list[capacity.Point]:
+    """Trials at loads about the one that holds."""
+    found = []
+    for number in range(TRIALS):
+        load = 80 + number % 41
+        missed = round(60 * load * 0.05 * (load / 100) ** 8 * (1 + number % 7 / 20))
+        windows = tuple((missed // 6, 10 * load) for _ in range(6))
+        found.append(capacity.Point(load, "fine", 60 * load, missed, 60.0, windows, seed=number))
+    return found
+
+
+def _took(answer: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    answer()
+    return time.perf_counter() - began
+
+
+def _trials(design: Design) -> list[Digest]:
+    """A thousand trials like one that was summed up, each a little different."""
+    slots = list(design.slots())
+    models = {
+        slot.cell.key: experiments.made(slot, SECONDS) for slot in slots[: len(design.cells())]
+    }
+    found = []
+    for number, slot in enumerate(slots):
+        model = models[slot.cell.key]
+        assert model.trial.place is not None
+        levels = dict(slot.cell.levels)
+        load = float(levels.get("clients", 4))
+        value = LAW.at(load) * (
+            1
+            + SPREAD * (number * 37 % 11 - 5) / 5
+            + EFFECT * (levels.get("set.work_mem") == "64MB")
+        )
+        rate = Estimate(value, 0.98 * value, 1.02 * value, model.summary.rate.n)
+        place = replace(model.trial.place, block=slot.block)
+        at = model.trial.started_at + timedelta(hours=number)
+        trial = replace(model.trial, id=f"B{number:025}", place=place, started_at=at)
+        found.append(replace(model, trial=trial, summary=replace(model.summary, rate=rate)))
+    return found

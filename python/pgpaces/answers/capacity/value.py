@@ -1,0 +1,155 @@
+"""The answer of a search as plain values, for Python and JSON, and which of several holds most.
+
+Pure: what was found of cells in, values out. None: not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pgpaces.answers.capacity import words, worth
+from pgpaces.answers.capacity.answer import Flag, Load, Soak
+from pgpaces.answers.capacity.goal import Goal, Kind, Mode
+from pgpaces.answers.capacity.trials import Found
+from pgpaces.answers.capacity.worth import Worth
+from pgpaces.answers.why import Limit
+from pgpaces.result import Estimate
+
+_UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What holding means: at most missed_max, a share, may miss; how it was searched."""
+
+    missed_max: float
+    mode: Mode
+    lowest: float
+    highest: float
+    soak_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """How much one cell holds, in `unit`.
+
+    cell: its key. proved, refuted: rounded to three digits, to the safe side; None: not known.
+    estimate: the load at which as much misses as may. indicative: the highest load that held in a
+    short trial, and the lowest that did not. can_hold: proved, and the soak held. flags: what to
+    mind. speed_spread: by how much the server's speed differs from trial to trial, sd as a share.
+    more: about so many more long trials would narrow it to 4 %, 0 where it is, None where nobody
+    can say. trials: how many there were; invalid: why some do not count. loads: those that were
+    tried for long. worth: what is proved in other units. limit: the resource that was the limit
+    where it did not hold. ended: the search has nothing more to ask. runs: their ids.
+    """
+
+    cell: str
+    levels: dict[str, str]
+    load: Kind
+    unit: str
+    goal: Asked
+    proved: float | None
+    refuted: float | None
+    estimate: Estimate | None
+    indicative: tuple[float | None, float | None]
+    can_hold: bool
+    soak: Soak | None
+    flags: tuple[Flag, ...]
+    speed_spread: float | None
+    more: int | None
+    trials: int
+    invalid: tuple[str, ...]
+    loads: tuple[Load, ...]
+    worth: Worth | None
+    limit: Limit | None
+    ended: bool
+    runs: tuple[str, ...]
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """What holds and what does not, as it is told: of a quick search what is indicative."""
+        return self.indicative if self.goal.mode == "quick" else (self.proved, self.refuted)
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """Which of several cells holds most.
+
+    known: what it holds is no less than what is refuted of each other one. rivals: the keys of
+    those that may hold as much.
+    """
+
+    cell: str
+    known: bool
+    rivals: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacities:
+    """The answer: how much each cell holds, and which holds most, None of one cell alone."""
+
+    cells: tuple[Holds, ...]
+    most: Most | None
+
+
+def unit(load: Kind) -> str:
+    """What a load is counted in."""
+    return _UNITS[load]
+
+
+def of(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Capacities:
+    """The answer as values. limits: by the key of a cell."""
+    cells = tuple(_holds(each, limits.get(each.cell.key)) for each in found)
+    return Capacities(cells, most(cells))
+
+
+def most(cells: Sequence[Holds]) -> Most | None:
+    """Which holds most: that of the highest proved load. None of fewer than two, or of nothing."""
+    able = [each for each in cells if each.ends[0] is not None]
+    if len(cells) < 2 or not able:
+        return None
+    best = max(able, key=_rank)
+    held = best.ends[0] or 0.0
+    rivals = tuple(
+        each.cell
+        for each in cells
+        if each is not best and (each.ends[1] is None or each.ends[1] > held)
+    )
+    return Most(best.cell, not rivals and best.goal.mode != "quick", rivals)
+
+
+def _rank(one: Holds) -> tuple[float, float]:
+    middle = one.estimate.value if one.estimate else 0.0
+    return one.ends[0] or 0.0, middle
+
+
+def _safe(bound: float | None, goal: Goal, turn: int) -> float | None:
+    return None if bound is None else words.safe(bound, goal, turn)
+
+
+def _holds(found: Found, limit: Limit | None) -> Holds:
+    capacity, goal = found.capacity, found.capacity.goal
+    return Holds(
+        cell=found.cell.key,
+        levels=dict(found.cell.levels),
+        load=goal.load,
+        unit=unit(goal.load),
+        goal=Asked(goal.missed_max, goal.mode, goal.lowest, goal.highest, goal.soak_s),
+        proved=_safe(capacity.proved, goal, -1),
+        refuted=_safe(capacity.refuted, goal, 1),
+        estimate=capacity.estimate,
+        indicative=capacity.indicative,
+        can_hold=capacity.can_hold,
+        soak=capacity.soak,
+        flags=capacity.flags,
+        speed_spread=capacity.speed_spread,
+        more=capacity.more,
+        trials=capacity.trials,
+        invalid=capacity.invalid,
+        loads=capacity.loads,
+        worth=worth.of(capacity, found.trials),
+        limit=limit,
+        ended=found.ended,
+        runs=tuple(digest.trial.id for digest in found.digests),
+    )

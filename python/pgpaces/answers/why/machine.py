@@ -1,0 +1,216 @@
+"""Signs of causes in machines and on the way to them: quota, CPUs, generator, network. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.answers.why.material import Material
+from pgpaces.answers.why.sign import Sign, alike
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[Any]
+
+# A look that hung so much of a second, while transactions were under way.
+_FROZEN_MIN = 0.3
+# From here on, to here, a machine's CPUs are taken for used up, %.
+_CPU_FROM, _CPU_TO = 85.0, 95.0
+_STEAL_WHOLE = 20.0
+# Of a quota, by the kernel's default.
+_PERIOD_S = 0.1
+_SLOWER = 0.9
+# The generator is late itself from so much on, and from such a share of the limit.
+_DISPATCH_MIN_S, _DISPATCH_OF_LIMIT = 0.0002, 0.05
+# A service is short up to here, as a share of the limit.
+_SERVICE_OF_LIMIT = 0.5
+
+
+def signs(material: Material) -> Iterator[Sign]:
+    """All that sensors of machines, and the generator, tell."""
+    yield from _failed(material)
+    yield from _quota(material)
+    yield from _frozen(material)
+    yield from _steal(material)
+    yield from _slowed(material)
+    yield from _cpu(material)
+    yield from _away(material)
+    yield from _connections(material)
+
+
+def _failed(material: Material) -> Iterator[Sign]:
+    """An outcome, so nothing has to be guessed: those that failed missed for that."""
+    import numpy as np
+
+    if not material.failed.any():
+        return
+    with np.errstate(invalid="ignore", divide="ignore"):
+        late = np.where(material.missed > 0, material.failed / material.missed, 0.0)
+    states = sorted(material.summary.failures.items(), key=lambda pair: -pair[1])
+    messages = material.summary.messages
+    said = [
+        f"{count:,} failed with {state}" + (f": {messages[state]}" if state in messages else "")
+        for state, count in states[:3]
+    ]
+    yield Sign("failed", late, np.zeros(material.seconds), "whole", tuple(said), carried=False)
+
+
+def _quota(material: Material) -> Iterator[Sign]:
+    import numpy as np
+
+    share = material.track("host", "cgroup_throttled_share")
+    if share is not None:
+        mean = material.of_missed(share)
+        said = (f"the quota ran out in {mean:.0f} % of its periods while they were late",)
+        # A transaction sees every period that it lives in, and the one in which it begins.
+        periods = 1 + material.latency_s / _PERIOD_S
+        met = 1 - np.clip(1 - material.lived(share / 100), 0.0, 1.0) ** periods
+        yield alike("quota", met, "whole", said)
+
+
+def _throttled(material: Material) -> Numbers:
+    """Seconds in which a quota held back much, so that a look that hangs says nothing else."""
+    import numpy as np
+
+    share = material.track("host", "cgroup_throttled_share")
+    return np.zeros(material.clock, dtype=bool) if share is None else np.nan_to_num(share) >= 30
+
+
+def _frozen(material: Material) -> Iterator[Sign]:
+    """Nobody was answered: the look of the sensor hung while transactions were under way."""
+    import numpy as np
+
+    if material.sessions is None:
+        return
+    frozen = np.where(_throttled(material), 0.0, material.sessions.frozen)
+    events = (frozen >= _FROZEN_MIN).astype(float)
+    said = f"for {frozen.sum():.1f} s in all the server answered nobody, not even the sensor"
+    if np.nan_to_num(material.dispatch_s)[events > 0].max(initial=0.0) >= _FROZEN_MIN:
+        said += "; the generator stood still too, so it was this machine"
+    yield alike("freeze", material.touched(events), "whole", (said,) if events.any() else ())
+
+
+def _steal(material: Material) -> Iterator[Sign]:
+    steal = material.track("host", "cpu_steal")
+    if steal is not None:
+        said = (f"{material.of_missed(steal):.1f} % of the CPUs' time stolen meanwhile",)
+        values = (steal / _STEAL_WHOLE).clip(0.0, 1.0)
+        yield alike("steal", material.lived(values), "beside", said)
+
+
+def _slowed(material: Material) -> Iterator[Sign]:
+    """The board's own bits, and a clock below where it began."""
+    import numpy as np
+
+    bits, clock = (material.track("host", name) for name in ("pi_throttled", "cpu_frequency"))
+    if bits is None and clock is None:
+        return
+    low, said = np.zeros(material.clock), []
+    if bits is not None:
+        low = np.fmax(low, np.nan_to_num(bits) > 0)
+        said.append(f"the board slowed itself down in {low.sum():.0f} s")
+    if clock is not None and np.isfinite(clock).any():
+        start = float(np.nanmax(clock[: max(5, len(clock) // 10)]))
+        low = np.fmax(low, np.where(np.isfinite(clock), clock < _SLOWER * start, False))
+        said.append(f"{material.of_missed(clock):.0f} MHz meanwhile, {start:.0f} at the start")
+    yield alike("slowed", material.lived(low), "beside", said)
+
+
+def _cpu(material: Material) -> Iterator[Sign]:
+    """No CPU left on the server's machine, while what was in flight wanted one."""
+    import numpy as np
+
+    busy = material.track("host", "cpu_busy")
+    if busy is None:
+        return
+    full = np.clip((busy - _CPU_FROM) / (_CPU_TO - _CPU_FROM), 0.0, 1.0)
+    if material.sessions is not None and material.in_flight.any():
+        # Who waits for a CPU to begin with does not look active yet: as many again, at most.
+        wanted = material.of_flight(material.sessions.of("cpu"))
+        full = full * np.clip(2 * wanted, 0.0, 1.0)
+    said = (f"the server's machine was {material.of_missed(busy):.0f} % busy meanwhile",)
+    yield alike("cpu", material.lived(full), "time", said)
+
+
+def _away(material: Material) -> Iterator[Sign]:
+    """Time in flight that no session of the server had: the generator's, else the network's."""
+    import numpy as np
+
+    away, late = material.outside(), np.zeros(material.clock)
+    # By its own check alone: what is below that is no fault of the generator.
+    if material.summary.generator.limited:
+        late = _dispatch_late(material)
+        yield _generator(material, late * (0.0 if away is None else np.nan_to_num(away)))
+    if away is not None:
+        part = material.of_missed(away)
+        text = f"{100 * part:.0f} % of the time in flight no session of the server was at work"
+        yield alike("network", material.lived(np.where(late > 0, 0.0, away)), "time", (text,))
+
+
+def _dispatch_late(material: Material) -> Numbers:
+    """1 in seconds in which the generator was late on average, as the last that told."""
+    import numpy as np
+
+    dispatch = material.dispatch_s
+    if np.isnan(dispatch).all():
+        return np.ones(material.clock)
+    least = max(_DISPATCH_MIN_S, _DISPATCH_OF_LIMIT * material.limit_s)
+    # Where all clients are busy nobody is late by himself.
+    return _held(np.nan_to_num(dispatch) >= least, np.isnan(dispatch)).astype(float)
+
+
+def _generator(material: Material, outside: Numbers) -> Sign:
+    """What was sent late although its client was free. outside: what else was its time."""
+    import numpy as np
+
+    punctual = np.clip(material.lived(outside) + _waited(material), 0.0, 1.0)
+    own = np.fmax(punctual, material.of_late(material.dispatched))
+    mean_ms = 1e3 * material.of_missed(np.nan_to_num(material.dispatch_s))
+    said = (
+        f"transactions whose client was free were sent {mean_ms:.2g} ms late on average",
+        f"its busiest thread took {100 * material.summary.generator.cpu:.0f} % of a CPU",
+    )
+    # Whole: each was sent late although its client was free, and by its own check that is much.
+    return Sign("generator", own, punctual, "whole", said)
+
+
+def _waited(material: Material) -> Numbers:
+    """The part of latency that transactions waited although their client was free."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = material.lived(np.nan_to_num(material.dispatch_s)) / material.latency_s
+    return np.clip(np.nan_to_num(part), 0.0, 1.0)
+
+
+def _held(values: Numbers, unknown: Numbers) -> Numbers:
+    """Values, where they are not known as they were last."""
+    import numpy as np
+
+    places = np.where(unknown, 0, np.arange(len(values)))
+    found: Numbers = values[np.maximum.accumulate(places)]
+    return found
+
+
+def _connections(material: Material) -> Iterator[Sign]:
+    """Waiting for a client, where all were busy with transactions that were short themselves."""
+    import numpy as np
+
+    clients = sum(lane["clients"] for lane in material.trial.plan.get("lanes", ()))
+    clients = clients or int(material.trial.plan.get("clients") or 0)
+    if material.trial.plan.get("model") != "open" or not clients or not material.limit_s:
+        return
+    service_s = material.latency_s * (1 - material.lag)
+    short = service_s <= _SERVICE_OF_LIMIT * material.limit_s
+    # Who was not sent when he was due, and had no free client, waited for one.
+    lag = np.clip(material.lag - _waited(material), 0.0, 1.0)
+    punctual = np.where(short, lag, 0.0)
+    waited = np.where(short & (lag > 0), material.of_late(material.lagged), 0.0)
+    weights = material.missed * (waited > 0)
+    said = []
+    if weights.any():
+        mean_ms = 1e3 * float((service_s * weights).sum() / weights.sum())
+        said.append(f"all {clients} clients were busy, each with transactions of {mean_ms:.3g} ms")
+    late = np.fmax(punctual, waited)
+    yield Sign("connections", late, punctual, "time", tuple(said), carried=False)

@@ -1,0 +1,150 @@
+"""What sessions of the load waited for, second by second, in a few kinds; and when nobody answered.
+
+Looks of a tenth of a second in, numbers of seconds out. A second without looks is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+from pgpaces.answers import waits
+from pgpaces.result import Observed, WaitEvent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[Any]
+
+Kind = Literal["cpu", "lock", "wal", "read", "file", "standby", "latch", "client", "other"]
+# The server's own look hung so many tenths, and three times as long as the two looks before.
+FROZEN_MIN = 5
+_FROZEN_TIMES = 3
+_WAL_LATCHES = ("WALWrite", "WALWriteLock")
+_READS = ("DataFileRead", "DataFilePrefetch", "AioIoCompletion", "AioIoUringExecution")
+_BUFFERS = ("BufferIO", "BufferIo", "buffer_io")
+
+
+def kind_of(event: WaitEvent) -> Kind:
+    """What a wait event is, as far as causes are told apart by it."""
+    kind, name = event.kind, event.event
+    if kind == waits.CPU:
+        return "cpu"
+    if kind == "IO":
+        return "wal" if name.upper().startswith("WAL") else "read" if name in _READS else "file"
+    if name in _BUFFERS:
+        return "read"
+    if kind == "LWLock":
+        return "wal" if name in _WAL_LATCHES else "latch"
+    if (kind, name) == ("IPC", "SyncRep"):
+        return "standby"
+    kinds: Mapping[str, Kind] = {"Lock": "lock", "BufferPin": "latch", "Client": "client"}
+    return kinds.get(kind, "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Mean sessions in each second of the clock from 0; NaN where nobody looked.
+
+    by: of the load, by kind. others: of everybody else. frozen: the share of a second in which a
+    look hung. looks: in each second. events: of the load, by kind, the names of events with most
+    sessions first.
+    """
+
+    by: Mapping[Kind, Numbers]
+    others: Numbers
+    frozen: Numbers
+    looks: Numbers
+    events: Mapping[Kind, tuple[str, ...]]
+
+    def of(self, *kinds: Kind) -> Numbers:
+        """Sessions of the load in these kinds together; 0 where none ever was."""
+        import numpy as np
+
+        known = [self.by[kind] for kind in kinds if kind in self.by]
+        return sum(known) if known else np.zeros(len(self.others))  # type: ignore[return-value]
+
+    @property
+    def active(self) -> Numbers:
+        """All of the load that executed something."""
+        return self.of(*self.by)
+
+
+def sessions(observed: Iterable[Observed], seconds: int) -> Sessions | None:
+    """The sessions of all servers of a trial together; None where nobody looked at any.
+
+    Raises ValueError for looks that cannot be read.
+    """
+    parts = [_of_server(each, seconds) for each in observed if each.waits.looks]
+    if not parts:
+        return None
+    kinds = {kind for part in parts for kind in part.by}
+    events = {kind: tuple(n for p in parts for n in p.events.get(kind, ())) for kind in kinds}
+    return Sessions(
+        {kind: sum(part.of(kind) for part in parts) for kind in kinds},  # type: ignore[misc]
+        sum(part.others for part in parts),  # type: ignore[arg-type]
+        _most([part.frozen for part in parts]),
+        _most([part.looks for part in parts]),
+        events,
+    )
+
+
+def _most(parts: Sequence[Numbers]) -> Numbers:
+    import numpy as np
+
+    found: Numbers = np.max(parts, axis=0)
+    return found
+
+
+def _of_server(observed: Observed, seconds: int) -> Sessions:
+    import numpy as np
+
+    kinds = [kind_of(event) for event in observed.waits.events]
+    own = [event.who == "load" for event in observed.waits.events]
+    looks, others = np.zeros(seconds), np.zeros(seconds)
+    by: dict[Kind, Numbers] = {k: np.zeros(seconds) for k, o in zip(kinds, own, strict=True) if o}
+    tenths = []
+    for look in waits.read(observed.waits):
+        tenths.append(look.tenth)
+        second = look.tenth // waits.PER_SECOND
+        if not 0 <= second < seconds:
+            continue
+        looks[second] += 1
+        for place, count in look.sessions.items():
+            (by[kinds[place]] if own[place] else others)[second] += count
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = {kind: counts / looks for kind, counts in by.items()}
+        return Sessions(mean, others / looks, _frozen(tenths, seconds), looks, _named(observed))
+
+
+def _named(observed: Observed) -> dict[Kind, tuple[str, ...]]:
+    found: dict[Kind, list[str]] = {}
+    for event in sorted(observed.waits.events, key=lambda event: -event.sessions):
+        if event.who == "load" and event.sessions:
+            found.setdefault(kind_of(event), []).append(waits.name("load", event.kind, event.event))
+    return {kind: tuple(names) for kind, names in found.items()}
+
+
+def _frozen(tenths: Sequence[int], seconds: int) -> Numbers:
+    import numpy as np
+
+    found = np.zeros(seconds)
+    for start, end in gaps(tenths):
+        for tenth in range(max(0, start), min(end, seconds * waits.PER_SECOND)):
+            found[tenth // waits.PER_SECOND] += 1 / waits.PER_SECOND
+    return np.minimum(found, 1.0)
+
+
+def gaps(tenths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """From which tenth until before which one a look hung. tenths: of looks, in order.
+
+    One that looks seldom, because the server is slow, does so at even distances: these are none.
+    """
+    steps = [after - before for before, after in pairwise(tenths)]
+    for at, step in enumerate(steps):
+        # The first has none before it.
+        usual = max(steps[max(0, at - 2) : at] or steps[1:2], default=1)
+        if step >= max(FROZEN_MIN, _FROZEN_TIMES * usual):
+            yield tenths[at] + 1, tenths[at + 1]

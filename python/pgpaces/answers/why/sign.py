@@ -1,0 +1,97 @@
+"""The sign of a possible cause in one trial, and which causes stand before which. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[Any]
+
+# whole: by itself it says what became of a transaction. time: a share of the transactions' own
+# time. beside: something that went on beside them, so that only a contrast says anything.
+Proof = Literal["whole", "time", "beside"]
+
+# What a cause may come from: of the time that both claim, those named here have it.
+_BEFORE: Mapping[str, tuple[str, ...]] = {
+    "generator": ("freeze",),
+    "network": ("freeze", "generator", "quota", "steal", "cpu"),
+    "contention": ("freeze", "generator", "quota", "lock", "checkpoint", "disk", "cache", "plan",
+                   "standby", "network", "steal", "cpu"),
+    "disk": ("freeze", "checkpoint", "cache"),
+    "latch": ("freeze", "quota", "checkpoint", "disk", "cpu"),
+    "cpu": ("freeze", "quota", "generator", "steal", "plan", "others"),
+    "others": ("lock",),
+    "autovacuum": ("checkpoint",),
+    "connections": ("freeze", "generator", "quota", "lock", "contention", "standby", "checkpoint",
+                    "disk", "cache", "latch", "plan", "network", "steal", "slowed", "others",
+                    "autovacuum", "cpu"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What a cause would show, by second of due time, 0 to 1; NaN where it is not known.
+
+    late, punctual: for those that missed and for those that were on time; mostly the same. said:
+    what was seen, in words. carried: whether who waits behind those that saw it sees it too.
+    """
+
+    key: str
+    late: Numbers
+    punctual: Numbers
+    proof: Proof
+    said: tuple[str, ...] = ()
+    carried: bool = True
+
+
+def alike(key: str, values: Numbers, proof: Proof, said: Iterable[str] = ()) -> Sign:
+    """A sign that is the same for all that were due in a second."""
+    return Sign(key, values, values, proof, tuple(said))
+
+
+def ordered(signs: Sequence[Sign], lag: Numbers) -> dict[str, Sign]:
+    """The signs by key, with what is carried on, and without what others stand before.
+
+    lag: the part of latency that was spent waiting for a client, by second.
+    """
+    found = {sign.key: _carried(sign, lag) for sign in signs}
+    return {key: _without(sign, found) for key, sign in found.items()}
+
+
+def _carried(sign: Sign, lag: Numbers) -> Sign:
+    """Who waits for a client waits for what those before him met: by as much as he waited."""
+    import numpy as np
+
+    if not sign.carried or sign.proof == "beside":
+        return sign
+    late = sign.late.copy()
+    for at in range(1, len(late)):
+        before = late[at - 1] * lag[at]
+        if np.isfinite(before):
+            late[at] = np.fmax(late[at], before)
+    return replace(sign, late=late, punctual=late if sign.punctual is sign.late else sign.punctual)
+
+
+def _without(sign: Sign, every: Mapping[str, Sign]) -> Sign:
+    """What is left of a sign where others stand before it."""
+    import numpy as np
+
+    late, punctual = sign.late, sign.punctual
+    for key in _BEFORE.get(sign.key, ()):
+        if other := every.get(key):
+            # What is not known of this one stays so.
+            late = np.minimum(late, _rest(other.late))
+            punctual = np.minimum(punctual, _rest(other.punctual))
+    return replace(sign, late=late, punctual=punctual)
+
+
+def _rest(values: Numbers) -> Numbers:
+    """What a sign leaves to others; all where it is not known."""
+    import numpy as np
+
+    found: Numbers = np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0)
+    return found

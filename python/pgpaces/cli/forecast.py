@@ -1,0 +1,47 @@
+"""`pgpaces forecast`: what more clients or users would do, from trials at several of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pgpaces.cli import options
+from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
+
+EXAMPLES = """\b
+Examples:
+  pgpaces sweep tpcb-like --clients 1,2,3,4,5,6,8 -T 15s --trials 3
+  pgpaces forecast --to 12
+  pgpaces forecast pi-reporting --in set.work_mem=64MB -o forecast.html
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
+@click.option(
+    "--in",
+    "chosen",
+    default="",
+    metavar="FACTOR=LEVEL,...",
+    help="Only where other factors have these levels. [default: a forecast for each]",
+)
+@click.option(
+    "--to",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="What so many would do, at most 1.5 times as many as were tried.",
+)
+@options.options((AS_JSON, OUTPUT, options.STORE))
+def forecast(names: tuple[str, ...], **given: Any) -> None:
+    """Say what more clients or users would do. Default: of the newest experiment.
+
+    From trials at 6 numbers of clients or users, 3 at each: the universal scalability law beside
+    bounds that hold without a law. Where these trials allow no forecast, it says why.
+    """
+    from pgpaces import verdicts
+
+    found = verdicts.forecast(
+        *names, chosen=given["chosen"], to=given["to"], store=given["store_path"]
+    )
+    tell(found, given)

@@ -1,0 +1,52 @@
+"""`pgpaces trend`: whether and since when stored runs of one kind have another level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pgpaces.cli import options
+from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
+
+EXAMPLES = """\b
+Examples:
+  pgpaces trend
+  pgpaces trend nightly --metric p95 -o trend.html
+  pgpaces trend last --factor server
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("names", nargs=-1, metavar="[TAG|WORKLOAD|EXPERIMENT|RUN]...")
+@click.option(
+    "--metric",
+    default="rate",
+    show_default=True,
+    help="What is followed: rate, mean, p50, p95, p99 or p99.9.",
+)
+@click.option(
+    "--factor",
+    "factors",
+    multiple=True,
+    metavar="NAME",
+    help="What may differ beside time: server, pgpaces, set.work_mem, ...",
+)
+@click.option("--anyway", is_flag=True, help="Also where they differ in more than that.")
+@options.options((AS_JSON, OUTPUT, options.STORE))
+def trend(names: tuple[str, ...], **given: Any) -> None:
+    """Say whether runs of one kind changed their level, since when, and by how much.
+
+    It takes 8. Of one RUN, by default the newest, all those that differ from it in nothing but
+    time. Runs that differ in more than time are refused.
+    """
+    from pgpaces import verdicts
+
+    found = verdicts.trend(
+        *names,
+        metric=given["metric"],
+        factors=given["factors"],
+        anyway=given["anyway"],
+        store=given["store_path"],
+    )
+    tell(found, given)

@@ -1,0 +1,66 @@
+"""`pgpaces why`: what the late transactions of a run or an experiment are associated with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pgpaces.cli import options
+from pgpaces.cli.main import put
+
+if TYPE_CHECKING:
+    from pgpaces.report.section import Section
+
+
+@click.command(
+    epilog="\b\nExamples:\n  pgpaces run reporting --rate 20 -L 200ms; pgpaces why\n"
+    "  pgpaces why RUN -o why.html\n  pgpaces why pi-reporting --json"
+)
+@click.argument("name", default="last", metavar="[RUN|EXPERIMENT]")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write the report with this answer: .html, .md, .json, ...",
+)
+@options.options((options.STORE,))
+def why(name: str, *, as_json: bool, output: str | None, store_path: str | None) -> None:
+    """Say why transactions were late: what it is associated with, and what would confirm it.
+
+    Of an experiment, for the cells that did not hold, up to three. No dominant cause is an answer.
+    """
+    from pgpaces import lateness
+    from pgpaces.report import escape, render
+    from pgpaces.report.data import section
+    from pgpaces.store import Store
+
+    # A form that cannot be is told before anything is read.
+    form = render.form_of(output) if output else None
+    store = Store.open(store_path)
+    found = lateness.sections(store, name)
+    put(escape.json_text([section(each) for each in found]) if as_json else _text(found))
+    if output and form:
+        from pgpaces.cli.report import write
+
+        written = write(lateness.page(store, found, name), form, Path(output))
+        click.echo(f"written: {written}", err=True)
+
+
+def _text(found: tuple[Section, ...]) -> str:
+    """For the terminal that there is."""
+    from rich.console import Console
+
+    from pgpaces.report import terminal
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as shown:
+        for number, each in enumerate(found):
+            if number:
+                console.print()
+            for part in terminal.section(each, console.width):
+                console.print(part)
+    return shown.get()

@@ -1,0 +1,56 @@
+"""A search for a capacity on the embedded server: interrupted, gone on with, to its answer."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from tests.faults.conftest import until
+from tests.integration.test_run import Command
+from tests.integration.test_sweep import rows_of
+
+from pgpaces import verdicts
+from pgpaces.store import Store
+
+pytestmark = pytest.mark.postgres
+
+# One or two users can be offered: a single short trial answers.
+SEARCH = (
+    "capacity", "select-only", "--scale", "1", "--users", "1,2", "--pace", "20/s", "-L", "1s",
+    "--quick",
+)  # fmt: skip
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: Path) -> None:
+    process = pgpaces.start(*SEARCH)
+    until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "The search has not ended" in " ".join(out.split())
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    assert row.state == "interrupted"
+    assert f"go on with: pgpaces capacity --resume {row.id}" in err
+    before = [each.id for each in store.placed(row.id)]
+
+    page = tmp_path / "page.html"
+    done = pgpaces("capacity", "--resume", "-o", page, "--json")
+    assert done.code == 0, done.err
+    assert Store.open(pgpaces.store).experiments()[0].state == "finished"
+    found = json.loads(done.out)["sections"]["capacity"]
+    assert set(before) < set(found["trials"])
+    [cell] = found["value"]["cells"]
+    assert (cell["unit"], cell["indicative"][0], cell["ended"]) == ("users", 2, True)
+    assert cell["worth"]["users"] == 2
+    assert "2 users held in a short trial" in page.read_text()
+    answer = verdicts.load_capacity(store=pgpaces.store)
+    assert answer.value.cells[0].levels == {}
+    assert answer.said[0] == "Indicative, no confidence: 2 users held in a short trial."

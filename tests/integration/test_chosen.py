@@ -1,0 +1,109 @@
+"""Experiments whose trials are chosen as they go, on a real server: interrupted, gone on with."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from tests.faults.conftest import until
+from tests.integration.test_run import Command, Ended
+from tests.integration.test_sweep import Ear
+
+from pgpaces.answers.wanted import role
+from pgpaces.design import Cell
+from pgpaces.experiment import sweep as pipeline
+from pgpaces.store import Store
+
+pytestmark = pytest.mark.postgres
+
+PAIRS = (
+    "compare", "set.work_mem=1MB", "set.work_mem=8MB", "--run", "reporting", "--scale", "1",
+    "--clients", "1", "--think-time", "0s", "--duration", "1s", "--warmup", "0", "--grace", "1s",
+    "-L", "5s", "--pairs", "8", "--same", "0",
+)  # fmt: skip
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+def interrupted(pgpaces: Command, *words: str, after: int) -> Ended:
+    """An experiment that Ctrl-C ends when so many of its trials are done and another one runs."""
+    process = pgpaces.start(*words)
+
+    def another_runs() -> bool:
+        if not pgpaces.store.exists():
+            return False
+        store = Store.open(pgpaces.store)
+        rows = store.experiments()
+        states = [trial.state for row in rows for trial in store.placed(row.id)]
+        return states.count("finished") >= after and "running" in states
+
+    until(another_runs)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return Ended(process.returncode, out, err)
+
+
+def resumed(store: Path, ear: Ear | None = None) -> pipeline.Swept:
+    """Goes on with the newest experiment."""
+    id_, experiment, goal = pipeline.find("last", store)
+    order = pipeline.Order(experiment, store, resume=id_, goal=goal)
+    return pipeline.run(pipeline.plan(order), ear)
+
+
+def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(
+    pgpaces: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
+    shown = pgpaces(*PAIRS, "--dry-run", "--json")
+    assert shown.code == 0, shown.err
+    assert json.loads(shown.out)["trials_to_run"] == 16
+    begun = interrupted(pgpaces, *PAIRS, after=3)
+    assert begun.code == 130, begun.err
+    assert "between looks nothing is concluded" in " ".join(begun.out.split())
+    assert "--resume" in begun.err
+
+    swept = resumed(pgpaces.store)
+    assert not swept.interrupted
+    assert not swept.given_up
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    assert row.state == "finished"
+    digests = [d for d in store.digests([t.id for t in store.placed(row.id)])
+               if d.trial.state == "finished"]  # fmt: skip
+    places = [d.trial.place for d in digests if d.trial.place]
+    assert {place.block for place in places} == set(range(1, 9))
+    for block in range(1, 9):
+        own = [d for d in digests if d.trial.place and d.trial.place.block == block]
+        assert len({d.trial.place.cell for d in own if d.trial.place}) == 2
+        assert len({d.trial.plan["seed"] for d in own}) == 1, "a pair meets the same arrivals"
+        for each in own:
+            assert each.trial.place is not None
+            wanted = each.trial.place.levels["set.work_mem"]
+            assert each.trial.server["settings"]["work_mem"] == wanted
+    answer = json.loads(pgpaces("report", "last", "--format", "json").out)
+    found = answer["sections"]["comparison"]["value"]
+    assert found["outcome"] in ("better", "worse", "equivalent", "inconclusive")
+    assert found["pairs"] == 8
+    again = json.loads(pgpaces(*PAIRS[:3], "--in", row.id, "--json").out)
+    assert again["verdict"]["basis"] == "blocks"
+
+
+def test_a_goal_that_changed_is_another_experiment(pgpaces: Command) -> None:
+    words = ("capacity", "reporting", "--scale", "1", "-L", "5s")
+    begun = interrupted(pgpaces, *words, "--rate", "1/s,2/s", after=0)
+    assert begun.code == 130, begun.err
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    placed = store.digests([trial.id for trial in store.placed(row.id)])
+    cells = {role(Cell(tuple(d.trial.place.levels.items()))) for d in placed if d.trial.place}
+    assert cells <= {"preflight", "short"}
+    changed = pgpaces(*words, "--rate", "1/s,4/s", "--resume")
+    assert changed.code == 2
+    assert "its goal changed since" in changed.err
+    other = pgpaces("capacity", "--resume", row.id, "--dry-run", "--json")
+    assert other.code == 0, other.err

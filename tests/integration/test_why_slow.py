@@ -1,0 +1,50 @@
+"""Each cause of lateness really made, ten times: named first in nine of them; of twenty trials in
+
+which nothing was done at most one is blamed on anything. Says what the machine did meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.integration import causes
+
+import pgpaces
+from pgpaces.answers.why import why
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+REPEATS, NAMED_MIN = 10, 9
+CLEAN, BLAMED_MAX = 20, 1
+
+
+def told(run: pgpaces.Result) -> str:
+    """The first cause of a run; empty without one."""
+    cause = why([(run.trial, run.summary)]).cause
+    return cause.key if cause else ""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("key", causes.CAUSES)
+def test_a_cause_is_named_first(pgpaces_home: Path, tmp_path: Path, key: str) -> None:
+    found = []
+    for repeat in range(REPEATS):
+        load = os.getloadavg()[0]
+        try:
+            run = causes.CAUSES[key](causes.Place(tmp_path, repeat))
+        except causes.NotHereError as reason:
+            pytest.skip(f"skipped: {reason}")
+        found.append((told(run), f"run {run.id}, load {load:.1f}"))
+    assert sum(name == key for name, _ in found) >= NAMED_MIN, found
+
+
+@pytest.mark.timeout(900)
+def test_clean_trials_are_blamed_on_nothing(pgpaces_home: Path, tmp_path: Path) -> None:
+    found = []
+    for repeat in range(CLEAN):
+        load = os.getloadavg()[0]
+        run = causes.clean(causes.Place(tmp_path, repeat))
+        found.append((told(run), f"run {run.id}, load {load:.1f}"))
+    assert sum(bool(name) for name, _ in found) <= BLAMED_MAX, found

@@ -1,0 +1,112 @@
+"""Searches for a capacity made of numbers: digests of trials against servers without chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pgpaces.answers.account import Account
+from pgpaces.answers.capacity.goal import Goal
+from pgpaces.answers.capacity.trials import Found, Sought, found, wanted
+from pgpaces.answers.digest import Digest, digest
+from pgpaces.answers.summary import summarize
+from pgpaces.answers.wanted import Tried, Wanted, role
+from pgpaces.design import Cell
+from pgpaces.result import Finding, Place, Trial
+from tests.unit.trials import SECOND_NS, second
+from tests.unit.trials import trial as build
+
+START = datetime(2026, 11, 1, 8, 0, tzinfo=UTC)
+GOAL = Goal(0.05, 5, 0.1, 10_000, soak_s=0)
+ONE = Cell(())
+# Within the limit of 50 ms, and beyond it.
+FAST_MS, SLOW_MS = 5.0, 80.0
+TRIALS_MOST = 60
+
+Share = Callable[[float], float]
+
+
+def slope(at: float, steepness: float = 10.0, share: float = 0.05) -> Share:
+    """A share whose odds grow like a power of the load; `share` at `at`."""
+    return lambda load: 1 / (1 + (1 - share) / share * (load / at) ** -steepness)
+
+
+def trial(
+    asked: Wanted,
+    share: Share,
+    number: int = 1,
+    *,
+    load: str = "rate",
+    each: float = 1.0,
+    invalid: str = "",
+    kept: Callable[[Trial], None] = lambda _: None,
+    **changes: Any,
+) -> Digest:
+    """A trial as it was asked for; `each`: transactions a second that a load of 1 brings.
+
+    kept: is told of it with all its seconds.
+    """
+    levels = dict(asked.cell.levels)
+    at = float(levels.get(load, "20").removesuffix("/s"))
+    seconds = int(float((asked.given["duration"] or "").removesuffix("s")))
+    missed = 0.0 if role(asked.cell) == "preflight" else share(at)
+    plan = {"limit_ns": 50_000_000, "policy": "run", "model": "open", "rate": at, "clients": 8}
+    plan |= {"load_text": f"open, {at:g}/s", "warmup_ns": 0, "settings": {}, "protocol": "simple"}
+    plan |= {"seed": number, "duration_ns": seconds * SECOND_NS, "transactions": None}
+    plan |= changes.pop("plan", {})
+    values = _latencies(at * each, seconds, missed)
+    late = [[ms > FAST_MS for ms in own] for own in values]
+    made = build(
+        [],
+        intervals=tuple(
+            second(n, own, late=sum(was), on_time=len(own) - sum(was))
+            for n, (own, was) in enumerate(zip(values, late, strict=True))
+        ),
+        measured_ns=seconds * SECOND_NS,
+        id=f"01J{number:05}{asked.cell.key.upper()}",
+        started_at=START + timedelta(minutes=2 * number),
+        plan=plan,
+        workload={
+            "name": "w",
+            "scale": 1,
+            "hash": "h",
+            "scripts": [{"name": "a", "weight": 1, "commands": [], "queries": 7}],
+        },
+        findings=(Finding("throttle", "invalid", invalid),) if invalid else (),
+        place=Place("E", asked.cell.key, levels, asked.block),
+        **changes,
+    )
+    kept(made)
+    account = Account.of(made.intervals)
+    return digest(made, summarize(made, account), account)
+
+
+def _latencies(rate: float, seconds: int, share: float) -> list[list[float]]:
+    """Spread evenly: as many a second as fall due, and of them as many late as the share says."""
+    found = []
+    for at in range(seconds):
+        due = math.floor(rate * (at + 1)) - math.floor(rate * at)
+        before = math.floor(rate * at)
+        late = round((before + due) * share) - round(before * share)
+        found.append([SLOW_MS] * min(late, due) + [FAST_MS] * max(0, due - late))
+    return found
+
+
+def searched(
+    share: Share,
+    goal: Goal = GOAL,
+    cell: Cell = ONE,
+    *,
+    most: int = TRIALS_MOST,
+    invalid: Callable[[float], str] = lambda _: "",
+    **changes: Any,
+) -> Found:
+    """A search as far as so many trials take it."""
+    sought, tried = Sought(goal), list[Tried]()
+    while len(tried) < most and (asked := wanted(sought, cell, tried)) is not None:
+        at = float(dict(asked.cell.levels)[goal.load].removesuffix("/s"))
+        of = trial(asked, share, len(tried) + 1, load=goal.load, invalid=invalid(at), **changes)
+        tried.append(Tried(asked.cell, asked.block, of))
+    return found(sought, cell, tried)

@@ -1,0 +1,70 @@
+"""Runs in a store, made of numbers, for tests of commands that answer from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pgpaces.design import Design, Experiment
+from pgpaces.experiment import document
+from pgpaces.result import Place, Sample
+from pgpaces.store import Store
+from pgpaces.store.experiments import ExperimentRow
+from tests.unit.trials import series
+
+START = datetime(2026, 11, 1, 3, 0, tzinfo=UTC)
+SCRIPTS = [{"name": "a", "weight": 1, "commands": []}]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run: so many transactions a second, all of them as long. at: days after START."""
+
+    id: str
+    ms: float = 10.0
+    rate: int = 40
+    at: float = 0.0
+    place: Place | None = None
+    plan: dict[str, Any] = field(default_factory=dict)
+    server: dict[str, Any] = field(default_factory=dict)
+    samples: tuple[Sample, ...] = ()
+    state: str = "finished"
+
+
+def keep(store: Store, run: Kept) -> None:
+    """Stores it."""
+    plan = {"limit_ns": None, "policy": "run", "model": "closed", "clients": 2, "rate": None}
+    plan |= {"load_text": "closed", "warmup_ns": 0, "settings": {}, "protocol": "simple"}
+    plan |= {"seed": 1, "duration_ns": 3_000_000_000, **run.plan}
+    trial = series(
+        [[run.ms] * run.rate] * 3,
+        id=run.id,
+        plan=plan,
+        workload={"name": "w", "scale": 1, "hash": "h", "scripts": SCRIPTS},
+        server={"version": "18.6", "version_text": "18.6", "settings": {}, "target": {}}
+        | run.server,
+        started_at=START + timedelta(days=run.at),
+        samples=run.samples,
+    )
+    trial = replace(trial, place=run.place, state=run.state)
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.add_samples(trial.id, run.samples)
+    store.finish(trial, {})
+
+
+def opened(folder: Path) -> Store:
+    """A new store."""
+    return Store.open(folder / "results.db")
+
+
+def begun(store: Store, design: Design, name: str) -> str:
+    """An experiment without trials; its id."""
+    written = document.write(Experiment(name, "w", design), document.Beside("pgpaces sweep", "h"))
+    row = ExperimentRow(f"01E{name.upper()}", name, START, None, "running", "0", written)
+    store.begin_experiment(row)
+    store.finish_experiment(row.id, "finished")
+    return row.id

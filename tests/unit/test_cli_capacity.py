@@ -1,0 +1,191 @@
+"""`pgpaces capacity`: what is asked of it, what it refuses, the same in Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import pgpaces
+from pgpaces.answers.capacity.trials import Sought
+from pgpaces.cli.capacity import capacity as face
+from pgpaces.cli.report import report
+from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.errors import PgpacesError, PlanError
+from pgpaces.experiment import capacity, document, sweep
+from pgpaces.result import Trial
+from pgpaces.store import ExperimentRow, Store
+from pgpaces.verdicts import Answer, load_capacity
+from tests.unit.searches import GOAL, searched, slope
+
+MEMORY = "set.work_mem"
+LEVELS = (("4MB", 12.0), ("64MB", 17.5))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search at two settings, with all its trials; tests only read it."""
+    path = tmp_path_factory.mktemp("capacity") / "results.db"
+    store = Store.open(path)
+    design = Design((Factor(MEMORY, tuple(level for level, _ in LEVELS)),))
+    beside = document.Beside("pgpaces capacity w", "h", Sought(GOAL))
+    made = document.write(Experiment("memory", "w", design, missed_max=0.05), beside)
+    begun = datetime(2026, 11, 1, tzinfo=UTC)
+    row = ExperimentRow("E" * 26, "memory", begun, None, "running", "0", made)
+    store.begin_experiment(row)
+    for level, at in LEVELS:
+        trials: list[Trial] = []
+        searched(slope(at), GOAL, Cell(((MEMORY, level),)), kept=trials.append)
+        for trial in trials:
+            assert trial.place is not None
+            place = replace(trial.place, experiment=row.id)
+            _put(store, replace(trial, place=place))
+    store.finish_experiment(row.id, "finished")
+    return path
+
+
+def _put(store: Store, trial: Trial) -> None:
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.finish(trial, {})
+
+
+def called(*words: object) -> Result:
+    return CliRunner().invoke(face, [str(word) for word in words])
+
+
+def refused(result: Result) -> PgpacesError:
+    assert isinstance(result.exception, PgpacesError), result.output
+    return result.exception
+
+
+# ---- what is asked ----
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "nothing to search was named"),
+        (("reporting", "--quick", "--strict"), "exclude each other"),
+        (("reporting", "-T", "60s", "-L", "1s"), "--duration is for the search to choose"),
+        (("tpcb-like",), "nothing says what is late"),
+        (("reporting", "--goal", "mean <= 50ms"), "is no bound on a quantile"),
+        (("reporting", "--goal", "p99 <= 50ms", "-L", "1s"), "a goal on a quantile is a latency"),
+        (("reporting", "--goal", "p99 <= 50ms", "--missed", "1%"), "a goal on a quantile is"),
+        (("reporting", "-L", "1s", "--missed", "0%"), "is not a share between 0 and 1"),
+        (("reporting", "-L", "1s", "--rate", "0"), "is out of range"),
+        (("reporting", "-L", "1s", "--by", "users"), "--users needs the pace of each"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_with_a_way_out(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    error = refused(called(*words, "--dry-run", "--store", tmp_path / "results.db"))
+    assert said in error.message
+    assert "role" not in error.message
+    assert error.hint or "pace" in error.message
+
+
+def test_a_dry_run_says_how_long_it_will_take_and_starts_nothing(tmp_path: Path) -> None:
+    store = tmp_path / "results.db"
+    words = ("reporting", "-L", "500ms", "--set", "work_mem=4MB,64MB", "--dry-run")
+    done = called(*words, "--store", store)
+    assert done.exit_code == 0, done.output
+    assert "2 cells, about" in done.stdout
+    assert "each chosen by those before it" in done.stdout
+
+
+def test_two_levels_of_the_load_are_the_ends_of_what_is_offered() -> None:
+    from pgpaces.draft import Draft
+
+    draft = Draft(workload="tpcb-like").with_levels(
+        {"rate": ("10/s", "2000/s"), "latency_limit": ("50ms",)}
+    )
+    _, sought = capacity.ask(draft, capacity.Question(missed="1%"))
+    assert (sought.goal.lowest, sought.goal.highest, sought.goal.missed_max) == (10, 2000, 0.01)
+
+
+# ---- what is in the store ----
+
+
+def test_a_stored_search_is_shown_as_it_was_told(stored: Path) -> None:
+    done = CliRunner().invoke(report, ["memory", "--store", str(stored)])
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.stdout.split())
+    assert "work_mem = 64MB holds most: proved 17." in said
+    assert "Proved and refuted" in said
+    assert "role" not in said
+
+
+def test_python_has_the_answer_of_a_stored_search(stored: Path, tmp_path: Path) -> None:
+    found = load_capacity("memory", store=stored)
+    assert isinstance(found, Answer)
+    assert found.said[0].startswith("work_mem = 64MB holds most")
+    assert [cell.levels[MEMORY] for cell in found.value.cells] == ["4MB", "64MB"]
+    assert found.plot().name == "capacity-by-level"
+    assert found.report(tmp_path / "page.html").read_text().count('id="capacity"') == 1
+    assert "<strong>" in found._repr_html_()
+    assert set(found.trials) == {each.id for each in Store.open(stored).placed("E" * 26)}
+
+
+@pytest.mark.parametrize(
+    "words", [("--quick",), ("--strict",), ("--missed", "1%"), ("--by", "rate"), ("--soak", "0"),
+              ("--goal", "p99 <= 1s")]
+)  # fmt: skip
+def test_options_that_a_stored_search_does_not_follow_are_refused(
+    stored: Path, words: tuple[str, ...]
+) -> None:
+    error = refused(called("--resume", "memory", *words, "--store", stored))
+    assert f"{words[0]} does not change a search that is gone on with" in error.message
+
+
+def test_an_experiment_that_is_no_search_is_not_gone_on_with(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results.db")
+    made = document.write(
+        Experiment("grid", "select-only", Design()), document.Beside("", "h", None)
+    )
+    begun = datetime(2026, 11, 1, tzinfo=UTC)
+    row = ExperimentRow("G" * 26, "grid", begun, None, "running", "0", made)
+    store.begin_experiment(row)
+    store.finish_experiment(row.id, "interrupted")
+    error = refused(called("--resume", "grid", "--store", tmp_path / "results.db"))
+    assert "is no search for a capacity" in error.message
+    with pytest.raises(PlanError, match="is no search"):
+        pgpaces.capacity(resume="grid", store=tmp_path / "results.db")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nothing to search was named"),
+        ({"what": "reporting", "quick": True, "strict": True}, "exclude each other"),
+        ({"what": "tpcb-like"}, "nothing says what is late"),
+    ],
+)
+def test_python_refuses_what_the_command_refuses(
+    tmp_path: Path, given: dict[str, object], said: str
+) -> None:
+    with pytest.raises(PlanError, match=said):
+        pgpaces.capacity(store=tmp_path / "results.db", **given)  # type: ignore[arg-type]
+
+
+def test_python_asks_what_the_command_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[sweep.Order] = []
+
+    def plan(order: sweep.Order) -> sweep.Planned:
+        asked.append(order)
+        raise PlanError("enough")
+
+    monkeypatch.setattr(sweep, "plan", plan)
+    given = {"latency_limit": "500ms", "set": {"work_mem": ["4MB", "64MB"]}}
+    with pytest.raises(PlanError, match="enough"):
+        pgpaces.capacity("reporting", missed="2%", soak="0", store=tmp_path / "r.db", **given)
+    words = ("-L", "500ms", "--set", "work_mem=4MB,64MB", "--missed", "2%", "--soak", "0")
+    called("reporting", *words, "--store", tmp_path / "r.db")
+    python, command = asked
+    assert python.goal == command.goal
+    assert python.experiment == command.experiment

@@ -1,0 +1,122 @@
+"""`pgpaces trend`: which runs are followed, what is refused, what is said of a change."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pgpaces.cli.trend import trend
+from pgpaces.errors import PlanError
+from pgpaces.report.trending import called as called_
+from tests.unit.stored import START, Kept, keep, opened
+
+
+def called(store: Path, *words: str) -> Result:
+    return CliRunner().invoke(trend, [*words, "--store", str(store)])
+
+
+def said(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return " ".join(result.stdout.split())
+
+
+def refused(result: Result) -> PlanError:
+    assert isinstance(result.exception, PlanError), result.output
+    return result.exception
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run a night, slower by a quarter from the seventh on, with another server."""
+    path = tmp_path_factory.mktemp("trend")
+    store = opened(path)
+    for night in range(12):
+        changed = night >= 6
+        server = {"version": "18.1", "version_text": "18.1"} if changed else {}
+        ms = (12.5 if changed else 10.0) + 0.02 * (night % 3)
+        keep(store, Kept(f"N{night:02}", ms, at=night, server=server))
+        store.tag("nightly", f"N{night:02}")
+    keep(store, Kept("NBAD", 99.0, at=3.5, state="interrupted"))
+    store.tag("nightly", "NBAD")
+    keep(store, Kept("OTHER", 30.0, at=2.5, plan={"clients": 8}))
+    return path / "results.db"
+
+
+def test_a_change_is_told_with_when_which_run_and_by_how_much(place: Path) -> None:
+    text = said(called(place, "nightly", "--metric", "mean", "--factor", "server"))
+    before, first = (called_(f"N0{n}", START + timedelta(days=n)) for n in (5, 6))
+    assert text.startswith(f"Since {first} the mean latency is 2")
+    assert f"higher than up to {before} " in text
+    assert "worse" in text
+    assert "Left out: 1 that did not come to an end" in text
+
+
+def test_what_changed_with_the_level_stands_beside_it(place: Path) -> None:
+    text = said(called(place, "nightly", "--metric", "mean", "--factor", "server"))
+    assert "this is another one too: PostgreSQL (18.6, then 18.1)" in text
+
+
+def test_runs_that_differ_in_more_than_time_are_refused_and_listed(place: Path) -> None:
+    error = refused(called(place, "nightly", "--metric", "mean"))
+    assert "PostgreSQL: 18.6 in 6, 18.1 in 6" in error.message
+    assert error.hint is not None
+    assert "--factor" in error.hint
+    text = said(called(place, "nightly", "--metric", "mean", "--anyway"))
+    assert "mind: The runs differ in more than time" in text
+
+
+def test_a_workload_means_all_its_runs(place: Path) -> None:
+    assert "clients: 2 in 12, 8 in 1" in refused(called(place, "w", "--factor", "server")).message
+
+
+def test_without_a_name_the_runs_like_the_newest_are_followed(place: Path) -> None:
+    few = said(called(place, "--metric", "mean"))
+    assert few.startswith("6 runs show no trend: it takes 8"), "those of the newer server"
+    found = json.loads(called(place, "--factor", "server", "--json").stdout)
+    assert found["trials"] == [f"N{night:02}" for night in range(12)], "in the order of time"
+
+
+def test_a_document_has_changes_levels_and_the_answer(place: Path) -> None:
+    words = ("nightly", "--metric", "p95", "--factor", "server", "--json")
+    found = json.loads(called(place, *words).stdout)
+    assert [change["first"][:3] for change in found["value"]["changes"]] == ["N06"]
+    assert [level["runs"] for level in found["value"]["levels"]] == [6, 6]
+    assert found["answer"][0]["weight"] == "main"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--metric", "missed"), "missed has no trend"),
+        (("--metric", "tps"), "tps has no trend"),
+        (("nobody",), "there is no"),
+    ],
+)
+def test_what_cannot_be_followed_is_said(
+    place: Path, words: tuple[str, ...], expected: str
+) -> None:
+    assert expected in refused(called(place, *words)).message
+
+
+def test_an_empty_store_has_no_trend(tmp_path: Path) -> None:
+    opened(tmp_path)
+    assert "there is no run" in refused(called(tmp_path / "results.db")).message
+
+
+def test_the_page_of_a_trend_begins_with_it(place: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trend.html"
+    words = ("nightly", "--metric", "mean", "--factor", "server", "-o", str(path))
+    said(called(place, *words))
+    page = path.read_text()
+    assert "Mean latency over time: nightly" in page
+    assert page.index('id="trend"') < page.index('id="cells"')
+
+
+def test_one_run_stands_for_its_kind(place: Path) -> None:
+    assert said(called(place, "OTHER")).startswith("1 run shows no trend: it takes 8")
+    found = json.loads(called(place, "N03", "--factor", "server", "--json").stdout)
+    assert len(found["trials"]) == 12

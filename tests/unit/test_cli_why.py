@@ -1,0 +1,106 @@
+"""`pgpaces why`: whose lateness is told, and in which form; the same in reports and in Python."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import pgpaces
+from pgpaces.cli.report import report
+from pgpaces.cli.why import why
+from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.errors import PlanError
+from pgpaces.experiment import document
+from pgpaces.result import Place
+from pgpaces.store import ExperimentRow, Store
+from tests.unit.lateness import STORIES, Story
+
+CELLS = {"1": Story(bad_seconds=frozenset()), "4": STORIES["lock"], "8": STORIES["network"]}
+PLAN = {"load_text": "open, 40/s", "warmup_ns": 0, "settings": {}, "protocol": "simple", "seed": 1}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A run that was late for a lock, behind an experiment of which two cells did not hold."""
+    path = tmp_path / "results.db"
+    opened = Store.open(path)
+    experiment = Experiment("late", None, Design((Factor("clients", tuple(CELLS)),)))
+    row = ExperimentRow(
+        id="01E", name="late", started_at=datetime.now(UTC), ended_at=None,
+        state="running", version="0",
+        document=document.write(experiment, document.Beside("pgpaces sweep", "h")),
+    )  # fmt: skip
+    opened.begin_experiment(row)
+    for clients, story in CELLS.items():
+        cell = Cell((("clients", clients),))
+        _put(opened, f"01{clients}", story, Place("01E", cell.key, {"clients": clients}, 1))
+    opened.finish_experiment("01E", "finished")
+    _put(opened, "02", STORIES["lock"], None)
+    return path
+
+
+def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
+    trial, _ = replace(story, plan=PLAN).told()
+    workload = {**trial.workload, "hash": "h"}
+    server = {"version": "18.6", "settings": {}, "target": {}}
+    trial = replace(trial, id=id_, place=place, workload=workload, server=server)
+    opened.begin(trial)
+    for interval in trial.intervals:
+        opened.add(id_, interval)
+    opened.add_samples(id_, trial.samples)
+    opened.add_observed(id_, trial.observed)
+    opened.finish(trial, {})
+
+
+def called(store: Path, *words: str) -> Result:
+    return CliRunner().invoke(why, [*words, "--store", str(store)])
+
+
+def test_the_newest_run_is_told_where_none_is_named(store: Path) -> None:
+    result = called(store)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("Why late: run 02\nAssociated with locks that another session")
+    assert "pgpaces run tpcb-like" in result.stdout
+
+
+def test_of_an_experiment_the_cells_that_did_not_hold_are_told(store: Path) -> None:
+    result = called(store, "late")
+    assert result.exit_code == 0, result.output
+    titles = [line for line in result.stdout.splitlines() if line.startswith("Why late: ")]
+    assert titles == ["Why late: clients = 4", "Why late: clients = 8"]
+
+
+def test_json_has_the_value_and_the_trials_that_it_stands_on(store: Path) -> None:
+    every = json.loads(called(store, "late", "--json").stdout)
+    first = {answer["value"]["causes"][0]["key"]: answer["trials"] for answer in every}
+    assert first == {"lock": ["014"], "network": ["018"]}
+    assert every[0]["value"]["unexplained"] <= 0.1
+
+
+def test_the_report_has_each_answer_once(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "why.md"
+    assert called(store, "late", "-o", str(path)).exit_code == 0
+    assert path.read_text().count("Why late: ") == 2
+    told = CliRunner().invoke(report, ["late", "--store", str(store)])
+    assert told.stdout.count("Why late: ") == 2
+    whole = CliRunner().invoke(report, ["011", "--store", str(store)])
+    assert "Why late" not in whole.stdout
+
+
+def test_in_python_it_is_a_value(store: Path) -> None:
+    found = pgpaces.why("02", store=store).value
+    assert found.cause is not None
+    assert found.cause.key == "lock"
+    assert found.trials == ("02",)
+    assert pgpaces.why("011", store=store).value.outcome == "nothing missed"
+
+
+def test_a_name_or_a_form_that_is_none_is_refused(store: Path, tmp_path: Path) -> None:
+    for words in (("nobody",), ("02", "-o", str(tmp_path / "x.xyz"))):
+        result = called(store, *words)
+        assert isinstance(result.exception, PlanError), result.output

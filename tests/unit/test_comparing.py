@@ -1,0 +1,152 @@
+"""A comparison as a section: what its table and charts show, with and without a noise floor."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgpaces.answers import compare, stored
+from pgpaces.answers.compare import METRICS, Goal, Pair, judge
+from pgpaces.report import draw, render
+from pgpaces.report.comparing import Seen, section, short
+from pgpaces.report.look import DARK, LIGHT, PAGE
+from pgpaces.report.section import Figure, Section
+from pgpaces.report.terminal import terminal
+from pgpaces.result import Estimate
+from tests.unit.drifting import side
+from tests.unit.test_report_forms import NASTY, PAGE_OF
+
+PAIRS = tuple(
+    Pair(n, side(100 + n, mean=20), side((110 + 2 * n) * (1 + n % 2 / 50), mean=18.0 + n / 20))
+    for n in range(1, 9)
+)
+SAME = tuple(Pair(n, side(100 + n), side(101 + n % 3), same=True) for n in range(9, 17))
+GOAL = Goal(secondary=("mean", "missed"))
+
+
+def made(pairs: tuple[Pair, ...] = PAIRS, names: tuple[str, str] = ("old", "new")) -> Section:
+    return section(judge(pairs, GOAL), *names, Seen(pairs=pairs, ids=("01A", "01B")))
+
+
+def layers(figure: Figure, mark: str) -> list[list[dict[str, Any]]]:
+    """The values of those layers whose mark is of this kind."""
+    every = figure.specification(LIGHT)["layer"]
+    return [each["data"]["values"] for each in every if each["mark"]["type"] == mark]
+
+
+def test_each_metric_has_a_row_with_its_effect_and_what_both_say_alone() -> None:
+    table = made().tables[0]
+    rows = [[cell.text for cell in row] for row in table.rows]
+    assert [row[0] for row in rows] == ["throughput, 1/s", "mean latency, ms", "share missed, %"]
+    assert [row[-1] for row in rows[:2]] == ["better", "better"]
+    assert rows[0][1] == "104"
+    assert rows[0][3].startswith("+1")
+    assert table.note.startswith("A is old, B is new.")
+
+
+def test_a_noise_floor_is_a_row_of_the_chart_and_none_without() -> None:
+    without, beside = made().figures[0], made((*PAIRS, *SAME)).figures[0]
+    assert [row[0] for row in without.rows] == ["throughput", "mean latency"]
+    assert [row[0] for row in beside.rows] == ["throughput", "A with itself", "mean latency"]
+    dots = layers(beside, "point")[0]
+    assert sum(dot["y"] == "A with itself" for dot in dots) == len(SAME)
+    assert sum(dot["y"] == "throughput" for dot in dots) == len(PAIRS)
+
+
+def test_what_does_not_matter_is_a_band_about_no_difference() -> None:
+    spec = made().figures[0].specification(LIGHT)
+    bands = [each["encoding"] for each in spec["layer"] if each["mark"]["type"] == "rect"]
+    assert len(bands) == 1
+    assert bands[0]["x"]["datum"] == pytest.approx(1 / 1.02)
+    assert bands[0]["x2"]["datum"] == pytest.approx(1.02)
+
+
+def test_shares_have_a_chart_of_their_own_about_nothing() -> None:
+    keys = [figure.key for figure in made().figures]
+    assert keys == ["comparison-effect", "comparison-shares", "comparison-trials"]
+    points = layers(made().figures[1], "point")[1]
+    assert [point["x"] for point in points] == [0.0]
+
+
+def test_every_trial_is_shown_and_the_two_of_a_pair_are_joined() -> None:
+    figure = made().figures[2]
+    assert len(figure.rows) == 2 * len(PAIRS)
+    assert [len(found) for found in layers(figure, "rule")] == [len(PAIRS)]
+
+
+def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
+    a, b = ([side(value) for value in values] for values in ((99, 101, 100), (120, 121, 122)))
+    both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
+    order = tuple(one for pair in both for one in pair)
+    verdict = stored.unpaired(a, b, Goal(), mixed=True)
+    figures = section(verdict, "old", "new", Seen(trials=order)).figures
+    dots = layers(figures[0], "point")[0]
+    assert [dot["full"] for dot in dots] == [False, True] * 3
+    assert dots[1]["x"] == pytest.approx(1.2, rel=1e-3)
+    assert "trial" in figures[1].columns
+
+
+def test_nothing_that_can_be_drawn_is_no_chart() -> None:
+    found = section(judge((), Goal()), "old", "new", Seen())
+    assert found.figures == ()
+    assert found.tables == ()
+    assert "is not decided" in found.said[0].text
+
+
+def test_a_metric_of_which_a_trial_has_no_number_says_nothing_of_itself() -> None:
+    sides = (side(10, p99=5), side(10, p99=math.inf))
+    assert compare.own(sides, METRICS["p99"]) is None
+    assert compare.own((), METRICS["rate"]) is None
+    assert compare.own(sides[:1], METRICS["p99"]) == Estimate.alone(pytest.approx(5), 1)
+
+
+@given(st.lists(st.floats(0.01, 1e6), min_size=2, max_size=9))
+@settings(max_examples=40, deadline=None)
+def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates: list[float]) -> None:
+    pairs = [Pair(n, side(rate), side(2 * rate)) for n, rate in enumerate(rates)]
+    a, b = (compare.own([each], METRICS["rate"]) for each in (pairs[0].a, pairs[0].b))
+    own = [compare.own([getattr(p, name) for p in pairs], METRICS["rate"]) for name in ("a", "b")]
+    assert a is not None
+    assert b is not None
+    assert own[0] is not None
+    assert own[1] is not None
+    assert own[1].value / own[0].value == pytest.approx(2)
+    assert own[0].low <= own[0].value <= own[0].high
+
+
+@pytest.mark.parametrize(
+    ("metric", "estimate", "expected"),
+    [
+        ("rate", Estimate(1.174, 1.162, 1.185, 8), ("+17.4 %", "+16.2 to +18.5")),
+        ("rate", Estimate(3.1, 0.9, 10.0, 8), ("3.1 times", "0.9 to 10")),
+        ("missed", Estimate(-0.021, -0.03, 0.001, 8), ("-2.10 points", "-3.00 to +0.10")),
+        ("mean", Estimate.alone(0.5, 1), ("-50 %", "not estimable")),
+    ],
+)
+def test_an_effect_fits_into_a_cell(
+    metric: str, estimate: Estimate, expected: tuple[str, str]
+) -> None:
+    assert short(METRICS[metric], estimate) == expected
+
+
+@pytest.mark.skipif(not draw.available(), reason="nothing can draw here")
+@pytest.mark.parametrize("look", [LIGHT, DARK, PAGE])
+def test_all_charts_can_be_drawn(look: Any) -> None:
+    for figure in made((*PAIRS, *SAME)).figures:
+        assert draw.picture(figure, "svg", look).startswith(b"<svg")
+
+
+def test_names_of_others_do_nothing_in_any_form() -> None:
+    page = replace(PAGE_OF, sections=(made(names=(NASTY, NASTY)),))
+    html = render.render(page, "html").decode()
+    assert "<script>" not in html
+    assert "\x1b" not in terminal(page)
+    assert "<script>" not in render.render(page, "md").decode()
+    found = json.loads(render.render(page, "json"))
+    assert found["sections"]["comparison"]["trials"] == ["01A", "01B"]
