@@ -118,7 +118,8 @@ def _several(
     if answer.most is not None:
         best = next(each for each in answer.cells if each.cell == answer.most.cell)
         where = name(by_key[best.cell].cell, factors)
-        told = (*_limit(best), *_worth(best))
+        soaked = words.soaked(by_key[best.cell].capacity)
+        told = (*soaked, *_limit(best), *_worth(best))
         yield from (Sentence(f"With {where}: {_lower(text)}") for text in told)
 
 
