@@ -134,6 +134,19 @@ def test_what_was_skipped_waited_for_a_client() -> None:
     assert found.cause.key == "connections"
 
 
+def test_there_is_no_network_behind_a_socket() -> None:
+    """What is under way and in no session waits for a CPU, where none is left."""
+    story = Story(
+        sessions={CPU: 1}, bad={("host", "cpu_busy"): 99.0}, good={("host", "cpu_busy"): 20.0}
+    )
+    trial, summary = always(story).told()
+    by_socket = dataclasses.replace(trial, server={"target": {"host": "/run/postgresql"}})
+    found = why([(by_socket, summary)])
+    assert found.cause is not None
+    assert found.cause.key == "cpu"
+    assert "network" not in [card.key for card in found.causes]
+
+
 def test_sessions_behind_a_pool_are_not_on_the_way() -> None:
     """A pool may give the load's sessions another name."""
     found = why([always(Story(sessions={("others", "IO", "WalSync"): 8})).told()])

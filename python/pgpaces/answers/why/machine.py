@@ -126,9 +126,12 @@ def _cpu(material: Material) -> Iterator[Sign]:
         return
     full = np.clip((busy - _CPU_FROM) / (_CPU_TO - _CPU_FROM), 0.0, 1.0)
     if material.sessions is not None and material.in_flight.any():
-        # Who waits for a CPU to begin with does not look active yet: as many again, at most.
-        wanted = material.of_flight(material.sessions.of("cpu"))
-        full = full * np.clip(2 * wanted, 0.0, 1.0)
+        # Who waits for a CPU to begin with does not look active yet: by a socket of this machine
+        # there is no other way to be under way, else as many again at most.
+        wanted, away = material.of_flight(material.sessions.of("cpu")), material.outside()
+        begin = np.zeros(material.clock) if away is None else np.nan_to_num(away)
+        begin = begin if _by_socket(material) else np.minimum(begin, wanted)
+        full = full * np.clip(wanted + begin, 0.0, 1.0)
     said = (f"the server's machine was {material.of_missed(busy):.0f} % busy meanwhile",)
     yield alike("cpu", material.lived(full), "time", said)
 
@@ -142,10 +145,16 @@ def _away(material: Material) -> Iterator[Sign]:
     if material.summary.generator.limited:
         late = _dispatch_late(material)
         yield _generator(material, late * (0.0 if away is None else np.nan_to_num(away)))
-    if away is not None:
+    if away is not None and not _by_socket(material):
         part = material.of_missed(away)
         text = f"{100 * part:.0f} % of the time in flight no session of the server was at work"
         yield alike("network", material.lived(np.where(late > 0, 0.0, away)), "time", (text,))
+
+
+def _by_socket(material: Material) -> bool:
+    """Whether there is no network between generator and server."""
+    target = material.trial.server.get("target") or {}
+    return str(target.get("host", "")).startswith("/")
 
 
 def _dispatch_late(material: Material) -> Numbers:
