@@ -283,7 +283,8 @@ def _trials(found: Found, number: int, factors: Sequence[Factor]) -> Figure:
     more = f"; {left} more at loads far away are in the table" if left else ""
     drawn = "" if not curve(points, found.goal) else (
         "; the curve is the mean share that long trials tell: where its band's upper edge crosses"
-        " the threshold is proved, where the lower one does is refuted"
+        " the threshold is proved, where the lower one does is refuted, or further out where a"
+        " load's own trials say otherwise"
     )  # fmt: skip
     return Figure(
         f"{_KEY}-trials" + (f"-{number}" if number else ""),
