@@ -114,6 +114,15 @@ def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound() -> No
     assert len(tried) < len(without)
 
 
+@pytest.mark.parametrize(("levels", "clients"), [((), "3"), ((("clients", "2"),), "2")])
+def test_a_saturating_trial_has_as_many_clients_as_the_load_has(
+    levels: tuple[tuple[str, str], ...], clients: str
+) -> None:
+    wanted = trials.wanted(replace(SOUGHT, clients=3), Cell(levels), [])
+    assert wanted is not None
+    assert wanted.given["clients"] == clients
+
+
 def test_a_saturating_trial_that_failed_leaves_the_search_where_it_was_to_begin() -> None:
     def found(wanted: Wanted) -> Digest | None:
         return None if role(wanted.cell) == PREFLIGHT else holds(173.0)(wanted)

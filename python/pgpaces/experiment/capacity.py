@@ -63,7 +63,9 @@ def ask(draft: Draft, question: Question) -> tuple[Experiment, Sought]:
     made = replace(made, exclude=_without(made.exclude, load), extra=_without(made.extra, load))
     goal = _goal(load, ends, missed_max, question)
     experiment = made.experiment(_profile)
-    return experiment, Sought(goal, _each(experiment, goal, begins=len(ends) == 1))
+    each = _each(experiment, goal, begins=len(ends) == 1)
+    clients = experiment.design.fixed.get("clients")
+    return experiment, Sought(goal, each, *(() if clients is None else (int(clients),)))
 
 
 def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Sought]:

@@ -43,11 +43,13 @@ class Sought:
     """How much each cell holds.
 
     each: how many transactions a second a load of 1 brings; with it a saturating trial comes first
-    and says where to begin. None: the search begins where the goal says.
+    and says where to begin. None: the search begins where the goal says. clients: of the saturating
+    trial, where a cell does not say how many there are.
     """
 
     goal: Goal
     each: float | None = None
+    clients: int = SATURATING
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def label(cell: Cell) -> str | None:
         return None
     *pairs, _ = cell.levels
     if kind == PREFLIGHT:
-        at = f"{SATURATING} clients without a pause"
+        at = "clients without a pause"
     else:
         name, value = pairs.pop()
         at = value if name == "rate" else f"{value} {name}"
@@ -196,7 +198,8 @@ def _at(cell: Cell, goal: Goal, load: float, name: str) -> Cell:
 def _preflight(sought: Sought, cell: Cell, block: int) -> Wanted:
     seconds = _PREFLIGHT_QUICK_S if sought.goal.mode == "quick" else _PREFLIGHT_S
     given: dict[str, str | None] = dict.fromkeys(_PACES)
-    given |= {"clients": str(SATURATING), "duration": f"{seconds}s", "policy": "run"}
+    clients = dict(cell.levels).get("clients", str(sought.clients))
+    given |= {"clients": clients, "duration": f"{seconds}s", "policy": "run"}
     why = "to know where to begin"
     return Wanted(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
 
