@@ -16,10 +16,10 @@ from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.spending import Spending
-from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.answers.wanted import Tried, Wanted, settled
 from pgpaces.answers.why import Limit
 from pgpaces.design import HERE, Cell
-from pgpaces.errors import StoreError
+from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import capacity, comparing, verdicts
 from pgpaces.report.section import Section
 
@@ -91,7 +91,7 @@ class Searches:
             key = trials.base_of(each.cell, self.sought.goal.load).key
             if key in found:
                 found[key].append(each)
-        return found
+        return {key: settled(own) for key, own in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +213,6 @@ def read(document: Mapping[str, Any]) -> Goal:
     try:
         given = {name: value for name, value in document.items() if name != "kind"}
         found: Goal = TypeAdapter(_KINDS[document["kind"]]).validate_python(given)
-    except (ValidationError, KeyError, TypeError) as error:
+    except (ValidationError, PlanError, KeyError, TypeError) as error:
         raise StoreError(f"the stored goal of an experiment is damaged: {error}") from None
     return found
