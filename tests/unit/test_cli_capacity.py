@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pgpaces
-from pgpaces.answers.capacity.trials import Sought, level
+from pgpaces.answers.capacity import trials
+from pgpaces.answers.capacity.trials import Sought
 from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
 from pgpaces.design import Cell, Design, Experiment, Factor
@@ -118,7 +119,7 @@ def test_the_ends_of_what_is_offered_can_be_offered(least: float, most: float) -
     )
     _, sought = capacity.ask(draft, capacity.Question(missed="1%"))
     for end in (sought.goal.lowest, sought.goal.highest):
-        assert float(level("rate", end).removesuffix("/s")) == end
+        assert float(trials.level("rate", end).removesuffix("/s")) == end
 
 
 # ---- what is in the store ----
