@@ -193,6 +193,34 @@ def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
     assert "it broke" in found.capacity.invalid
 
 
+@pytest.mark.parametrize("after", [0, 1, 9])
+def test_a_search_whose_server_went_away_is_given_up_and_says_why(after: int) -> None:
+    cells = tuple(Cell((("variant", name),)) for name in ("a", "b"))
+
+    def found(wanted: Wanted) -> Digest | None:
+        gone = wanted.cell.matches({"variant": "b"}) and wanted.block > after
+        return None if gone else holds(173.0)(wanted)
+
+    strategy = Searches(SOUGHT, cells)
+    tried = run(strategy, found)
+    assert strategy.given_up(tried) == "1 of 2 searches could not go on: it broke"
+    assert strategy.given_up(tried[:2]) == ""
+    alone = Searches(SOUGHT, cells[1:])
+    assert alone.given_up(run(alone, found)) == "the search could not go on: it broke"
+
+
+def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up() -> None:
+    def found(wanted: Wanted) -> Digest | None:
+        load = dict(wanted.cell.levels).get("rate", "0/s")
+        return None if float(load.removesuffix("/s")) > 150 else holds(1000.0)(wanted)
+
+    strategy = Searches(SOUGHT, (Cell(()),))
+    tried = run(strategy, found)
+    assert any(t.digest is None for t in tried)
+    assert strategy.given_up(tried) == ""
+    assert answer(tried, Cell(())).capacity.proved is not None
+
+
 def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold() -> None:
     wanted = trials.first(SOUGHT, Cell(()))
     settling = Finding("warm-up", "invalid", "the latency was still settling")
@@ -350,13 +378,14 @@ def test_a_goal_is_read_as_it_was_written(goal: strategies.Goal) -> None:
     "wrong",
     [
         {},
+        [],
         {"kind": "magic"},
         {"kind": "capacity", "goal": 3},
         {"kind": "comparison", "a": {}, "b": {}, "goal": {"pairs": 1}},
         {"kind": "capacity", "goal": {"missed_max": 7, "start": 1, "lowest": 1, "highest": 1}},
     ],
 )
-def test_a_damaged_goal_is_called_that(wrong: dict[str, object]) -> None:
+def test_a_damaged_goal_is_called_that(wrong: object) -> None:
     with pytest.raises(StoreError, match="damaged"):
         strategies.read(wrong)
 
