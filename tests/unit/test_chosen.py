@@ -91,6 +91,15 @@ def answer(tried: Sequence[Tried], cell: Cell, sought: Sought = SOUGHT) -> trial
     return trials.found(sought, cell, own)
 
 
+def attempt(of: Tried, number: int, state: str) -> Tried:
+    """The same trial as another attempt, which ended so."""
+    assert of.digest is not None
+    assert of.digest.trial.place is not None
+    place = replace(of.digest.trial.place, attempt=number)
+    trial = replace(of.digest.trial, place=place, state=state)
+    return Tried.of(replace(of.digest, trial=trial))
+
+
 def test_a_search_finds_where_a_server_breaks_and_soaks_below_it() -> None:
     cell = Cell((("set.work_mem", "4MB"),))
     tried = run(Searches(SOUGHT, (cell,)), holds(173.0))
@@ -174,6 +183,16 @@ def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial() -> Non
     assert wanted.block == tried[3].block + 1
 
 
+def test_attempts_that_failed_change_nothing_of_a_search() -> None:
+    cell = Cell(())
+    tried = run(Searches(SOUGHT, (cell,)), holds(173.0))
+    stored = [
+        attempt(one, n, state) for one in tried for n, state in ((1, "failed"), (2, "finished"))
+    ]
+    assert answer(stored, cell).capacity == answer(tried, cell).capacity
+    assert answer(stored, cell).ended
+
+
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
     tried = run(Searches(replace(SOUGHT, each=None), (Cell(()),)), lambda _: None, most=30)
     found = answer(tried, Cell(()))
@@ -181,6 +200,34 @@ def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
     assert found.capacity.refuted is None
     assert "invalid trials" in found.capacity.flags
     assert "it broke" in found.capacity.invalid
+
+
+@pytest.mark.parametrize("after", [0, 1, 9])
+def test_a_search_whose_server_went_away_is_given_up_and_says_why(after: int) -> None:
+    cells = tuple(Cell((("variant", name),)) for name in ("a", "b"))
+
+    def found(wanted: Wanted) -> Digest | None:
+        gone = wanted.cell.matches({"variant": "b"}) and wanted.block > after
+        return None if gone else holds(173.0)(wanted)
+
+    strategy = Searches(SOUGHT, cells)
+    tried = run(strategy, found)
+    assert strategy.given_up(tried) == "1 of 2 searches could not go on: it broke"
+    assert strategy.given_up(tried[:2]) == ""
+    alone = Searches(SOUGHT, cells[1:])
+    assert alone.given_up(run(alone, found)) == "the search could not go on: it broke"
+
+
+def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up() -> None:
+    def found(wanted: Wanted) -> Digest | None:
+        load = dict(wanted.cell.levels).get("rate", "0/s")
+        return None if float(load.removesuffix("/s")) > 150 else holds(1000.0)(wanted)
+
+    strategy = Searches(SOUGHT, (Cell(()),))
+    tried = run(strategy, found)
+    assert any(t.digest is None for t in tried)
+    assert strategy.given_up(tried) == ""
+    assert answer(tried, Cell(())).capacity.proved is not None
 
 
 def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold() -> None:
@@ -221,7 +268,7 @@ def pair_of(speed: float, noise: float = 0.01, seed: int = 1) -> Found:
 
     def found(wanted: Wanted) -> Digest:
         times = speed if wanted.cell.matches({"variant": "new"}) else 1.0
-        return digest(wanted, 6000, 0, 100.0 * times * rng.gauss(1.0, noise))
+        return digest(wanted, 6000, round(600 / times), 100.0 * times * rng.gauss(1.0, noise))
 
     return found
 
@@ -266,6 +313,41 @@ def test_a_pair_of_which_one_was_not_valid_is_run_again_as_a_whole(how: str) -> 
     assert pairing.standing(PAIRING, tried).outcome == "better"
 
 
+@settings(max_examples=30, deadline=None)
+@given(failed=st.sets(st.integers(0, 31)))
+def test_an_attempt_that_failed_changes_nothing_of_a_pair(failed: set[int]) -> None:
+    tried = run(Pairs(PAIRING), pair_of(1.2))
+    stored = [
+        each
+        for n, one in enumerate(tried)
+        for each in (
+            [attempt(one, 1, "failed"), attempt(one, 2, "finished")] if n in failed else [one]
+        )
+    ]
+    assert pairing.standing(PAIRING, stored) == pairing.standing(PAIRING, tried)
+    for n in range(len(stored)):
+        wanted, told = Pairs(PAIRING).wanted(stored[: n + 1]), stored[n + 1 :]
+        found = stored[n].digest
+        assert found is not None
+        if found.trial.state == "finished" and told:
+            assert wanted is not None
+            assert (wanted.cell, wanted.block) == (told[0].cell, told[0].block)
+
+
+def test_a_pair_that_was_interrupted_is_run_again_as_a_whole() -> None:
+    tried = run(Pairs(PAIRING), pair_of(1.2))
+    broken_off = [*tried[:5], attempt(tried[5], 1, "interrupted")]
+    begun = Pairs(PAIRING).wanted(broken_off)
+    assert begun is not None
+    assert (begun.cell, begun.block, begun.attempt) == (tried[4].cell, tried[4].block, 2)
+    rest = [attempt(each, 2, "finished") for each in tried[4:6]]
+    other = Pairs(PAIRING).wanted([*broken_off, rest[0]])
+    assert other is not None
+    assert (other.cell, other.block, other.attempt) == (tried[5].cell, tried[5].block, 2)
+    whole = [*broken_off, *rest, *tried[6:]]
+    assert pairing.standing(PAIRING, whole) == pairing.standing(PAIRING, tried)
+
+
 def test_a_pair_that_is_never_valid_ends_the_comparison_and_says_why() -> None:
     def found(wanted: Wanted) -> Digest | None:
         return digest(wanted, 6000, 0, invalid="the board was throttled")
@@ -282,9 +364,11 @@ def test_a_pair_that_is_never_valid_ends_the_comparison_and_says_why() -> None:
 @given(count=st.integers(0, 31), speed=st.sampled_from([1.0, 1.2, 2.0]))
 def test_between_two_looks_nothing_is_concluded(count: int, speed: float) -> None:
     tried = run(Pairs(PAIRING), pair_of(speed), most=100)[:count]
-    verdict = pairing.standing(PAIRING, tried)
+    asked = replace(PAIRING, goal=replace(PAIRING.goal, secondary=("missed",)))
+    verdict = pairing.standing(asked, tried)
     assert verdict.outcome == "inconclusive"
     assert verdict.why in ("few", "look")
+    assert {each.outcome for each in verdict.secondary} <= {"inconclusive"}
 
 
 def test_what_is_left_until_the_next_look_is_counted_down() -> None:
@@ -301,8 +385,18 @@ def test_a_goal_is_read_as_it_was_written(goal: strategies.Goal) -> None:
     assert strategies.read(strategies.write(goal)) == goal
 
 
-@pytest.mark.parametrize("wrong", [{}, {"kind": "magic"}, {"kind": "capacity", "goal": 3}])
-def test_a_damaged_goal_is_called_that(wrong: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        [],
+        {"kind": "magic"},
+        {"kind": "capacity", "goal": 3},
+        {"kind": "comparison", "a": {}, "b": {}, "goal": {"pairs": 1}},
+        {"kind": "capacity", "goal": {"missed_max": 7, "start": 1, "lowest": 1, "highest": 1}},
+    ],
+)
+def test_a_damaged_goal_is_called_that(wrong: object) -> None:
     with pytest.raises(StoreError, match="damaged"):
         strategies.read(wrong)
 

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import pgpaces
+from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
 from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.draft import Draft
 from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import capacity, document, sweep
 from pgpaces.result import Trial
@@ -100,13 +104,22 @@ def test_a_dry_run_says_how_long_it_will_take_and_starts_nothing(tmp_path: Path)
 
 
 def test_two_levels_of_the_load_are_the_ends_of_what_is_offered() -> None:
-    from pgpaces.draft import Draft
-
     draft = Draft(workload="tpcb-like").with_levels(
         {"rate": ("10/s", "2000/s"), "latency_limit": ("50ms",)}
     )
     _, sought = capacity.ask(draft, capacity.Question(missed="1%"))
     assert (sought.goal.lowest, sought.goal.highest, sought.goal.missed_max) == (10, 2000, 0.01)
+
+
+@settings(max_examples=20, deadline=None)
+@given(least=st.floats(0.1, 900.0), most=st.floats(1e3, 1e6))
+def test_the_ends_of_what_is_offered_can_be_offered(least: float, most: float) -> None:
+    draft = Draft(workload="tpcb-like").with_levels(
+        {"rate": (f"{least!r}/s", f"{most!r}/s"), "latency_limit": ("50ms",)}
+    )
+    _, sought = capacity.ask(draft, capacity.Question(missed="1%"))
+    for end in (sought.goal.lowest, sought.goal.highest):
+        assert float(trials.level("rate", end).removesuffix("/s")) == end
 
 
 # ---- what is in the store ----

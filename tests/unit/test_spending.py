@@ -266,6 +266,27 @@ def test_a_trial_that_is_not_valid_is_run_again_in_another_block() -> None:
     assert (third.cell, third.block, third.attempt) == (first.cell, 2, 1)
 
 
+def test_attempts_that_failed_are_one_trial_and_take_their_time() -> None:
+    every, goal = cells("a", "b", "c"), Spending(1200, MISSED_MAX)
+    tried = run(goal, every, shares({"a": 0.04, "b": 0.06, "c": 0.3}))[:3]
+    last = tried[-1].digest
+    assert last is not None
+    assert last.trial.place is not None
+    place = replace(last.trial.place, attempt=2)
+    failed = Tried.of(replace(last, trial=replace(last.trial, state="failed")))
+    again = Tried.of(replace(last, trial=replace(last.trial, place=place)))
+    once, twice = (
+        spending.wanted(goal, every, [*tried[:-1], *t]) for t in ([again], [failed, again])
+    )
+    assert once == twice
+    took = spending.spent_s(goal, every, [*tried[:-1], failed, again])
+    assert took > spending.spent_s(goal, every, tried)
+    hopeless = [*tried[:-1], *[failed] * 4]
+    wanted = spending.wanted(goal, every, hopeless)
+    assert wanted is not None
+    assert wanted.why == "it has no valid trial"
+
+
 @pytest.mark.parametrize(
     ("goal", "said"),
     [
@@ -300,7 +321,8 @@ def test_what_became_of_a_budget_is_a_sentence() -> None:
     said = words.spent(rows, 1800.0, 1752.0).text
     assert said == (
         "It took 29 min of the 30 min it was given: 3 trials, 1 to 2 of each cell, more where that"
-        " decides (variant = b)."
+        " decides (variant = b). Who looks after each trial is wrong about a cell near the"
+        " threshold more often than its interval says."
     )
     said = words.spent(rows[:1], 1800.0, 20.0).text
     assert said == "It took 20 s of the 30 min it was given: 1 trial, 1 of each cell."

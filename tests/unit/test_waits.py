@@ -187,3 +187,22 @@ def test_of_statements_without_end_only_so_many_are_kept(monkeypatch: pytest.Mon
     assert len(found) == 103
     assert sum(one.seen for one in found) == 900
     assert sum(one.statement == "(others)" for one in found) == 3
+
+
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        ("ALTER ROLE app\n PASSWORD 's3cret'", "ALTER ROLE app ..."),
+        ("select dblink_exec('postgres://u:s3cret@h/d', 'x')", "select dblink_exec('..."),
+        (
+            "ALTER SUBSCRIPTION s CONNECTION 'sslpassword=s3cret'",
+            "ALTER SUBSCRIPTION s CONNECTION '...",
+        ),
+    ],
+)
+def test_a_password_in_a_statement_of_who_blocks_is_not_kept(
+    statement: str, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = ("load", "Lock:tuple", "", "psql", "idle in transaction", statement)
+    [found] = looked(Faked({LOCK: 1}, [pair]), monkeypatch, 1).blocked()
+    assert found.statement == kept

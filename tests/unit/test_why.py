@@ -18,6 +18,9 @@ from pgpaces.answers.why import following, lift, limiting, why
 from pgpaces.answers.why.answer import SHARE_MIN
 from pgpaces.answers.why.lift import Seen
 from pgpaces.answers.why.sessions import gaps
+from pgpaces.cli import drafting
+from pgpaces.design import Slot
+from pgpaces.experiment.order import Builder, Order
 from pgpaces.report import why as reported
 
 from .lateness import BAD, CPU, SECONDS, STORIES, Story, always, scan, waiting
@@ -212,6 +215,42 @@ def test_every_next_experiment_is_a_command_that_there_is(
         program, *words = shlex.split(part)
         assert program == "pgpaces"
         assert parsed([str(tmp_path) if word == "FOLDER" else word for word in words])
+
+
+@pytest.mark.parametrize("model", ["open", "closed", "paced"])
+@pytest.mark.parametrize("clients", [1, 5])
+def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: int) -> None:
+    plan = {
+        "model": model,
+        "clients": clients,
+        "rate": 10.0,
+        "policy": "run",
+        "protocol": "prepared",
+    }
+    plan |= {"settings": {"work_mem": "64MB", "search_path": "a,public", "max_wal_size": "2GB"}}
+    plan |= {"think_ns": 20_000_000} if model == "closed" else {}
+    trial, _ = Story(plan=plan).told()
+    trial = dataclasses.replace(trial, workload={**trial.workload, "name": "tpcb-like"})
+    for key in following.CAUSES:
+        command = following.following(key, trial).command.split(";")[0]
+        program, face, *words = shlex.split(command.split("&&")[0])
+        assert program == "pgpaces"
+        if face == "run":
+            assert "search_path=a,public" in words
+            continue
+        _, options = parsed([face, *words])
+        draft = drafting.draft(options)
+        assert draft is not None
+        experiment = draft.experiment(lambda _: None)
+        builder = Builder.of(Order(experiment))
+        cells = experiment.design.cells()
+        requests = [builder.request(Slot(1, cell), "").trial for cell in cells]
+        assert {request.load.model for request in requests} == {model}
+        assert {request.load.think_ns for request in requests} == {plan.get("think_ns", 0)}
+        assert {request.protocol for request in requests} == {"prepared"}
+        for request in requests:
+            settings = dict(request.settings)
+            assert (settings["work_mem"], settings["search_path"]) == ("64MB", "a,public")
 
 
 def test_every_sign_has_a_title_and_a_story() -> None:

@@ -217,7 +217,8 @@ def undecided(pairs: Sequence[Pair], goal: Goal) -> Verdict:
     """
     found = judge(sorted(pairs, key=lambda pair: pair.number), goal, 0.0)
     after = [look for look, _ in goal.looks if look > found.pairs] or [goal.looks[-1][0]]
-    return replace(found, outcome="inconclusive", why="look", needed=after[0])
+    others = tuple(replace(each, outcome="inconclusive") for each in found.secondary)
+    return replace(found, outcome="inconclusive", why="look", needed=after[0], secondary=others)
 
 
 @cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pgpaces.answers import compare
 from pgpaces.answers.cells import sound
 from pgpaces.answers.compare import Ask, Goal, Pair, Planned, Verdict
-from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.answers.wanted import Tried, Wanted, settled
 from pgpaces.design import ROLE, Cell, Levels
 
 AGAIN = "again"
@@ -43,10 +43,14 @@ def names(pairing: Pairing) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A trial of a pair: its cell, and those that were run of it, in their order."""
+    """A trial of a pair: its cell, and those that were run of it, in their order.
+
+    attempts: how often it was begun in all.
+    """
 
     cell: Cell
     tried: tuple[Tried, ...]
+    attempts: int
 
 
 def pairs(pairing: Pairing, tried: Sequence[Tried]) -> list[Pair]:
@@ -86,7 +90,7 @@ def wanted(pairing: Pairing, tried: Sequence[Tried]) -> Wanted | None:
     return Wanted(
         cell=member.cell,
         block=planned.number,
-        attempt=1 + max((t.attempt for t in member.tried), default=0),
+        attempt=1 + member.attempts,
     )
 
 
@@ -120,9 +124,17 @@ def _members(pairing: Pairing, planned: Planned, tried: Sequence[Tried]) -> tupl
     """The trials of a pair in the order in which they run."""
     a, b, again = pairing.cells
     cells = (a, again if planned.same else b)
-    own = [t for t in tried if t.block == planned.number and not _interrupted(t)]
-    found = tuple(_Member(c, tuple(t for t in own if t.cell.key == c.key)) for c in cells)
+    own = [t for t in tried if t.block == planned.number]
+    # Who goes on with a comparison that was interrupted in a pair begins the pair again: two trials
+    # with a night between them are no pair.
+    cut = max((n for n, t in enumerate(own, 1) if _interrupted(t)), default=0)
+    found = tuple(_member(cell, settled(own[cut:]), own) for cell in cells)
     return (found[1], found[0]) if planned.b_first else (found[0], found[1])
+
+
+def _member(cell: Cell, counted: Sequence[Tried], every: Sequence[Tried]) -> _Member:
+    attempts = max((t.attempt for t in every if t.cell.key == cell.key), default=0)
+    return _Member(cell, tuple(t for t in counted if t.cell.key == cell.key), attempts)
 
 
 def _interrupted(tried: Tried) -> bool:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pgpaces.answers import breaks
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.answers.wanted import Tried, Wanted, settled
 from pgpaces.design import Cell, place
 from pgpaces.errors import PlanError
 
@@ -97,14 +97,16 @@ def check(goal: Spending, cells: Sequence[Cell]) -> None:
 
 def wanted(goal: Spending, cells: Sequence[Cell], tried: Sequence[Tried]) -> Wanted | None:
     """The next trial; None where the budget has no room for it, or nothing is open."""
-    own = _own(cells, tried)
+    every = _own(cells, tried)
+    own = {key: settled(trials) for key, trials in every.items()}
     length = trial_s(goal, cells)
     left_s = goal.budget_s - spent_s(goal, cells, tried)
     untried = [cell for cell in cells if not own[cell.key]]
     if untried:
         cell = min(untried, key=lambda cell: place(goal.seed, 1, cell))
         return _next(cell, (), length, "") if takes_s(goal, cells) <= left_s else None
-    pauses_s = _usual_pause_s(tried)
+    # Of these cells: those of other machines were run at the same time.
+    pauses_s = _usual_pause_s([t for trials in every.values() for t in trials])
     for each in _open(goal, cells, own, left_s):
         trials = own[each.cell.key]
         took = [_took_s(goal, cells, one) for one in trials]

@@ -6,7 +6,7 @@ that was interrupted goes on by asking it again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pgpaces.answers.digest import Digest
@@ -45,6 +45,20 @@ class Wanted:
     given: Mapping[str, str | None] = field(default_factory=dict)
     why: str = ""
     attempt: int = 1
+
+
+def settled(tried: Iterable[Tried]) -> list[Tried]:
+    """Without attempts behind which the same trial was run again at once: the last one counts.
+
+    tried: of one cell or pair, in their order. The store has every attempt; whoever runs them hears
+    of the last alone, and both must come to the same answer.
+    """
+    found: list[Tried] = []
+    for each in tried:
+        if found and found[-1].block == each.block and found[-1].cell.key == each.cell.key:
+            found.pop()
+        found.append(each)
+    return found
 
 
 def role(cell: Cell) -> str:

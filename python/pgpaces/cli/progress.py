@@ -205,9 +205,11 @@ class SweepProgress(SweepListener):
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         """Why a part is left out."""
         where = machine or "this machine"
+        # Of trials that are chosen as it goes nobody knows how many there were to be.
+        count = f" ({trials})" if trials else ""
         self.teller.tell(
-            f"{where}: no trial could reach the server, the rest of its trials is left out"
-            f" ({trials}): {error.message}",
+            f"{where}: no trial could reach the server, the rest of its trials is left out{count}:"
+            f" {error.message}",
             whole=True,
         )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pgpaces import levels
 from pgpaces.answers.capacity.goal import Goal, Kind, Mode
-from pgpaces.answers.capacity.trials import Sought, first
+from pgpaces.answers.capacity.trials import Sought, first, level
 from pgpaces.design import Cell, Experiment, Levels, Slot
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
@@ -143,7 +143,8 @@ def _goal(load: Kind, ends: tuple[str, ...], missed_max: float, question: Questi
 
 def _value(load: Kind, text: str) -> float:
     if load == "rate":
-        return rate_per_s(text, "--rate")
+        # As a trial's level says it: an end that is cut off by a digit is never reached.
+        return float(level(load, rate_per_s(text, "--rate")).removesuffix("/s"))
     found: int = levels.TRIAL[load].read(text)
     return float(found)
 

@@ -80,11 +80,12 @@ class Chosen:
 
     def ended(self, due: Due, found: Outcome | PgpacesError) -> None:
         """Remembers it."""
+        if isinstance(found, Outcome):
+            self.tried.append(Tried.of(self.read(found.trial.id)))
+            return
         place = due.request.place
         attempt = place.attempt if place else 1
-        digest = self.read(found.trial.id) if isinstance(found, Outcome) else None
-        error = found.message if isinstance(found, PgpacesError) else ""
-        self.tried.append(Tried(due.slot.cell, due.slot.block, digest, error, attempt))
+        self.tried.append(Tried(due.slot.cell, due.slot.block, None, found.message, attempt))
 
     @property
     def left(self) -> int:

@@ -16,10 +16,10 @@ from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.spending import Spending
-from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.answers.wanted import Tried, Wanted, settled
 from pgpaces.answers.why import Limit
 from pgpaces.design import HERE, Cell
-from pgpaces.errors import StoreError
+from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import capacity, comparing, verdicts
 from pgpaces.report.section import Section
 
@@ -81,8 +81,25 @@ class Searches:
         return 0
 
     def given_up(self, tried: Sequence[Tried]) -> str:
-        """A search always has an answer, be it that nothing is known."""
-        return ""
+        """Which searches ended with trials that could not be run, and why.
+
+        All others have an answer, be it that nothing is known.
+        """
+        own = self.own(tried)
+        failed = [
+            own[cell.key]
+            for cell in self.cells
+            if own[cell.key]
+            and own[cell.key][-1].digest is None
+            and trials.wanted(self.sought, cell, own[cell.key]) is None
+        ]
+        if not failed:
+            return ""
+        error = next(t.error for t in failed[0] if t.digest is None)
+        what = (
+            "the search" if len(self.cells) == 1 else f"{len(failed)} of {len(self.cells)} searches"
+        )
+        return f"{what} could not go on: {error}"
 
     def own(self, tried: Sequence[Tried]) -> dict[str, list[Tried]]:
         """The trials of each cell, by its key, without its load."""
@@ -91,7 +108,7 @@ class Searches:
             key = trials.base_of(each.cell, self.sought.goal.load).key
             if key in found:
                 found[key].append(each)
-        return found
+        return {key: settled(own) for key, own in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +223,13 @@ def write(goal: Goal) -> dict[str, Any]:
     return {"kind": kind, **asdict(goal)}
 
 
-def read(document: Mapping[str, Any]) -> Goal:
+def read(document: Any) -> Goal:
     """The goal of plain values. Raises StoreError where there is none in them."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
         given = {name: value for name, value in document.items() if name != "kind"}
         found: Goal = TypeAdapter(_KINDS[document["kind"]]).validate_python(given)
-    except (ValidationError, KeyError, TypeError) as error:
+    except (ValidationError, PlanError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"the stored goal of an experiment is damaged: {error}") from None
     return found

@@ -7,6 +7,7 @@ mean is for answers/waits.py.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -55,6 +56,15 @@ LEFT JOIN pg_catalog.pg_locks l ON l.pid = w.pid AND NOT l.granted
 
 # Who waits, for what event and mode of a lock, for whom, in what state, with what statement.
 Pair = tuple[str, str, str, str, str, str]
+
+
+# From here on a statement of somebody else may hold a password; so may one in a URL.
+_SECRET = re.compile(r"\w*(password|://).*", re.IGNORECASE)
+
+
+def _shown(statement: str) -> str:
+    """A statement in one line, without a password in it."""
+    return _SECRET.sub("...", " ".join(statement.split()))
 
 
 class Activity(Protocol):
@@ -126,7 +136,7 @@ class Sampler:
 
     def _block(self, found: Pair, second: int) -> None:
         waiting, event, mode, blocking, state, statement = found
-        key = (waiting, event, mode, blocking, state, " ".join(statement.split()))
+        key = (waiting, event, mode, blocking, state, _shown(statement))
         if key not in self._blocked and len(self._blocked) >= _BLOCKED_MAX:
             key = (waiting, event, mode, blocking, state, _ANY_OTHER)
             if key not in self._blocked and len(self._blocked) >= 2 * _BLOCKED_MAX:

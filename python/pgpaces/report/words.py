@@ -124,7 +124,10 @@ def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
     if least < most:
         many = [row for row in rows if len(row.every) == most]
         where = f" ({cell_name(many[0])})" if len(many) == 1 else ""
-        text += f", more where that decides{where}"
+        text += (
+            f", more where that decides{where}. Who looks after each trial is wrong about a cell"
+            " near the threshold more often than its interval says"
+        )
     return Sentence(f"{text}.")
 
 

@@ -7,7 +7,7 @@ as a folder, is a word in capitals. A run's own options are told as its plan has
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +40,24 @@ def _set(name: str, *levels: str) -> Callable[[Trial], str]:
     return lambda _: f"--set {name}={','.join(levels)}"
 
 
-def _more(option: str, name: str, *times: float) -> Callable[[Trial], str]:
-    """A number of the plan, and multiples of it."""
+def _more_threads(trial: Trial) -> str:
+    now = int(trial.plan.get("threads") or 1)
+    return f"--threads {now},{2 * now},{4 * now}"
+
+
+def _rates(trial: Trial) -> str:
+    now = float(trial.plan.get("rate") or 1)
+    return f"--rate {','.join(f'{now * each:g}/s' for each in (0.5, 0.75, 1))}"
+
+
+def _clients(*times: float) -> Callable[[Trial], str]:
+    """As many as there were, and multiples of it: of a load of users, of these."""
 
     def levels(trial: Trial) -> str:
-        now = float(trial.plan.get(name) or 1)
-        unit = "/s" if name == "rate" else ""
-        return f"{option} {','.join(f'{now * each:g}{unit}' for each in times)}"
+        now = int(trial.plan.get("clients") or 1)
+        found = sorted({max(1, round(now * each)) for each in times})
+        option = "--users" if trial.plan.get("model") == "paced" else "--clients"
+        return f"{option} {','.join(map(str, found))}"
 
     return levels
 
@@ -56,6 +67,8 @@ def _buffers(trial: Trial) -> str:
     return f"--set shared_buffers={settings.get('shared_buffers', '128MB')},1GB"
 
 
+# What is told only where it is not as usual.
+_USUAL = (("policy", "run"), ("protocol", "simple"))
 _AGAIN = "Then the same run once more, and the two compared"
 CAUSES: Mapping[str, _Cause] = {
     "failed": _Cause(
@@ -75,7 +88,7 @@ CAUSES: Mapping[str, _Cause] = {
     "generator": _Cause(
         "the load generator itself",
         "Give it a CPU of its own, or a machine. Does it go away with more threads?",
-        _more("--threads", "threads", 1, 2, 4),
+        _more_threads,
     ),
     "lock": _Cause(
         "locks that another session held",
@@ -84,7 +97,7 @@ CAUSES: Mapping[str, _Cause] = {
     "contention": _Cause(
         "transactions of the load waiting for each other's locks",
         "Does it go away with fewer clients? Then shorten what is done while a row is locked.",
-        _more("--clients", "clients", 0.5, 1, 2),
+        _clients(0.5, 1, 2),
     ),
     "standby": _Cause(
         "waiting for a standby's confirmation",
@@ -111,7 +124,7 @@ CAUSES: Mapping[str, _Cause] = {
     "latch": _Cause(
         "contention inside the server",
         "Does it go away with fewer clients?",
-        _more("--clients", "clients", 0.5, 1, 2),
+        _clients(0.5, 1, 2),
     ),
     "plan": _Cause(
         "whole tables read for a few rows",
@@ -124,7 +137,7 @@ CAUSES: Mapping[str, _Cause] = {
     "connections": _Cause(
         "too few clients",
         "Does it go away with more of them?",
-        _more("--clients", "clients", 1, 2, 4),
+        _clients(1, 2, 4),
     ),
     "steal": _Cause(
         "CPU time that other virtual machines had",
@@ -137,7 +150,7 @@ CAUSES: Mapping[str, _Cause] = {
     "cpu": _Cause(
         "the CPUs of the server's machine, used up",
         "Does it go away with less load?",
-        _more("--rate", "rate", 0.5, 0.75, 1),
+        _rates,
     ),
     "autovacuum": _Cause(
         "autovacuum at work",
@@ -155,42 +168,48 @@ def following(key: str, trial: Trial) -> Following:
     """What to do next about a cause that a trial shows."""
     cause = CAUSES[key]
     if key == "cpu" and trial.plan.get("model") != "open":
-        sweep: str | None = _more("--clients", "clients", 0.5, 0.75, 1)(trial)
+        sweep: str | None = _clients(0.5, 0.75, 1)(trial)
     else:
         sweep = cause.sweep(trial) if cause.sweep else None
     if sweep is None:
         command = f"pgpaces run {asked(trial)} && pgpaces compare {trial.id} last --metric missed"
     else:
-        factor = sweep.split()[0]
-        command = f"pgpaces sweep {asked(trial, factor)} {sweep} --trials 8"
+        command = f"pgpaces sweep {asked(trial, sweep)} {sweep} --trials 8"
     return Following(cause.advice, f"{command}; {cause.apart}" if cause.apart else command)
 
 
-def asked(trial: Trial, without: str = "") -> str:
+def asked(trial: Trial, sweep: str = "") -> str:
     """The options of a run that make its load again, as one types them.
 
-    without: an option that somebody else sets.
+    sweep: an option with several levels, which stands beside them.
     """
     plan, model = trial.plan, trial.plan.get("model")
+    factor, _, named = sweep.partition(" ")
     rate = None if plan.get("rate") is None else f"{plan['rate']:g}/s"
     found: dict[str, Any] = {"--clients": plan.get("clients")}
     if model == "paced":
         found = {"--users": plan.get("clients"), "--pace": rate}
     elif model == "open":
         found = {"--rate": rate, "--clients": plan.get("clients")}
+    elif plan.get("think_ns"):
+        found["--think-time"] = duration_text(plan["think_ns"])
+    found |= {f"--{name}": plan.get(name) for name, usual in _USUAL if plan.get(name) != usual}
     found["--scale"] = trial.workload.get("scale")
-    if plan.get("limit_ns"):
-        found["--latency-limit"] = _duration(plan["limit_ns"])
-    if plan.get("duration_ns"):
-        found["--duration"] = _duration(plan["duration_ns"])
+    for option, name in (("--latency-limit", "limit_ns"), ("--duration", "duration_ns")):
+        if plan.get(name):
+            found[option] = duration_text(plan[name])
     name = str(trial.workload.get("name") or "")
     # Of scripts that were given as files only their texts are kept.
     words = [name] if name and name != "scripts" else ["-f", "FILE"]
     for option, value in found.items():
-        if value is not None and option != without:
+        if value is not None and option != factor:
             words += [option, str(value)]
-    return shlex.join(words)
+    return shlex.join([*words, *_settings(plan, named if factor == "--set" else "", sweep)])
 
 
-def _duration(ns: int) -> str:
-    return duration_text(ns)
+def _settings(plan: Mapping[str, Any], named: str, sweep: str) -> Iterator[str]:
+    """Without the one that is varied; a comma of a value divides levels where there are some."""
+    for name, value in (plan.get("settings") or {}).items():
+        if name != named.partition("=")[0]:
+            text = str(value).replace(",", "\\,") if sweep else str(value)
+            yield from ("--set", f"{name}={text}")
