@@ -288,6 +288,8 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         experiment, store, resume=known, costs=costs.find(host_file), goal=sought
     )
     swept = pipeline.run(pipeline.plan(order), listener)
+    if swept.given_up:
+        raise RunError(swept.given_up)
     return load_capacity(swept.id, store=store)
 
 

@@ -11,10 +11,10 @@ from pgpaces.answers.cells import sound
 from pgpaces.answers.compare import Goal, Side, Verdict, side
 from pgpaces.answers.differences import Between
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.pairing import AGAIN
+from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.trend import BASELINE_MIN, check
-from pgpaces.design import ROLE
 from pgpaces.errors import PlanError
+from pgpaces.experiment import document
 from pgpaces.report import comparing as shown
 from pgpaces.report import verdicts
 from pgpaces.report.escape import line
@@ -120,6 +120,11 @@ def _group(store: Store, name: str, of: str) -> Group:
 def _of_levels(store: Store, name: str, of: str) -> Group:
     wanted = named(name)
     row = store.experiment(store.find_experiment(of))
+    if isinstance(document.goal(row.document), Pairing):
+        raise PlanError(
+            f"experiment {row.name} was run as pairs, which are looked at when that was planned",
+            f"its verdict: pgpaces report {row.name}; other looks find what is not there",
+        )
     found = store.digests([trial.id for trial in store.trials(experiment=row.id)])
     known: dict[str, dict[str, None]] = {}
     for digest in found:
@@ -129,10 +134,7 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
         if level not in known.get(factor, {}):
             every = "; ".join(f"{n}: {', '.join(own)}" for n, own in known.items()) or "none"
             raise PlanError(f"experiment {row.name} has no {factor}={level}", f"it has {every}")
-    # Trials of A beside itself are no trials of A against B.
-    kept = [
-        d for d in found if wanted.items() <= _levels(d).items() and _levels(d).get(ROLE) != AGAIN
-    ]
+    kept = [d for d in found if wanted.items() <= _levels(d).items()]
     if not kept:
         raise PlanError(f"experiment {row.name} has no trial with {name}")
     return Group(name, tuple(kept), wanted)
