@@ -93,7 +93,8 @@ def answer(tried: Sequence[Tried], cell: Cell, sought: Sought = SOUGHT) -> trial
 
 def test_a_search_finds_where_a_server_breaks_and_soaks_below_it() -> None:
     cell = Cell((("set.work_mem", "4MB"),))
-    tried = run(Searches(SOUGHT, (cell,)), holds(173.0))
+    tried = run(strategy := Searches(SOUGHT, (cell,)), holds(173.0))
+    assert strategy.given_up(tried) == ""
     found = answer(tried, cell)
     assert found.ended
     assert found.capacity.proved is not None
@@ -166,7 +167,10 @@ def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial() -> Non
 
 
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
-    tried = run(Searches(replace(SOUGHT, each=None), (Cell(()),)), lambda _: None, most=30)
+    strategy = Searches(replace(SOUGHT, each=None), (Cell(()),))
+    tried = run(strategy, lambda _: None, most=30)
+    assert strategy.given_up(tried) == "no trial could be run: it broke"
+    assert strategy.given_up(tried[:1]) == ""
     found = answer(tried, Cell(()))
     assert found.capacity.proved is None
     assert found.capacity.refuted is None

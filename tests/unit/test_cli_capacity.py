@@ -99,6 +99,22 @@ def test_a_dry_run_says_how_long_it_will_take_and_starts_nothing(tmp_path: Path)
     assert "each chosen by those before it" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("by", "other"),
+    [("clients", "--rate"), ("rate", "--think-time"), ("users", "--rate-per-client")],
+)
+def test_another_kind_of_load_than_the_one_asked_for_is_refused_by_its_own_name(
+    by: str, other: str
+) -> None:
+    error = refused(called("tpcb-like", "-L", "50ms", "--by", by, other, "1", "--dry-run"))
+    assert error.message == f"--by {by} does not go with {other}"
+
+
+def test_a_quick_search_refuses_a_soak() -> None:
+    error = refused(called("tpcb-like", "-L", "50ms", "--quick", "--soak", "5min", "--dry-run"))
+    assert "--soak" in error.message
+
+
 def test_two_levels_of_the_load_are_the_ends_of_what_is_offered() -> None:
     from pgpaces.draft import Draft
 

@@ -204,12 +204,10 @@ class SweepProgress(SweepListener):
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         """Why a part is left out."""
-        where = machine or "this machine"
-        self.teller.tell(
-            f"{where}: no trial could reach the server, the rest of its trials is left out"
-            f" ({trials}): {error.message}",
-            whole=True,
-        )
+        at = f"{machine}: " if machine else ""
+        rest = f"the rest of its trials is left out ({trials})" if trials else "no more are tried"
+        text = f"{at}no trial could reach the server, {rest}: {error.message}"
+        self.teller.tell(text, whole=True)
 
     def stopping(self, count: int) -> None:
         """Says what Ctrl-C does."""

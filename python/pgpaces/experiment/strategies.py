@@ -81,8 +81,13 @@ class Searches:
         return 0
 
     def given_up(self, tried: Sequence[Tried]) -> str:
-        """A search always has an answer, be it that nothing is known."""
-        return ""
+        """Which cells could not be asked at all; what else is not known is an answer."""
+        own = self.own(tried)
+        mute = [each for each in own.values() if each and not any(t.digest for t in each)]
+        if not mute or self.wanted(tried) is not None:
+            return ""
+        of = "" if len(own) == 1 else f" of {len(mute)} of {len(own)} cells"
+        return f"no trial{of} could be run: {mute[0][-1].error}"
 
     def own(self, tried: Sequence[Tried]) -> dict[str, list[Tried]]:
         """The trials of each cell, by its key, without its load."""
