@@ -205,3 +205,9 @@ def test_python_asks_what_the_command_asks(tmp_path: Path, monkeypatch: pytest.M
     python, command = asked
     assert python.goal == command.goal
     assert python.experiment == command.experiment
+
+
+@pytest.mark.parametrize("name", ["duration", "transactions"])
+def test_how_long_a_trial_is_is_refused_in_python_too(name: str) -> None:
+    with pytest.raises(PlanError, match=f"{name} is for the search to choose"):
+        pgpaces.capacity("tpcb-like", latency_limit="50ms", **{name: 5})

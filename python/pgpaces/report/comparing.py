@@ -102,7 +102,7 @@ def _left_out(seen: Seen) -> Iterator[Sentence]:
     if seen.left_out:
         what = "trial" if seen.left_out == 1 else "trials"
         yield Sentence(
-            f"Left out: {seen.left_out} {what} that did not come to an end or that are not valid.",
+            f"Left out: {seen.left_out} {what} not brought to an end, or not valid.",
             "warning",
         )
 

@@ -244,6 +244,7 @@ def _cells(
     for at, column in enumerate(made.columns):
         column.overflow = "fold"
         column.no_wrap = kept[at] >= cells.labels
+        column.justify = "left" if kept[at] < cells.labels else "right"
     for row in cells.rows:
         made.add_row(
             *(

@@ -211,10 +211,10 @@ def _more(verdict: Verdict) -> Sentence:
         return Sentence(
             "No reasonable number of pairs would decide; longer trials or a larger delta would."
         )
-    more = max(1, verdict.needed - verdict.pairs)
+    needed = max(PAIRS_MIN, verdict.needed, verdict.pairs + 1)
     return Sentence(
-        f"About {more} more would decide, if value and spread stay as they are: as a new comparison"
-        f" of {max(PAIRS_MIN, verdict.needed)} pairs, as these were looked at already."
+        f"About {needed} pairs would decide, if value and spread stay as they are: as a new"
+        f" comparison, as these {verdict.pairs} were looked at already."
     )
 
 
