@@ -87,7 +87,7 @@ class Searches:
         if not mute or self.wanted(tried) is not None:
             return ""
         of = "" if len(own) == 1 else f" of {len(mute)} of {len(own)} cells"
-        return f"no trial{of} could be run: {mute[0][-1].error}"
+        return f"no trial{of} could be run: {mute[0][0].error}"
 
     def own(self, tried: Sequence[Tried]) -> dict[str, list[Tried]]:
         """The trials of each cell, by its key, without its load."""

@@ -128,9 +128,9 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
     metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
     match verdict.why:
         case "few":
-            yield Sentence(
-                f"{_capital(_count(verdict.pairs, verdict.basis))} cannot make an interval."
-            )
+            count = _capital(_count(verdict.pairs, verdict.basis))
+            few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
+            yield Sentence(f"{count} {few}.")
         case "unbounded":
             yield Sentence(
                 f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
