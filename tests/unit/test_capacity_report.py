@@ -349,7 +349,7 @@ def test_a_command_that_is_copied_of_a_narrow_terminal_is_the_same_command(
     assert shlex.split(shown.replace("\\\n", "")) == asked
     assert all(each.endswith("\\") for each in shown.splitlines()[:-1])
     assert max(map(len, shown.splitlines())) <= max(
-        width, 3 + max(map(len, map(shlex.quote, asked)))
+        width, 4 + max(map(len, map(shlex.quote, asked)))
     )
 
 
