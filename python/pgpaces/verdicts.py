@@ -274,6 +274,9 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
 
     if quick and strict:
         raise PlanError("quick and strict exclude each other", "choose one")
+    for chosen in ("duration", "transactions"):
+        if chosen in levels:
+            raise PlanError(f"{chosen} is for the search to choose", "leave it out")
     known = None
     if resume is not None:
         known, experiment, sought = asking.stored(resume, store)
@@ -289,7 +292,8 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     )
     swept = pipeline.run(pipeline.plan(order), listener)
     if swept.given_up:
-        raise RunError(swept.given_up)
+        hint = f"pgpaces.verdicts.load_capacity('{swept.id}') has what is known all the same"
+        raise RunError(swept.given_up, hint)
     return load_capacity(swept.id, store=store)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -27,7 +28,7 @@ from pgpaces.report.look import DARK, LIGHT
 from pgpaces.report.markdown import markdown
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.section import Section
-from pgpaces.report.terminal import terminal
+from pgpaces.report.terminal import command, terminal
 from pgpaces.result import Estimate
 from tests.unit.searches import GOAL, ONE, START, searched, slope
 
@@ -207,6 +208,7 @@ def test_quick_is_indicative_and_proves_nothing() -> None:
     assert text.startswith("Indicative, no confidence")
     assert "roved" not in text.partition("A load holds")[0]
     assert section([found]).tables[0].columns[1:3] == ("held, 1/s", "did not, 1/s")
+    assert "roved" not in section([found]).tables[0].title
 
 
 @pytest.mark.parametrize(
@@ -336,6 +338,19 @@ def test_a_terminal_shows_the_answer_and_no_roles(width: int) -> None:
     assert "Every trial" not in text
     assert "█" not in text
     assert max(map(len, text.splitlines())) <= width
+
+
+@given(st.lists(st.text("ab -='\"|&", min_size=1, max_size=12), max_size=12), st.integers(30, 90))
+def test_a_command_that_is_copied_of_a_narrow_terminal_is_the_same_command(
+    words: list[str], width: int
+) -> None:
+    asked = ["pgpaces", "run", *words]
+    shown = command(shlex.join(asked), width)
+    assert shlex.split(shown.replace("\\\n", "")) == asked
+    assert all(each.endswith("\\") for each in shown.splitlines()[:-1])
+    assert max(map(len, shown.splitlines())) <= max(
+        width, 4 + max(map(len, map(shlex.quote, asked)))
+    )
 
 
 def test_a_narrow_terminal_leaves_out_what_sentences_say_and_cuts_no_number() -> None:

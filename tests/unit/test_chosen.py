@@ -102,7 +102,8 @@ def attempt(of: Tried, number: int, state: str) -> Tried:
 
 def test_a_search_finds_where_a_server_breaks_and_soaks_below_it() -> None:
     cell = Cell((("set.work_mem", "4MB"),))
-    tried = run(Searches(SOUGHT, (cell,)), holds(173.0))
+    tried = run(strategy := Searches(SOUGHT, (cell,)), holds(173.0))
+    assert strategy.given_up(tried) == ""
     found = answer(tried, cell)
     assert found.ended
     assert found.capacity.proved is not None
@@ -194,7 +195,10 @@ def test_attempts_that_failed_change_nothing_of_a_search() -> None:
 
 
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
-    tried = run(Searches(replace(SOUGHT, each=None), (Cell(()),)), lambda _: None, most=30)
+    strategy = Searches(replace(SOUGHT, each=None), (Cell(()),))
+    tried = run(strategy, lambda _: None, most=30)
+    assert strategy.given_up(tried) == "no trial could be run: it broke"
+    assert strategy.given_up(tried[:1]) == ""
     found = answer(tried, Cell(()))
     assert found.capacity.proved is None
     assert found.capacity.refuted is None
@@ -215,7 +219,8 @@ def test_a_search_whose_server_went_away_is_given_up_and_says_why(after: int) ->
     assert strategy.given_up(tried) == "1 of 2 searches could not go on: it broke"
     assert strategy.given_up(tried[:2]) == ""
     alone = Searches(SOUGHT, cells[1:])
-    assert alone.given_up(run(alone, found)) == "the search could not go on: it broke"
+    said = "the search could not go on" if after else "no trial could be run"
+    assert alone.given_up(run(alone, found)) == f"{said}: it broke"
 
 
 def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up() -> None:

@@ -103,6 +103,22 @@ def test_a_dry_run_says_how_long_it_will_take_and_starts_nothing(tmp_path: Path)
     assert "each chosen by those before it" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("by", "other"),
+    [("clients", "--rate"), ("rate", "--think-time"), ("users", "--rate-per-client")],
+)
+def test_another_kind_of_load_than_the_one_asked_for_is_refused_by_its_own_name(
+    by: str, other: str
+) -> None:
+    error = refused(called("tpcb-like", "-L", "50ms", "--by", by, other, "1", "--dry-run"))
+    assert error.message == f"--by {by} does not go with {other}"
+
+
+def test_a_quick_search_refuses_a_soak() -> None:
+    error = refused(called("tpcb-like", "-L", "50ms", "--quick", "--soak", "5min", "--dry-run"))
+    assert "--soak" in error.message
+
+
 def test_two_levels_of_the_load_are_the_ends_of_what_is_offered() -> None:
     draft = Draft(workload="tpcb-like").with_levels(
         {"rate": ("10/s", "2000/s"), "latency_limit": ("50ms",)}
@@ -202,3 +218,9 @@ def test_python_asks_what_the_command_asks(tmp_path: Path, monkeypatch: pytest.M
     python, command = asked
     assert python.goal == command.goal
     assert python.experiment == command.experiment
+
+
+@pytest.mark.parametrize("name", ["duration", "transactions"])
+def test_how_long_a_trial_is_is_refused_in_python_too(name: str) -> None:
+    with pytest.raises(PlanError, match=f"{name} is for the search to choose"):
+        pgpaces.capacity("tpcb-like", latency_limit="50ms", **{name: 5})

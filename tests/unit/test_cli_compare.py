@@ -176,4 +176,4 @@ def test_what_is_not_valid_is_left_out_and_counted(place: Path) -> None:
     text = " ".join(
         called(place, "variant=log", "large", "--in", "sensors", "--anyway").stdout.split()
     )
-    assert "Left out: 1 trial that did not come to an end" in text
+    assert "Left out: 1 trial not brought to an end" in text

@@ -52,7 +52,7 @@ def test_a_change_is_told_with_when_which_run_and_by_how_much(place: Path) -> No
     assert text.startswith(f"Since {first} the mean latency is 2")
     assert f"higher than up to {before} " in text
     assert "worse" in text
-    assert "Left out: 1 that did not come to an end" in text
+    assert "Left out: 1 not brought to an end" in text
 
 
 def test_what_changed_with_the_level_stands_beside_it(place: Path) -> None:

@@ -507,6 +507,27 @@ def test_another_seed_of_arrivals_is_no_difference_and_another_one_of_data_is() 
     assert (found.name, found.a, found.b) == ("data seed", (), ("2",))
 
 
+@pytest.mark.parametrize(
+    ("factor", "follows"),
+    [("server", True), ("target", True), ("set.work_mem", False), ("clients", False)],
+)
+def test_the_data_of_another_version_are_made_anew_and_are_no_other_data(
+    factor: str, follows: bool
+) -> None:
+    found = made(Slot(1, Cell(())), 5)
+    one, other = (
+        replace(found, trial=replace(found.trial, workload=workload))
+        for workload in (
+            {**found.trial.workload, "prepared": {"fingerprint": mark}} for mark in "ab"
+        )
+    )
+    assert (between([one], [other], [factor]) == ()) is follows
+
+
+def test_what_has_no_trial_differs_in_nothing() -> None:
+    assert between([], [made(Slot(1, Cell(())), 5)]) == ()
+
+
 def test_a_mean_of_pairs_needs_two() -> None:
     assert over_pairs([0.1]) is None
 

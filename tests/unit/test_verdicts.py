@@ -33,7 +33,7 @@ SAID: list[tuple[Verdict, Sequence[str]]] = [
     (verdict(STEADY), ["equivalent to A within 2 %", "0.11 % lower to 0.11 % higher"]),
     (
         verdict([60 * x for x in STEADY]),
-        ["not decided: its throughput comes out", "8 of 10", "9.5 % or more", "more would decide"],
+        ["not decided: its throughput comes out", "8 of 10", "9.5 % or more", "pairs would decide"],
     ),
     (verdict([0.1]), ["not estimable", "1 pair cannot", "It takes 8 pairs"]),
     (verdict([]), ["No pairs", "It takes 8 pairs"]),

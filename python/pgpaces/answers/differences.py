@@ -47,11 +47,13 @@ _LAYOUT = ("nodes", "clients", "threads", "load text", "rate", "setting ")
 _FOLLOWS = {
     **dict.fromkeys(("clients", "users", "rate", "rate_per_client", "pace", "shape"), _LOAD),
     **dict.fromkeys(("think_time", "think", "start_every", "arrivals"), _LOAD),
-    **dict.fromkeys(("server", "profile", "tls", "data_dir"), _SERVER),
+    # Data are made anew for each major version, and marked with it.
+    "server": (*_SERVER, "fingerprint of the data"),
+    **dict.fromkeys(("profile", "tls", "data_dir"), _SERVER),
     **dict.fromkeys(("standbys", "pool", "pool_mode", "pool_size", "node", "beside"), _LAYOUT),
     **dict.fromkeys(("workload", "variant", "scripts"), (*_WORKLOAD, "fingerprint of the data")),
     **dict.fromkeys(("scale", "data_seed"), ("fingerprint of the data", "variable ")),
-    "target": (*_SERVER, "machine: "),
+    "target": (*_SERVER, "machine: ", "fingerprint of the data"),
     "latency_limit": ("limit", "limits of scripts", *_LOAD),
     "define": ("variable ",),
     "duration": ("warmup",),
@@ -116,6 +118,8 @@ def between(
     """
     names = tuple(compared)
     of_a, of_b = _values(a), _values(b)
+    if not of_a or not of_b:  # no trial, nothing to differ in
+        return ()
     every = dict.fromkeys((*of_a, *of_b))
     pairs = ((name, of_a.get(name, {}), of_b.get(name, {})) for name in every)
     return tuple(

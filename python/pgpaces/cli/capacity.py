@@ -66,6 +66,8 @@ def _planned(given: Mapping[str, Any]) -> Planned:
     running.check_output(given)
     if given["quick"] and given["strict"]:
         raise PlanError("--quick and --strict exclude each other", "choose one")
+    if given["quick"] and _soak_given():
+        raise PlanError("--soak is of a search without --quick", "leave one of them out")
     for name in ("duration", "transactions"):
         if given[f"level_{name}"]:
             raise PlanError(f"--{name} is for the search to choose", "leave it out")
@@ -85,12 +87,16 @@ def _planned(given: Mapping[str, Any]) -> Planned:
     return pipeline.plan(running.order(experiment, given, resume, goal))
 
 
+def _soak_given() -> bool:
+    source = click.get_current_context().get_parameter_source("soak")
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 def _check_unchanged(given: Mapping[str, Any]) -> None:
     """Raises PlanError for options that a search from the store would not follow."""
     names = ("missed", "quantile", "by", "quick", "strict", "seed", "name", "from_database")
     asked = [name for name in names if given[name] not in (None, False)]
-    source = click.get_current_context().get_parameter_source("soak")
-    asked += ["soak"] if source is click.core.ParameterSource.COMMANDLINE else []
+    asked += ["soak"] if _soak_given() else []
     if asked:
         option = asked[0].replace("quantile", "goal").replace("_", "-")
         raise PlanError(

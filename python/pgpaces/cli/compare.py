@@ -15,6 +15,7 @@ from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from pgpaces.answers.compare import Goal
     from pgpaces.experiment.comparing import Compared
@@ -109,7 +110,12 @@ def compare(a: str, b: str, **given: Any) -> int:
 
     if given["what"] is not None or given["files"]:
         return _new((a, b), given)
-    _check_stored()
+    own = {param.name for param in click.get_current_context().command.params}
+    _check(
+        own - _OF_STORED,
+        "is for new pairs, and stored trials are compared",
+        "add --run WORKLOAD, or ",
+    )
     store = _open(given)
     found = compared(store, (a, b), _goal(given), given["factors"], given["of"])
     _tell(store, found, given)
@@ -123,6 +129,7 @@ def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
     from pgpaces.experiment import sweep as pipeline
 
     running.check_output(given)
+    _check(frozenset(("of", "factors", "anyway")), "is for stored trials, and new pairs are run")
     draft = drafting.draft(given)
     assert draft is not None, "a workload or a script is named"
     counts = {name: given[name] for name in ("pairs", "same", "seed") if given[name] is not None}
@@ -132,16 +139,13 @@ def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
     return 0 if given["dry_run"] else running.carry_out(planned, given)
 
 
-def _check_stored() -> None:
-    """Raises PlanError for options of new pairs where stored trials are compared."""
+def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> None:
+    """Raises PlanError for options that do nothing here."""
     context = click.get_current_context()
     for param in context.command.params:
         given = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if given and param.name not in _OF_STORED:
-            raise PlanError(
-                f"{param.opts[-1]} is for new pairs, and stored trials are compared",
-                "add --run WORKLOAD, or leave it out",
-            )
+        if given and param.name in refused:
+            raise PlanError(f"{param.opts[-1]} {why}", f"{way_out}leave it out")
 
 
 @click.command(

@@ -22,7 +22,7 @@ COMMANDS = {
     "show": ("runs", "Show the answer of a stored run"),
     "export": ("runs", "Write a stored run as CSV or JSON"),
     "report": ("report", "Say what an experiment found, as a page, text or data"),
-    "compare": ("compare", "Say whether B is better than A, from stored runs"),
+    "compare": ("compare", "Say whether B is better than A, from stored runs or new pairs"),
     "check": ("compare", "Say whether a run is worse than a baseline, for CI"),
     "trend": ("trend", "Say since when stored runs of one kind are better or worse"),
     "forecast": ("forecast", "Say what more clients or users would do"),

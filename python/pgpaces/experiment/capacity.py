@@ -26,6 +26,12 @@ _MODELS: Mapping[Kind, tuple[str, ...]] = {
     "users": ("paced",),
     "clients": ("closed", "open"),
 }
+# What makes a load of another kind.
+_OTHERS: Mapping[Kind, tuple[str, ...]] = {
+    "rate": ("users", "pace", "rate_per_client", "think_time"),
+    "users": ("rate", "rate_per_client", "think_time", "clients"),
+    "clients": ("rate", "users", "pace"),
+}
 _GOAL = re.compile(r"\s*p(\d+(?:\.\d+)?)\s*<=?\s*(\S.*?)\s*")
 
 
@@ -55,6 +61,7 @@ def ask(draft: Draft, question: Question) -> tuple[Experiment, Sought]:
     load = question.by or _kind(draft.levels)
     ends = draft.levels.get(load, ())
     kept = {n: v for n, v in draft.levels.items() if n not in (load, "duration", "transactions")}
+    _check_kind(load, kept)
     if load == "clients" and not {"rate_per_client", "think_time"} & kept.keys():
         # The pause of none, so that no rate of the workload's own makes it an open load.
         kept["think_time"] = ("0s",)
@@ -120,6 +127,14 @@ def _kind(given: Mapping[str, tuple[str, ...]]) -> Kind:
     if "users" in given or "pace" in given:
         return "users"
     return "clients" if {"rate_per_client", "think_time"} & given.keys() else "rate"
+
+
+def _check_kind(load: Kind, kept: Mapping[str, tuple[str, ...]]) -> None:
+    """Raises PlanError for levels of another kind of load than the one that was asked for."""
+    for name in _OTHERS[load]:
+        if name in kept:
+            option = f"--{name.replace('_', '-')}"
+            raise PlanError(f"--by {load} does not go with {option}", "leave one of them out")
 
 
 def _without(parts: tuple[Levels, ...], load: Kind) -> tuple[Levels, ...]:

@@ -96,6 +96,8 @@ class Searches:
         if not failed:
             return ""
         error = next(t.error for t in failed[0] if t.digest is None)
+        if not any(each.digest for each in tried):
+            return f"no trial could be run: {error}"
         what = (
             "the search" if len(self.cells) == 1 else f"{len(failed)} of {len(self.cells)} searches"
         )

@@ -100,7 +100,7 @@ def section(found: Trended) -> Section:
     )
     notes = differing(verdicts.unlike(found.unlike))
     if found.left_out:
-        text = f"Left out: {found.left_out} that did not come to an end or that are not valid."
+        text = f"Left out: {found.left_out} not brought to an end, or not valid."
         notes = (Sentence(text, "warning"), *notes)
     series = shown.Series(found.name, runs, tuple(_beside(found, runs)), notes)
     return shown.section(found.trend, found.metric, series)

@@ -299,9 +299,8 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
         " them it is not known. The estimate is where as much misses as may, with its 95 %"
         " interval. Soak: 0.9 of what is proved for longer."
     )
-    return Table(
-        f"{KEY}-cells", "Proved and refuted", columns, max(1, len(factors)), tuple(rows), note
-    )
+    title = "What held and what did not" if quick else "Proved and refuted"
+    return Table(f"{KEY}-cells", title, columns, max(1, len(factors)), tuple(rows), note)
 
 
 def _number(load: float, holds: Holds) -> str:

@@ -102,7 +102,7 @@ def _left_out(seen: Seen) -> Iterator[Sentence]:
     if seen.left_out:
         what = "trial" if seen.left_out == 1 else "trials"
         yield Sentence(
-            f"Left out: {seen.left_out} {what} that did not come to an end or that are not valid.",
+            f"Left out: {seen.left_out} {what} not brought to an end, or not valid.",
             "warning",
         )
 
@@ -396,8 +396,10 @@ def _over_trials(
 def _trial_marks(
     metric: Metric, names: tuple[str, str], what: str, values: list[dict[str, Any]], look: Look
 ) -> dict[str, Any]:
-    x = {"field": "x", "type": "quantitative", "axis": {"title": what, "tickMinStep": 1,
-         "format": "d"}, "scale": {"zero": False, "nice": False, "padding": 12}}  # fmt: skip
+    at = sorted({each["x"] for each in values})
+    x = {"field": "x", "type": "quantitative", "axis": {"title": what, "format": "d",
+         "values": at[:: -(-len(at) // _TICKS_MAX) or 1]},
+         "scale": {"zero": False, "nice": False, "padding": 12}}  # fmt: skip
     y = {"field": "y", "type": "quantitative", "axis": {"title": named(metric), "format": NUMBER},
          "scale": {"zero": False, "padding": 10}}  # fmt: skip
     legend = {"title": None, "columns": legend_columns(names)}

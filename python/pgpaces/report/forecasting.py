@@ -65,7 +65,7 @@ def _said(every: Sequence[Foreseen], to: float | None) -> Iterator[Sentence]:
 
 def _left_out(each: Foreseen) -> Iterator[Sentence]:
     if each.left_out:
-        text = f"Left out: {each.left_out} that did not come to an end or that are not valid."
+        text = f"Left out: {each.left_out} not brought to an end, or not valid."
         yield Sentence(text, "warning")
 
 

@@ -24,7 +24,7 @@ def form_of(path: str) -> Form:
             return form
     raise PlanError(
         f"what form '{path}' shall have is not known by its ending",
-        f"add --format with one of {', '.join(FORMS)}, or end it with .html",
+        f"end it with .html, or another of {', '.join(FORMS)}; `pgpaces report` has --format",
     )
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Columns that go first where a terminal is narrow.
 _SPARE = (
     "to mind",
+    "p",
+    "B is",
     "limit",
     "input MB/s",
     "WAL MB/s",
@@ -44,6 +46,8 @@ _SPARE = (
     "users",
     "written a day",
 )
+# A word of a command; blanks within quotes part no words.
+_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
 _CHARTS = ("missed", "p95", "rate", "rows_s", "seconds")
 _BAR_MIN, _BAR_MAX = 8, 50
 _LINES_MAX = 12
@@ -76,7 +80,7 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     if page.question:
         yield Text(line(page.question), style="dim")
     yield Text("")
-    yield from _said(page.answer)
+    yield from _said(page.answer, width)
     yield Text("")
     for each in page.sections:
         yield from section(each, width)
@@ -86,7 +90,7 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     yield from _failures(page)
     if page.about.rerun:
         yield Text("")
-        yield Text(f"again: {line(page.about.rerun)}", style="dim")
+        yield Text(command(line(page.about.rerun), width, "again: "), style="dim")
 
 
 def _of_cells(page: Page, width: int) -> Iterator[RenderableType]:
@@ -124,7 +128,7 @@ def answered(found: Section, width: int) -> Iterator[RenderableType]:
     """What it says: its sentences, then its tables."""
     from rich.text import Text
 
-    yield from _said(found.said)
+    yield from _said(found.said, width)
     shown = [each for each in found.tables if not each.folded]
     for each in shown:
         yield Text("")
@@ -135,14 +139,28 @@ def answered(found: Section, width: int) -> Iterator[RenderableType]:
             yield Text(line(each.note), style="dim")
 
 
-def _said(said: Iterable[Sentence]) -> Iterator[RenderableType]:
-    """Sentences: the answer stands out, and what to mind."""
+def command(text: str, width: int, begin: str = "") -> str:
+    """A command in lines that a shell takes as one, whatever is copied of a narrow terminal."""
+    lines = [begin]
+    for word in _WORD.findall(text):
+        # The space and the backslash that another line takes.
+        if lines[-1].strip() and len(lines[-1]) + len(word) + 2 > width:
+            lines[-1] += "\\"
+            lines.append("  ")
+        lines[-1] += f"{word} "
+    return "\n".join(lines).rstrip()
+
+
+def _said(said: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
+    """Sentences: the answer stands out, and what to mind. One may be a command to type."""
     from rich.text import Text
 
     styles = {"main": "bold", "warning": "yellow", "plain": ""}
     for sentence in said:
         mind = "mind: " if sentence.weight == "warning" else ""
-        yield Text(f"{mind}{line(sentence.text)}", style=styles[sentence.weight])
+        text = f"{mind}{line(sentence.text)}"
+        text = command(text, width) if text.startswith("pgpaces ") else text
+        yield Text(text, style=styles[sentence.weight])
 
 
 def _tables(page: Page, width: int, left: int) -> Iterator[RenderableType]:
@@ -226,6 +244,7 @@ def _cells(
     for at, column in enumerate(made.columns):
         column.overflow = "fold"
         column.no_wrap = kept[at] >= cells.labels
+        column.justify = "left" if kept[at] < cells.labels else "right"
     for row in cells.rows:
         made.add_row(
             *(

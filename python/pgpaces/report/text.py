@@ -37,7 +37,8 @@ _ESTIMATE_WIDTH, _MAX_WIDTH = len("not estimable") + 1, 8
 def percent(share: float) -> str:
     """A share as a percentage without its sign: 2 significant digits below ten, else one place."""
     value = 100 * share
-    if value and value < 0.095:
+    # Below, it is what is left of 0 when shares are taken from each other.
+    if value < 0.095 and abs(value) > 1e-9:
         return f"{value:.2g}"
     return f"{value:.1f}"
 

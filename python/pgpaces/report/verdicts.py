@@ -128,9 +128,9 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
     metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
     match verdict.why:
         case "few":
-            yield Sentence(
-                f"{_capital(_count(verdict.pairs, verdict.basis))} cannot make an interval."
-            )
+            count = _capital(_count(verdict.pairs, verdict.basis))
+            few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
+            yield Sentence(f"{count} {few}.")
         case "unbounded":
             yield Sentence(
                 f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
@@ -211,10 +211,10 @@ def _more(verdict: Verdict) -> Sentence:
         return Sentence(
             "No reasonable number of pairs would decide; longer trials or a larger delta would."
         )
-    more = max(1, verdict.needed - verdict.pairs)
+    needed = max(PAIRS_MIN, verdict.needed, verdict.pairs + 1)
     return Sentence(
-        f"About {more} more would decide, if value and spread stay as they are: as a new comparison"
-        f" of {max(PAIRS_MIN, verdict.needed)} pairs, as these were looked at already."
+        f"About {needed} pairs would decide, if value and spread stay as they are: as a new"
+        f" comparison, as these {verdict.pairs} were looked at already."
     )
 
 

@@ -87,7 +87,8 @@ def _indicative(found: Capacity) -> str:
     if held is not None:
         parts.append(f"{load(held, found.goal)} held in a short trial")
     if broke is not None:
-        parts.append(f"{load(broke, found.goal)} did not")
+        own = "" if parts else " hold in a short trial"
+        parts.append(f"{load(broke, found.goal)} did not{own}")
     said = ", ".join(parts) or "no trial counts"
     return f"Indicative, no confidence: {said}."
 
