@@ -222,6 +222,12 @@ def test_a_wide_answer_says_how_many_more_trials_would_narrow_it() -> None:
     assert any("more long trials would narrow it" in said for said in sentences(found))
 
 
+def test_nobody_is_told_to_run_a_thousand_trials() -> None:
+    found, _ = run(BASE, slope(175, 30))
+    assert any("quieter host" in said for said in sentences(replace(found, more=1136)))
+    assert not any("1136" in said for said in sentences(replace(found, more=1136)))
+
+
 def test_a_load_that_failed_by_its_own_trials_is_never_below_what_is_proved() -> None:
     def share(load: float) -> float:
         return 0.05 if 160 < load < 168 else slope(175, 30)(load)

@@ -7,6 +7,8 @@ import math
 from pgpaces.answers.capacity.answer import Capacity, Flag
 from pgpaces.answers.capacity.goal import Goal
 
+# More long trials than these nobody runs.
+_MORE_MAX = 100
 _UNITS = {"rate": "/s", "users": " users", "clients": " clients"}
 
 
@@ -32,6 +34,10 @@ def outlook(found: Capacity) -> tuple[str, ...]:
     """What would help."""
     if not found.more:
         return ()
+    if found.more > _MORE_MAX:
+        return (
+            "More trials like these would hardly narrow it; longer ones may, or a quieter host.",
+        )
     plural = "s" if found.more > 1 else ""
     return (f"About {found.more} more long trial{plural} would narrow it to 4 %.",)
 
