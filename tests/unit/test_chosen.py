@@ -14,7 +14,7 @@ from pgpaces.answers import compare, pairing
 from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.goal import Goal
 from pgpaces.answers.capacity.trials import PREFLIGHT, Sought
-from pgpaces.answers.digest import Digest
+from pgpaces.answers.digest import Bucket, Digest
 from pgpaces.answers.pairing import AGAIN, Pairing
 from pgpaces.answers.spending import Spending
 from pgpaces.answers.validity import Validity
@@ -244,6 +244,21 @@ def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold() -
         point = trials.point(Tried.of(replace(found, summary=summary)), "rate")
         assert point is not None
         assert point.valid is valid
+
+
+def test_a_search_counts_what_missed_also_where_the_warm_up_is_cut_for_it() -> None:
+    def bucket(start_s: int, missed: int) -> Bucket:
+        counts = Counts(10, 10 - missed, missed, 0, 0, 0)
+        return Bucket(start_s, 1, counts, 1.0, 1.0, 1.0, 1.0, 1.0, 0.1)
+
+    found = digest(trials.first(SOUGHT, Cell(())), 200, 0)
+    series = tuple(bucket(n, 10 if n < 5 else 0) for n in range(20))
+    cut = replace(found, series=series, summary=replace(found.summary, cut_s=5))
+    point = trials.point(Tried.of(cut), "rate")
+    assert point is not None
+    assert (point.missed, point.due) == (50, 200)
+    assert point.windows == ((50, 100), (0, 100))
+    assert point.seconds == 20.0
 
 
 def test_a_trial_that_runs_is_no_point_yet() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pgpaces.answers.across import share
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity import worth as worths
 from pgpaces.answers.capacity.answer import Load
-from pgpaces.answers.capacity.trials import ROLES, Found
+from pgpaces.answers.capacity.trials import ROLES, Found, objection, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
-from pgpaces.answers.cells import sound
 from pgpaces.answers.wanted import role
 from pgpaces.answers.why import Limit
 from pgpaces.design import Cell as DesignCell
@@ -388,7 +388,9 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
         trial, summary, place = digest.trial, digest.summary, digest.trial.place
         levels = dict(place.levels) if place else {}
         kind = role(DesignCell(tuple(levels.items())))
-        state = "valid" if sound(digest) else "not valid"
+        missed, due = whole(digest)
+        counts = not objection(digest)
+        state = "valid" if counts else "not valid"
         state = state if trial.state == "finished" else trial.state
         at = levels.get(each.goal.load, f"{trial.plan.get('clients')} clients, no pause")
         rows.append(
@@ -399,12 +401,12 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
                 Cell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
                 Cell(at.removesuffix("/s")),
                 Cell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
-                Cell(f"{summary.counts.due:,}"),
-                _missed(summary.missed),
+                Cell(f"{due:,}"),
+                _missed(share([[(missed, due)]], summary.phi)),
                 Cell(milliseconds(summary.latency.p99.value, "above"))
                 if summary.latency.p99
                 else Cell("-"),
-                Cell(state, "", "" if sound(digest) else "not valid"),
+                Cell(state, "", "" if counts else "not valid"),
             )
         )
     note = f"For: {', '.join(ROLES.values())} or saturating, which is never a bound."

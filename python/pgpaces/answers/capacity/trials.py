@@ -109,22 +109,36 @@ def point(tried: Tried, load: Kind) -> Point | None:
         return Point(value, kind, 0, 0, 1.0, invalid=tried.error or "it could not be run")
     if digest.trial.state in ("interrupted", "running"):
         return None
-    counts = digest.summary.counts
-    findings = digest.summary.validity.findings
-    wrong = [f for f in findings if f.severity == "invalid" and f.source != _UNSETTLED]
-    invalid = "; ".join(finding.text for finding in wrong)
-    if digest.trial.state != "finished":
-        invalid = digest.trial.error or "it did not come to its end"
+    missed, due = whole(digest)
     return Point(
         load=value,
         role=kind,
-        due=counts.due,
-        missed=counts.missed,
-        seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9 - digest.summary.cut_s),
+        due=due,
+        missed=missed,
+        seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
         windows=_windows(digest),
-        invalid=invalid,
+        invalid=objection(digest),
         seed=int(digest.trial.plan.get("seed", 0)),
     )
+
+
+def objection(digest: Digest) -> str:
+    """Why a trial is no bound; empty where it is one."""
+    if digest.trial.state != "finished":
+        return digest.trial.error or "it did not come to its end"
+    findings = digest.summary.validity.findings
+    wrong = [f for f in findings if f.severity == "invalid" and f.source != _UNSETTLED]
+    return "; ".join(finding.text for finding in wrong)
+
+
+def whole(digest: Digest) -> tuple[int, int]:
+    """What missed and was due in a whole trial, behind the warm-up that was asked for.
+
+    Not behind what MSER-5 cuts as well: that is what looks unlike the rest, and near what a server
+    holds it is where it missed.
+    """
+    every = [bucket.counts for bucket in digest.series] or [digest.summary.counts]
+    return sum(counts.missed for counts in every), sum(counts.due for counts in every)
 
 
 def _number(text: str) -> float | None:
@@ -136,8 +150,8 @@ def _number(text: str) -> float | None:
 
 
 def _windows(digest: Digest) -> tuple[tuple[int, int], ...]:
-    """What missed and was due, by ten seconds, of the part that counts."""
-    used = [b for b in digest.series if b.start_s >= digest.summary.cut_s]
+    """What missed and was due, by ten seconds."""
+    used = digest.series
     if not used:
         return ()
     size = max(1, -(-_WINDOW_S // used[0].seconds))
