@@ -177,3 +177,25 @@ def test_what_is_not_valid_is_left_out_and_counted(place: Path) -> None:
         called(place, "variant=log", "large", "--in", "sensors", "--anyway").stdout.split()
     )
     assert "Left out: 1 trial not brought to an end" in text
+
+
+@pytest.mark.parametrize(("factor", "known"), [("serverr", False), ("set.work_mem", True)])
+def test_a_factor_that_is_none_is_refused_with_the_nearest_name(
+    place: Path, factor: str, known: bool
+) -> None:
+    result = called(place, "large", "variant=log", "--anyway", "--factor", factor)
+    if known:
+        assert result.exit_code == 0, result.output
+    else:
+        assert refused(result).hint == "did you mean server?"
+
+
+def test_fewer_pairs_than_a_comparison_should_have_are_told(place: Path) -> None:
+    store = Store.open(place)
+    for block in range(3, 9):
+        for row in store.trials(experiment=store.find_experiment("sensors")):
+            if row.id.endswith(str(block)):
+                store.delete(row.id)
+    text = " ".join(called(place, *LEVELS).stdout.split())
+    assert "2 pairs" in text
+    assert "Fewer than 8" in text

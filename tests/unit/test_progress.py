@@ -12,7 +12,7 @@ from pgpaces.cli.progress import SweepProgress, TrialProgress
 from pgpaces.design import Cell, Slot
 from pgpaces.errors import PgpacesError, PlanError, StoreError
 from pgpaces.experiment import Outcome, Progress
-from pgpaces.result import Estimate
+from pgpaces.result import Estimate, Interval
 from tests.unit.trials import series
 
 SLOT = Slot(1, Cell((("clients", "2"),)))
@@ -132,3 +132,17 @@ def test_nothing_is_told_of_a_search_where_nothing_is_to_be(
     listener.trial("", LONG, 1, Progress(None))
     listener.done("", LONG, outcome())
     assert capsys.readouterr().err == ""
+
+
+def test_what_clients_are_told_again_and_again_is_told_a_few_times_and_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    listener = TrialProgress(0)
+    for second in range(20):
+        notice = ("info", f"NOTICE:  user {second} has recorded {7 * second} plants")
+        listener.interval(Interval(second, lines=(notice, ("plain", "mine"))))
+    listener.done()
+    text = capsys.readouterr().err
+    assert text.count("has recorded") == 6
+    assert "15 more like: NOTICE:  user 0 has recorded 0 plants" in text
+    assert text.count("mine") == 20, "what a script prints is its own"

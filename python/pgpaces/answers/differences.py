@@ -6,16 +6,20 @@ where more differs than what is compared. Names and values are as others wrote t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pgpaces import levels
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Factor
 from pgpaces.result import Trial
 from pgpaces.units import duration_text, memory_text
 
+# How names of factors look; names of other differences have blanks.
+_FACTOR = re.compile(r"[a-z_]+(\.\S+)?")
 HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 # `think` is how think times are spread.
 _RENAMED = {"think_ns": "think time"}
@@ -152,6 +156,13 @@ def _values(digests: Iterable[Digest]) -> dict[str, dict[str, None]]:
         for name, value in (*_flat(digest.trial), *_parts(digest.trial)):
             found.setdefault(name, {})[value] = None
     return found
+
+
+def check_factor(name: str) -> None:
+    """Raises PlanError, with the nearest name, for what looks like a factor and is none."""
+    family = name.partition(".")[0]
+    if _FACTOR.fullmatch(name) and family not in _FOLLOWS and name not in (*_LOAD, *_SERVER):
+        levels.check_name(name)
 
 
 def _follows(factor: str, name: str) -> bool:

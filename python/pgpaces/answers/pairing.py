@@ -60,6 +60,17 @@ def pairs(pairing: Pairing, tried: Sequence[Tried]) -> list[Pair]:
     return [pair for pair in found if pair is not None]
 
 
+def asked(pairing: Pairing) -> tuple[str, ...]:
+    """What a comparison is asked, before it begins."""
+    goal = pairing.goal
+    looks = ", ".join(str(look) for look, _ in goal.looks)
+    margin = f"{100 * goal.margin:.3g} {'%' if goal.primary.scale == 'ratio' else 'points'}"
+    return (
+        f"by {goal.metric}, where {margin} do not matter; pairs are looked at after {looks}",
+        f"{goal.same} pairs of A with itself" if goal.same else "no pairs of A with itself",
+    )
+
+
 def every(pairing: Pairing) -> list[Wanted]:
     """The trials of all pairs up to the last look."""
     a, b, again = pairing.cells

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import sys
 import threading
 import time
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from pgpaces.result import Interval, Trial
 
 
+# So many lines of clients that differ in numbers alone are told.
+_ALIKE_MAX = 5
+_DIGITS = re.compile(r"\d+")
 # What a stage begins with that must not be written over.
 WARNING = "warning: "
 
@@ -33,6 +38,7 @@ class Teller:
     def __init__(self) -> None:
         self.terminal = sys.stderr.isatty()
         self._open = False
+        self._told: Counter[str] = Counter()
         # A signal may come while this very thread is telling something.
         self._lock = threading.RLock()
 
@@ -52,10 +58,22 @@ class Teller:
         click.echo(f"\r\x1b[K{shown}" + ("" if rewrite else "\n"), err=True, nl=False)
         self._open = rewrite
 
+    def still_new(self, text: str) -> bool:
+        """Whether lines like this, but for their numbers, were told only a few times so far."""
+        like = _DIGITS.sub("0", text)
+        with self._lock:
+            self._told[like] += 1
+            return self._told[like] <= _ALIKE_MAX
+
     def done(self) -> None:
-        """Leaves the line that was being rewritten."""
+        """Leaves the line that was being rewritten, and says what was not told each time."""
         if self._open:
             click.echo("\r\x1b[K", err=True, nl=False)
+            self._open = False
+        for like, times in self._told.items():
+            if times > _ALIKE_MAX:
+                self.tell(f"pgpaces: {times - _ALIKE_MAX} more like: {like}", whole=True)
+        self._told.clear()
 
 
 class TrialProgress(Listener):
@@ -119,7 +137,9 @@ class TrialProgress(Listener):
         """Counts, and says so every few seconds; what clients say comes at once."""
         for level, text in interval.lines:
             prefix = {"plain": "", "info": "pgpaces: "}.get(level, f"pgpaces: {level}: ")
-            self._teller.tell(f"{prefix}{text}", whole=True)
+            # What clients print by \\echo is the script's own; of the rest enough is enough.
+            if level == "plain" or self._teller.still_new(text):
+                self._teller.tell(f"{prefix}{text}", whole=True)
         for tally in interval.tallies:
             failed = sum(tally.failed.values())
             self._due += tally.due

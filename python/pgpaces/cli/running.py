@@ -65,6 +65,7 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> None:
 def preview(planned: Planned, given: Mapping[str, Any]) -> None:
     """Says what it will take: on stdout where that was all that was asked, else on stderr."""
     from pgpaces.cli.main import put
+    from pgpaces.experiment import strategies
     from pgpaces.report import escape
     from pgpaces.report.preview import as_json, lines
 
@@ -74,7 +75,9 @@ def preview(planned: Planned, given: Mapping[str, Any]) -> None:
         put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
         return
     order = planned.order
-    said = lines(order.experiment, planned.preview, chosen=order.goal is not None)
+    asked = () if order.goal is None else strategies.asked(order.goal)
+    chosen = order.goal is not None
+    said = lines(order.experiment, planned.preview, chosen=chosen, asked=asked)
     text = "".join(f"{escape.line(line)}\n" for line in said)
     if given["dry_run"]:
         put(text)

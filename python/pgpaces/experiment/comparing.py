@@ -50,6 +50,8 @@ def compared(
     names: of A and B: levels of the experiment `of` (`variant=log`), a tag, a run or an experiment.
     factors: what is compared; where levels are named, what these differ in by itself.
     """
+    for name in factors:
+        differences.check_factor(name)
     a, b = (_group(store, name, of) for name in names)
     if {d.trial.id for d in a.digests} & {d.trial.id for d in b.digests}:
         raise PlanError(f"{a.name} and {b.name} have trials in common", "name what differs")

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from pgpaces.answers import differences, pairing, spending
-from pgpaces.answers.capacity import trials
+from pgpaces.answers.capacity import trials, words
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
@@ -217,6 +217,13 @@ def _compared(goal: Pairing, tried: Sequence[Tried], digests: Sequence[Digest]) 
         notes=comparing.differing(differing),
     )
     return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), seen)
+
+
+def asked(goal: Goal) -> tuple[str, ...]:
+    """What an experiment is asked, before it begins, in words."""
+    if isinstance(goal, Pairing):
+        return pairing.asked(goal)
+    return words.asked(goal.goal) if isinstance(goal, Sought) else ()
 
 
 def write(goal: Goal) -> dict[str, Any]:

@@ -46,6 +46,8 @@ def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[s
     names: tags, workloads, experiments and runs; of one run, or of none, which is the newest one,
     those that differ from it in nothing but time. factors: what may differ too.
     """
+    for name in factors:
+        differences.check_factor(name)
     if metric not in _WATCHED:
         raise PlanError(
             f"{metric} has no trend: changes are ratios", f"one of {', '.join(_WATCHED)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -11,8 +11,13 @@ from pgpaces.answers.preview import Preview, Span
 from pgpaces.design import Experiment
 
 
-def lines(experiment: Experiment, found: Preview, *, chosen: bool = False) -> Iterator[str]:
-    """One line for each thing that it takes. chosen: its trials are, as it goes."""
+def lines(
+    experiment: Experiment, found: Preview, *, chosen: bool = False, asked: Iterable[str] = ()
+) -> Iterator[str]:
+    """One line for each thing that it takes.
+
+    chosen: its trials are, as it goes; asked: for what, in words.
+    """
     design = experiment.design
     each = "1 trial" if design.trials == 1 else f"{design.trials} trials"
     trials = len(design.cells()) * design.trials
@@ -30,6 +35,7 @@ def lines(experiment: Experiment, found: Preview, *, chosen: bool = False) -> It
     excluded = math.prod(len(factor.levels) for factor in design.factors) - len(design.cells())
     if design.exclude and excluded > 0:
         yield f"  {excluded} cells of the grid are excluded"
+    yield from (f"  {text}" for text in asked)
     yield f"  time: {_time(found)}"
     yield f"  disk: about {_bytes(found.store_bytes)} in the store{_data(found)}"
     for currency, cost in found.cost.items():

@@ -163,6 +163,9 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
 def _evidence(verdict: Verdict) -> Iterable[Sentence]:
     if verdict.why != "few":
         yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
+    if verdict.why != "few" and verdict.pairs < PAIRS_MIN and verdict.basis != "runs":
+        text = f"Fewer than {PAIRS_MIN}, so the interval leans on how normal their spread is."
+        yield Sentence(text, "warning")
     if verdict.bootstrap is not None:
         yield Sentence(f"By BCa bootstrap: {_estimate(verdict.metric, verdict.bootstrap)}.")
     if verdict.p is not None and verdict.level not in (0.0, 0.05):

@@ -52,6 +52,7 @@ def _said(found: Why) -> Iterator[Sentence]:
     missed = f"{found.missed:,} of {found.due:,} due missed"
     if found.outcome == "nothing missed":
         yield Sentence("Nothing missed, so there is nothing to explain.", "main")
+        yield Sentence("A latency limit says what is late: without one nothing is.")
         return
     if found.outcome == "too few missed":
         text = f"Too few to tell: {missed}; it takes {MISSED_MIN} to say anything of causes."

@@ -25,6 +25,18 @@ def length(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
+def asked(goal: Goal) -> tuple[str, ...]:
+    """What a search is asked, before it begins."""
+    lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
+    soak = f", then {length(goal.soak_s)} at 0.9 of what is proved" if goal.soak_s else ""
+    slow = "" if goal.mode == "quick" else "; a server of less than 25/s takes longer"
+    share = f"{100 * goal.missed_max:.4g} %"
+    return (
+        f"at most {share} may miss; from {lowest} to {highest} can be offered",
+        f"a {goal.mode} search{soak}{slow}",
+    )
+
+
 def doubts(found: Capacity) -> tuple[str, ...]:
     """What to mistrust."""
     return tuple(text for flag in found.flags if (text := _flag(flag, found)))
