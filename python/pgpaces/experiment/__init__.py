@@ -12,8 +12,14 @@ keeper.py    what keeps a trial's seconds
 stops.py     how loads are ended from outside
 listener.py  who hears what happens
 sweep.py     an experiment: planned, run machine by machine, gone on with
+order.py     what is to be run, and the requests of its trials
+queue.py     which trial of a machine is next: listed, or chosen as it goes
+strategies.py  what trials are chosen for: a capacity, pairs, a budget of time
 machine.py   the trials of one machine, one after the other
 document.py  an experiment as it is stored
+reporting.py  from the store to a page
+capacity.py, pairs.py, within.py  questions as people write them, made into experiments
+comparing.py, trending.py, forecasting.py, lateness.py  answers from the store
 
 Knows no terminal.
 """
