@@ -59,7 +59,7 @@ OTHER_CODES = {
     ),
     cli_compare.UNDECIDED_EXIT: (
         "`check`",
-        "Whether the run is worse than its baseline is not decided.",
+        "Whether the run is worse than its baseline is inconclusive.",
     ),
     cli_run.KILLED_EXIT: (
         "`--kill-switch`",

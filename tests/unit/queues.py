@@ -20,34 +20,43 @@ Service = Callable[[np.random.Generator, tuple[int, int]], Numbers]
 
 @dataclass(frozen=True)
 class Queue:
-    """First come, first served, policy run. always: a share that misses at any load."""
+    """First come, first served, policy run. always: a share that misses at any load.
+
+    later: so much later each is answered, by a generator that is late itself; forgiven: of what
+    missed, what took so much longer than the limit at the most is excused.
+    """
 
     service: Service
     servers: int
     limit: float
     even: bool = False
     always: float = 0.0
+    later: float = 0.0
+    forgiven: float = 0.0
 
     def trial(
         self, rng: np.random.Generator, rate: Numbers, seconds: Numbers, speed: Numbers
-    ) -> tuple[Counts, Counts]:
-        """Missed and due of each search by 10 s windows: two arrays, windows x searches."""
+    ) -> tuple[Counts, Counts, Counts]:
+        """Missed, due and excused of each search by 10 s windows: arrays, windows x searches."""
         warm = np.minimum(30, 0.1 * seconds)
         most = float((rate * (seconds + warm)).max())
         shape = (int(most + 6 * most**0.5 + 10), len(rate))
         gaps = np.ones(shape) if self.even else rng.standard_exponential(shape)
         due = np.cumsum(gaps / rate, axis=0)
-        latency = self._latencies(due, self.service(rng, shape) / speed)
+        latency = self._latencies(due, self.service(rng, shape) / speed) + self.later
         inside = (due >= warm) & (due < seconds + warm)
         windows, searches = int(np.ceil(seconds.max() / 10)), len(rate)
         place = (((due - warm) // 10).astype(np.int64) * searches + np.arange(searches))[inside]
         late = (latency > self.limit)[inside]
+        excused = late & (latency[inside] <= self.limit + self.forgiven)
         if self.always:
             late |= rng.random(len(late)) < self.always
-        size = windows * searches
-        shaped = (windows, searches)
-        every = np.bincount(place, minlength=size).reshape(shaped)
-        return np.bincount(place[late], minlength=size).reshape(shaped), every
+        size, shaped = windows * searches, (windows, searches)
+        missed, every, spared = (
+            np.bincount(found, minlength=size).reshape(shaped)
+            for found in (place[late], place, place[excused])
+        )
+        return missed, every, spared
 
     def _latencies(self, due: Numbers, service: Numbers) -> Numbers:
         count, searches = due.shape
@@ -142,9 +151,11 @@ def _run(
     rate = np.array([ask.load for _, ask in trials])
     seconds = np.array([ask.seconds for _, ask in trials])
     speed = np.exp(noise * rng.standard_normal(len(trials)))
-    missed, due = queue.trial(rng, rate, seconds, speed)
+    missed, due, excused = queue.trial(rng, rate, seconds, speed)
     for i, (points, ask) in enumerate(trials):
         windows = int(np.ceil(ask.seconds / 10))
         pairs = tuple(zip(missed[:windows, i].tolist(), due[:windows, i].tolist(), strict=True))
         sums = (sum(n for _, n in pairs), sum(k for k, _ in pairs))
-        points.append(Point(ask.load, ask.role, *sums, ask.seconds, pairs, seed=ask.seed))
+        spared = int(excused[:windows, i].sum())
+        found = Point(ask.load, ask.role, *sums, ask.seconds, pairs, seed=ask.seed, excused=spared)
+        points.append(found)

@@ -353,6 +353,7 @@ POINTS = st.lists(
         st.lists(st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=6).map(tuple),
         st.sampled_from(["", "", "", "generator-limited"]),
         st.integers(0, 100),
+        st.integers(-1, 100),
     ),
     max_size=30,
 )

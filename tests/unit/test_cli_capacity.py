@@ -127,6 +127,13 @@ def test_two_levels_of_the_load_are_the_ends_of_what_is_offered() -> None:
     assert (sought.goal.lowest, sought.goal.highest, sought.goal.missed_max) == (10, 2000, 0.01)
 
 
+def test_a_third_level_of_the_load_is_refused_because_nobody_would_try_it() -> None:
+    error = refused(
+        called("garden", "-L", "50ms", "--users", "1,2,3", "--pace", "1/s", "--dry-run")
+    )
+    assert "3 levels" in error.message
+
+
 @settings(max_examples=20, deadline=None)
 @given(least=st.floats(0.1, 900.0), most=st.floats(1e3, 1e6))
 def test_the_ends_of_what_is_offered_can_be_offered(least: float, most: float) -> None:

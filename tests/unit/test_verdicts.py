@@ -33,7 +33,12 @@ SAID: list[tuple[Verdict, Sequence[str]]] = [
     (verdict(STEADY), ["equivalent to A within 2 %", "0.11 % lower to 0.11 % higher"]),
     (
         verdict([60 * x for x in STEADY]),
-        ["not decided: its throughput comes out", "8 of 10", "9.5 % or more", "pairs would decide"],
+        [
+            "inconclusive: its throughput comes out",
+            "8 of 10",
+            "9.5 % or more",
+            "pairs would decide",
+        ],
     ),
     (verdict([0.1]), ["not estimable", "1 pair cannot", "It takes 8 pairs"]),
     (verdict([]), ["No pairs", "It takes 8 pairs"]),
@@ -47,7 +52,7 @@ SAID: list[tuple[Verdict, Sequence[str]]] = [
     (judge(FINITE, Goal("p99", same=0)), ["In 8 of them", "is no number", "share missed"]),
     (
         judge(FINITE, Goal("mean", ("rate",), same=0)),
-        ["mean latency", "Beside it, throughput: not decided"],
+        ["mean latency", "Beside it, throughput: inconclusive"],
     ),
     (
         stored.unpaired([side(100)] * 3, [side(103)] * 3, Goal(), mixed=False),

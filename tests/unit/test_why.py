@@ -229,8 +229,13 @@ def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: i
     }
     plan |= {"settings": {"work_mem": "64MB", "search_path": "a,public", "max_wal_size": "2GB"}}
     plan |= {"think_ns": 20_000_000} if model == "closed" else {}
+    plan |= {"limit_ns": 50_000_000, "limits": [["tpcb-like", 20_000_000]], "max_tries": 3}
+    plan |= {"variables": [["scale", "2"], ["names", "a,b"]]}
+    plan |= {} if model == "closed" else {"shape": "steps:0.5:1:2"}
     trial, _ = Story(plan=plan).told()
-    trial = dataclasses.replace(trial, workload={**trial.workload, "name": "tpcb-like"})
+    server = {"target": {"host": "db.example", "port": "5433", "user": "me", "sslmode": "prefer"}}
+    named = {**trial.workload, "name": "tpcb-like"}
+    trial = dataclasses.replace(trial, workload=named, server=server)
     for key in following.CAUSES:
         command = following.following(key, trial).command.split(";")[0]
         program, face, *words = shlex.split(command.split("&&")[0])
@@ -248,6 +253,11 @@ def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: i
         assert {request.load.model for request in requests} == {model}
         assert {request.load.think_ns for request in requests} == {plan.get("think_ns", 0)}
         assert {request.protocol for request in requests} == {"prepared"}
+        assert {str(request.load.shape) for request in requests} == {plan.get("shape", "constant")}
+        assert {dict(request.variables)["names"] for request in requests} == {"a,b"}
+        assert {dict(request.limits)["tpcb-like"] for request in requests} == {20_000_000}
+        assert "host=db.example port=5433 user=me" in words
+        assert key == "failed" or {request.max_tries for request in requests} == {3}
         for request in requests:
             settings = dict(request.settings)
             assert (settings["work_mem"], settings["search_path"]) == ("64MB", "a,public")

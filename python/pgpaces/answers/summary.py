@@ -133,7 +133,7 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
     kept = part.seconds(own)
     total, windows = kept.counts, _windows(kept)
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
-    generator = examine(trial, account, every, end)
+    generator = examine(trial, account, every, own, end)
     phi = stats.dispersion(windows)
     spreads = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
     return Summary(

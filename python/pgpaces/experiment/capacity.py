@@ -144,6 +144,11 @@ def _without(parts: tuple[Levels, ...], load: Kind) -> tuple[Levels, ...]:
 
 def _goal(load: Kind, ends: tuple[str, ...], missed_max: float, question: Question) -> Goal:
     values = sorted(_value(load, text) for text in ends)
+    if len(values) > 2:
+        raise PlanError(
+            f"a search for a capacity by {load} has {len(values)} levels of them",
+            "one is where it begins, two are the least and the most that is offered",
+        )
     lowest, highest = _LOWEST[load], _HIGHEST[load]
     start = _START[load]
     if len(values) > 1:

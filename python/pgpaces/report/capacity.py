@@ -383,13 +383,15 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
         "p99 ms", "state",
     )  # fmt: skip
     every = [(digest, each) for each in found for digest in each.digests]
+    points = {digest.trial.id: point for each in found for digest, point in each.trials}
     rows = []
     for digest, each in sorted(every, key=lambda pair: pair[0].trial.started_at):
         trial, summary, place = digest.trial, digest.summary, digest.trial.place
         levels = dict(place.levels) if place else {}
         kind = role(DesignCell(tuple(levels.items())))
         missed, due = whole(digest)
-        counts = not objection(digest)
+        point = points.get(trial.id)
+        counts = point.valid if point else not objection(digest)
         state = "valid" if counts else "not valid"
         state = state if trial.state == "finished" else trial.state
         at = levels.get(each.goal.load, f"{trial.plan.get('clients')} clients, no pause")

@@ -1,6 +1,6 @@
 """Comparisons, trends and forecasts in words. Values in, sentences out.
 
-Nothing here says that two things do not differ: what was not shown is not decided, and what to do
+Nothing here says that two things do not differ: what was not shown is inconclusive, and what to do
 about it is the last sentence. Names of A and B are as others wrote them.
 """
 
@@ -119,7 +119,7 @@ def _main(verdict: Verdict, a: str, b: str) -> Sentence:
             text = f"{b} is equivalent to {a} within {within}: {told}."
         case _:
             known = f": {told}" if told else ""
-            text = f"Whether {b} is better or worse than {a} is not decided{known}."
+            text = f"Whether {b} is better or worse than {a} is inconclusive{known}."
     return Sentence(text, "main")
 
 
@@ -176,11 +176,10 @@ def _evidence(verdict: Verdict) -> Iterable[Sentence]:
 
 
 def _beside(found: Secondary, count: int) -> Sentence:
-    said = "not decided" if found.outcome == "inconclusive" else found.outcome
     among = f" by Holm among {count}" if count > 1 else ""
     return Sentence(
-        f"Beside it, {title(found.metric)}: {said}, {_estimate(found.metric, found.estimate)},"
-        f" p = {found.p:.2g}{among}."
+        f"Beside it, {title(found.metric)}: {found.outcome},"
+        f" {_estimate(found.metric, found.estimate)}, p = {found.p:.2g}{among}."
     )
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pgpaces.answers.capacity.centre import bracket, line
-from pgpaces.answers.capacity.goal import Goal, Point, of_role, own
+from pgpaces.answers.capacity.centre import bracket, judged, line
+from pgpaces.answers.capacity.goal import Goal, Point, excused, of_role
 from pgpaces.answers.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
 from pgpaces.result import Estimate
 
@@ -24,6 +24,7 @@ Flag = Literal[
     "inversion",
     "irregular",
     "generator-limited",
+    "generator late",
     "invalid trials",
     "noisy host",
     "too few trials",
@@ -80,7 +81,8 @@ class Capacity:
     highest load that held in a short trial, and the lowest that did not. speed_spread: by how much
     the server's speed differs between trials beyond chance (sd, a share). more: how many more long
     trials would about decide, 0 where it is decided, None where nobody can say. soak_load: where
-    the soak belongs, None where nothing is proved.
+    the soak belongs, None where nothing is proved. excused: transactions that missed and refute
+    nothing, since a generator that was late itself may explain it.
     """
 
     goal: Goal
@@ -94,6 +96,7 @@ class Capacity:
     more: int | None
     trials: int
     invalid: tuple[str, ...]
+    excused: int
     soak_load: float | None
     soak: Soak | None
 
@@ -110,16 +113,11 @@ class Capacity:
 
 def of(points: Sequence[Point], goal: Goal) -> Capacity:
     """What the points say so far, however few they are."""
-    points = own(points, goal)
+    points = judged(points, goal)
     fine = of_role(points, "fine")
-    loads = _loads(fine, goal)
     found = line(points, goal) if len(fine) >= _LINE_MIN else None
     flags: list[Flag] = ["indicative"] if goal.mode == "quick" else []
-    if found is not None:
-        proved, refuted = _from_line(found, loads, goal)
-    else:
-        proved, refuted = _from_verdicts(loads)
-    proved, refuted, odd = _checked(proved, refuted, loads)
+    proved, refuted, odd = _claims(points, goal)
     flags += odd
     ends = bracket(points, goal) if goal.mode == "quick" else (proved, refuted)
     flags += _ends(*ends, points, goal)
@@ -133,18 +131,22 @@ def of(points: Sequence[Point], goal: Goal) -> Capacity:
     if wrong:
         limited = any("generator" in text for text in wrong)
         flags.append("generator-limited" if limited else "invalid trials")
+    late = sum(p.excused for p in points if p.valid)
+    if late:
+        flags.append("generator late")
     return Capacity(
         goal=goal,
         proved=proved,
         refuted=refuted,
         estimate=_estimate(points, goal) if found is not None else None,
         indicative=bracket(points, goal),
-        loads=loads,
+        loads=_loads(fine, goal),
         flags=tuple(flags),
         speed_spread=spread,
         more=more,
         trials=len(points),
         invalid=wrong,
+        excused=late,
         soak_load=_soak_load(proved, goal),
         soak=_soak(points, goal),
     )
@@ -152,13 +154,28 @@ def of(points: Sequence[Point], goal: Goal) -> Capacity:
 
 def narrow(points: Sequence[Point], goal: Goal) -> bool:
     """Whether more long trials are not worth it."""
-    fine = of_role(points, "fine")
-    found = line(points, goal)
-    if found is None:
+    if line(points, goal) is None:
         return False
+    proved, refuted, _ = _claims(points, goal)
+    return _more(proved, refuted, goal, len(of_role(points, "fine"))) == 0
+
+
+def _claims(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None, list[Flag]]:
+    """What is proved, by all that missed; and refuted, without what the generator may explain."""
+    proved, refuted, odd = _bounds(points, goal)
+    if not any(point.excused for point in points):
+        return proved, refuted, odd
+    _, without, more = _bounds(excused(points), goal)
+    both = None if refuted is None or without is None else max(refuted, without)
+    return proved, both, list(dict.fromkeys([*odd, *more]))
+
+
+def _bounds(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None, list[Flag]]:
+    fine = of_role(points, "fine")
     loads = _loads(fine, goal)
-    proved, refuted = _from_line(found, loads, goal)
-    return _more(proved, refuted, goal, len(fine)) == 0
+    found = line(points, goal) if len(fine) >= _LINE_MIN else None
+    ends = _from_verdicts(loads) if found is None else _from_line(found, loads, goal)
+    return _checked(*ends, loads)
 
 
 def _loads(fine: Sequence[Point], goal: Goal) -> tuple[Load, ...]:
@@ -297,7 +314,9 @@ def _estimate(points: Sequence[Point], goal: Goal) -> Estimate | None:
         return None
     if found.low == -math.inf:
         return Estimate.alone(math.exp(found.x), found.n)
-    return Estimate(math.exp(found.x), math.exp(found.low), math.exp(min(found.high, 700)), found.n)
+    without = line(excused(points), goal, _TAIL_95)
+    high = max(each.high for each in (found, without or found))
+    return Estimate(math.exp(found.x), math.exp(found.low), math.exp(min(high, 700)), found.n)
 
 
 def _soak_load(proved: float | None, goal: Goal) -> float | None:

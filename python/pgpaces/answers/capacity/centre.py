@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pgpaces.answers.capacity.goal import Goal, Point, of_role
+from pgpaces.answers.capacity.goal import Goal, Point, excused, of_role, own
 from pgpaces.answers.capacity.rule import TAIL, Drawn, Fit, drawn, fit
 
 # So often the centre is moved to where the line crosses. Moving it after each trial makes the line
@@ -19,6 +20,24 @@ _STEP = 0.01
 # too small to lie on the curve.
 _NEAR = 2.5
 _DRAWN_STEPS = 40
+_DOUBT = "generator-limited: what missed may be its own lateness"
+
+
+def judged(points: Sequence[Point], goal: Goal) -> list[Point]:
+    """Those of this goal, each as it counts."""
+    return [doubted(point, goal) for point in own(points, goal)]
+
+
+def doubted(point: Point, goal: Goal) -> Point:
+    """A short one is not valid where it is open whether the server or the generator missed.
+
+    Of a long one both numbers count, each for the bound that it makes safer.
+    """
+    if point.role != "coarse" or not (point.valid and point.excused):
+        return point
+    (spared,) = excused([point])
+    open_ = _broke(point, goal.missed_max) and not _broke(spared, goal.missed_max)
+    return replace(point, invalid=_DOUBT) if open_ else point
 
 
 def bracket(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:

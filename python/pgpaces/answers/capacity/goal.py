@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pgpaces.errors import PlanError
@@ -70,7 +70,9 @@ class Goal:
 class Point:
     """What a trial at a load found. windows: (missed, due) by 10 s, in order.
 
-    invalid: why its numbers are no bound, such as "generator-limited"; empty where they are one.
+    excused: of what missed, so much as may be the fault of a generator that was late itself: it
+    counts where a load is proved, and not where one is refuted. invalid: why its numbers are no
+    bound, such as "generator-limited"; empty where they are one.
     """
 
     load: float
@@ -81,6 +83,7 @@ class Point:
     windows: tuple[tuple[int, int], ...] = ()
     invalid: str = ""
     seed: int = 0
+    excused: int = 0
 
     @property
     def valid(self) -> bool:
@@ -91,7 +94,8 @@ class Point:
     def possible(self) -> bool:
         """Whether its numbers can be those of a trial at all."""
         sizes = math.isfinite(self.load) and math.isfinite(self.seconds)
-        return sizes and self.load > 0 and self.seconds > 0 and 0 <= self.missed <= self.due
+        counts = 0 <= self.excused <= self.missed <= self.due
+        return sizes and self.load > 0 and self.seconds > 0 and counts
 
     @property
     def share(self) -> float:
@@ -131,3 +135,8 @@ def own(points: Iterable[Point], goal: Goal) -> list[Point]:
 def of_role(points: Iterable[Point], role: Role) -> list[Point]:
     """The valid ones of a role, in the order in which they ran."""
     return [point for point in points if point.role == role and point.valid]
+
+
+def excused(points: Iterable[Point]) -> list[Point]:
+    """As if nothing had missed that the generator's own lateness may explain."""
+    return [replace(p, missed=p.missed - p.excused, excused=0) if p.excused else p for p in points]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.centre import bracket, centre
-from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s, of_role, own
+from pgpaces.answers.capacity.centre import bracket, centre, judged
+from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s, excused, of_role
 from pgpaces.answers.capacity.rule import verdict
 
 COARSE_S, QUICK_S = 20.0, 10.0
@@ -52,7 +52,7 @@ def step(points: Sequence[Point], goal: Goal) -> Ask | Capacity:
 
     Trials at loads that this goal cannot ask for are those of another search and count for nothing.
     """
-    said = _step(own(points, goal), goal)
+    said = _step(judged(points, goal), goal)
     if isinstance(said, Capacity):
         return said
     return replace(said, seed=1 + max((max(point.seed, 0) for point in points), default=0))
@@ -176,8 +176,9 @@ def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
             why = f"{words.load(edge, goal)} is an end of what can be offered: does it hold?"
             seconds = min(fine_s(points, edge), _EDGE_MAX_S)
             return Ask(edge, seconds, "fine", 0, why)
-        found = verdict(at, goal)
-        if found == ("passed" if edge >= ends.highest else "failed"):
+        if edge >= ends.highest and verdict(at, goal) == "passed":
+            return None
+        if edge <= ends.lowest and verdict(excused(at), goal) == "failed":
             return None
     load = next_load(points, goal, ends)
     if _enough(points, goal, fine_s(points, load)):

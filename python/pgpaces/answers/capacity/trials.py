@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.centre import bracket
+from pgpaces.answers.capacity.centre import doubted
 from pgpaces.answers.capacity.goal import Ask, Goal, Kind, Point, Role, of_role
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.search import COARSE_S, step
@@ -69,7 +69,7 @@ class Found:
     def trials(self) -> tuple[tuple[Digest, Point], ...]:
         """Those that the answer is made of, with what they found."""
         found = ((digest, point(Tried.of(digest), self.goal.load)) for digest in self.digests)
-        return tuple((digest, each) for digest, each in found if each is not None)
+        return tuple((digest, doubted(each, self.goal)) for digest, each in found if each)
 
 
 def level(load: Kind, value: float) -> str:
@@ -110,6 +110,7 @@ def point(tried: Tried, load: Kind) -> Point | None:
     if digest.trial.state in ("interrupted", "running"):
         return None
     missed, due = whole(digest)
+    lateness = digest.summary.generator.excused or 0
     return Point(
         load=value,
         role=kind,
@@ -119,15 +120,22 @@ def point(tried: Tried, load: Kind) -> Point | None:
         windows=_windows(digest),
         invalid=objection(digest),
         seed=int(digest.trial.plan.get("seed", 0)),
+        excused=min(lateness, missed),
     )
 
 
 def objection(digest: Digest) -> str:
-    """Why a trial is no bound; empty where it is one."""
+    """Why a trial is no bound; empty where it is one.
+
+    A generator that was late itself, and no more, is no reason: what it may explain is known, and
+    what held in spite of it holds.
+    """
     if digest.trial.state != "finished":
         return digest.trial.error or "it did not come to its end"
-    findings = digest.summary.validity.findings
-    wrong = [f for f in findings if f.severity == "invalid" and f.source != _UNSETTLED]
+    summary = digest.summary
+    known = {_UNSETTLED} if summary.generator.excused is None else {_UNSETTLED, "generator"}
+    wrong = [f for f in summary.validity.findings if f.severity == "invalid"]
+    wrong = [finding for finding in wrong if finding.source not in known]
     return "; ".join(finding.text for finding in wrong)
 
 
@@ -249,7 +257,7 @@ def standing(points: Sequence[Point], goal: Goal) -> str:
     """What is known so far in a few words."""
     so_far = answer.of(points, goal)
     said = words.standing(so_far)
-    held, broke = bracket(points, goal)
+    held, broke = so_far.indicative
     if not said:
         said += [] if held is None else [f"{words.load(held, goal)} held in a short trial"]
         said += [] if broke is None else [f"{words.load(broke, goal)} did not"]

@@ -68,7 +68,8 @@ def _buffers(trial: Trial) -> str:
 
 
 # What is told only where it is not as usual.
-_USUAL = (("policy", "run"), ("protocol", "simple"))
+_USUAL = (("policy", "run"), ("protocol", "simple"), ("shape", "constant"), ("max_tries", 1))
+_EMBEDDED = "pg18"
 _AGAIN = "Then the same run once more, and the two compared"
 CAUSES: Mapping[str, _Cause] = {
     "failed": _Cause(
@@ -193,7 +194,10 @@ def asked(trial: Trial, sweep: str = "") -> str:
         found = {"--rate": rate, "--clients": plan.get("clients")}
     elif plan.get("think_ns"):
         found["--think-time"] = duration_text(plan["think_ns"])
-    found |= {f"--{name}": plan.get(name) for name, usual in _USUAL if plan.get(name) != usual}
+    for name, usual in _USUAL:
+        if plan.get(name) != usual:
+            found[f"--{name.replace('_', '-')}"] = _level(plan.get(name), sweep)
+    found |= _server(trial.server)
     found["--scale"] = trial.workload.get("scale")
     for option, name in (("--latency-limit", "limit_ns"), ("--duration", "duration_ns")):
         if plan.get(name):
@@ -204,12 +208,41 @@ def asked(trial: Trial, sweep: str = "") -> str:
     for option, value in found.items():
         if value is not None and option != factor:
             words += [option, str(value)]
+    words += _many(plan, sweep)
     return shlex.join([*words, *_settings(plan, named if factor == "--set" else "", sweep)])
 
 
+def _server(server: Mapping[str, Any]) -> dict[str, str]:
+    """Where the trial ran, unless it is where a run goes that says nothing of it; no password."""
+    target, name = server.get("target") or {}, str(server.get("name") or "")
+    if not server.get("ours"):
+        known = {k: target[k] for k in ("host", "port", "user", "dbname") if target.get(k)}
+        text = " ".join(f"{k}={v}" for k, v in known.items())
+        return {"--target": text} if text else {}
+    if server.get("stays"):
+        return {"--server": name}
+    return {"--server": name.removeprefix("pg")} if name not in ("", _EMBEDDED) else {}
+
+
+def _many(plan: Mapping[str, Any], sweep: str) -> Iterator[str]:
+    """Variables, and limits of scripts; a variable that is varied is told by its levels alone."""
+    for script, ns in plan.get("limits") or ():
+        if ns:
+            yield from ("-L", f"{script}={duration_text(ns)}")
+    for name, value in plan.get("variables") or ():
+        if name not in ("scale", "client_id", "random_seed", "default_seed"):
+            yield from ("-D", f"{name}={_level(value, sweep)}")
+
+
+def _level(value: Any, sweep: str) -> str | None:
+    """A value as one level: a comma divides levels where there are some."""
+    if value is None:
+        return None
+    return str(value).replace(",", "\\,") if sweep else str(value)
+
+
 def _settings(plan: Mapping[str, Any], named: str, sweep: str) -> Iterator[str]:
-    """Without the one that is varied; a comma of a value divides levels where there are some."""
+    """Without the one that is varied."""
     for name, value in (plan.get("settings") or {}).items():
         if name != named.partition("=")[0]:
-            text = str(value).replace(",", "\\,") if sweep else str(value)
-            yield from ("--set", f"{name}={text}")
+            yield from ("--set", f"{name}={_level(value, sweep)}")

@@ -1,0 +1,180 @@
+"""A generator that was late itself: what it may explain, and what a search makes of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pgpaces.answers.account import Account
+from pgpaces.answers.capacity import answer, words
+from pgpaces.answers.capacity.answer import Capacity
+from pgpaces.answers.capacity.goal import Ask, Goal, Point
+from pgpaces.answers.capacity.search import step
+from pgpaces.answers.capacity.trials import objection, point
+from pgpaces.answers.digest import digest
+from pgpaces.answers.summary import summarize
+from pgpaces.answers.wanted import Tried
+from pgpaces.result import Place, Trial
+from tests.unit.queues import Queue, exponential, search
+from tests.unit.trials import SECOND_NS, second, times, trial
+
+BASE = Goal(0.01, 50, 1, 10_000, soak_s=0)
+# Of a second: one in time, one late by less than twice 20 ms, two late by more.
+LATENCIES_MS = (100.0, 530.0, 560.0, 900.0)
+LIMIT_MS, LAG_MS = 500.0, 20.0
+
+
+def of_trial(
+    latencies_ms: tuple[float, ...] = LATENCIES_MS,
+    lag_ms: float = LAG_MS,
+    cpu: float = 0.1,
+    skipped: int = 0,
+    **plan: Any,
+) -> Trial:
+    """Ten seconds alike, of a generator that was late by lag_ms each time."""
+    late = sum(ms > LIMIT_MS for ms in latencies_ms)
+    counts = {"late": late, "on_time": len(latencies_ms) - late, "skipped": skipped}
+    counts["due"] = len(latencies_ms) + skipped
+    intervals = tuple(
+        replace(
+            second(n, latencies_ms, **counts),
+            dispatch=times([lag_ms] * 40),
+            cpu_ns=(round(cpu * SECOND_NS),),
+        )
+        for n in range(10)
+    )
+    asked = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "seed": 3} | plan
+    place = Place("E", "c", {"rate": "4/s", "role": "long"}, 1)
+    return trial([], intervals=intervals, measured_ns=10 * SECOND_NS, plan=asked, place=place)
+
+
+@pytest.mark.parametrize(
+    ("changes", "excused"),
+    [
+        pytest.param({"lag_ms": 0.5}, 0, id="it was in time"),
+        pytest.param({}, 10, id="late by 20 ms: what took less than 540 ms"),
+        pytest.param({"lag_ms": 35.0}, 20, id="late by 35 ms: what took less than 570 ms"),
+        pytest.param({"lag_ms": 600.0}, 30, id="later than the limit: all of it"),
+        pytest.param({"skipped": 1}, 20, id="what was skipped may be its fault"),
+        pytest.param({"limits": [("a", 500_000_000)]}, 30, id="of several limits nobody can tell"),
+        pytest.param({"cpu": 0.95}, None, id="it had no CPU left"),
+        pytest.param({"cpu": 0.95, "lag_ms": 0.5}, None, id="no CPU left, and in time"),
+        pytest.param({"model": "closed"}, 0, id="a load that waits for itself has no lag"),
+    ],
+)
+def test_what_a_late_generator_may_explain(changes: dict[str, Any], excused: int | None) -> None:
+    assert summarize(of_trial(**changes)).generator.excused == excused
+
+
+def judged(**changes: Any) -> tuple[str, Point]:
+    """The objection to a trial, and what a search sees of it."""
+    made = of_trial(**changes)
+    found = digest(made, summarize(made), Account.of(made.intervals))
+    seen = point(Tried.of(found), "rate")
+    assert seen is not None
+    return objection(found), seen
+
+
+def test_what_held_in_spite_of_a_late_generator_holds() -> None:
+    objected, seen = judged(latencies_ms=(100.0, 200.0))
+    assert (objected, seen.missed, seen.excused) == ("", 0, 0)
+    assert seen.valid
+
+
+def test_what_a_late_generator_cannot_explain_is_told_from_what_it_may() -> None:
+    objected, seen = judged()
+    assert (objected, seen.due, seen.missed, seen.excused) == ("", 40, 30, 10)
+
+
+def test_a_generator_without_a_cpu_is_no_bound_whatever_was_in_time() -> None:
+    objected, seen = judged(latencies_ms=(100.0, 200.0), cpu=0.95)
+    assert "generator-limited" in objected
+    assert not seen.valid
+
+
+# ---- the search ----
+
+
+def offered(ask: Ask, share: float, excused: float) -> Point:
+    due = max(1, round(ask.load * ask.seconds))
+    missed = round(due * share)
+    spared = min(missed, round(due * excused))
+    return Point(ask.load, ask.role, due, missed, ask.seconds, seed=ask.seed, excused=spared)
+
+
+def steep(load: float, at: float) -> float:
+    return 1 / (1 + 99 * (load / at) ** -20)
+
+
+def searched(excused: float, goal: Goal = BASE) -> tuple[Capacity, list[Point]]:
+    """A server of 175/s; so much of what is due the generator may explain from 100/s on."""
+    points: list[Point] = []
+    for _ in range(120):
+        ask = step(points, goal)
+        if isinstance(ask, Capacity):
+            return ask, points
+        points.append(offered(ask, steep(ask.load, 175), excused if ask.load > 100 else 0.0))
+    raise AssertionError("the search does not end")
+
+
+def said(found: Capacity) -> str:
+    return " ".join((words.answer(found), *words.doubts(found)))
+
+
+def test_lateness_that_explains_a_little_moves_what_is_refuted_alone() -> None:
+    (plain, _), (late, points) = searched(0.0), searched(0.004)
+    assert plain.proved is not None
+    assert plain.refuted is not None
+    assert late.proved is not None
+    assert late.refuted is not None
+    assert late.proved <= 175 < plain.refuted < late.refuted
+    assert late.proved == pytest.approx(plain.proved, rel=0.02)
+    assert late.estimate is not None
+    assert plain.estimate is not None
+    assert late.estimate.high > plain.estimate.high
+    assert all(p.valid for p in points)
+    assert "generator was late itself" in said(late)
+    assert "generator" not in said(plain)
+
+
+def test_what_a_late_generator_may_explain_altogether_refutes_nothing() -> None:
+    found, _ = searched(1.0)
+    assert found.refuted is None
+    assert found.proved is not None
+    assert found.proved <= 175
+    assert "generator-limited" in found.flags
+
+
+def test_a_quick_search_refutes_what_no_lateness_explains() -> None:
+    goal = replace(BASE, mode="quick")
+    held, broke = searched(0.05, goal)[0].indicative
+    assert held is not None
+    assert broke is not None
+    assert 150 < held <= 180 < broke < 260
+
+
+def test_a_load_that_failed_by_the_generator_alone_is_no_lower_end() -> None:
+    found, _ = searched(1.0, replace(BASE, lowest=300, start=300))
+    assert (found.proved, found.refuted) == (None, None)
+    assert "lowest load failed" not in found.flags
+
+
+def test_a_soak_is_held_by_all_that_missed() -> None:
+    ask = Ask(100, 600, "soak", 1, "")
+    found = answer.of([offered(ask, 0.02, 0.02)], BASE)
+    assert found.soak is not None
+    assert not found.soak.held
+
+
+def test_a_late_generator_makes_no_claim_less_true() -> None:
+    # M/M/4 of 20 ms with 5 ms more to each answer, 200 ms, 1 %: 175.05/s without the generator's
+    # lateness. 20 ms of it are forgiven where something is refuted.
+    queue = Queue(exponential(50), 4, 0.2, later=0.005, forgiven=0.02)
+    found = search(queue, BASE, [0.0] * 100, seed=11)
+    assert found.above(175.05) <= 0.10
+    assert float((found.refuted < 175.05).mean()) <= 0.10
+    assert np.isfinite(found.refuted).mean() >= 0.9
+    assert found.flagged("generator late") >= 0.9
