@@ -18,11 +18,12 @@ from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
 from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.draft import Draft
-from pgpaces.errors import PgpacesError, PlanError
+from pgpaces.errors import PlanError
 from pgpaces.experiment import capacity, document, sweep
 from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
 from pgpaces.verdicts import Answer, load_capacity
+from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 
 MEMORY = "set.work_mem"
@@ -60,11 +61,6 @@ def _put(store: Store, trial: Trial) -> None:
 
 def called(*words: object) -> Result:
     return CliRunner().invoke(face, [str(word) for word in words])
-
-
-def refused(result: Result) -> PgpacesError:
-    assert isinstance(result.exception, PgpacesError), result.output
-    return result.exception
 
 
 # ---- what is asked ----

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pgpaces.cli.compare import check, compare
-from pgpaces.errors import PlanError
 from pgpaces.result import Place
 from pgpaces.store import Store
+from tests.unit.calling import refused
 from tests.unit.test_cli_runs import experiment
 from tests.unit.trials import series
 
@@ -59,11 +59,6 @@ def _put(store: Store, id_: str, ms: float, place: Place | None, work_mem: str =
 
 def called(store: Path, *words: str) -> Result:
     return CliRunner().invoke(compare, [*words, "--store", str(store)])
-
-
-def refused(result: Result) -> PlanError:
-    assert isinstance(result.exception, PlanError), result.output
-    return result.exception
 
 
 def test_levels_of_an_experiment_are_compared_by_pairs_of_its_blocks(place: Path) -> None:

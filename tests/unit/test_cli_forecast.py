@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 from pgpaces.answers.forecast import Usl
 from pgpaces.cli.forecast import forecast
 from pgpaces.design import Design, Factor
-from pgpaces.errors import PlanError
 from pgpaces.experiment import forecasting
 from pgpaces.experiment.reporting import gathered, page_of
 from pgpaces.result import Place, Sample
 from pgpaces.store import Store
+from tests.unit.calling import refused, said
 from tests.unit.stored import Kept, begun, keep, opened
 
 LAW = Usl(50, 0.05, 0.004)
@@ -64,16 +64,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def called(store: Path, *words: str) -> Result:
     return CliRunner().invoke(forecast, [*words, "--store", str(store)])
-
-
-def said(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return " ".join(result.stdout.split())
-
-
-def refused(result: Result) -> PlanError:
-    assert isinstance(result.exception, PlanError), result.output
-    return result.exception
 
 
 def test_the_peak_is_told_with_its_interval_and_the_error_of_the_hold_out(place: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pgpaces.cli import report as face
-from pgpaces.errors import PgpacesError, PlanError, RunError
+from pgpaces.errors import PlanError, RunError
 from pgpaces.store import Store
+from tests.unit.calling import refused
 from tests.unit.trials import series
 
 
@@ -44,11 +45,6 @@ def store(tmp_path: Path) -> Path:
 
 def called(store: Path, *words: str) -> Result:
     return CliRunner().invoke(face.report, [*words, "--store", str(store)])
-
-
-def refused(result: Result) -> PgpacesError:
-    assert isinstance(result.exception, PgpacesError), result.output
-    return result.exception
 
 
 def test_runs_are_reported_on_stdout(store: Path) -> None:

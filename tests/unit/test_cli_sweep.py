@@ -11,8 +11,9 @@ from pgpaces.cli import running
 from pgpaces.cli import sweep as face
 from pgpaces.costs import Costs
 from pgpaces.design import Experiment
-from pgpaces.errors import PgpacesError, PlanError
+from pgpaces.errors import PlanError
 from pgpaces.experiment.sweep import Order
+from tests.unit.calling import refused
 
 FILE = """
 workload = "reporting"
@@ -24,11 +25,6 @@ clients = [1, 2]
 
 def called(tmp_path: Path, *words: str) -> Result:
     return CliRunner().invoke(face.sweep, [*words, "--store", str(tmp_path / "results.db")])
-
-
-def refused(result: Result) -> PgpacesError:
-    assert isinstance(result.exception, PgpacesError), result.output
-    return result.exception
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pgpaces.cli.trend import trend
-from pgpaces.errors import PlanError
 from pgpaces.report.trending import called as called_
+from tests.unit.calling import refused, said
 from tests.unit.stored import START, Kept, keep, opened
 
 
 def called(store: Path, *words: str) -> Result:
     return CliRunner().invoke(trend, [*words, "--store", str(store)])
-
-
-def said(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return " ".join(result.stdout.split())
-
-
-def refused(result: Result) -> PlanError:
-    assert isinstance(result.exception, PlanError), result.output
-    return result.exception
 
 
 @pytest.fixture(scope="module")
