@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 import pgpaces
 from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.trials import Sought
+from pgpaces.answers.capacity.trials import Sought, wanted
 from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
-from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.design import Cell, Design, Experiment, Factor, Slot
 from pgpaces.draft import Draft
 from pgpaces.errors import PlanError
 from pgpaces.experiment import capacity, document, sweep
+from pgpaces.experiment.order import Builder, Order
 from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
 from pgpaces.verdicts import Answer, load_capacity
@@ -227,3 +228,22 @@ def test_python_asks_what_the_command_asks(tmp_path: Path, monkeypatch: pytest.M
 def test_how_long_a_trial_is_is_refused_in_python_too(name: str) -> None:
     with pytest.raises(PlanError, match=f"{name} is for the search to choose"):
         pgpaces.capacity("tpcb-like", latency_limit="50ms", **{name: 5})
+
+
+@pytest.mark.parametrize("name", ["reporting", "sensor", "garden", "tpcb-like", "bigtext"])
+@pytest.mark.parametrize("by", [{"rate": ("5/s",)}, {"rate_per_client": ("1/s",)}, {}])
+def test_the_saturating_trial_has_no_pause_whatever_pace_the_workload_has(
+    name: str, by: dict[str, tuple[str, ...]]
+) -> None:
+    draft = Draft(workload=name).with_levels({"latency_limit": ("50ms",), **by})
+    experiment, sought = capacity.ask(draft, capacity.Question(missed="1%"))
+    [cell] = experiment.design.cells()
+    asked = wanted(replace(sought, each=1.0), cell, [])
+    assert asked is not None
+    load = Builder.of(Order(experiment)).request(Slot(1, asked.cell), "", asked.given).trial.load
+    assert (load.model, load.think_ns, load.rate, str(load.shape)) == (
+        "closed",
+        0,
+        None,
+        "constant",
+    )

@@ -34,8 +34,9 @@ _WINDOW_S = 10
 _UNSETTLED = "warm-up"
 # Of a server that does so many a second a long trial takes a minute.
 _RATE_USUAL = 50.0
-# Of a load without these the saturating trial would not be without a pause.
-_PACES = ("rate", "rate_per_client", "pace", "users", "think_time", "start_every", "shape")
+# With one of these the saturating trial would not be without a pause. The pause of none makes it a
+# closed load where the workload has a rate of its own.
+_PACES = ("rate", "rate_per_client", "pace", "users", "start_every", "shape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ def _preflight(sought: Sought, cell: Cell, block: int) -> Wanted:
     seconds = _PREFLIGHT_QUICK_S if sought.goal.mode == "quick" else _PREFLIGHT_S
     given: dict[str, str | None] = dict.fromkeys(_PACES)
     clients = dict(cell.levels).get("clients", str(sought.clients))
-    given |= {"clients": clients, "duration": f"{seconds}s", "policy": "run"}
+    given |= {"clients": clients, "think_time": "0s", "duration": f"{seconds}s", "policy": "run"}
     why = "to know where to begin"
     return Wanted(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
 
