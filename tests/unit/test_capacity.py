@@ -193,6 +193,17 @@ def test_a_generator_that_is_the_limit_bounds_the_search_and_not_the_server() ->
     assert any("no bounds of the server" in said for said in sentences(found))
 
 
+def test_clients_for_which_there_are_no_connections_end_what_can_be_offered() -> None:
+    goal = Goal(0.05, 29, 1, 100_000, load="clients", soak_s=0)
+    few = "the server has 96 free connections"
+    found, points = run(goal, cliff(1e6), lambda ask: few if ask.load > 96 else "")
+    assert found.proved is not None
+    assert 85 <= found.proved <= 96
+    assert found.refuted is None
+    assert any(few in said for said in sentences(found))
+    assert sum(1 for p in points if p.invalid) <= 6
+
+
 def test_without_a_valid_trial_nothing_is_known() -> None:
     found, points = run(BASE, cliff(200), lambda _: "CPU time stolen")
     assert (found.proved, found.refuted, found.estimate, found.more) == (None, None, None, None)

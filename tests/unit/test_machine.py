@@ -12,7 +12,14 @@ import pytest
 
 from pgpaces import workload
 from pgpaces.design import Cell, Slot
-from pgpaces.errors import PgpacesError, PlanError, RunError, ServerError, StoreError
+from pgpaces.errors import (
+    ConnectionsError,
+    PgpacesError,
+    PlanError,
+    RunError,
+    ServerError,
+    StoreError,
+)
 from pgpaces.experiment import machine, stops
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.queue import Listed
@@ -166,6 +173,14 @@ def test_a_server_that_stays_away_is_left_out_after_three_trials(
     assert bench.heard.gone == [5]
     assert made.progress.left == {"": 0}
     assert len(made.progress.spent_s[""]) == 4, "what is left out says nothing of what trials take"
+
+
+def test_a_server_with_too_few_connections_is_there_and_the_others_are_tried(bench: Bench) -> None:
+    few = ConnectionsError("the server has 96 free connections, 116 clients need as many")
+    bench.outcomes = [few] * 8 + [went()]
+    made = bench.run(6)
+    assert (made.progress.done, made.progress.failed) == (2, 4)
+    assert bench.heard.gone == []
 
 
 def test_a_store_that_takes_nothing_for_a_while_is_waited_for(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pgpaces import database
 from pgpaces.design import Slot
 from pgpaces.errors import (
+    ConnectionsError,
     ConsentError,
     PgpacesError,
     PlanError,
@@ -212,7 +213,8 @@ class Machine:
     def _count_away(
         self, key: object, found: Outcome | PgpacesError, listener: SweepListener
     ) -> None:
-        if not isinstance(found, ServerError):
+        # A server that says how few connections it has is there: another load may fit.
+        if not isinstance(found, ServerError) or isinstance(found, ConnectionsError):
             self._away[key] = 0
             return
         self._away[key] = self._away.get(key, 0) + 1
