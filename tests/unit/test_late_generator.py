@@ -13,7 +13,7 @@ from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.goal import Ask, Goal, Point
 from pgpaces.answers.capacity.search import step
-from pgpaces.answers.capacity.trials import objection, point
+from pgpaces.answers.capacity.trials import objections, point
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.answers.wanted import Tried
@@ -75,7 +75,7 @@ def judged(**changes: Any) -> tuple[str, Point]:
     found = digest(made, summarize(made), Account.of(made.intervals))
     seen = point(Tried.of(found), "rate")
     assert seen is not None
-    return objection(found), seen
+    return "; ".join(objections(made, found.summary)), seen
 
 
 def test_what_held_in_spite_of_a_late_generator_holds() -> None:

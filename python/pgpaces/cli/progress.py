@@ -256,7 +256,7 @@ def _searched(slot: Slot) -> str | None:
 
 def _of_search(found: Outcome | PgpacesError) -> str:
     """How long a trial of a search took and what missed, behind its load."""
-    from pgpaces.answers.capacity.trials import PREFLIGHT
+    from pgpaces.answers.capacity.trials import PREFLIGHT, objections
     from pgpaces.answers.wanted import role
     from pgpaces.design import Cell
     from pgpaces.errors import PgpacesError
@@ -272,9 +272,13 @@ def _of_search(found: Outcome | PgpacesError) -> str:
     if of == PREFLIGHT:
         return f"{took}: {rate(summary.rate.value)}/s"
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
-    reasons = "; ".join(reason.partition(":")[0] for reason in summary.validity.reasons)
-    ended = "" if trial.state == "finished" else f", {trial.state}"
-    return f"{took}: {share}{f', not valid: {reasons}' if reasons else ''}{ended}"
+    if trial.state != "finished":
+        return f"{took}: {share}, {trial.state}"
+    wrong = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
+    if wrong:
+        return f"{took}: {share}, not valid: {wrong}"
+    late = ", the generator was late" if summary.generator.limited else ""
+    return f"{took}: {share}{late}"
 
 
 def _found(found: Outcome | PgpacesError) -> str:

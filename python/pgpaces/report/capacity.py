@@ -12,7 +12,7 @@ from pgpaces.answers.across import share
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity import worth as worths
 from pgpaces.answers.capacity.answer import Load
-from pgpaces.answers.capacity.trials import ROLES, Found, objection, whole
+from pgpaces.answers.capacity.trials import ROLES, Found, objections, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
 from pgpaces.answers.wanted import role
@@ -391,7 +391,7 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
         kind = role(DesignCell(tuple(levels.items())))
         missed, due = whole(digest)
         point = points.get(trial.id)
-        counts = point.valid if point else not objection(digest)
+        counts = point.valid if point else not objections(trial, summary)
         state = "valid" if counts else "not valid"
         state = state if trial.state == "finished" else trial.state
         at = levels.get(each.goal.load, f"{trial.plan.get('clients')} clients, no pause")

@@ -17,8 +17,10 @@ from pgpaces.answers.capacity.goal import Ask, Goal, Kind, Point, Role, of_role
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.search import COARSE_S, step
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.summary import Summary
 from pgpaces.answers.wanted import Tried, Wanted, role, without
 from pgpaces.design import ROLE, Cell
+from pgpaces.result import Trial
 
 PREFLIGHT = "preflight"
 ROLES: Mapping[Role, str] = {"coarse": "short", "fine": "long", "soak": "soak"}
@@ -119,25 +121,23 @@ def point(tried: Tried, load: Kind) -> Point | None:
         missed=missed,
         seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
         windows=_windows(digest),
-        invalid=objection(digest),
+        invalid="; ".join(objections(digest.trial, digest.summary)),
         seed=int(digest.trial.plan.get("seed", 0)),
         excused=min(lateness, missed),
     )
 
 
-def objection(digest: Digest) -> str:
-    """Why a trial is no bound; empty where it is one.
+def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
+    """Why a trial is no bound; none where it is one.
 
     A generator that was late itself, and no more, is no reason: what it may explain is known, and
     what held in spite of it holds.
     """
-    if digest.trial.state != "finished":
-        return digest.trial.error or "it did not come to its end"
-    summary = digest.summary
+    if trial.state != "finished":
+        return (trial.error or "it did not come to its end",)
     known = {_UNSETTLED} if summary.generator.excused is None else {_UNSETTLED, "generator"}
     wrong = [f for f in summary.validity.findings if f.severity == "invalid"]
-    wrong = [finding for finding in wrong if finding.source not in known]
-    return "; ".join(finding.text for finding in wrong)
+    return tuple(finding.text for finding in wrong if finding.source not in known)
 
 
 def whole(digest: Digest) -> tuple[int, int]:
