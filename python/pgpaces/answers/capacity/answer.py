@@ -81,8 +81,7 @@ class Capacity:
     highest load that held in a short trial, and the lowest that did not. speed_spread: by how much
     the server's speed differs between trials beyond chance (sd, a share). more: how many more long
     trials would about decide, 0 where it is decided, None where nobody can say. soak_load: where
-    the soak belongs, None where nothing is proved. excused: transactions that missed and refute
-    nothing, since a generator that was late itself may explain it.
+    the soak belongs, None where nothing is proved.
     """
 
     goal: Goal
@@ -96,7 +95,6 @@ class Capacity:
     more: int | None
     trials: int
     invalid: tuple[str, ...]
-    excused: int
     soak_load: float | None
     soak: Soak | None
 
@@ -131,8 +129,7 @@ def of(points: Sequence[Point], goal: Goal) -> Capacity:
     if wrong:
         limited = any("generator" in text for text in wrong)
         flags.append("generator-limited" if limited else "invalid trials")
-    late = sum(p.excused for p in points if p.valid)
-    if late:
+    if any(p.excused for p in points if p.valid):
         flags.append("generator late")
     return Capacity(
         goal=goal,
@@ -146,7 +143,6 @@ def of(points: Sequence[Point], goal: Goal) -> Capacity:
         more=more,
         trials=len(points),
         invalid=wrong,
-        excused=late,
         soak_load=_soak_load(proved, goal),
         soak=_soak(points, goal),
     )

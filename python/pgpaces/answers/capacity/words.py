@@ -143,8 +143,8 @@ def _flag(flag: Flag, found: Capacity) -> str:
         "irregular": "Trials at one load say otherwise than all together: the answer was widened.",
         "generator-limited": f"{_count(found)} not valid, the generator was the limit: those are"
         " no bounds of the server.",
-        "generator late": f"The generator was late itself, which may explain {found.excused:,} of"
-        " what missed: these count against what is proved and do not refute.",
+        "generator late": "The generator was late itself in some trials: what that may explain"
+        " counts against what is proved and refutes nothing.",
         "invalid trials": f"{_count(found)} not valid and count for nothing:"
         f" {', '.join(sorted(set(found.invalid)))}.",
         "noisy host": f"The host is noisy: its speed differs by about {spread:.2g} % (sd) from"
