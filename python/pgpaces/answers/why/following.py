@@ -69,6 +69,7 @@ def _buffers(trial: Trial) -> str:
 
 # What is told only where it is not as usual.
 _USUAL = (("policy", "run"), ("protocol", "simple"), ("shape", "constant"), ("max_tries", 1))
+# The server of a run that names none.
 _EMBEDDED = "pg18"
 _AGAIN = "Then the same run once more, and the two compared"
 CAUSES: Mapping[str, _Cause] = {
