@@ -422,6 +422,33 @@ def test_a_search_takes_as_long_as_was_planned() -> None:
     assert found.soak_s == cost_s(600)
 
 
+def test_the_plan_says_how_long_a_search_takes_at_least_and_at_most(
+    fast: tuple[Searches, Searches],
+) -> None:
+    takes = plan(BASE, 175, 175)
+    one = cost_s(takes.fine_s) / 60
+    assert takes.fine_least < takes.fine_most <= 20
+    for found in fast:
+        assert takes.least_s / 60 - one <= found.minutes.min()
+        assert 0.9 * takes.most_s / 60 <= found.minutes.max() <= takes.most_s / 60 + one
+
+
+@pytest.mark.parametrize("load", [0.2, 1, 7, 24, 50, 200])
+def test_a_search_whose_answer_is_never_narrow_ends_where_the_plan_says(load: float) -> None:
+    goal = replace(BASE, start=load / 4, lowest=load / 100)
+    takes = plan(goal, load, load)
+    rng = np.random.default_rng(7)
+
+    def noisy(asked: float) -> float:
+        return slope(load * math.exp(0.2 * rng.normal()), 30)(asked)
+
+    _, points = run(goal, noisy)
+    took = sum(cost_s(p.seconds) for p in points)
+    # Trials that see little are longer, so that of a slow server the loads decide.
+    around = 0.1 if load >= 50 else 0.3
+    assert 1 - around <= took / takes.most_s <= 1 + around
+
+
 def test_quick_is_planned_for_three_minutes() -> None:
     found = plan(replace(BASE, mode="quick"), 175, 175)
     assert found.most_s <= 180

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.preview import Step, machine_span, preview
+from pgpaces.answers.preview import Step, between, machine_span, preview
 from pgpaces.design import Design, Experiment, Factor
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.report.preview import as_json, clock, lines
@@ -120,3 +120,24 @@ def test_words_and_json_say_the_same() -> None:
     assert plain["cells"] == [{"clients": "1"}, {"clients": "2"}]
     half = "\n".join(lines(experiment, preview(2, {"": [step(60)] * 2}, {})))
     assert "2 of them still to be run" in half
+
+
+def test_what_may_take_more_or_less_is_said_as_both() -> None:
+    few, many = (preview(1, {"a": [step(60)] * n}, {"a": (3600.0, "EUR")}) for n in (10, 30))
+    assert few.seconds is not None
+    assert many.seconds is not None
+    found = between(few, many)
+    assert found.seconds is not None
+    assert (found.seconds.low, found.seconds.high) == (few.seconds.low, many.seconds.high)
+    assert few.seconds.value < found.seconds.value < many.seconds.value
+    assert few.cost["EUR"] < found.cost["EUR"] < many.cost["EUR"]
+    assert found.store_bytes == many.store_bytes
+    experiment = Experiment("e", "w", Design())
+    assert "1 cell, 10 to 30 trials" in next(lines(experiment, found, chosen=True))
+    plain = as_json(experiment, found)
+    assert (plain["trials_to_run_least"], plain["trials_to_run"]) == (10, 30)
+
+
+def test_nobody_knows_the_length_of_what_ends_by_count_however_many_there_are() -> None:
+    few, many = (preview(1, {"": [step(None)] * n}, {}) for n in (1, 2))
+    assert between(few, many).seconds is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -77,14 +77,16 @@ class Step:
 class Preview:
     """What is left of an experiment to be run.
 
-    seconds: until its end, machines at the same time; None where loads end by count. machines:
-    trials of each. store_bytes: what the store grows by. cost: by currency, of the machines that
-    have a price. data_bytes: what the data takes, copy_bytes: what the copies of it take that are
-    there at a time, one on each machine; None where no earlier trial tells. data_known: of all.
+    trials: at most, trials_least at least, where each is chosen by those before it. seconds: until
+    its end, machines at the same time; None where loads end by count. machines: trials of each.
+    store_bytes: what the store grows by. cost: by currency, of the machines that have a price.
+    data_bytes: what the data takes, copy_bytes: what the copies of it take that are there at a
+    time, one on each machine; None where no earlier trial tells. data_known: of all.
     """
 
     cells: int
     trials: int
+    trials_least: int
     seconds: Span | None
     machines: Mapping[str, int]
     store_bytes: float
@@ -137,6 +139,7 @@ def preview(
     return Preview(
         cells=cells,
         trials=len(steps),
+        trials_least=len(steps),
         seconds=max(known, key=lambda span: span.value) if every else None,
         machines={name: len(found) for name, found in machines.items()},
         store_bytes=sum(step.stored_bytes() for step in steps),
@@ -145,3 +148,18 @@ def preview(
         copy_bytes=copy_bytes,
         data_known=data_known,
     )
+
+
+def between(least: Preview, most: Preview) -> Preview:
+    """Where nobody knows how many trials it takes: that of the most, its time and price half way.
+
+    The disk is what the most take: who has room for those has room.
+    """
+    span = None
+    if least.seconds is not None and most.seconds is not None:
+        middle = (least.seconds.value + most.seconds.value) / 2
+        span = Span(middle, least.seconds.low, most.seconds.high)
+    cost = {
+        name: (least.cost.get(name, most.cost[name]) + most.cost[name]) / 2 for name in most.cost
+    }
+    return replace(most, trials_least=least.trials, seconds=span, cost=cost)

@@ -32,6 +32,8 @@ _KINDS: Mapping[str, type[Goal]] = {
 
 
 Limiting = Callable[[trials.Found], Limit | None]
+# The fewest trials that there will be, and the most.
+Expected = tuple[Sequence[Wanted], Sequence[Wanted]]
 
 
 class Strategy(Protocol):
@@ -43,8 +45,8 @@ class Strategy(Protocol):
     def samples(self) -> Sequence[Wanted]:
         """One for each kind of trial that there will be, to check them before they begin."""
 
-    def expected(self) -> Sequence[Wanted]:
-        """The trials that there will be about, for a preview of time and money."""
+    def expected(self) -> Expected:
+        """The fewest and the most trials that there will be, for a preview of time and money."""
 
     def left(self, tried: Sequence[Tried]) -> int:
         """How many trials there are at least until something is known; 0 where nobody can say."""
@@ -72,9 +74,11 @@ class Searches:
         """A load trial of each cell."""
         return [trials.first(self.sought, cell) for cell in self.cells]
 
-    def expected(self) -> Sequence[Wanted]:
+    def expected(self) -> Expected:
         """What a search takes on a server that is not slow."""
-        return [each for cell in self.cells for each in trials.expected(self.sought, cell)]
+        found = [trials.expected(self.sought, cell) for cell in self.cells]
+        least, most = ([each for own in found for each in own[end]] for end in (0, 1))
+        return least, most
 
     def left(self, tried: Sequence[Tried]) -> int:
         """Nobody can say."""
@@ -127,9 +131,10 @@ class Pairs:
         """One of A and one of B."""
         return [Wanted(cell, 1) for cell in self.pairing.cells[:2]]
 
-    def expected(self) -> Sequence[Wanted]:
-        """Every pair, up to the last look."""
-        return pairing.every(self.pairing)
+    def expected(self) -> Expected:
+        """The pairs up to the first look, and up to the last one."""
+        every = pairing.every(self.pairing)
+        return every[: pairing.left(self.pairing, ())], every
 
     def left(self, tried: Sequence[Tried]) -> int:
         """Until the next look."""
@@ -159,9 +164,10 @@ class Spends:
         """The first pass."""
         return spending.first(self.goal, self.cells)
 
-    def expected(self) -> Sequence[Wanted]:
+    def expected(self) -> Expected:
         """As many as fit."""
-        return spending.expected(self.goal, self.cells)
+        found = spending.expected(self.goal, self.cells)
+        return found, found
 
     def left(self, tried: Sequence[Tried]) -> int:
         """How many the rest of the budget has room for."""

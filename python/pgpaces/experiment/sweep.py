@@ -12,12 +12,13 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pgpaces import database, levels, workload
 from pgpaces.answers.costs import an_hour
-from pgpaces.answers.preview import Preview, Step, preview
+from pgpaces.answers.preview import Preview, Step, between, preview
 from pgpaces.answers.wanted import Tried, Wanted
 from pgpaces.design import Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
@@ -28,7 +29,7 @@ from pgpaces.experiment.queue import Chosen, Listed, Queue
 from pgpaces.experiment.request import Request, check, choose, commands_of, wish_of
 from pgpaces.experiment.site import without_pg_variables
 from pgpaces.experiment.stops import Stops, kept, signals
-from pgpaces.experiment.strategies import Goal, Strategy, strategies
+from pgpaces.experiment.strategies import Expected, Goal, Strategy, strategies
 from pgpaces.experiment.trial import Keeping
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
@@ -82,14 +83,13 @@ def plan(order: Order) -> Planned:
     """
     builder, found = Builder.of(order), order.resume or new_id()
     goal, cells = order.goal, order.experiment.design.cells()
+    chosen: list[Strategy] = []
     if goal is None:
         slots = order.experiment.design.slots()
         requests = {(slot.block, slot.cell.key): builder.request(slot, found) for slot in slots}
-        expected: tuple[Wanted, ...] = ()
     else:
-        chosen = strategies(goal, cells, builder.machines).values()
+        chosen = list(strategies(goal, cells, builder.machines).values())
         samples = [each for one in chosen for each in one.samples()]
-        expected = tuple(each for one in chosen for each in one.expected())
         slots = tuple(Slot(each.block, each.cell) for each in samples)
         requests = {(w.block, w.cell.key): _request(builder, w, found) for w in samples}
     _check(slots, requests)
@@ -97,19 +97,34 @@ def plan(order: Order) -> Planned:
     if order.resume is not None:
         left = _left(order, slots, workload_hash)
     _check_servers(requests[slot.block, slot.cell.key] for slot in left)
-    steps = [(slot, requests[slot.block, slot.cell.key]) for slot in left]
-    if goal is not None:
-        steps = [(Slot(w.block, w.cell), _request(builder, w, found)) for w in expected]
+    if chosen:
+        takes = _expected(order, builder, [one.expected() for one in chosen], found)
+    else:
+        steps = [(slot, requests[slot.block, slot.cell.key]) for slot in left]
+        takes = _preview(order, steps, builder.machines)
     return Planned(
         order=order,
         builder=builder,
         slots=left,
         total=len(slots) if goal is None else None,
-        preview=_preview(order, steps, builder.machines),
+        preview=takes,
         requests=requests,
         id=found,
         workload_hash=workload_hash,
     )
+
+
+def _expected(
+    order: Order, builder: Builder, chosen: Iterable[Expected], experiment_id: str
+) -> Preview:
+    """The preview of trials that are chosen as it goes: of the fewest, and of the most."""
+
+    def of(wanted: Iterable[Wanted]) -> Preview:
+        steps = [(Slot(w.block, w.cell), _request(builder, w, experiment_id)) for w in wanted]
+        return _preview(order, steps, builder.machines)
+
+    least, most = zip(*chosen, strict=True)
+    return between(of(chain.from_iterable(least)), of(chain.from_iterable(most)))
 
 
 def _request(builder: Builder, wanted: Wanted, experiment_id: str) -> Request:

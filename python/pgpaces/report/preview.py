@@ -23,7 +23,9 @@ def lines(
     trials = len(design.cells()) * design.trials
     left = "" if trials == found.trials else f", {found.trials} of them still to be run"
     if chosen:
-        about = f"about {found.trials} trials, each chosen by those before it"
+        less, most = found.trials_least, found.trials
+        count = f"about {most}" if less == most else f"{less} to {most}"
+        about = f"{count} trials, each chosen by those before it"
         yield f"{experiment.name}: {_count(len(design.cells()), 'cell')}, {about}"
     else:
         yield (
@@ -100,6 +102,7 @@ def as_json(experiment: Experiment, found: Preview) -> dict[str, Any]:
         "cells": [dict(cell.levels) for cell in design.cells()],
         "trials_of_each": design.trials,
         "trials_to_run": found.trials,
+        "trials_to_run_least": found.trials_least,
         "trials_by_machine": {name or "here": n for name, n in found.machines.items()},
         "seconds": span(found.seconds),
         "store_bytes": round(found.store_bytes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s
-from pgpaces.answers.capacity.search import LEAST, budget_s, step
+from pgpaces.answers.capacity.search import LEAST, fine_most, step
 
 _STEPS_MOST = 100
 
@@ -14,12 +14,13 @@ _STEPS_MOST = 100
 class Plan:
     """How many trials of which length, and seconds in all, at least and at most, without the soak.
 
-    soak_s: of the soak with all that belongs to it, 0 where there is none. The most is for a search
-    whose short trials do not mislead it.
+    soak_s: of the soak with all that belongs to it, 0 where there is none. The least is where the
+    first answer is narrow enough, the most where none is: a host that is not steady takes it.
     """
 
     coarse: int
     fine_least: int
+    fine_most: int
     fine_s: float
     least_s: float
     most_s: float
@@ -40,9 +41,11 @@ def plan(goal: Goal, load: float, rate: float) -> Plan:
         ask = step(points, goal)
     spent = sum(cost_s(point.seconds) for point in points)
     if not isinstance(ask, Ask) or ask.role != "fine":
-        return Plan(len(points), 0, 0.0, spent, spent, 0.0)
-    least = spent + LEAST[goal.mode] * cost_s(ask.seconds)
-    more = 2.0 if goal.mode == "strict" else 1.0
-    most = max(least, more * budget_s(ask.seconds))
+        return Plan(len(points), 0, 0, 0.0, spent, spent, 0.0)
+    most = fine_most(goal, spent, ask.seconds)
+    least = min(LEAST[goal.mode], most)
+    each = cost_s(ask.seconds)
     soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
-    return Plan(len(points), LEAST[goal.mode], ask.seconds, least, most, soak)
+    return Plan(
+        len(points), least, most, ask.seconds, spent + least * each, spent + most * each, soak
+    )

@@ -222,10 +222,23 @@ def _enough(points: Sequence[Point], goal: Goal, seconds: float) -> bool:
     if n < _FEWEST:
         return False
     spent = sum(cost_s(p.seconds) for p in points if p.possible)
-    more = 2.0 if goal.mode == "strict" else 1.0
-    if n >= _MOST[goal.mode] or spent + cost_s(seconds) > more * budget_s(seconds):
+    if n >= _MOST[goal.mode] or not _room(goal, spent, seconds):
         return True
     return n >= LEAST[goal.mode] and n % 2 == 0 and answer.narrow(points, goal)
+
+
+def _room(goal: Goal, spent: float, seconds: float) -> bool:
+    """Whether there is time for another trial of so many seconds."""
+    more = 2.0 if goal.mode == "strict" else 1.0
+    return spent + cost_s(seconds) <= more * budget_s(seconds)
+
+
+def fine_most(goal: Goal, spent: float, seconds: float) -> int:
+    """How many long trials of so many seconds there can be where so much time was spent before."""
+    n = _FEWEST
+    while n < _MOST[goal.mode] and _room(goal, spent + n * cost_s(seconds), seconds):
+        n += 1
+    return n
 
 
 def next_load(points: Sequence[Point], goal: Goal, ends: _Ends) -> float:

@@ -15,7 +15,7 @@ from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.centre import doubted
 from pgpaces.answers.capacity.goal import Ask, Goal, Kind, Point, Role, of_role
 from pgpaces.answers.capacity.plan import plan
-from pgpaces.answers.capacity.search import COARSE_S, step
+from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, step
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.wanted import Tried, Wanted, role, without
@@ -200,29 +200,46 @@ def first(sought: Sought, cell: Cell) -> Wanted:
     return Wanted(_at(cell, sought.goal, sought.goal.start, "short"), 1, {"duration": "20s"})
 
 
-def expected(sought: Sought, cell: Cell) -> list[Wanted]:
-    """The trials that a search takes about, on a server that is not slow, with the soak."""
+def expected(sought: Sought, cell: Cell) -> tuple[list[Wanted], list[Wanted]]:
+    """The fewest and the most trials of a search on a server that is not slow, with the soak."""
     goal, rate = sought.goal, max(_RATE_USUAL, sought.goal.start * (sought.each or 1.0))
-    takes = plan(goal, goal.start, rate)
-    lengths = [COARSE_S] * takes.coarse + [takes.fine_s] * takes.fine_least
-    lengths += [goal.soak_s] if takes.soak_s else []
+    load = goal.start
+    if sought.each is not None:
+        load = min(max(rate / sought.each, goal.lowest), goal.highest)
+        goal = _beginning(sought, rate)
+    takes = plan(goal, load, rate)
+    before: list[float] = [] if sought.each is None else [_preflight_s(goal)]
+    before += [QUICK_S if goal.mode == "quick" else COARSE_S] * takes.coarse
+    behind = [goal.soak_s] if takes.soak_s else []
     at = first(sought, cell).cell
-    # Each with a role of its own: trials of a preview are told apart by their cells.
-    return [
-        Wanted(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
-        for n, seconds in enumerate(lengths, 1)
-    ]
+
+    def of(fine: int) -> list[Wanted]:
+        # Each with a role of its own: trials of a preview are told apart by their cells.
+        return [
+            Wanted(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
+            for n, seconds in enumerate([*before, *[takes.fine_s] * fine, *behind], 1)
+        ]
+
+    return of(takes.fine_least), of(takes.fine_most)
 
 
 def _at(cell: Cell, goal: Goal, load: float, name: str) -> Cell:
     return Cell((*cell.levels, (goal.load, level(goal.load, load)), (ROLE, name)))
 
 
+def _preflight_s(goal: Goal) -> int:
+    return _PREFLIGHT_QUICK_S if goal.mode == "quick" else _PREFLIGHT_S
+
+
 def _preflight(sought: Sought, cell: Cell, block: int) -> Wanted:
-    seconds = _PREFLIGHT_QUICK_S if sought.goal.mode == "quick" else _PREFLIGHT_S
     given: dict[str, str | None] = dict.fromkeys(_PACES)
     clients = dict(cell.levels).get("clients", str(sought.clients))
-    given |= {"clients": clients, "think_time": "0s", "duration": f"{seconds}s", "policy": "run"}
+    given |= {
+        "clients": clients,
+        "think_time": "0s",
+        "duration": f"{_preflight_s(sought.goal)}s",
+        "policy": "run",
+    }
     why = "to know where to begin"
     return Wanted(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
 
@@ -235,12 +252,15 @@ def _of(sought: Sought, tried: Sequence[Tried]) -> tuple[Goal, list[Point]]:
 
 def _begun(sought: Sought, tried: Sequence[Tried]) -> Goal:
     """The goal with the beginning that the saturating trial suggests."""
-    goal, each = sought.goal, sought.each
     runs = [t.digest for t in tried if role(t.cell) == PREFLIGHT and t.digest is not None]
-    if each is None or not runs:
-        return goal
-    rate = runs[0].summary.rate.value
-    if not rate > 0:
+    rate = runs[0].summary.rate.value if runs else 0.0
+    return _beginning(sought, rate) if rate > 0 else sought.goal
+
+
+def _beginning(sought: Sought, rate: float) -> Goal:
+    """The goal with a beginning below what was done without a pause."""
+    goal, each = sought.goal, sought.each
+    if each is None:
         return goal
     start = rate / each / _BELOW
     start = float(max(1, round(start))) if goal.whole else float(f"{start:.2g}")
