@@ -5,6 +5,8 @@ PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 FUZZED := script wire stored
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Also in a shell where another environment is active: what is built goes to ours.
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
