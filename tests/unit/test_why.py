@@ -203,6 +203,26 @@ def test_the_word_is_associated_and_what_is_against_is_told() -> None:
     assert plain(section.value)["causes"][0]["share"]["estimable"] is True
 
 
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        (None, ""),
+        ("18", "--server 18"),
+        ("debian:18", "--server debian:18"),
+        ("mine", "--server mine"),
+    ],
+)
+def test_the_next_experiment_is_on_the_server_that_was_asked_for(
+    asked: str | None, option: str
+) -> None:
+    """An installed PostgreSQL 18 and the embedded one are both called pg18."""
+    trial, _ = STORIES["lock"].told()
+    server = {"ours": True, "name": "pg18", "stays": False, "asked": asked}
+    command = following.following("lock", dataclasses.replace(trial, server=server)).command
+    assert option in command
+    assert ("--server" in command) == (asked is not None)
+
+
 @pytest.mark.parametrize("key", following.CAUSES)
 @pytest.mark.parametrize("model", ["open", "closed", "paced"])
 def test_every_next_experiment_is_a_command_that_there_is(

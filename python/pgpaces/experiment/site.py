@@ -69,6 +69,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         keywords = for_driver(generator.resolve(server.dsn(transport=way)))
         program = psql.find(_existing(server.bin / "psql"), candidates)
         about = {"name": server.name, "stays": server.stays, "tls": target.tls}
+        about["asked"] = target.server
         about["build"] = packages.family(server.bin)
         access = database.Access(keywords, program, folders)
         nodes = {

@@ -69,8 +69,6 @@ def _buffers(trial: Trial) -> str:
 
 # What is told only where it is not as usual.
 _USUAL = (("policy", "run"), ("protocol", "simple"), ("shape", "constant"), ("max_tries", 1))
-# The server of a run that names none.
-_EMBEDDED = "pg18"
 _AGAIN = "Then the same run once more, and the two compared"
 CAUSES: Mapping[str, _Cause] = {
     "failed": _Cause(
@@ -215,14 +213,12 @@ def asked(trial: Trial, sweep: str = "") -> str:
 
 def _server(server: Mapping[str, Any]) -> dict[str, str]:
     """Where the trial ran, unless it is where a run goes that says nothing of it; no password."""
-    target, name = server.get("target") or {}, str(server.get("name") or "")
+    target = server.get("target") or {}
     if not server.get("ours"):
         known = {k: target[k] for k in ("host", "port", "user", "dbname") if target.get(k)}
         text = " ".join(f"{k}={v}" for k, v in known.items())
         return {"--target": text} if text else {}
-    if server.get("stays"):
-        return {"--server": name}
-    return {"--server": name.removeprefix("pg")} if name not in ("", _EMBEDDED) else {}
+    return {"--server": str(server["asked"])} if server.get("asked") else {}
 
 
 def _many(plan: Mapping[str, Any], sweep: str) -> Iterator[str]:
