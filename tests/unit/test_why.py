@@ -124,6 +124,21 @@ def test_a_quota_is_not_a_frozen_server() -> None:
     assert found.cause.key == "quota"
 
 
+def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
+    """A look hangs as the quota begins; its counter moves with the second behind."""
+    trial, summary = dataclasses.replace(
+        STORIES["quota"], hung=frozenset(range(85, 95)), bad_ms=2500.0
+    ).told()
+    late = [
+        dataclasses.replace(s, second=s.second + 1) if s.name == "cgroup_throttled_share" else s
+        for s in trial.samples
+    ]
+    found = why([(dataclasses.replace(trial, samples=tuple(late)), summary)])
+    assert "freeze" not in [card.key for card in found.causes]
+    assert found.cause is not None
+    assert found.cause.key == "quota"
+
+
 def test_rows_read_by_others_are_no_plan_of_the_load() -> None:
     story = dataclasses.replace(STORIES["others"], bad={("tuples", "returned"): 4e6})
     assert "plan" not in [card.key for card in why([story.told()]).causes if card.named]

@@ -24,6 +24,8 @@ Statement = tuple[int, int, str]
 Kind = Literal["plan", "transaction", "other"]
 
 STATEMENT_TIMEOUT_S = 30
+# A server that stands still takes connections, and says nothing: the end of a run is not for it.
+_CONNECT_TIMEOUT_S = 5
 _SHAPE_LENGTH = 12
 _SUMMARY_MAX = 400
 _PLANNED = frozenset(
@@ -69,7 +71,8 @@ def explain(
     """
     import psycopg
 
-    given: dict[str, Any] = {**keywords, "dbname": dbname, "application_name": "pgpaces plans"}
+    given: dict[str, Any] = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **keywords}
+    given |= {"dbname": dbname, "application_name": "pgpaces plans"}
     try:
         with psycopg.connect(prepare_threshold=None, **given) as session:
             session.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'".encode())

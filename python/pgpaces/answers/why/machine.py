@@ -70,11 +70,19 @@ def _quota(material: Material) -> Iterator[Sign]:
 
 
 def _throttled(material: Material) -> Numbers:
-    """Seconds in which a quota held back much, so that a look that hangs says nothing else."""
+    """Seconds about which a quota held back much, so that a look that hangs says nothing else.
+
+    With those beside them: the kernel counts a period behind its end, and the counter is read once
+    a second, so that of a quota that ran out in one second the next one tells.
+    """
     import numpy as np
 
     share = material.track("host", "cgroup_throttled_share")
-    return np.zeros(material.clock, dtype=bool) if share is None else np.nan_to_num(share) >= 30
+    if share is None:
+        return np.zeros(material.clock, dtype=bool)
+    held = np.pad(np.nan_to_num(share) >= 30, 1)
+    near: Numbers = held[:-2] | held[1:-1] | held[2:]
+    return near
 
 
 def _frozen(material: Material) -> Iterator[Sign]:
