@@ -16,6 +16,7 @@ __all__ = [
     "Times",
     "find_route",
     "histogram_count",
+    "histogram_counts",
     "parse_script",
     "rehearse",
     "resolve",
@@ -298,3 +299,6 @@ def histogram_count(encoded: bytes) -> int:
 
     ValueError where it is not one of ours: truncated, of another shape, counting the impossible.
     """
+
+def histogram_counts(encoded: bytes, values_ns: Sequence[int]) -> list[int]:
+    """How many of its times are at most as long as each of these; ValueError if it is none."""

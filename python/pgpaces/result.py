@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from pgpaces._engine import Histogram, histogram_count
+from pgpaces._engine import Histogram, histogram_count, histogram_counts
 
 State = Literal["running", "finished", "interrupted", "failed"]
 Severity = Literal["info", "warning", "invalid"]
@@ -121,6 +121,15 @@ def times_of(values_ns: Iterable[int]) -> Times:
 def counted(times: Times) -> int:
     """How many times its histogram counts. ValueError where that cannot be read."""
     return histogram_count(times.histogram)
+
+
+def counts_at_most(parts: Iterable[Times], values_ns: Sequence[int]) -> list[int]:
+    """How many times of all parts are at most as long as each of these, to 3 significant digits."""
+    sums = [0] * len(values_ns)
+    for part in parts:
+        for place, count in enumerate(histogram_counts(part.histogram, values_ns)):
+            sums[place] += count
+    return sums
 
 
 def value_at_rank(times: Times, rank: int) -> int | None:

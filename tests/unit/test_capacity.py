@@ -264,8 +264,20 @@ def test_quick_takes_three_minutes_and_claims_nothing() -> None:
     held, broke = found.indicative
     assert held is not None
     assert broke is not None
-    assert held <= 200 < broke <= 1.2 * held
-    assert sentences(found)[0].startswith("Indicative, no confidence")
+    assert held <= 200 < broke <= 1.3 * held
+    assert sentences(found)[0].startswith("Quick estimate")
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_a_quick_estimate_has_the_capacity_in_it_and_is_no_wider_than_a_factor_of_1_3(
+    noise: float,
+) -> None:
+    goal = replace(BASE, mode="quick")
+    found = search(Queue(exponential(50), 4, 0.2), goal, [noise] * 60, seed=7).found
+    ends = [each.indicative for each in found]
+    assert all(low and high and high <= 1.3 * low for low, high in ends)
+    inside = [low is not None and high is not None and low <= 175.05 <= high for low, high in ends]
+    assert sum(inside) >= 54
 
 
 def test_strict_runs_more_trials() -> None:

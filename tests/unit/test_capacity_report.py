@@ -205,7 +205,7 @@ def test_a_search_that_has_not_ended_says_so() -> None:
 def test_quick_is_indicative_and_proves_nothing() -> None:
     found = of_level("4MB", 17.5, "quick")
     text = said([found])
-    assert text.startswith("Indicative, no confidence")
+    assert text.startswith("Quick estimate")
     assert "roved" not in text.partition("A load holds")[0]
     assert section([found]).tables[0].columns[1:3] == ("held, 1/s", "did not, 1/s")
     assert "roved" not in section([found]).tables[0].title

@@ -12,12 +12,17 @@ from scipy import stats as oracle
 
 from pgpaces.answers.spread import Spread, spread, spread_of
 from pgpaces.answers.stats import (
-    design_effect,
+    INDEPENDENT,
+    Clusters,
+    clusters,
+    clusters_of,
     inefficiency,
     mean,
+    proportion,
     quantile_rank,
     quantile_ranks,
     rate,
+    share,
 )
 from pgpaces.result import Estimate, Times
 
@@ -71,12 +76,56 @@ def test_ranks_are_the_tightest_that_the_binomial_allows(q: float, n: int) -> No
 
 
 @given(st.sampled_from([0.5, 0.95, 0.99]), st.integers(1, 5000), st.floats(1, 50))
-def test_clumps_never_narrow_the_ranks(q: float, n: int, deff: float) -> None:
-    plain, wide = quantile_ranks(q, n), quantile_ranks(q, n, deff)
-    if wide is not None:
-        assert plain is not None
-        assert wide[0] <= plain[0]
-        assert wide[1] >= plain[1]
+def test_clusters_never_raise_the_lower_rank(q: float, n: int, effect: float) -> None:
+    plain, wide = quantile_ranks(q, n), quantile_ranks(q, n, Clusters(effect * 2, 20))
+    assert (plain is None) == (wide is None)
+    if plain is None or wide is None or plain[1] is None:
+        return
+    assert wide[0] <= max(plain[0], quantile_rank(q, n))
+    assert wide[1] is None or wide[1] >= quantile_rank(q, n)
+
+
+def test_a_p99_of_clusters_has_a_lower_end_where_they_are_too_few_for_an_upper_one() -> None:
+    low, high = quantile_ranks(0.99, 6000, Clusters(60, 50)) or (0, 0)
+    assert 5700 < low < 5940
+    assert high is None
+    assert quantile_ranks(0.99, 60_000, Clusters(60, 500)) is not None
+    assert quantile_ranks(0.99, 200, Clusters(2, 50)) is None
+
+
+def test_the_share_of_independent_transactions_has_wilsons_interval() -> None:
+    found = share(8, 600, INDEPENDENT)
+    assert found == proportion(8, 600)
+    assert found is not None
+    assert (found.low, found.high) == (
+        pytest.approx(0.0068, abs=5e-5),
+        pytest.approx(0.0261, abs=5e-5),
+    )
+
+
+@given(st.integers(0, 50), st.integers(1, 50), st.floats(1, 100), st.floats(1, 100))
+def test_clusters_only_widen_the_interval_of_a_share(
+    hits: int, others: int, effect: float, freedom: float
+) -> None:
+    plain = share(hits, hits + others, INDEPENDENT)
+    wide = share(hits, hits + others, Clusters(effect, freedom))
+    assert plain is not None
+    assert wide is not None
+    assert 0 <= wide.low <= wide.value <= wide.high <= 1
+    assert wide.high >= plain.high - 1e-12
+
+
+def test_few_hits_take_their_clusters_from_the_mean_and_many_have_their_own() -> None:
+    due, body = np.full(60, 100), Clusters(40.0, 50.0)
+    none = clusters_of(np.zeros(60), due, body)
+    assert none.effect == 40
+    alone = np.zeros(60)
+    alone[::20] = 1
+    assert 30 < clusters_of(alone, due, body).effect < 40
+    spread_out = np.random.default_rng(3).binomial(100, 0.4, 60)
+    assert clusters_of(spread_out, due, Clusters(1.0, 50.0)).effect == pytest.approx(1, abs=0.5)
+    outage = np.where(np.arange(60) < 6, 100, 0)
+    assert clusters_of(outage, due, Clusters(1.0, 50.0)).effect > 100
 
 
 def test_what_did_not_succeed_is_above_every_end_of_an_interval() -> None:
@@ -151,11 +200,17 @@ def test_a_single_second_has_no_interval_of_its_mean() -> None:
     assert (alone.value, alone.estimable) == (4.0, False)
 
 
-def test_a_design_effect_is_1_where_there_are_few_seconds() -> None:
+def test_few_seconds_are_taken_for_independent() -> None:
     sums, counts = np.array([1.0, 100.0, 1.0]), np.array([10, 10, 10])
-    found = mean(sums, counts)
-    assert design_effect(found, 1.0, 3) == 1.0
-    assert design_effect(mean(np.tile(sums, 5), np.tile(counts, 5)), 5.0, 15) > 1.5
+    assert clusters(sums, counts, 1.0) == INDEPENDENT
+    assert clusters(np.tile(sums, 5), np.tile(counts, 5), 5.0).effect > 1.5
+
+
+def test_the_upper_end_of_a_mean_is_farther_than_the_lower_and_none_is_below_0() -> None:
+    found = mean(np.array([1.0, 100.0, 1.0, 3.0]), np.array([1, 1, 1, 1]), 5.0)
+    assert found is not None
+    assert 0 <= found.low < found.value < found.high
+    assert found.high / found.value > found.value / max(found.low, 1e-9) * 0.99
 
 
 def queue(rng: np.random.Generator, load: float, per_s: float, length_s: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pgpaces.answers.steady import WarmUp, drifts, flatness, mser5
+from pgpaces.answers.steady import WarmUp, drifts, flatness, mser5, warm_up
 
 from .test_stats import queue
 
@@ -57,6 +57,24 @@ def test_a_constant_series_needs_no_cut() -> None:
 def test_few_points_are_not_judged() -> None:
     assert mser5(np.ones(49)) is None
     assert flatness(np.arange(29), np.ones(29)) is None
+
+
+def test_a_burst_at_the_beginning_of_a_steady_queue_is_no_warm_up() -> None:
+    rng = np.random.default_rng(8)
+    points = rng.gamma(2.0, 10.0, 66)
+    points[:10] *= 2
+    proposed = mser5(points)
+    assert proposed is not None
+    assert proposed.points > 0
+    assert warm_up(points) == WarmUp(0, too_short=False)
+
+
+def test_a_cold_start_is_a_warm_up() -> None:
+    rng = np.random.default_rng(9)
+    points = (1 + 2 * np.exp(-np.arange(300) / 40)) * rng.gamma(20.0, 1.0, 300)
+    found = warm_up(points)
+    assert found is not None
+    assert 40 <= found.points <= 200
 
 
 def shape(values: np.ndarray) -> str:

@@ -21,6 +21,16 @@ pub fn histogram_count(encoded: &[u8]) -> PyResult<u64> {
     stored::count(encoded).map_err(damaged)
 }
 
+/// How many times of an encoded histogram are at most as long as each of these.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "made of a Python sequence")]
+pub fn histogram_counts(encoded: &[u8], values_ns: Vec<u64>) -> PyResult<Vec<u64>> {
+    let mut histogram = stored::empty();
+    stored::add(encoded, &mut histogram).map_err(damaged)?;
+    let counts = values_ns.iter().map(|&ns| histogram.count_between(0, ns));
+    Ok(counts.collect())
+}
+
 #[pymethods]
 impl Histogram {
     #[new]

@@ -178,6 +178,7 @@ fn engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<convert::StatementTally>()?;
     module.add_class::<convert::Times>()?;
     module.add_function(wrap_pyfunction!(histogram::histogram_count, module)?)?;
+    module.add_function(wrap_pyfunction!(histogram::histogram_counts, module)?)?;
     module.add_function(wrap_pyfunction!(resolve, module)?)?;
     module.add_function(wrap_pyfunction!(find_route, module)?)?;
     module.add_function(wrap_pyfunction!(parse_script, module)?)?;

@@ -83,8 +83,8 @@ class _Blocks:
     def since(self, block: int) -> Times:
         return merge(part for b, parts in self._parts.items() if b >= block for part in parts)
 
-    def at(self, block: int) -> Times:
-        return merge(self._parts.get(block, ()))
+    def at(self, block: int) -> Sequence[Times]:
+        return self._parts.get(block, ())
 
 
 def _added(parts: Sequence[_Rows], since: int) -> Numbers:
@@ -266,10 +266,14 @@ class Account:
         """The seconds of a block."""
         return self._block_s
 
+    def parts(self, kind: str, block: int, scripts: Iterable[int]) -> list[Times]:
+        """Distributions that together are the times of these scripts of those due in a block."""
+        found = (self._times.get((script, kind)) for script in scripts)
+        return [part for blocks in found if blocks is not None for part in blocks.at(block)]
+
     def times_of(self, kind: str, block: int, scripts: Iterable[int]) -> Times:
         """The distribution of the times of these scripts of those due in a block, from 0."""
-        found = (self._times.get((script, kind)) for script in scripts)
-        return merge(blocks.at(block) for blocks in found if blocks is not None)
+        return merge(self.parts(kind, block, scripts))
 
     def times(self, kind: str, script: int, since: int) -> Times:
         """The distribution of a script's times of those due from second `since` on."""

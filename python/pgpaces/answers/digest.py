@@ -16,7 +16,7 @@ from pgpaces.answers.stats import quantile_rank
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Counts, Sample, Times, Trial, merge, values_at_ranks
 
-VERSION = 4
+VERSION = 5
 # What charts show first, by source and the ends of its name. Of sources that would have dozens
 # there is no more than these. Their other samples stay in the store.
 _FIRST = (

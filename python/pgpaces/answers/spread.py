@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import stats
-from pgpaces.result import Estimate, Times, values_at_ranks
+from pgpaces.answers.stats import Clusters
+from pgpaces.result import Estimate, Times, counts_at_most, values_at_ranks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Numbers = NDArray[Any]
 
+Blocks = Sequence[tuple[int, Sequence[Times]]]
+
+# Longer than any time that a histogram tells from another.
+_LONGEST_NS = 1 << 62
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -22,7 +28,8 @@ class Spread:
     """A distribution in milliseconds.
 
     Quantiles rank over all that was due; one that falls among what was skipped, failed or
-    unfinished is infinite, and so may be the end of its interval. They are None if nothing was due,
+    unfinished is infinite, and so may be the end of its interval. It is infinite, too, where the
+    trial is too short for a bound from above. They are None if nothing was due,
     or if sums alone are known; the mean if nothing succeeded. max: the largest that was seen, None
     where some did not succeed, or where it is not known.
     """
@@ -42,37 +49,85 @@ class Spread:
         return found
 
 
-def spread(times: Times, due: int, mean: Estimate | None = None, deff: float = 1.0) -> Spread:
-    """The distribution of what succeeded of all `due`; deff: see stats.design_effect."""
-    ranked = {
-        name.replace(".", ""): _quantile(times, q, due, deff) for name, q in QUANTILES.items()
-    }
-    known = times.shaped or times.max_ns > 0
+def spread(times: Times, due: int, mean: Estimate | None = None) -> Spread:
+    """The distribution of what succeeded of all `due`, taken for independent."""
+    return _spread(times, due, mean, stats.INDEPENDENT, ())
+
+
+def spread_of(
+    times: Times, due: int, counts: Numbers, sums_ns: Numbers, blocks: Blocks = ()
+) -> Spread:
+    """The same, with counts and sums of what succeeded for each second in their order.
+
+    blocks: what was due in equal stretches of time, and the times of what succeeded of it. With
+    them the interval of a quantile knows how those cluster that are above it, not only the mean.
+    """
+    stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
+    body = stats.clusters(sums_ns / 1e6, counts, stddev_ms)
+    mean = stats.mean(sums_ns / 1e6, counts, body.effect)
+    return _spread(times, due, mean, body, blocks)
+
+
+def _spread(
+    times: Times, due: int, mean: Estimate | None, body: Clusters, blocks: Blocks
+) -> Spread:
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
+    known = times.shaped or times.max_ns > 0
     return Spread(
         count=times.count,
         mean=mean,
         stddev=None if times.stddev_ns is None else times.stddev_ns / 1e6,
         max=times.max_ns / 1e6 if times.count and times.count >= due and known else None,
-        **ranked,
+        **_quantiles(times, due, body, blocks),
     )
 
 
-def spread_of(times: Times, due: int, counts: Numbers, sums_ns: Numbers) -> Spread:
-    """The same, with counts and sums of what succeeded for each second in their order."""
-    mean = stats.mean(sums_ns / 1e6, counts)
-    stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
-    return spread(times, due, mean, stats.design_effect(mean, stddev_ms, len(counts)))
-
-
-def _quantile(times: Times, q: float, due: int, deff: float) -> Estimate | None:
+def _quantiles(
+    times: Times, due: int, body: Clusters, blocks: Blocks
+) -> dict[str, Estimate | None]:
+    names = [name.replace(".", "") for name in QUANTILES]
     if due == 0 or not times.shaped:
-        return None
-    ends = stats.quantile_ranks(q, due, deff)
-    low, high = ends or (0, due)
-    found = values_at_ranks(times, (stats.quantile_rank(q, due), low, high))
-    value, first, last = (math.inf if ns is None else ns / 1e6 for ns in found)
-    if ends is None or (low == 0 and math.isinf(last)):
-        return Estimate.alone(value, due)
-    return Estimate(value, first if low else 0.0, last, due)
+        return dict.fromkeys(names)
+    ranks = [stats.quantile_rank(q, due) for q in QUANTILES.values()]
+    values = values_at_ranks(times, ranks)
+    found = _clusters_above(values, body, blocks)
+    ends = [
+        stats.quantile_ranks(q, due, each)
+        for q, each in zip(QUANTILES.values(), found, strict=True)
+    ]
+    wanted = [rank for pair in ends for rank in (pair or (0, None))]
+    bounds = iter(values_at_ranks(times, [rank or 0 for rank in wanted]))
+    return {
+        name: _estimate(value, pair, next(bounds), next(bounds), due)
+        for name, value, pair in zip(names, values, ends, strict=True)
+    }
+
+
+def _clusters_above(
+    values: Sequence[int | None], body: Clusters, blocks: Blocks
+) -> Iterable[Clusters]:
+    """How those cluster that are above each value, or did not succeed."""
+    import numpy as np
+
+    if not blocks:
+        return [body] * len(values)
+    due = np.array([each for each, _ in blocks])
+    asked = [_LONGEST_NS if value is None else value for value in values]
+    below = np.array([counts_at_most(parts, asked) for _, parts in blocks])
+    return [stats.clusters_of(due - column, due, body) for column in below.T]
+
+
+def _estimate(
+    value: int | None,
+    ends: tuple[int, int | None] | None,
+    first: int | None,
+    last: int | None,
+    due: int,
+) -> Estimate:
+    """A quantile in ms from times in ns at its rank and its bounds' ranks."""
+    middle, high = (math.inf if ns is None else ns / 1e6 for ns in (value, last))
+    if ends is None or (ends[0] == 0 and math.isinf(high)):
+        return Estimate.alone(middle, due)
+    low = math.inf if first is None else first / 1e6
+    return Estimate(middle, low if ends[0] else 0.0, high, due)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.result import Estimate
@@ -19,8 +20,17 @@ if TYPE_CHECKING:
 
 Z95 = 1.959963984540054
 _TAIL = 0.025
-# With fewer seconds than this their variance says next to nothing.
-_SECONDS_MIN = 10
+# With fewer points than this their variance says next to nothing.
+_POINTS_MIN = 10
+# Chosen by simulation (docs/explanation/coverage.md). A share's own design effect weighs as many
+# events as there are, that of the mean as many as this. Where transactions resemble each other the
+# number of a quiet trial is too low more often than that of a busy one too high: so the upper end
+# is at 99 %, the lower one at 4 %.
+_PRIOR_EVENTS = 10.0
+_FREEDOM_EVENTS = 0.4
+_TAIL_ABOVE = 0.01
+_MEAN_FREEDOM = 3.0
+_EXPONENT_MAX = 700.0
 
 
 def pearson(windows: Sequence[tuple[int, int]]) -> float:
@@ -42,18 +52,124 @@ def dispersion(windows: Sequence[tuple[int, int]]) -> float:
     return max(1.0, pearson(windows))
 
 
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """How much transactions of a trial resemble those next to them; as made: not at all.
+
+    effect: the design effect, how many transactions tell as much as one independent one, from 1.
+    freedom: how many independent points it was estimated from (Student's degrees of freedom).
+    """
+
+    effect: float = 1.0
+    freedom: float = math.inf
+
+    @property
+    def phi(self) -> float:
+        """The dispersion with which Wilson's interval is as wide as Student's."""
+        return self.effect * (students(self.freedom, 1 - _TAIL) / Z95) ** 2
+
+    @property
+    def tails(self) -> tuple[float, float]:
+        """The probabilities below and above an interval: both 2.5 % of independent transactions."""
+        above = _TAIL - (_TAIL - _TAIL_ABOVE) * (1 - 1 / self.effect)
+        return 2 * _TAIL - above, above
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """How many standard errors an interval reaches, down and up."""
+        below, above = self.tails
+        return students(self.freedom, 1 - below), students(self.freedom, 1 - above)
+
+
+INDEPENDENT = Clusters()
+
+
+def students(freedom: float, share: float) -> float:
+    """Student's quantile; the normal one of infinite degrees of freedom."""
+    if math.isinf(freedom):
+        from scipy.special import ndtri
+
+        return float(ndtri(share))
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, share))
+
+
+def clusters(sums: Numbers, counts: Numbers, stddev: float | None) -> Clusters:
+    """What a series with a count and a sum of values for each second tells of all its values.
+
+    The variance of the mean as the seconds show it over the variance that as many independent
+    values would have (Kish, Survey Sampling, 1965, 8.2). Waiting comes in clumps: at 100/s and a
+    utilization of 0.8 it is about 75. `INDEPENDENT` where it cannot be told: fewer than 10 seconds.
+    """
+    if not stddev or len(counts) < _POINTS_MIN:
+        return INDEPENDENT
+    variance, freedom = _variance(sums, counts)
+    return Clusters(max(1.0, variance * float(counts.sum()) / (stddev * stddev)), freedom)
+
+
+def clusters_of(hits: Numbers, due: Numbers, body: Clusters) -> Clusters:
+    """The same of a share: hits and due in equal stretches of time; body: that of the mean.
+
+    Few hits say little of how they cluster: in a quiet trial they seem to be alone. So their own
+    effect, from E events, and that of the mean, which in queues is about that of the tail, are
+    weighed: (E own + 10 mean) / (E + 10) with E = hits / mean. Where nearly all are hits, those
+    that are none count.
+    """
+    total, all_due = float(hits.sum()), float(due.sum())
+    rare = min(total, all_due - total)
+    own = body.effect
+    if rare > 0 and len(due) >= _POINTS_MIN:
+        share = total / all_due
+        variance, _ = _variance(hits, due)
+        own = max(1.0, variance * all_due / (share * (1 - share)))
+    events = rare / body.effect
+    effect = (events * own + _PRIOR_EVENTS * body.effect) / (events + _PRIOR_EVENTS)
+    if effect == 1:
+        return INDEPENDENT
+    slack = 1 / body.freedom + _FREEDOM_EVENTS / (rare / effect + _PRIOR_EVENTS)
+    return Clusters(effect, max(1.0, 1 / slack))
+
+
+def _variance(sums: Numbers, counts: Numbers) -> tuple[float, float]:
+    """The variance of a mean of which each second has a count and a sum, and independent seconds.
+
+    A ratio of two sums (Cochran, Sampling Techniques, 1977, 6.3, seconds as clusters): the errors
+    e_s = sum_s - mean count_s have mean 0, and what neighbouring seconds have in common is in their
+    inefficiency. So seconds may be empty or busy, and values of a second may resemble each other.
+    """
+    import numpy as np
+
+    n, total = len(counts), float(counts.sum())
+    errors = sums - float(sums.sum()) / total * counts
+    alike = inefficiency(errors)
+    return alike * float(np.square(errors).sum()) / (n - 1) * n / total**2, n / alike
+
+
 def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:
     """A share with Wilson's 95 % interval, n replaced by n / phi; None of nothing.
 
     Wilson (1927); phi is the dispersion of clustered hits. 8 of 600 at phi 1: 0.68 to 2.61 %.
     """
+    return _wilson(hits, trials, phi, (Z95, Z95))
+
+
+def share(hits: int, trials: int, found: Clusters) -> Estimate | None:
+    """The same of one trial, whose hits come in clusters: by Student's t."""
+    return _wilson(hits, trials, found.effect, found.reach)
+
+
+def _wilson(hits: int, trials: int, effect: float, reach: tuple[float, float]) -> Estimate | None:
     if trials == 0:
         return None
-    n, p, z = trials / phi, hits / trials, Z95
-    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low = middle - half if hits else 0.0
-    high = middle + half if hits < trials else 1.0
+    n, p = trials / effect, hits / trials
+
+    def end(z: float) -> float:
+        half = abs(z) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return (p + z * z / (2 * n) + math.copysign(half, z)) / (1 + z * z / n)
+
+    low = end(-reach[0]) if hits else 0.0
+    high = end(reach[1]) if hits < trials else 1.0
     return Estimate(p, max(0.0, low), min(1.0, high), trials)
 
 
@@ -65,8 +181,10 @@ def quantile_rank(q: float, due: int) -> int:
     return max(1, math.ceil(q * due - 1e-9))
 
 
-def quantile_ranks(q: float, n: int, deff: float = 1.0) -> tuple[int, int] | None:
-    """The ranks, from 1, between which quantile q lies with 95 %; None: not estimable.
+def quantile_ranks(
+    q: float, n: int, found: Clusters = INDEPENDENT
+) -> tuple[int, int | None] | None:
+    """The ranks, from 1, between which quantile q lies with 95 %; None: n values are too few.
 
     B = how many of n independent values are at most the quantile is binomial (n, q). low is the
     largest rank with P(B < low) <= 0.025, high the smallest with P(B >= high) <= 0.025 (David and
@@ -74,24 +192,45 @@ def quantile_ranks(q: float, n: int, deff: float = 1.0) -> tuple[int, int] | Non
     high, but P(B = n) <= 0.05, the largest value is a one-sided bound: (0, n). p99: from 299 and
     368 values on.
 
-    deff: the design effect (see `mean`): the ranks are those of n / deff independent values,
-    stretched to n and rounded outwards.
+    Of values in clusters the ranks are those of n / phi independent ones, stretched to n and
+    rounded outwards, with the tails of the clusters. Where these would be too few for a bound from
+    above there is one from below alone: (low, None).
     """
-    m = int(n / deff)
-    if m < 1 or q**m > 2 * _TAIL:
+    if q**n > 2 * _TAIL:
         return None
-    if q**m > _TAIL:
-        return 0, n
+    m, (below, above) = max(1, int(n / found.phi)), found.tails
+    if q**m > above:
+        if found.effect == 1 or q**m <= 2 * _TAIL:
+            return 0, n
+        return _stretched(_rank_below(q, m, below), m, n), None
+    low = _stretched(_rank_below(q, m, below), m, n)
+    return low, min(n, -(-_rank_above(q, m, above) * n // m))
+
+
+def _stretched(rank: int, m: int, n: int) -> int:
+    """The rank among n values below which the same share of them lies in the mean."""
+    return rank * (n + 1) // (m + 1)
+
+
+def _rank_below(q: float, m: int, tail: float) -> int:
+    """The largest rank with P(B < rank) <= tail; 0 where there is none."""
     from scipy.special import bdtr, bdtrik
 
     # The inverse in real numbers is within one of the rank; the distribution itself decides.
-    low = int(bdtrik(_TAIL, m, q)) + 2
-    while low > 0 and bdtr(low - 1, m, q) > _TAIL:
+    low = min(m, int(bdtrik(tail, m, q)) + 2)
+    while low > 0 and bdtr(low - 1, m, q) > tail:
         low -= 1
-    high = max(1, int(bdtrik(1 - _TAIL, m, q)) - 1)
-    while bdtr(high - 1, m, q) < 1 - _TAIL:
+    return low
+
+
+def _rank_above(q: float, m: int, tail: float) -> int:
+    """The smallest rank with P(B >= rank) <= tail, of m values that are enough for one."""
+    from scipy.special import bdtr, bdtrik
+
+    high = max(1, int(bdtrik(1 - tail, m, q)) - 1)
+    while bdtr(high - 1, m, q) < 1 - tail:
         high += 1
-    return low * n // m, min(n, -(-high * n // m))
+    return high
 
 
 def inefficiency(series: Numbers) -> float:
@@ -116,23 +255,12 @@ def inefficiency(series: Numbers) -> float:
     return float(min(n, max(1.0, 2 * used.sum() / gamma[0] - 1)))
 
 
-def _half_width(errors: Numbers) -> float:
-    """Half of the interval of a mean from its errors, one a second: Student's t with n_eff."""
-    import numpy as np
-    from scipy.special import stdtrit
+def mean(sums: Numbers, counts: Numbers, effect: float = 1.0) -> Estimate | None:
+    """The mean of values, none below 0, of which each second has a count and a sum; None of none.
 
-    n_eff = len(errors) / inefficiency(errors)
-    freedom = max(1.0, n_eff - 1)
-    return float(stdtrit(freedom, 1 - _TAIL) * np.std(errors, ddof=1) / math.sqrt(n_eff))
-
-
-def mean(sums: Numbers, counts: Numbers) -> Estimate | None:
-    """The mean of values of which each second has a count and a sum; None of no values.
-
-    A ratio of two sums (Cochran, Sampling Techniques, 1977, 6.3, seconds as clusters): the errors
-    e_s = (sum_s - mean count_s) / mean count have mean 0, and the interval is Student's t over
-    them with n_eff = seconds / inefficiency. So seconds may be empty or busy, values of a second
-    may resemble each other, and so may neighbouring seconds.
+    Student's t of its logarithm, because the larger a mean is the more it varies, with a third of
+    the independent seconds as degrees of freedom: few of them tell their own variance badly.
+    effect: the design effect of the values, which decides its tails.
     """
     total = int(counts.sum())
     if total == 0:
@@ -140,36 +268,28 @@ def mean(sums: Numbers, counts: Numbers) -> Estimate | None:
     value = float(sums.sum()) / total
     if len(sums) < 2:
         return Estimate.alone(value, total)
-    half = _half_width((sums - value * counts) / (total / len(counts)))
-    return Estimate(value, max(0.0, value - half), value + half, total)
-
-
-def design_effect(found: Estimate | None, stddev: float | None, seconds: int) -> float:
-    """How many transactions tell as much as one independent one would, at least 1.
-
-    The variance of the mean as its seconds show it over the variance that as many independent
-    values would have (Kish, Survey Sampling, 1965, 8.2). Waiting comes in clumps: at 100/s and a
-    utilization of 0.8 it is about 75. The mean's is taken for quantiles too, where it is right for
-    the tail and wider than needed in the middle. 1 where it cannot be told: fewer than 10 seconds.
-    """
-    if found is None or not found.estimable or not stddev or seconds < _SECONDS_MIN:
-        return 1.0
-    # Not Student's t of the mean: so few seconds count as a wider design effect.
-    error = (found.high - found.value) / Z95
-    return max(1.0, error * error * found.n / (stddev * stddev))
+    variance, freedom = _variance(sums, counts)
+    error = math.sqrt(variance) / value if value > 0 else 0.0
+    found = Clusters(effect, max(1.0, freedom / _MEAN_FREEDOM - 1))
+    down, up = (error * reach for reach in found.reach)
+    return Estimate(value, value * math.exp(-down), value * math.exp(min(up, _EXPONENT_MAX)), total)
 
 
 def rate(per_second: Numbers) -> Estimate | None:
     """A number a second with its interval; None of no seconds.
 
-    Student's t over the seconds' counts with n_eff. Not a Poisson interval with a dispersion: what
-    a server completes is smoother than Poisson where it is the bottleneck, and a dispersion, which
-    is never below 1, could not show that; n_eff holds for clumps that last for seconds.
+    Student's t over the seconds' counts with n / inefficiency of them. Not a Poisson interval with
+    a dispersion: what a server completes is smoother than Poisson where it is the bottleneck, and a
+    dispersion, which is never below 1, could not show that.
     """
+    import numpy as np
+
     if len(per_second) == 0:
         return None
     value, n = float(per_second.mean()), int(per_second.sum())
     if len(per_second) < 2:
         return Estimate.alone(value, n)
-    half = _half_width(per_second - value)
+    independent = len(per_second) / inefficiency(per_second)
+    error = float(np.std(per_second, ddof=1)) / math.sqrt(independent)
+    half = students(max(1.0, independent - 1), 1 - _TAIL) * error
     return Estimate(value, max(0.0, value - half), value + half, n)

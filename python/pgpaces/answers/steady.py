@@ -24,6 +24,8 @@ FLATNESS_POINTS_MIN = 30
 Shape = Literal["flat", "warming up", "slowing down", "no steady state"]
 
 _BATCH = 5
+# How many standard errors the beginning must differ from the rest to be left out.
+_ERRORS = 4.0
 _TOLERANCE = 0.02
 # Steady for less than the last quarter is not called steady (Barrett et al.: 500 of 2000).
 _LAST = 0.75
@@ -34,7 +36,7 @@ _PENALTY = 6.0
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What MSER-5 says: how many points to leave out; too_short: it would be half or more."""
+    """How many points at the beginning to leave out; too_short: it would be half or more."""
 
     points: int
     too_short: bool
@@ -56,6 +58,30 @@ def mser5(points: Numbers) -> WarmUp | None:
     z = np.asarray(points[: n * _BATCH], dtype=float).reshape(n, _BATCH).mean(axis=1)
     best = int(np.argmin([z[d:].var() / (n - d) for d in range(n // 2 + 1)]))
     return WarmUp(best * _BATCH, best == n // 2)
+
+
+def warm_up(points: Numbers) -> WarmUp | None:
+    """The warm-up that a series is shown to have; None with fewer than 50 points.
+
+    MSER-5 proposes; a proposal counts where the beginning differs from the rest by more than four
+    standard errors. MSER-5 alone takes the early bursts of a steady queue for a warm-up. Compared
+    are means of logarithms, because bursts are skewed; the variance is the rest's with its
+    inefficiency, because neighbours resemble each other.
+    """
+    found = mser5(points)
+    if found is None or not found.points:
+        return found
+    return found if _differs(points, found.points) else WarmUp(0, found.too_short)
+
+
+def _differs(points: Numbers, first: int) -> bool:
+    """Whether the first points are shown to differ from the others."""
+    import numpy as np
+
+    logs = np.log(np.maximum(np.asarray(points, dtype=float), np.finfo(float).tiny))
+    start, rest = logs[:first], logs[first:]
+    variance = float(rest.var(ddof=1)) * inefficiency(rest) * (1 / len(start) + 1 / len(rest))
+    return bool(abs(start.mean() - rest.mean()) > _ERRORS * math.sqrt(variance))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,13 @@ from pgpaces.answers.account import KINDS, Account, Ledger, Outages, own_scripts
 from pgpaces.answers.branches import alike
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator, examine
-from pgpaces.answers.spread import Spread, spread_of
+from pgpaces.answers.spread import Blocks, Spread, spread_of
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity
 from pgpaces.result import Counts, Estimate, Times, Trial, merge
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_WINDOW_S = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +83,7 @@ class Summary:
     messages: dict[str, str]
     seconds: float
     cut_s: int
+    left_out: Counts
     rate: Estimate
     latency: Spread
     lag: Spread
@@ -116,6 +115,18 @@ class _Part:
     def times(self, kind: str, script: int) -> Times:
         return self.account.times(kind, script, self.start)
 
+    def blocks(self, seconds: Ledger, kind: str, scripts: Iterable[int]) -> Blocks:
+        """What was due in each block of seconds of these scripts, and its times."""
+        import numpy as np
+
+        size, due = self.account.block_s, seconds.column("due")
+        sums = np.add.reduceat(due, np.arange(0, len(due), size)).tolist() if len(due) else []
+        first = self.start // size
+        return [
+            (count, self.account.parts(kind, block, scripts))
+            for block, count in enumerate(sums, first)
+        ]
+
 
 def summarize(trial: Trial, account: Account | None = None) -> Summary:
     """The answer of one trial. Raises StoreError where its counts do not add up.
@@ -131,14 +142,14 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
     cut = _cut(trial, account, own)
     part = _Part(trial, account, scripts, cut.seconds, end)
     kept = part.seconds(own)
-    total, windows = kept.counts, _windows(kept)
+    total = kept.counts
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
     generator = examine(trial, account, every, own, end)
-    phi = stats.dispersion(windows)
     spreads = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
+    missed, phi = _missed(kept, spreads["latency"])
     return Summary(
         counts=total,
-        missed=stats.proportion(total.missed, total.due, phi),
+        missed=missed,
         validity=validity.judge(
             trial, Evidence(total.due, generator, cut, flatness, account.outages.all_down_s)
         ),
@@ -149,6 +160,7 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
         messages=dict(account.messages),
         seconds=max(0.0, end - part.start),
         cut_s=cut.seconds,
+        left_out=cut.left_out,
         rate=_rate(part, total, numbers),
         scripts=tuple(_scripts(part)),
         statements=tuple(_statements(part)),
@@ -176,9 +188,8 @@ def _beside(part: _Part) -> Iterable[BesideSummary]:
         first += len(lane["scripts"])
     for name, found in numbers.items():
         own = part.seconds(_of(part.scripts, found))
-        total, phi = own.counts, stats.dispersion(_windows(own))
-        missed = stats.proportion(total.missed, total.due, phi)
-        latency = _spread(part, own, "latency", found)
+        total, latency = own.counts, _spread(part, own, "latency", found)
+        missed, phi = _missed(own, latency)
         yield BesideSummary(name, total, missed, phi, _rate(part, total, found), latency)
 
 
@@ -200,7 +211,7 @@ def _latency_ms(ledger: Ledger) -> tuple[NDArray[Any], NDArray[Any]]:
 def _cut(trial: Trial, account: Account, every: Ledger) -> Cut:
     """The warm-up behind its minimum, which ran before second 0.
 
-    MSER-5 sees the whole series from the start of the minimum on. It cuts only where that is a
+    The whole series counts, from the start of the minimum on. It is cut only where that is a
     trial of a given length: one that ends by count has so many transactions to tell of. A load
     whose rate changes has no latency to settle at, and a command is timed from its start.
     """
@@ -208,30 +219,28 @@ def _cut(trial: Trial, account: Account, every: Ledger) -> Cut:
     if counted or validity.changes(trial) or about_command(trial):
         return Cut()
     at, latency_ms = _latency_ms(every)
-    found = steady.mser5(latency_ms)
+    found = steady.warm_up(latency_ms)
     if found is None or found.too_short:
         return Cut(points=len(at), too_short=found is not None)
     seconds = account.whole(max(0, int(at[found.points])))
     return Cut(seconds, len(at), left_out=every.between(0, seconds).counts)
 
 
-def _windows(ledger: Ledger) -> list[tuple[int, int]]:
-    """Missed and due per 10 s of due time."""
-    import numpy as np
-
-    due = ledger.column("due")
-    missed = due - ledger.column("on_time")
-    starts = np.arange(0, len(due), _WINDOW_S)
-    if not len(starts):
-        return []
-    sums = (np.add.reduceat(column, starts).tolist() for column in (missed, due))
-    return list(zip(*sums, strict=True))
+def _missed(seconds: Ledger, latency: Spread) -> tuple[Estimate | None, float]:
+    """The share of these seconds that missed, and the dispersion that its interval stands for."""
+    total, due = seconds.counts, seconds.column("due")
+    if not total.due:
+        return None, 1.0
+    sums_ms, counts = seconds.column("latency") / 1e6, seconds.column("count")
+    body = stats.clusters(sums_ms, counts, latency.stddev)
+    found = stats.clusters_of(due - seconds.column("on_time"), due, body)
+    return stats.share(total.missed, total.due, found), found.phi
 
 
-def _spread(part: _Part, seconds: Ledger, kind: str, scripts: Iterable[int]) -> Spread:
+def _spread(part: _Part, seconds: Ledger, kind: str, scripts: Sequence[int]) -> Spread:
     times = merge(part.times(kind, script) for script in scripts)
-    due = seconds.counts.due
-    return spread_of(times, due, seconds.column("count"), seconds.column(kind))
+    due, blocks = seconds.counts.due, part.blocks(seconds, kind, scripts)
+    return spread_of(times, due, seconds.column("count"), seconds.column(kind), blocks)
 
 
 def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
@@ -258,10 +267,9 @@ def _scripts(part: _Part) -> Iterable[ScriptSummary]:
     nothing = together(())
     for number, script in enumerate(part.trial.workload["scripts"]):
         own = part.seconds(part.scripts.get(number, nothing))
-        total, phi = own.counts, stats.dispersion(_windows(own))
-        missed = stats.proportion(total.missed, total.due, phi)
         latency = _spread(part, own, "latency", (number,))
-        yield ScriptSummary(script["name"], script["weight"], total, missed, latency)
+        missed, _ = _missed(own, latency)
+        yield ScriptSummary(script["name"], script["weight"], own.counts, missed, latency)
 
 
 def _statements(part: _Part) -> Iterable[StatementSummary]:

@@ -44,8 +44,8 @@ class Validity:
 class Cut:
     """What was left out behind the minimum of the warm-up.
 
-    seconds: so many. points: seconds with a latency that MSER-5 saw; None where the trial ended by
-    count. too_short: half of them or more would have to go. left_out: what was due in `seconds`.
+    seconds: so many. points: seconds with a latency that were looked at; None where the trial ended
+    by count. too_short: half of them or more would have to go. left_out: what was due in `seconds`.
     """
 
     seconds: int = 0
@@ -119,24 +119,21 @@ def _run(trial: Trial, due: int) -> Iterable[Finding]:
 
 
 def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
-    """What MSER-5 cut, or could not.
+    """What was cut, or could not be.
 
-    On its own it says "too short" of every tenth steady trial of a minute; so that alone only
-    warns, and invalidates where the latency is not flat behind the minimum either. One that rises
-    is no warm-up: an overload never settles, and that it was too much is a valid answer.
+    MSER-5 says "too short" of every tenth steady trial of a minute; so it counts only where the
+    latency is not flat either. One that rises is no warm-up: an overload never settles, and that it
+    was too much is a valid answer.
     """
-    if cut.too_short and (flatness is None or flatness.shape != "slowing down"):
-        if flatness is not None and flatness.shape != "flat":
-            text = "too short: the latency was still settling for half of the trial; run longer"
-            yield Finding("warm-up", "invalid", text)
-        else:
-            text = "the warm-up may be longer than this trial can show; run longer to be sure"
-            yield Finding("warm-up", "warning", text)
+    if cut.too_short and flatness is not None and flatness.shape not in ("flat", "slowing down"):
+        text = "too short: the latency was still settling for half of the trial; run longer"
+        yield Finding("warm-up", "invalid", text)
     if cut.seconds:
         missed, due = cut.left_out.missed, cut.left_out.due
+        share = f" ({100 * missed / due:.1f} %)" if due else ""
         text = (
-            f"the first {cut.seconds} s are left out, the latency was not steady yet:"
-            f" {missed} of {due} due in them missed"
+            f"the first {cut.seconds} s are left out, their latency differs from the rest:"
+            f" {missed} of {due} due in them missed{share}"
         )
         severity: Literal["info", "warning"] = "warning" if missed else "info"
         yield Finding("warm-up", severity, text, cut.seconds, "s")

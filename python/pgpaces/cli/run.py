@@ -125,6 +125,9 @@ def run(**given: Any) -> int:
     finally:
         progress.done()
     _print(outcome, as_json=given["as_json"])
+    if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary):
+        text = f"--fail-if '{given['fail_if']}' is decided by the warm-up that was left out"
+        click.echo(f"warning: {text}: see the finding above", err=True)
     return _exit_code(outcome, fails is not None and fails(outcome.summary))
 
 

@@ -141,8 +141,8 @@ def _most(most: Most, found: Mapping[str, Found], factors: Sequence[Factor]) -> 
     of, load = name(best.cell, factors), worths.size(best.capacity)
     assert load is not None
     if best.goal.mode == "quick":
-        held = words.load(load, best.goal)
-        return f"{of} may hold most: {held} held in a short trial, which is indicative."
+        meets = words.bound(load, best.goal, -1)
+        return f"{of} may hold most: {meets} most likely meet it, by a quick estimate."
     proved = words.load(load, best.goal)
     if most.known:
         return f"{of} holds most: proved {proved}, which is refuted of every other one."
@@ -278,7 +278,7 @@ def _levels(factors: Sequence[Factor]) -> tuple[str, ...]:
 def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     first = answer.cells[0]
     quick, unit = first.goal.mode == "quick", first.unit
-    ends = ("held", "did not") if quick else ("proved", "refuted")
+    ends = ("most likely meets", "most likely misses") if quick else ("proved", "refuted")
     more = () if quick else ("estimate", "soak")
     met = ("limit",) if any(each.limit for each in answer.cells) else ()
     columns = (
@@ -293,13 +293,13 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
         trials = Cell(str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else "")
         rows.append((*_labels(each.levels, factors), *bounds, *others, trials, Cell(flags or "-")))
     note = (
-        "Of short trials: no confidence."
+        "A quick estimate of short trials."
         if quick
         else "Proved: up to this load it holds; refuted: from this load on it does not; between"
         " them it is not known. The estimate is where as much misses as may, with its 95 %"
         " interval. Soak: 0.9 of what is proved for longer."
     )
-    title = "What held and what did not" if quick else "Proved and refuted"
+    title = "Most likely met and missed" if quick else "Proved and refuted"
     return Table(f"{KEY}-cells", title, columns, max(1, len(factors)), tuple(rows), note)
 
 
@@ -341,7 +341,7 @@ def _worths(found: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> 
     )
     columns = (*_names(factors), *(title for title, _ in shown))
     quick = found[0][0].goal.mode == "quick"
-    note = f"At the load that {'held in a short trial' if quick else 'is proved'}."
+    note = f"At the load that {'most likely meets it' if quick else 'is proved'}."
     return Table(f"{KEY}-worth", "What that is", columns, max(1, len(factors)), rows, note)
 
 

@@ -96,12 +96,16 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
     if not any(end is not None for each in answer.cells for end in each.ends):
         return
     ends = (
-        "bars go from the load that held in a short trial to the one that did not: indicative"
+        "bars go from what most likely meets the goal to what most likely misses it"
         if quick
         else "bars go from what is proved to what is refuted, dots are estimates"
     )
     about = f"how much each holds, {unit}: {ends}; a triangle is an end that is not known"
-    columns = ("held", "did not") if quick else ("proved", "refuted", "estimate", "95 % interval")
+    columns = (
+        ("most likely meets", "most likely misses")
+        if quick
+        else ("proved", "refuted", "estimate", "95 % interval")
+    )
     rows = tuple((_cell(each), *_row(each, quick=quick)) for each in answer.cells)
     made = [(each, _level_of(each)) for each in answer.cells]
     for part, chart in enumerate(_charts(made, factors, f"holds, {unit}"), 1):

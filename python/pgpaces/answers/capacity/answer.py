@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pgpaces.answers.capacity.centre import bracket, judged, line
+from pgpaces.answers.capacity.centre import bracket, indicated, judged, line
 from pgpaces.answers.capacity.goal import Goal, Point, excused, of_role
 from pgpaces.answers.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
 from pgpaces.result import Estimate
@@ -77,8 +77,9 @@ class Capacity:
     """What a server holds: proved, refuted, and between them it is not known.
 
     proved: None where no load is shown to hold; refuted: None where none is shown not to. estimate:
-    the load at which the long-run share is the threshold, with its 95 % interval. indicative: the
-    highest load that held in a short trial, and the lowest that did not. speed_spread: by how much
+    the load at which the long-run share is the threshold, with its 95 % interval. indicative: by
+    short trials; of a quick search the loads that most likely meet and miss it (`indicated`), else
+    the highest that held and the lowest that did not. speed_spread: by how much
     the server's speed differs between trials beyond chance (sd, a share). more: how many more long
     trials would about decide, 0 where it is decided, None where nobody can say. soak_load: where
     the soak belongs, None where nothing is proved.
@@ -136,7 +137,7 @@ def of(points: Sequence[Point], goal: Goal) -> Capacity:
         proved=proved,
         refuted=refuted,
         estimate=_estimate(points, goal) if found is not None else None,
-        indicative=bracket(points, goal),
+        indicative=(indicated if goal.mode == "quick" else bracket)(points, goal),
         loads=_loads(fine, goal),
         flags=tuple(flags),
         speed_spread=spread,

@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.centre import bracket, centre, judged
+from pgpaces.answers.capacity.centre import bracket, centre, indicated, judged
 from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s, excused, of_role
 from pgpaces.answers.capacity.rule import verdict
 
 COARSE_S, QUICK_S = 20.0, 10.0
 QUICK_MAX_S = 180.0
 _COARSE_DUE, _COARSE_MAX_S = 200.0, 60.0
-_COARSE_TO, _QUICK_TO = 1.12, 1.04
+_COARSE_TO, _QUICK_TO = 1.12, 1.25
+# A quick search has time left for more trials so far around the capacity, as logs.
+_QUICK_AROUND = (0.0, -0.08, 0.08)
 _COARSE_MOST = 40
 # Trials are long enough for so many transactions.
 _FINE_S, _FINE_DUE = 60.0, 1500.0
@@ -119,7 +121,18 @@ def _coarse(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
     if held >= ends.highest or broke <= ends.lowest:
         return None
     load = _between(held, broke, goal)
+    if load is None and goal.mode == "quick":
+        load = _around(points, goal)
     return None if load is None else _clip(load, ends)
+
+
+def _around(points: Sequence[Point], goal: Goal) -> float:
+    """Another load near the capacity, so that a quick search sees how trials scatter."""
+    low, high = indicated(points, goal)
+    assert low is not None
+    assert high is not None
+    at = math.log(low * high) / 2 + _QUICK_AROUND[len(points) % len(_QUICK_AROUND)]
+    return _offered(math.exp(at), goal)
 
 
 def _down(load: float, goal: Goal) -> float:

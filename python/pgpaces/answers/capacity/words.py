@@ -100,15 +100,15 @@ def _bounds(found: Capacity) -> str:
 
 
 def _indicative(found: Capacity) -> str:
-    held, broke = found.indicative
-    parts = []
-    if held is not None:
-        parts.append(f"{load(held, found.goal)} held in a short trial")
-    if broke is not None:
-        own = "" if parts else " hold in a short trial"
-        parts.append(f"{load(broke, found.goal)} did not{own}")
-    said = ", ".join(parts) or "no trial counts"
-    return f"Indicative, no confidence: {said}."
+    low, high = found.indicative
+    if low is not None and high is not None:
+        meets, misses = bound(low, found.goal, -1), bound(high, found.goal, 1)
+        return f"Quick estimate: {meets} most likely meet it, {misses} most likely miss it."
+    if low is not None:
+        return f"Quick estimate: {load(low, found.goal)} most likely meet it."
+    if high is not None:
+        return f"Quick estimate: {load(high, found.goal)} most likely miss it."
+    return "Quick estimate: no trial counts."
 
 
 def soaked(found: Capacity) -> tuple[str, ...]:

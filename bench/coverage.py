@@ -1,0 +1,156 @@
+"""How often 95 % intervals of a trial hold the truth: simulated loads through the whole summary.
+
+`python bench/bench.py coverage` writes docs/explanation/coverage.md's table; `--quick` takes a
+hundredth of the trials and writes nothing. Trials are made by all CPUs, a cell by each.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from figures import Finding, Note
+from page import write as fill
+from session import Session
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from tests.unit.loads import Load, stored, truth  # noqa: E402
+
+from pgpaces.answers.summary import summarize  # noqa: E402
+from pgpaces.result import Estimate  # noqa: E402
+
+SECTION = "Coverage"
+PAGE = ROOT / "docs" / "explanation" / "coverage.md"
+NAMES = ("missed", "rate", "mean", "p50", "p95", "p99")
+TRIALS, TRIALS_OF_AN_HOUR, HOUR_S = 2000, 400, 3600
+LENGTHS_S = (30, 60, 300, HOUR_S)
+UTILIZATIONS = (0.5, 0.7, 0.8, 0.9)
+BATCH = 100
+QUEUES = [
+    Load(name, servers, utilization, even)
+    for name, servers, even in (
+        ("M/M/1", 1, False), ("M/D/1", 1, True), ("M/M/4", 4, False), ("M/M/16", 16, False),
+    )
+    for utilization in UTILIZATIONS
+]  # fmt: skip
+OTHERS = [
+    Load("closed, 8 clients, 4 servers", 4, 0.8, users=8, think=1.2),
+    Load("closed, 32 clients, 16 servers", 16, 0.8, users=32, think=1.0),
+    Load("paced, 16 users, 4 servers", 4, 0.7, users=16),
+    Load("paced, 64 users, 16 servers", 16, 0.8, users=64),
+    Load("steps 0.5:1:1.5, M/M/4", 4, 0.6, steps=(0.5, 1.0, 1.5)),
+    Load("six bursts, M/M/4", 4, 0.5, steps=(1.0, 1.0, 1.0, 1.0, 1.8) * 6),
+]
+COLD = [
+    Load("cold start, M/M/1", 1, 0.5, cold=0.5),
+    Load("cold start, M/D/1", 1, 0.7, True, cold=0.5),
+]
+
+
+@dataclass
+class Cell:
+    """What trials of one load and length said."""
+
+    load: Load
+    seconds: int
+    trials: int = 0
+    cut: int = 0
+    held: Counter[str] = field(default_factory=Counter)
+    told: Counter[str] = field(default_factory=Counter)
+    open: Counter[str] = field(default_factory=Counter)
+    shares: list[float] = field(default_factory=list)
+
+    @property
+    def relaxations(self) -> float:
+        """How many relaxation times of its queue a trial is long."""
+        return self.seconds / self.load.relaxation_s
+
+    @property
+    def bias(self) -> tuple[float, float]:
+        """Of the missed share, relative to 5 %, with two standard errors of it."""
+        mean = math.fsum(self.shares) / len(self.shares)
+        spread = math.fsum((share - mean) ** 2 for share in self.shares) / len(self.shares)
+        return mean / 0.05 - 1, 2 * math.sqrt(spread / len(self.shares)) / 0.05
+
+    def row(self) -> tuple[str, ...]:
+        """Its line of the table."""
+        bias, error = self.bias
+        withheld = max(1 - self.told[name] / self.trials for name in NAMES)
+        return (
+            self.load.name,
+            f"{self.load.utilization:g}",
+            f"{self.seconds} s",
+            f"{self.relaxations:,.0f}",
+            str(self.trials),
+            f"{100 * self.cut / self.trials:.1f}",
+            f"{100 * withheld:.1f}",
+            *(f"{100 * self.held[n] / max(1, self.told[n]):.1f}" for n in NAMES),
+            f"{100 * self.open['p99'] / self.trials:.0f}",
+            f"{100 * bias:+.1f} ± {100 * error:.1f}",
+        )
+
+
+HEAD = (
+    "load", "busy", "length", "relaxation times", "trials", "cut in %", "withheld %",
+    *NAMES, "p99 without upper end %", "bias of missed %",
+)  # fmt: skip
+
+
+def batch(load: Load, seconds: int, trials: int, seed: int) -> Cell:
+    """Some trials of a cell, each through the whole summary."""
+    true, cell = truth(load, seconds), Cell(load, seconds)
+    known = {"missed": 0.05} | {name: getattr(true, name) for name in NAMES[1:]}
+    for trial, account in stored(load, seconds, trials, seed):
+        found = summarize(trial, account)
+        said: dict[str, Estimate | None] = {"missed": found.missed, "rate": found.rate}
+        said |= {name: found.latency.estimate(name) for name in NAMES[2:]}
+        cell.trials += 1
+        cell.cut += found.cut_s > 0
+        cell.shares.append(found.missed.value if found.missed else 0.0)
+        for name, estimate in said.items():
+            if estimate is not None and estimate.estimable:
+                cell.told[name] += 1
+                cell.held[name] += estimate.low <= known[name] <= estimate.high
+                cell.open[name] += math.isinf(estimate.high)
+    return cell
+
+
+def measured(load: Load, seconds: int, quick: bool) -> Cell:
+    """A cell, in batches that fit into memory."""
+    trials = TRIALS_OF_AN_HOUR if seconds == HOUR_S else TRIALS
+    trials = max(4, trials // 100) if quick else trials
+    size = min(trials, max(4, BATCH * 300 // seconds))
+    whole = Cell(load, seconds)
+    for seed, start in enumerate(range(0, trials, size), 1):
+        part = batch(load, seconds, min(size, trials - start), seed)
+        whole.trials += part.trials
+        whole.cut += part.cut
+        whole.shares += part.shares
+        for mine, theirs in zip(
+            (whole.held, whole.told, whole.open), (part.held, part.told, part.open), strict=True
+        ):
+            mine.update(theirs)
+    return whole
+
+
+def section(session: Session) -> Iterator[Finding]:
+    """The table, a line as each cell is done."""
+    cells = [(load, seconds) for load in (*QUEUES, *OTHERS, *COLD) for seconds in LENGTHS_S]
+    if session.quick:
+        cells = [(load, seconds) for load, seconds in cells if seconds < HOUR_S]
+    rows: list[Sequence[str]] = []
+    with ProcessPoolExecutor() as pool:
+        waiting = [pool.submit(measured, *cell, session.quick) for cell in cells]
+        for each in waiting:
+            rows.append(each.result().row())
+            yield Note(SECTION, " | ".join(rows[-1]))
+    if not session.quick:
+        lines = [HEAD, ["---"] * len(HEAD), *rows]
+        fill(PAGE, "coverage", "\n".join(f"| {' | '.join(line)} |" for line in lines))

@@ -1,0 +1,220 @@
+"""Loads whose true answer is known, simulated: open, closed, paced and shaped. numpy alone.
+
+Many trials of a load beside each other, as arrays of due times and latencies; and what is true of
+it in the long run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgpaces._engine import Histogram
+from pgpaces.answers.account import Account
+from pgpaces.result import Interval, Tally, Times, Trial
+
+from .trials import SECOND_NS, trial
+
+Numbers = NDArray[np.float64]
+RATE = 100.0
+MISSED = 0.05
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+# How long a truth is simulated, where no formula has it: beside each other, and how many seconds.
+_BESIDE, _LONG_S = 100, 2000
+
+
+@dataclass(frozen=True)
+class Load:
+    """100 transactions a second in the mean on `servers` that are busy for `utilization` of it.
+
+    users: 0, or so many users; think: they wait for so many mean service times in the mean after
+    each transaction (closed), or each has a schedule of its own (paced). steps: multipliers of the
+    rate, one after the other.
+    """
+
+    name: str
+    servers: int
+    utilization: float
+    even: bool = False
+    users: int = 0
+    think: float = 0.0
+    steps: tuple[float, ...] = (1.0,)
+    cold: float = 0.0
+
+    @property
+    def service_s(self) -> float:
+        """The mean service time."""
+        return self.utilization * self.servers / RATE
+
+    @property
+    def relaxation_s(self) -> float:
+        """The relaxation time of its M/M/c queue (Morse 1958)."""
+        rate = 1 / self.service_s
+        return (math.sqrt(self.servers * rate) - math.sqrt(RATE)) ** -2
+
+    def trials(self, seconds: float, count: int, seed: int) -> tuple[Numbers, Numbers]:
+        """Due times from the start of the measured part on, and latencies, in s, a column each."""
+        rng, warm = np.random.default_rng(seed), min(30.0, 0.1 * seconds)
+        if self.users:
+            due, latency = self._of_users(rng, seconds + warm, count)
+        else:
+            due = self._due(rng, seconds, warm, count)
+            service = self._service(rng, due.shape)
+            if self.cold:
+                service *= 1 + self.cold * np.exp(-due / 40)
+            latency = _first_come(due, service, self.servers)
+        return due - warm, latency
+
+    def _due(self, rng: np.random.Generator, seconds: float, warm: float, count: int) -> Numbers:
+        """Poisson arrivals; those of a shape by the inverse of the integral of its rate."""
+        most = RATE * (seconds + warm) * max(1.0, float(np.mean(self.steps)))
+        gaps = rng.standard_exponential((int(most + 6 * most**0.5 + 10), count))
+        work = np.cumsum(gaps, axis=0) / RATE
+        edges = warm + np.arange(len(self.steps) + 1) * seconds / len(self.steps)
+        at = np.concatenate([[0.0], edges, [edges[-1] + 1e6]])
+        slopes = np.array([1.0, *self.steps, self.steps[-1]])
+        passed = np.concatenate([[0.0], np.cumsum(np.diff(at) * slopes)])
+        return np.interp(work, passed, at)
+
+    def _service(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Numbers:
+        if self.even:
+            return np.full(shape, self.service_s)
+        return rng.standard_exponential(shape) * self.service_s
+
+    def _of_users(
+        self, rng: np.random.Generator, length_s: float, count: int
+    ) -> tuple[Numbers, Numbers]:
+        """Users who wait for their own transaction, served in the order in which they are ready."""
+        free, base = np.zeros((count, self.servers)), np.arange(count) * self.servers
+        users = np.arange(count) * self.users
+        own = RATE / self.users
+        due = rng.standard_exponential((count, self.users)) / own
+        ready = due.copy()
+        shape = int(RATE * length_s * 1.1 + 200), count
+        service, pause = self._service(rng, shape), rng.standard_exponential(shape)
+        dues, latencies = np.empty(shape), np.empty(shape)
+        for n in range(shape[0]):
+            user, server = ready.argmin(axis=1) + users, free.argmin(axis=1) + base
+            meant = due.reshape(-1)[user]
+            end = np.maximum(free.reshape(-1)[server], ready.reshape(-1)[user]) + service[n]
+            free.reshape(-1)[server] = end
+            dues[n], latencies[n] = meant, end - meant
+            later = end + pause[n] * self.think * self.service_s if self.think else meant
+            due.reshape(-1)[user] = later if self.think else meant + pause[n] / own
+            ready.reshape(-1)[user] = np.maximum(end, due.reshape(-1)[user])
+        return dues, latencies
+
+
+def _first_come(due: Numbers, service: Numbers, servers: int) -> Numbers:
+    """Latencies of a queue in the order of arrival."""
+    if servers == 1:
+        step = np.zeros_like(due)
+        step[1:] = service[:-1] - np.diff(due, axis=0)
+        walk = np.cumsum(step, axis=0)
+        waits: Numbers = walk - np.minimum.accumulate(np.minimum(walk, 0), axis=0)
+        return waits + service
+    free, base = np.zeros((due.shape[1], servers)), np.arange(due.shape[1]) * servers
+    flat, ends = free.reshape(-1), np.empty_like(due)
+    for n in range(len(due)):
+        first = free.argmin(axis=1) + base
+        flat[first] = ends[n] = np.maximum(flat[first], due[n]) + service[n]
+    return ends - due
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is so in the long run: latencies in ms, and the rate in 1/s. limit_ms: 5 % miss it."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    rate: float
+
+    @property
+    def limit_ms(self) -> float:
+        """The limit that 5 % of what is due miss."""
+        return self.p95
+
+
+@cache
+def truth(load: Load, seconds: float) -> Truth:
+    """The truth of a load; of one whose rate changes it is that of trials of this length."""
+    if load.steps != (1.0,):
+        return _seen(*load.trials(seconds, 2000, 77), seconds)
+    if load.even or load.users:
+        return _seen(*load.trials(_LONG_S, _BESIDE, 77), _LONG_S)
+    cdf = np.vectorize(lambda t: 1 - _longer(load, t))
+    times = np.linspace(0, 60 * (load.service_s + load.relaxation_s), 2_000_001)
+    below = cdf(times[::200])
+    values = np.interp(list(QUANTILES.values()), below, times[::200]) * 1000
+    rate, busy = 1 / load.service_s, load.servers * load.utilization
+    wait = _erlang_c(load.servers, busy) / (load.servers * rate - RATE)
+    return Truth(1000 * (wait + load.service_s), *map(float, values), RATE)
+
+
+def _seen(due: Numbers, latency: Numbers, seconds: float) -> Truth:
+    inside = (due >= 0) & (due < seconds)
+    found = np.sort(latency[inside]) * 1000
+    ranks = [math.ceil(q * len(found)) - 1 for q in QUANTILES.values()]
+    ended = int(((due + latency >= 0) & (due + latency < seconds)).sum())
+    rate = ended / seconds / due.shape[1]
+    return Truth(float(found.mean()), *(float(found[rank]) for rank in ranks), rate)
+
+
+def _erlang_c(servers: int, busy: float) -> float:
+    """How likely an arrival waits (Erlang 1917)."""
+    last = busy**servers / math.factorial(servers) * servers / (servers - busy)
+    return last / (sum(busy**n / math.factorial(n) for n in range(servers)) + last)
+
+
+def _longer(load: Load, t: float) -> float:
+    """P(latency > t) of M/M/c: with probability C there is an exponential wait before service."""
+    rate, busy = 1 / load.service_s, load.servers * load.utilization
+    waits, drain = _erlang_c(load.servers, busy), load.servers * rate - RATE
+    if math.isclose(drain, rate):
+        return math.exp(-rate * t) * (1 + waits * rate * t)
+    both = (drain * math.exp(-rate * t) - rate * math.exp(-drain * t)) / (drain - rate)
+    return (1 - waits) * math.exp(-rate * t) + waits * both
+
+
+def stored(load: Load, seconds: int, count: int, seed: int) -> Iterator[tuple[Trial, Account]]:
+    """Trials of a load as the engine tells of them: an interval for each second."""
+    limit_ns = round(truth(load, seconds).limit_ms * 1e6)
+    plan = {"limit_ns": limit_ns, "policy": "run", "model": "open"}
+    if load.steps != (1.0,):
+        plan["shape"] = "steps:" + ":".join(f"{step:g}" for step in load.steps)
+    due, latency = load.trials(seconds, count, seed)
+    for column in range(count):
+        account = Account()
+        for interval in _intervals(due[:, column], latency[:, column], seconds, limit_ns):
+            account.add(interval)
+        made = trial([], plan=plan, measured_ns=seconds * SECOND_NS, intervals=())
+        yield replace(made, intervals=()), account
+
+
+def _intervals(due: Numbers, latency: Numbers, seconds: int, limit_ns: int) -> Iterator[Interval]:
+    order = np.argsort(due, kind="stable")
+    due, ns = due[order], np.rint(latency[order] * 1e9).astype(np.int64)
+    first = math.floor(due[0])
+    edges = np.searchsorted(due, np.arange(first, seconds + 1))
+    for second, start, end in zip(range(first, seconds), edges[:-1], edges[1:], strict=True):
+        part = ns[start:end]
+        histogram = Histogram()
+        for value in part.tolist():
+            histogram.record(value)
+        late = int((part > limit_ns).sum())
+        found = Times(
+            len(part),
+            int(part.sum()),
+            float(np.square(part.astype(float)).sum()),
+            int(part.max()) if len(part) else 0,
+            histogram.encode() if len(part) else b"",
+        )
+        tally = Tally(second, 0, len(part), len(part) - late, late, latency=found)
+        yield Interval(second, tallies=(tally,), ended_ns=(second + 1) * SECOND_NS)
