@@ -37,7 +37,7 @@ Examples:
     help="What a load is counted in. [default: users with --pace, clients with --rate-per-client"
     " or --think-time, else rate]",
 )
-@click.option("--quick", is_flag=True, help="In three minutes, indicative: no confidence, no soak.")
+@click.option("--quick", is_flag=True, help="A quick estimate in three minutes, without a soak.")
 @click.option("--strict", is_flag=True, help="More trials, and twice the time.")
 @click.option(
     "--soak",
