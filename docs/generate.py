@@ -227,7 +227,7 @@ CAPACITY_ARGUMENTS = SWEEP_ARGUMENTS | {
     "goal": 'Or a bound on a quantile: `"p99 <= 250ms"`.',
     "by": 'What a load is counted in: `"rate"`, `"users"` or `"clients"`. Default: `"users"` with'
     ' a pace, `"clients"` with a rate per client or a think time, else `"rate"`.',
-    "quick": "In three minutes, indicative: no confidence, no soak.",
+    "quick": "A quick estimate in three minutes, without a soak.",
     "strict": "More trials, and twice the time.",
     "soak": 'How long 0.9 of what is proved runs at the end; `"0"`: not at all.',
     "levels": "As for `pgpaces.sweep`: of each combination the capacity is searched. Of the load"
