@@ -270,7 +270,7 @@ def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said() -> No
 
 def test_a_grid_of_names_has_charts_too() -> None:
     plan = Design((Factor("set.jit", ("on", "off")), Factor("protocol", ("simple", "prepared"))))
-    found = [moved(made(Slot(1, Cell(())), 10), **dict(slot.cell.levels)) for slot in plan.slots()]
+    found = [moved(made(Slot(1, Cell(())), 60), **dict(slot.cell.levels)) for slot in plan.slots()]
     page = gather(found, ABOUT, experiment(design=plan))
     assert page.main is None
     assert page.answer[0].text.startswith("All 4 cells hold.")
@@ -290,7 +290,7 @@ def test_a_grid_of_names_has_charts_too() -> None:
 
 def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them() -> None:
     plan = Design((Factor("beside.reporting.workload", ("none", "reporting")),))
-    found = [moved(made(Slot(1, Cell(())), 10), **dict(slot.cell.levels)) for slot in plan.slots()]
+    found = [moved(made(Slot(1, Cell(())), 60), **dict(slot.cell.levels)) for slot in plan.slots()]
     page = gather(found, ABOUT, experiment(design=plan))
     _, bars = terminal(page, 60).split("missed, % of due")
     assert "…" not in bars
@@ -300,7 +300,7 @@ def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them() -> No
 def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out() -> None:
     names = ("a-rather-long-variant", "another-long-variant", "third-of-the-variants")
     plan = Design((Factor("variant", names),))
-    found = [moved(made(Slot(1, Cell(())), 10), **dict(slot.cell.levels)) for slot in plan.slots()]
+    found = [moved(made(Slot(1, Cell(())), 60), **dict(slot.cell.levels)) for slot in plan.slots()]
     page = gather(found, ABOUT, experiment(design=plan))
     axis = axis_of(page).encoding(page.rows)["axis"]
     assert axis["labelAngle"] != 0
