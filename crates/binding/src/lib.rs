@@ -75,11 +75,16 @@ fn find_route(py: Python<'_>, conninfo: &Conninfo) -> PyResult<Route> {
 
 /// The commands of a script: line, first line of text, and whether it is SQL.
 #[pyfunction]
-fn parse_script(name: &str, text: &[u8]) -> PyResult<Vec<(u32, String, bool)>> {
+fn parse_script(
+    py: Python<'_>,
+    name: &str,
+    text: &[u8],
+) -> PyResult<Vec<(u32, Py<PyBytes>, bool)>> {
     let mut scripts = Scripts::default();
     scripts.add(name, 1, text).map_err(|e| exception(&e))?;
     let commands = scripts.list.remove(0).commands.into_iter();
-    Ok(commands.map(|c| (c.line, c.text, matches!(c.action, Action::Sql(_)))).collect())
+    let shown = |text: &[u8]| PyBytes::new(py, text).unbind();
+    Ok(commands.map(|c| (c.line, shown(&c.text), matches!(c.action, Action::Sql(_)))).collect())
 }
 
 /// The SQL of one execution of a script: the place of each command, and its text.

@@ -19,6 +19,7 @@ from pgpaces.generators import engine as generator
 from pgpaces.reach import is_here
 from pgpaces.result import Finding, Trial
 from pgpaces.store import new_id
+from pgpaces.texts import decoded
 from pgpaces.workload import WorkloadScript
 
 _STARTED = "postmaster_started"
@@ -104,7 +105,7 @@ def _plan(cell: Cell) -> dict[str, Any]:
         "rate": trial.load.rate or plan.rate,
         "clients": sum(each.clients for each in every),
         "threads": sum(each.threads for each in every),
-        "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
+        "variables": [[name, decoded(text)] for name, text in plan.variables],
         "shape": str(trial.load.shape),
         "limits": limits([lane for lane in cell.lanes if not lane.work.name], trial.limit_ns),
         "load_text": str(trial.load),

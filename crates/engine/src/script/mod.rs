@@ -68,8 +68,8 @@ pub struct Script {
 pub struct Command {
     /// The line it begins on, from 1.
     pub line: u32,
-    /// Its first line, as reports show it.
-    pub text: String,
+    /// Its first line, as reports show it, in the script's encoding.
+    pub text: Box<[u8]>,
     /// What it does.
     pub action: Action,
 }

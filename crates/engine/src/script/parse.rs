@@ -133,8 +133,7 @@ impl Parser<'_> {
         match found {
             Meta::Nothing => {}
             Meta::Action(action) => {
-                let text = String::from_utf8_lossy(text).into_owned();
-                self.commands.push(Command { line, text, action });
+                self.commands.push(Command { line, text: text.into(), action });
             }
             Meta::Results(results) => match self.commands.last_mut() {
                 Some(Command { action: Action::Sql(sql), .. }) if sql.discards() => {
@@ -143,7 +142,7 @@ impl Parser<'_> {
                 before => {
                     let shown = match before {
                         Some(Command { action: Action::Sql(_), .. }) | None => String::new(),
-                        Some(command) => format!(" ({})", command.text),
+                        Some(command) => format!(" ({})", String::from_utf8_lossy(&command.text)),
                     };
                     let message = "\\gset must follow an SQL command";
                     return Err(error(format!("{}:{line}: {message}{shown}", self.name)));
@@ -155,14 +154,14 @@ impl Parser<'_> {
 }
 
 /// The first line of an SQL command, cut where pgbench cuts it.
-fn shown(text: &[u8]) -> String {
+fn shown(text: &[u8]) -> Box<[u8]> {
     let line = memchr::memchr2(b'\n', b'\r', text).unwrap_or(text.len());
     let line = &text[..line];
     if line.len() <= SHOWN_MAX {
-        return String::from_utf8_lossy(line).into_owned();
+        return line.into();
     }
     // A character in whose middle the cut falls is left out.
     let is_inside = |&at: &usize| line[at] & 0xc0 == 0x80;
     let cut = (SHOWN_MAX - 3..=SHOWN_MAX).rev().find(|at| !is_inside(at)).unwrap_or(SHOWN_MAX);
-    String::from_utf8_lossy(&line[..cut]).into_owned()
+    line[..cut].into()
 }
