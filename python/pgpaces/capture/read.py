@@ -185,6 +185,16 @@ class Reader:
                 self._types |= {oid: Type(name, category) for oid, name, category in rows}
             return [self._types.get(oid, Type("text", "S")) for oid in oids]
 
+    def as_stored(self, text: str) -> bytes:
+        """A text in the encoding of the database."""
+        if self._session.info.parameter_status("server_encoding") in ("UTF8", "SQL_ASCII"):
+            return encoded(text)
+        with self._asking() as session:
+            row: Any = session.execute(
+                "SELECT convert_to(%s, getdatabaseencoding()::name)", (text,)
+            ).fetchone()
+        return bytes(row[0])
+
     def may_write(self, names: Sequence[Name]) -> bool:
         """Whether a function of such a name may change something, by what it says of itself."""
         called = [name for _, name in names if name not in _HARMLESS]
