@@ -14,7 +14,6 @@ from pgpaces.capture.parsed import TABLE
 from pgpaces.capture.seen import Captured, Entry, Left
 from pgpaces.errors import WorkloadError
 from pgpaces.report import escape
-from pgpaces.texts import encoded
 from pgpaces.units import RATE_MAX, RATE_MIN
 
 TOML = "workload.toml"
@@ -63,7 +62,7 @@ def write(found: Captured, *, values: bool, logged: bool) -> None:
         # Others on this machine need not read what the database holds.
         found.folder.chmod(0o700)
         for name, text in texts.items():
-            (found.folder / name).write_bytes(encoded(text))
+            (found.folder / name).write_text(text, encoding="utf-8", errors="surrogateescape")
     except BaseException as error:
         for name in texts:
             with contextlib.suppress(OSError):
