@@ -170,9 +170,9 @@ class Workload:
         """What a result depends on: data, scripts or command, weights and variables."""
         digest = hashlib.sha256(self.data_hash.encode())
         for script in self.scripts:
-            digest.update(
-                f"{script.name}\0{script.weight}\0{script.text}\0".encode(errors="surrogateescape")
-            )
+            digest.update(encoded(f"{script.name}\0{script.weight}\0"))
+            digest.update(encoded(script.text))
+            digest.update(b"\0")
         digest.update(repr(sorted(self.variables.items())).encode())
         if self.command is not None:
             digest.update(repr(self.command).encode(errors="surrogateescape"))

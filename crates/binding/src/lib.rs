@@ -12,6 +12,7 @@ use pgpaces_engine::conninfo::{self, ProcessEnvironment};
 use pgpaces_engine::script::{Action, Scripts};
 use pgpaces_engine::{rehearsal, route, run};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -119,7 +120,7 @@ impl Run {
     fn new(
         py: Python<'_>,
         plan: convert::PlanIn,
-        scripts: Vec<(String, u32, Vec<u8>)>,
+        scripts: Vec<(String, u32, PyBackedBytes)>,
         route: &Route,
     ) -> PyResult<Self> {
         let plan = plan.plan()?;

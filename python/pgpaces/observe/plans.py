@@ -86,13 +86,17 @@ def explain(
             found = [
                 read(text, (script, command), block, analyze)
                 for script, command, sql in statements
-                if (text := asked.plan(f"statement {shorten(sql, 60, placeholder='...')!r}", sql))
-                is not None
+                if (text := asked.plan(f"statement {_shown(sql)!r}", sql)) is not None
             ]
             session.rollback()
             return found
     except psycopg.Error as error:
         raise ServerError(f"plans cannot be had: {str(error).strip()}") from None
+
+
+def _shown(sql: str) -> str:
+    """The beginning of a statement, which may be as long as the protocol takes."""
+    return shorten(sql[:_SUMMARY_MAX], 60, placeholder="...")
 
 
 class _Asked:

@@ -105,8 +105,7 @@ impl Parser<'_> {
 
     fn sql(&mut self) -> End {
         let line = self.lines.at(self.at);
-        let mut text = Vec::new();
-        let (behind, end) = self.splitter.command(self.text, self.at, &mut text);
+        let (behind, end, text) = self.splitter.command(self.text, self.at);
         self.at = behind;
         if !text.is_empty() {
             let sql = substitute::sql(&text, self.statements, self.names);
