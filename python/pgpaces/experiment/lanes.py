@@ -40,7 +40,7 @@ class Work:
     name: str
     request: Request
     scripts: tuple[WorkloadScript, ...]
-    commands: list[list[generator.Command]]
+    commands: list[Sequence[generator.Command]]
     prepared: database.Prepared
     scale: int
 
@@ -79,7 +79,7 @@ class Lane:
         )
 
     @property
-    def commands(self) -> list[list[generator.Command]]:
+    def commands(self) -> list[Sequence[generator.Command]]:
         """Those of each of its scripts."""
         return [self.work.commands[place] for place in self.places]
 

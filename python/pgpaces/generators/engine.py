@@ -5,6 +5,7 @@ Knows nothing of servers, stores and terminals.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -134,10 +135,11 @@ def probe(connection: Connection) -> str:
     return _engine.find_route(connection.resolved).server_version
 
 
-def commands(name: str, text: str) -> list[Command]:
-    """The commands of a script. Raises ScriptError with line, column and caret."""
+@functools.lru_cache(maxsize=16)
+def commands(name: str, text: str) -> tuple[Command, ...]:
+    """The commands of a script, which is read once. Raises ScriptError with line, column, caret."""
     found = _engine.parse_script(name, encoded(text))
-    return [Command(line, decoded(shown), is_sql) for line, shown, is_sql in found]
+    return tuple(Command(line, decoded(shown), is_sql) for line, shown, is_sql in found)
 
 
 def rehearse(

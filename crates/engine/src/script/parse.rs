@@ -8,6 +8,8 @@ use crate::error::{Error, Kind, Result};
 
 /// How much of the first line of an SQL command reports show, as in pgbench.
 const SHOWN_MAX: usize = 127;
+/// How much of a meta command they show; pgbench cuts none.
+const META_SHOWN_MAX: usize = 1 << 16;
 
 impl Scripts {
     /// Reads a script and adds it.
@@ -132,7 +134,8 @@ impl Parser<'_> {
         match found {
             Meta::Nothing => {}
             Meta::Action(action) => {
-                self.commands.push(Command { line, text: text.into(), action });
+                let text = text[..text.len().min(META_SHOWN_MAX)].into();
+                self.commands.push(Command { line, text, action });
             }
             Meta::Results(results) => match self.commands.last_mut() {
                 Some(Command { action: Action::Sql(sql), .. }) if sql.discards() => {
