@@ -108,13 +108,13 @@ fn run(scripts: &Scripts) {
     let mut random = Random::from_seed(5432);
     let commands = &scripts.list[0].commands;
     for command in commands {
-        assert!(!command.text.contains('\n') || !matches!(command.action, Action::Sql(_)));
+        assert!(!command.text.contains(&b'\n') || !matches!(command.action, Action::Sql(_)));
         match &command.action {
             Action::Set { variable, value } => {
                 if let Some(value) = eval(scripts, &variables, &mut random, value) {
                     variables.set(*variable, value);
                 } else {
-                    variables.set_text(*variable, command.text.as_bytes());
+                    variables.set_text(*variable, &command.text);
                 }
             }
             Action::If { condition, otherwise } => {

@@ -24,7 +24,8 @@ import psycopg
 import pytest
 
 from pgpaces import _engine
-from pgpaces.generators.engine import EnginePlan, encoded
+from pgpaces.generators.engine import EnginePlan
+from pgpaces.texts import encoded
 
 ROOT = Path(__file__).resolve().parents[1]
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
@@ -190,6 +191,8 @@ class Postgres:
     certificates: Certificates
     port: int = 0
     addresses: list[str] = field(default_factory=list)
+    # The character set of its databases; None: as initdb makes them without a locale.
+    encoding: str | None = "UTF8"
     _watchdog: subprocess.Popen[bytes] | None = None
 
     @property
@@ -244,7 +247,8 @@ class Postgres:
     def make(self, settings: dict[str, str]) -> None:
         """Make the data directory and its configuration."""
         self.port, self.addresses = _free_port()
-        self.program("initdb", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8")
+        encoding = ("-E", self.encoding) if self.encoding else ("--no-locale",)
+        self.program("initdb", "-U", "postgres", "-A", "trust", "--no-sync", *encoding)
         values = {
             "listen_addresses": ",".join(self.addresses),
             "port": str(self.port),
@@ -299,13 +303,18 @@ class Postgres:
             self._watchdog.communicate()
 
 
-def _postgres(prefix: str, certificates: Certificates, settings: dict[str, str]) -> Iterator[Any]:
+def _postgres(
+    prefix: str,
+    certificates: Certificates,
+    settings: dict[str, str],
+    encoding: str | None = "UTF8",
+) -> Iterator[Any]:
     if not (PG15_BIN / "initdb").exists():
         pytest.skip(f"skipped: needs PostgreSQL 15 in {PG15_BIN}")
     with _open_folder(prefix) as folder:
         if user := _server_user():
             os.chown(folder, user["user"], user["group"])
-        server = Postgres(folder, certificates)
+        server = Postgres(folder, certificates, encoding=encoding)
         server.make(settings)
         try:
             server.start()

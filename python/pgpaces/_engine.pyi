@@ -278,7 +278,7 @@ def resolve(dsn: str, overrides: dict[str, str]) -> Conninfo:
 def find_route(conninfo: Conninfo) -> Route:
     """Logs in once to find the way to a server. Raises PgpacesError."""
 
-def parse_script(name: str, text: bytes) -> list[tuple[int, str, bool]]:
+def parse_script(name: str, text: bytes) -> list[tuple[int, bytes, bool]]:
     """The commands of a script: line, first line of text, whether it is SQL.
 
     Raises ScriptError with file, line, column and a caret.

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pgpaces.errors import PlanError, PrepareError, ServerError
+from pgpaces.texts import decoded, encoded
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg.errors import Diagnostic
+    from psycopg.pq.abc import PGresult
 
     Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -284,7 +285,7 @@ class _Work:
         for statement in statements:
             self.statement = statement
             try:
-                self.connection.execute(_encoded(self.connection, statement))
+                self.connection.execute(encoded(statement))
             except psycopg.Error as error:
                 raise self.failed(error) from None
 
@@ -526,28 +527,28 @@ def _advice(connection: Session) -> str:
 def notices(connection: Session, say: Say) -> Iterator[None]:
     """Say the server's notices as libpq prints them, lines and all, as long as this lasts."""
 
-    def handler(notice: Diagnostic) -> None:
+    from psycopg.pq import DiagnosticField as Field
+
+    def handler(notice: PGresult) -> None:
+        def words(field: Field) -> str:
+            return decoded(notice.error_field(field) or b"")
+
         lines = {
-            notice.severity: notice.message_primary,
-            "DETAIL": notice.message_detail,
-            "HINT": notice.message_hint,
+            words(Field.SEVERITY): words(Field.MESSAGE_PRIMARY),
+            "DETAIL": words(Field.MESSAGE_DETAIL),
+            "HINT": words(Field.MESSAGE_HINT),
         }
         say("".join(f"{name}:  {text}\n" for name, text in lines.items() if text))
 
-    connection.add_notice_handler(handler)
+    connection.pgconn.notice_handler, before = handler, connection.pgconn.notice_handler
     try:
         yield
     finally:
-        connection.remove_notice_handler(handler)
+        connection.pgconn.notice_handler = before
 
 
 def _words_of(connection: Session, error: psycopg.Error) -> str:
     """All of libpq's words for an error, severity, line and hint included."""
     result = error.pgresult
     words = result.error_message if result is not None else connection.pgconn.error_message
-    return words.decode(connection.info.encoding, "replace").rstrip("\n") or str(error)
-
-
-def _encoded(connection: Session, statement: str) -> bytes:
-    # Names from the command line may hold bytes of any encoding.
-    return statement.encode(connection.info.encoding, "surrogateescape")
+    return decoded(words).rstrip("\n") or str(error)

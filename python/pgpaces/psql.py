@@ -235,9 +235,13 @@ def pipe(source: Way, target: Way, progress: Callable[[float], None]) -> None:
 
 @contextlib.contextmanager
 def _ended(words: list[str], given: Environment, **more: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A program that does not outlive this; interrupted, so that it cancels what it asked for."""
+    """A program that does not outlive this; interrupted, so that it cancels what it asked for.
+
+    A dump is in the encoding of its database, as there may be bytes in it that are not UTF-8.
+    """
     more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | more
-    with subprocess.Popen(words, env=given.variables, pass_fds=given.files, **more) as program:
+    variables = {k: v for k, v in given.variables.items() if k != "PGCLIENTENCODING"}
+    with subprocess.Popen(words, env=variables, pass_fds=given.files, **more) as program:
         try:
             yield program
         except BaseException:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces.errors import PlanError, WorkloadError
+from pgpaces.texts import encoded
 from pgpaces.units import SECOND_NS, duration_ns
 from pgpaces.users import Users, of_functions
 from pgpaces.users import read as read_users
@@ -159,7 +160,7 @@ class Workload:
         """
         digest = hashlib.sha256()
         for step in self.init:
-            digest.update(step.text.encode() + b"\0")
+            digest.update(encoded(step.text) + b"\0")
             if step.run is not None:
                 digest.update(repr((step.run, step.input)).encode(errors="surrogateescape"))
         return digest.hexdigest()
@@ -169,9 +170,9 @@ class Workload:
         """What a result depends on: data, scripts or command, weights and variables."""
         digest = hashlib.sha256(self.data_hash.encode())
         for script in self.scripts:
-            digest.update(
-                f"{script.name}\0{script.weight}\0{script.text}\0".encode(errors="surrogateescape")
-            )
+            digest.update(encoded(f"{script.name}\0{script.weight}\0"))
+            digest.update(encoded(script.text))
+            digest.update(b"\0")
         digest.update(repr(sorted(self.variables.items())).encode())
         if self.command is not None:
             digest.update(repr(self.command).encode(errors="surrogateescape"))
@@ -420,13 +421,11 @@ def _checked(raw: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _text(folder: Path, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise WorkloadError(
             f"workload {folder.name}: file {path.name} cannot be read: {error.strerror}"
         ) from None
-    except UnicodeDecodeError:
-        raise WorkloadError(f"workload {folder.name}: {path.name} is not UTF-8") from None
 
 
 def create(folder: Path) -> Path:

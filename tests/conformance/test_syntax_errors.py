@@ -8,7 +8,7 @@ from tests.conformance.side_by_side import PGBENCH, table
 
 from pgpaces import _engine
 from pgpaces.errors import ScriptError
-from pgpaces.generators.engine import encoded
+from pgpaces.texts import encoded
 
 SIGNS = {"¶": "\n", "␍": "\r", "␉": "\t"}
 # pgbench 15 counts the lines in front of \gset wrongly.
@@ -98,8 +98,8 @@ def test_commands_are_shown_as_pgbench_shows_them() -> None:
     """Its -r cuts long lines of SQL in the same place, and no lines of meta commands."""
     text = "SELECT\n1;\n  SELECT '" + "x" * 200 + "';\n\\set y \\\n 1 + 2  \n\\sleep 1us\r\n"
     assert _engine.parse_script("script", encoded(text)) == [
-        (1, "SELECT", True),
-        (3, "SELECT '" + "x" * 119, True),
-        (4, "\\set y \\\n 1 + 2  ", False),
-        (6, "\\sleep 1us", False),
+        (1, b"SELECT", True),
+        (3, b"SELECT '" + b"x" * 119, True),
+        (4, b"\\set y \\\n 1 + 2  ", False),
+        (6, b"\\sleep 1us", False),
     ]

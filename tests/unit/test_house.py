@@ -89,6 +89,16 @@ def test_only_result_and_generators_import_the_binding() -> None:
     assert users == {"result.py", "generators/engine.py", *functions}
 
 
+def test_one_place_opens_administrative_sessions_and_quotes_names() -> None:
+    """Elsewhere text would be bytes in SQL_ASCII: use sessions.connect, sessions.Identifier."""
+    # The store speaks UTF-8 or is refused; connections of Python users are their load's.
+    others = {"sessions.py", "store", "users.py", "generators", "workloads"}
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] not in others:
+            found = re.search(r"psycopg\.connect\(|sql\.Identifier\(", path.read_text())
+            assert not found, path
+
+
 def test_only_the_command_line_prints_or_exits() -> None:
     allowed = {"cli", "__main__.py", "servers", "workloads"}
     for path in PACKAGE.rglob("*.py"):

@@ -259,13 +259,11 @@ def test_small_tables_have_no_line_and_nothing_to_wipe_out() -> None:
 class Interrupted:
     """A connection on which Ctrl-C comes when the statement is sent and nobody waits for it yet."""
 
-    info = SimpleNamespace(transaction_status=pq.TransactionStatus.ACTIVE, encoding="utf-8")
+    info = SimpleNamespace(transaction_status=pq.TransactionStatus.ACTIVE)
+    pgconn = SimpleNamespace(notice_handler=None)
 
     def __init__(self) -> None:
         self.cancelled = 0
-
-    def add_notice_handler(self, _: object) -> None: ...
-    def remove_notice_handler(self, _: object) -> None: ...
 
     def execute(self, _: bytes) -> None:
         raise KeyboardInterrupt

@@ -9,6 +9,7 @@ import pytest
 from pgpaces import workload
 from pgpaces.errors import PlanError, ScriptError
 from pgpaces.generators import engine
+from pgpaces.texts import encoded
 
 SHIPPED = [
     pytest.param(name, script, id=f"{name}:{script.name}")
@@ -38,7 +39,7 @@ def test_bytes_of_any_encoding_come_back_as_they_were_read() -> None:
     text = b"\\set n 1\nSELECT '\xe4', :n, :v;".decode("utf-8", "surrogateescape")
     value = b"\xfc".decode("utf-8", "surrogateescape")
     [(place, sql)] = engine.rehearse("a.sql", text, [("v", value)])
-    assert (place, engine.encoded(sql)) == (1, b"SELECT '\xe4', 1, \xfc;")
+    assert (place, encoded(sql)) == (1, b"SELECT '\xe4', 1, \xfc;")
 
 
 def test_the_seed_decides() -> None:

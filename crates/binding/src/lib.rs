@@ -12,6 +12,7 @@ use pgpaces_engine::conninfo::{self, ProcessEnvironment};
 use pgpaces_engine::script::{Action, Scripts};
 use pgpaces_engine::{rehearsal, route, run};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -75,11 +76,16 @@ fn find_route(py: Python<'_>, conninfo: &Conninfo) -> PyResult<Route> {
 
 /// The commands of a script: line, first line of text, and whether it is SQL.
 #[pyfunction]
-fn parse_script(name: &str, text: &[u8]) -> PyResult<Vec<(u32, String, bool)>> {
+fn parse_script(
+    py: Python<'_>,
+    name: &str,
+    text: &[u8],
+) -> PyResult<Vec<(u32, Py<PyBytes>, bool)>> {
     let mut scripts = Scripts::default();
     scripts.add(name, 1, text).map_err(|e| exception(&e))?;
     let commands = scripts.list.remove(0).commands.into_iter();
-    Ok(commands.map(|c| (c.line, c.text, matches!(c.action, Action::Sql(_)))).collect())
+    let shown = |text: &[u8]| PyBytes::new(py, text).unbind();
+    Ok(commands.map(|c| (c.line, shown(&c.text), matches!(c.action, Action::Sql(_)))).collect())
 }
 
 /// The SQL of one execution of a script: the place of each command, and its text.
@@ -114,7 +120,7 @@ impl Run {
     fn new(
         py: Python<'_>,
         plan: convert::PlanIn,
-        scripts: Vec<(String, u32, Vec<u8>)>,
+        scripts: Vec<(String, u32, PyBackedBytes)>,
         route: &Route,
     ) -> PyResult<Self> {
         let plan = plan.plan()?;

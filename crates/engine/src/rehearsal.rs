@@ -7,7 +7,7 @@ use crate::feeds::{automatic, first_variables};
 use crate::request::simple;
 use crate::script::eval::{Program, Scope, Variable, Variables};
 use crate::script::random::Random;
-use crate::script::{Action, Command, Names, Piece, Results, Scripts, Slot, Sql};
+use crate::script::{Action, Command, Names, Part, Results, Scripts, Slot, Sql};
 use bytes::BytesMut;
 
 /// The SQL commands of one execution of a script by the first client of a run with this seed: the
@@ -178,11 +178,11 @@ impl Rehearsal<'_> {
 
 /// Whether a column of this statement is called so by AS, in whatever case.
 fn is_alias(sql: &Sql, column: &[u8]) -> bool {
-    let texts = sql.pieces.iter().filter_map(|piece| match piece {
-        Piece::Text(text) => Some(text),
-        Piece::Variable(_) => None,
+    let mut texts = sql.parts().filter_map(|part| match part {
+        Part::Text(text) => Some(text),
+        Part::Variable(_) => None,
     });
-    texts.into_iter().any(|text| {
+    texts.any(|text| {
         let split = |byte: &u8| !(byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80);
         let words: Vec<_> = text.split(split).filter(|word| !word.is_empty()).collect();
         let mut pairs = words.windows(2);

@@ -1,7 +1,7 @@
 //! Writes SQL commands in each protocol. Knows variables and messages, no state.
 
 use crate::script::eval::{Value, Variable, Variables};
-use crate::script::{Names, Piece, Sql};
+use crate::script::{Names, Part, Sql};
 use bytes::{BufMut as _, BytesMut};
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
@@ -17,13 +17,13 @@ pub(crate) fn simple(
     names: &Names,
 ) -> Result<()> {
     message(out, b'Q', |out| {
-        for piece in &sql.pieces {
-            match piece {
-                Piece::Text(literal) => out.extend_from_slice(literal),
-                Piece::Variable(slot) => {
-                    if !variables.write(*slot, out) {
+        for part in sql.parts() {
+            match part {
+                Part::Text(literal) => out.extend_from_slice(literal),
+                Part::Variable(slot) => {
+                    if !variables.write(slot, out) {
                         out.put_u8(b':');
-                        out.extend_from_slice(names.name(*slot));
+                        out.extend_from_slice(names.name(slot));
                     }
                 }
             }

@@ -106,3 +106,32 @@ fn a_schedule_with_a_shape_allocates_nothing() {
     let found = measure(|| while feed.next(0, 0, 10 * SECOND).is_some() {});
     assert_eq!(found.count_total, 0, "{found:?}");
 }
+
+/// The most bytes that are in use at once while a script is read, for each byte of it.
+fn bytes_for_each(text: &[u8]) -> f64 {
+    let found = measure(|| {
+        let mut scripts = Scripts::default();
+        scripts.add("script", 1, text).expect("a script that parses");
+        std::hint::black_box(scripts);
+    });
+    found.bytes_max as f64 / text.len() as f64
+}
+
+/// A statement is kept once, however long its line is; one of 100 bytes costs about as much again.
+#[test]
+fn reading_a_script_takes_memory_in_proportion_to_its_size() {
+    const ROWS: usize = 100_000;
+    let rows = |row: &str| format!("INSERT INTO t VALUES {}(0, '');\n", row.repeat(ROWS));
+    let line = "UPDATE pgbench_accounts SET abalance = abalance + :delta, filler = 'a text' WHERE";
+    for (what, text, bytes_max) in [
+        ("one line", rows("(1234, 'a text'), "), 1.1),
+        ("one line with variables", rows("(1234, '12:30'), ") + "SELECT :a, :b;\n", 1.1),
+        ("a line for each row", rows("(1234, 'a text'),\n"), 1.1),
+        ("a line with a part left out", rows("(1, 'a text'), ").replacen("IN", "\\;IN", 1), 3.1),
+        ("many statements", format!("{line} aid = :aid;\n").repeat(ROWS / 10), 6.0),
+        ("an expression", format!("\\set x 1{}\n", " + 1234567".repeat(ROWS)), 6.0),
+    ] {
+        let found = bytes_for_each(text.as_bytes());
+        assert!(found < bytes_max, "{what}: {found:.2} bytes for each byte");
+    }
+}

@@ -62,7 +62,7 @@ def write(found: Captured, *, values: bool, logged: bool) -> None:
         # Others on this machine need not read what the database holds.
         found.folder.chmod(0o700)
         for name, text in texts.items():
-            (found.folder / name).write_text(text, encoding="utf-8")
+            (found.folder / name).write_text(text, encoding="utf-8", errors="surrogateescape")
     except BaseException as error:
         for name in texts:
             with contextlib.suppress(OSError):

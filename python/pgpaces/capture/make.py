@@ -16,6 +16,7 @@ from pgpaces.capture.uses import Catalog
 from pgpaces.errors import ScriptError, WorkloadError
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine
+from pgpaces.texts import decoded
 
 TOP = 100
 Say = Callable[[str], None]
@@ -178,7 +179,7 @@ def _script(
     counts = dict.fromkeys((source.kind.value for source in sources.values()), 0)
     for source in sources.values():
         counts[source.kind.value] += 1
-    text = folder.comments(one.entry, sources) + written.text
+    text = decoded(reader.as_stored(folder.comments(one.entry, sources) + written.text))
     writes = one.parsed.writes or reader.may_write(one.parsed.functions)
     return Taken(one.entry, "", 0, text, writes, counts)
 

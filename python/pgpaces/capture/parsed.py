@@ -121,6 +121,8 @@ def parse(text: str) -> Parsed:
     """A statement of pg_stat_statements. Raises UnusableError with what speaks against it."""
     if not text:
         raise UnusableError("the server has lost its text")
+    if not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text):
+        raise UnusableError("is not UTF-8, which the parser needs, in a database in SQL_ASCII")
     if _ENDS.match(text):
         raise UnusableError(TRANSACTION)
     found = trees(text)

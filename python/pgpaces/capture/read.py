@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.capture.seen import Column, Entry, Function, Name, Seen, Table, Type
 from pgpaces.errors import ServerError
+from pgpaces.texts import decoded, encoded
 
 if TYPE_CHECKING:
     import psycopg
@@ -76,16 +77,16 @@ def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
     """A session that only reads. What goes wrong in it is a ServerError."""
     import psycopg
 
-    given: dict[str, Any] = {**keywords, "application_name": "pgpaces statements"}
-    given["client_encoding"] = "UTF8"
+    from pgpaces import sessions
+
     try:
-        with psycopg.connect(prepare_threshold=None, **given) as session:
+        with sessions.connect(
+            keywords, "pgpaces statements", autocommit=False, prepare_threshold=None
+        ) as session:
             session.read_only = True
             yield Reader(session)
     except psycopg.Error as error:
         raise ServerError(f"the statements cannot be read: {str(error).strip()}") from None
-    except UnicodeError:
-        raise ServerError("the database holds names or values that are not UTF-8") from None
 
 
 class Reader:
@@ -167,7 +168,7 @@ class Reader:
         from psycopg import pq
 
         with self._asking() as session:
-            found = session.pgconn.prepare(b"", text.encode())
+            found = session.pgconn.prepare(b"", encoded(text))
             if found.status != pq.ExecStatus.COMMAND_OK:
                 return _refusal(found)
             described = session.pgconn.describe_prepared(b"")
@@ -183,6 +184,16 @@ class Reader:
                 )
                 self._types |= {oid: Type(name, category) for oid, name, category in rows}
             return [self._types.get(oid, Type("text", "S")) for oid in oids]
+
+    def as_stored(self, text: str) -> bytes:
+        """A text in the encoding of the database."""
+        if self._session.info.parameter_status("server_encoding") in ("UTF8", "SQL_ASCII"):
+            return encoded(text)
+        with self._asking() as session:
+            row: Any = session.execute(
+                "SELECT convert_to(%s, getdatabaseencoding()::name)", (text,)
+            ).fetchone()
+        return bytes(row[0])
 
     def may_write(self, names: Sequence[Name]) -> bool:
         """Whether a function of such a name may change something, by what it says of itself."""
@@ -225,7 +236,9 @@ def _schema(session: Session) -> str:
 def _seen(session: Session, schema: str) -> Seen:
     from psycopg import sql
 
-    view = sql.Identifier(schema, "pg_stat_statements")
+    from pgpaces.sessions import Identifier
+
+    view = Identifier(schema, "pg_stat_statements")
     names = _columns(session, view)
     total = "total_exec_time" if "total_exec_time" in names else "total_time"
     top = "toplevel" if "toplevel" in names else "true"
@@ -246,7 +259,7 @@ def _seen(session: Session, schema: str) -> Seen:
         else:
             # The server loses texts where its file of them cannot be read.
             shown = b"" if text is None else text
-            entries.append(Entry(shown.decode("utf-8", "surrogateescape"), calls, total_ms))
+            entries.append(Entry(decoded(shown), calls, total_ms))
     seconds, dropped = _info(session, schema)
     # Of track the value that others have: in this transaction it may be ours.
     row: Any = session.execute(
@@ -273,6 +286,8 @@ def _info(session: Session, schema: str) -> tuple[float | None, int]:
     """How long statements have been counted, and how often entries were dropped."""
     from psycopg import sql
 
+    from pgpaces.sessions import Identifier
+
     row: Any = session.execute(
         "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
         " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'pg_stat_statements_info'",
@@ -280,7 +295,7 @@ def _info(session: Session, schema: str) -> tuple[float | None, int]:
     ).fetchone()
     if not row[0]:
         return None, 0
-    view = sql.Identifier(schema, "pg_stat_statements_info")
+    view = Identifier(schema, "pg_stat_statements_info")
     query = "SELECT extract(epoch FROM now() - stats_reset)::float8, dealloc::bigint FROM {}"
     row = session.execute(sql.SQL(query).format(view)).fetchone()
     return row[0], int(row[1])

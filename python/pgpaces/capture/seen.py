@@ -103,7 +103,10 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A statement that became a script. sources: how many parameters have which kind of values."""
+    """A statement that became a script. sources: how many parameters have which kind of values.
+
+    script: in the encoding of the database, bytes of it that are not UTF-8 as surrogates.
+    """
 
     entry: Entry
     name: str

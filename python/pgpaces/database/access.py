@@ -49,16 +49,22 @@ class Access:
 
 
 @contextlib.contextmanager
-def connect(access: Access, dbname: str | None = None) -> Iterator[Session]:
-    """An administrative session in autocommit. What goes wrong in it is a ServerError."""
+def connect(
+    access: Access, dbname: str | None = None, *, as_the_load: bool = False
+) -> Iterator[Session]:
+    """An administrative session in autocommit. What goes wrong in it is a ServerError.
+
+    as_the_load: with the client encoding that the load gets.
+    """
     import psycopg
 
-    keywords: dict[str, Any] = dict(access.keywords)
-    keywords["application_name"] = "pgpaces admin"
+    from pgpaces import sessions
+
+    keywords = dict(access.keywords)
     if dbname is not None:
         keywords["dbname"] = dbname
     try:
-        with psycopg.connect(autocommit=True, **keywords) as session:
+        with sessions.connect(keywords, "pgpaces admin", as_the_load=as_the_load) as session:
             yield session
     except psycopg.Error as error:
         raise ServerError(f"an administrative session failed: {str(error).strip()}") from None

@@ -242,12 +242,14 @@ def statement(change: Change, value: str | None) -> sql.Composed:
     """What sets it, or for None resets it; `before` and `after` do not matter."""
     from psycopg import sql
 
+    from pgpaces.sessions import Identifier
+
     what = (
         sql.SQL("ALTER SYSTEM")
         if change.dbname == SYSTEM
-        else sql.SQL("ALTER DATABASE {}").format(sql.Identifier(change.dbname))
+        else sql.SQL("ALTER DATABASE {}").format(Identifier(change.dbname))
     )
-    name = sql.SQL(".").join(map(sql.Identifier, change.name.split(".")))
+    name = sql.SQL(".").join(map(Identifier, change.name.split(".")))
     if change.name.lower() in _LISTS and value is not None:
         literals = sql.SQL(", ").join(map(sql.Literal, names_in(value)))
     else:

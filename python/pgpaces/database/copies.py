@@ -67,7 +67,9 @@ def _drop_copy(access: Access, admin: Session, dbname: str) -> None:
     """Through a session of its own where a restart of the server ended the one that made it."""
     from psycopg import sql
 
-    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(dbname))
+    from pgpaces.sessions import Identifier
+
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(Identifier(dbname))
     if not (admin.closed or admin.broken) and _answers(admin):
         within(admin, drop, _DROP_S)
     elif admin.broken:
@@ -126,8 +128,10 @@ def _create(dbname: str, template: str, version: int) -> sql.Composed:
     """
     from psycopg import sql
 
+    from pgpaces.sessions import Identifier
+
     parts = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-        sql.Identifier(dbname), sql.Identifier(template)
+        Identifier(dbname), Identifier(template)
     )
     return parts + sql.SQL(" STRATEGY file_copy") if version >= _STRATEGIES_SINCE else parts
 

@@ -152,11 +152,13 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
 def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
     from psycopg import sql
 
+    from pgpaces.sessions import Identifier
+
     original = target.wish.from_database
     if original is not None:
         originals.create(access, admin, original, target.dbname, say)
     else:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(target.dbname)))
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(Identifier(target.dbname)))
 
 
 def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
@@ -173,6 +175,8 @@ def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
 def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) -> None:
     """A database that the user handed over: used if empty, emptied if that was said too."""
     from psycopg import sql
+
+    from pgpaces.sessions import Identifier
 
     if not exists:
         raise ConsentError(
@@ -195,5 +199,5 @@ def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) 
                 "--own takes an empty database; add --fresh to drop everything that is in it",
             )
         for name in used:
-            session.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+            session.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(Identifier(name)))
         session.execute("CREATE SCHEMA IF NOT EXISTS public")

@@ -66,8 +66,10 @@ def set_mark(admin: Session, dbname: str, mark: Mark) -> None:
     """Marks a database; a comment that it had is lost."""
     from psycopg import sql
 
+    from pgpaces.sessions import Identifier
+
     statement = sql.SQL("COMMENT ON DATABASE {} IS {}")
-    admin.execute(statement.format(sql.Identifier(dbname), sql.Literal(mark.text())))
+    admin.execute(statement.format(Identifier(dbname), sql.Literal(mark.text())))
 
 
 def check_owner(admin: Session, dbname: str) -> None:
@@ -116,7 +118,9 @@ def drop(dbname: str) -> sql.Composed:
     """The statement that drops a database."""
     from psycopg import sql
 
-    return sql.SQL("DROP DATABASE {}").format(sql.Identifier(dbname))
+    from pgpaces.sessions import Identifier
+
+    return sql.SQL("DROP DATABASE {}").format(Identifier(dbname))
 
 
 def drop_ours(admin: Session, dbname: str) -> None:

@@ -153,6 +153,8 @@ def _for_dump(access: Access, admin: Session, original: str, dbname: str, say: S
     import psycopg
     from psycopg import sql
 
+    from pgpaces.sessions import Identifier
+
     with _session_in(access, original) as session:
         psql.dump_programs(access.psql, access.folders, session.info.server_version // 10_000)
         row: Any = session.execute(
@@ -163,10 +165,10 @@ def _for_dump(access: Access, admin: Session, original: str, dbname: str, say: S
     _check_room(access, admin, name_of(original), row[0])
     create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
     try:
-        admin.execute(create.format(sql.Identifier(dbname), *row[1:]))
+        admin.execute(create.format(Identifier(dbname), *row[1:]))
     except (psycopg.errors.WrongObjectType, psycopg.errors.InvalidParameterValue) as error:
         say(f"warning: {error.diag.message_primary}; the copy sorts by the locale C")
-        admin.execute(create.format(sql.Identifier(dbname), row[1], "C", "C"))
+        admin.execute(create.format(Identifier(dbname), row[1], "C", "C"))
     _tell(copies.give(admin, dbname, own), say)
 
 

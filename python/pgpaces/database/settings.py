@@ -264,7 +264,7 @@ def _lost(access: Access, dbname: str, wanted: list[_Wanted]) -> list[_Wanted]:
     pairs = [(want.name, want.value) for want in wanted]
     entered = False
     try:
-        with connect(_like_the_load(access, pairs), dbname) as session:
+        with connect(_like_the_load(access, pairs), dbname, as_the_load=True) as session:
             entered = True
             return [want for want in wanted if not _is_in_effect(session, want, "connection")[1]]
     except ServerError as error:
@@ -371,7 +371,7 @@ def _verified(access: Access, dbname: str, effect: Applied, wanted: list[_Wanted
     if not wanted:
         return effect
     shown = {}
-    with connect(_like_the_load(access, effect.options), dbname) as session:
+    with connect(_like_the_load(access, effect.options), dbname, as_the_load=True) as session:
         for want in wanted:
             shown[want.name], good = _is_in_effect(session, want, effect.how[want.name])
             if not good:

@@ -115,7 +115,9 @@ def on_standbys(standbys: Mapping[str, Access], wanted: Mapping[str, str]) -> It
 def _alter_system(access: Access, name: str, value: str | None) -> None:
     from psycopg import sql
 
-    named = sql.SQL(".").join(sql.Identifier(part) for part in name.split("."))
+    from pgpaces.sessions import Identifier
+
+    named = sql.SQL(".").join(Identifier(part) for part in name.split("."))
     change = (
         sql.SQL("ALTER SYSTEM RESET {}").format(named)
         if value is None

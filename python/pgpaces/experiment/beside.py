@@ -20,6 +20,9 @@ from pgpaces.observe import host, plans, postgres, remote, server
 from pgpaces.reach import is_here
 from pgpaces.result import Explained, Finding, Observed, Sample
 
+# Characters of a script up to which its statements are explained: that executes each once more.
+_EXPLAINED_MAX = 2**20
+
 
 @contextlib.contextmanager
 def beside(
@@ -188,16 +191,24 @@ class Beside:
         if not work.request.workload.is_scripts:
             return []
         variables = tuple(work.variables().items())
+        say = self._notes.append
+        scripts = [
+            (n, script)
+            for n, script in enumerate(lane.scripts, first)
+            if len(script.text) <= _EXPLAINED_MAX
+        ]
+        if len(scripts) < len(lane.scripts):
+            say(f"plans: scripts over {_EXPLAINED_MAX // 2**20} MiB are not explained")
         statements = [
             (number, command, text)
-            for number, script in enumerate(lane.scripts, first)
+            for number, script in scripts
             for command, text in generator.rehearse(
                 script.name, script.text, variables, lane.plan.seed
             )
         ]
         as_is = cell.request.target.as_is and work.prepared.dbname == cell.prepared.dbname
         keywords = self._keywords if lane.node == POOL else for_driver(cell.connection(lane))
-        dbname, say = work.prepared.dbname, self._notes.append
+        dbname = work.prepared.dbname
         try:
             return list(plans.explain(keywords, dbname, statements, not as_is, say))
         except PgpacesError as error:

@@ -21,6 +21,7 @@ from pgpaces.generators.command import Command, Executions
 from pgpaces.generators.together import Load
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Finding
+from pgpaces.texts import encoded
 from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
@@ -258,16 +259,17 @@ class Counters:
         """The numbers as they are; None of what cannot be read. still: once they stand still."""
         import psycopg
 
+        from pgpaces import sessions
+
         try:
-            keywords: dict[str, Any] = {**self._keywords, "application_name": "pgpaces sensor"}
-            session = psycopg.connect(autocommit=True, prepare_threshold=None, **keywords)
+            session = sessions.connect(self._keywords, "pgpaces sensor", prepare_threshold=None)
         except psycopg.Error:
             return _Reading()
         with session:
 
             def one(text: str) -> float | None:
                 with contextlib.suppress(psycopg.Error, TypeError, ValueError):
-                    row = session.execute(text.encode()).fetchone()
+                    row = session.execute(encoded(text)).fetchone()
                     return None if row is None else float(row[0])
                 return None
 
@@ -316,7 +318,7 @@ def _number_of(session: Any, query: str) -> tuple[float | None, str]:
     import psycopg
 
     try:
-        found = session.execute(query.encode()).fetchall()
+        found = session.execute(encoded(query)).fetchall()
     except psycopg.Error as error:
         return None, error.diag.message_primary or str(error)
     try:

@@ -19,9 +19,12 @@ from pgpaces.generators import engine as generator
 from pgpaces.reach import is_here
 from pgpaces.result import Finding, Trial
 from pgpaces.store import new_id
+from pgpaces.texts import decoded
 from pgpaces.workload import WorkloadScript
 
 _STARTED = "postmaster_started"
+# Characters of a script, or of a line of it, that are stored; the hash is of all of it.
+_KEPT_MAX = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def _plan(cell: Cell) -> dict[str, Any]:
         "rate": trial.load.rate or plan.rate,
         "clients": sum(each.clients for each in every),
         "threads": sum(each.threads for each in every),
-        "variables": [[name, generator.decoded(text)] for name, text in plan.variables],
+        "variables": [[name, decoded(text)] for name, text in plan.variables],
         "shape": str(trial.load.shape),
         "limits": limits([lane for lane in cell.lanes if not lane.work.name], trial.limit_ns),
         "load_text": str(trial.load),
@@ -119,8 +122,10 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
     """Those of every lane, in the order in which its intervals count them."""
     for lane in cell.lanes:
         for label, script, commands in zip(lane.labels, lane.scripts, lane.commands, strict=True):
-            listed = [[c.line, c.text, c.is_sql] for c in commands]
+            listed = [[c.line, c.text[:_KEPT_MAX], c.is_sql] for c in commands]
             found = {**asdict(script), "name": label, "node": lane.node, "commands": listed}
+            if len(script.text) > _KEPT_MAX:
+                found |= {"text": script.text[:_KEPT_MAX], "length": len(script.text)}
             found["queries"] = queries_of(script, commands)
             workload = lane.work.request.workload
             if workload.users is not None:

@@ -20,6 +20,7 @@ from pgpaces.experiment.request import Request, check_clients, choose, node_of, 
 from pgpaces.generators import engine as generator
 from pgpaces.generators.together import Load
 from pgpaces.plan import TrialPlan
+from pgpaces.texts import encoded
 from pgpaces.workload import WorkloadScript
 
 # Connections that are left to a command: programs that load make several.
@@ -39,7 +40,7 @@ class Work:
     name: str
     request: Request
     scripts: tuple[WorkloadScript, ...]
-    commands: list[list[generator.Command]]
+    commands: list[Sequence[generator.Command]]
     prepared: database.Prepared
     scale: int
 
@@ -78,7 +79,7 @@ class Lane:
         )
 
     @property
-    def commands(self) -> list[list[generator.Command]]:
+    def commands(self) -> list[Sequence[generator.Command]]:
         """Those of each of its scripts."""
         return [self.work.commands[place] for place in self.places]
 
@@ -95,7 +96,7 @@ class Lane:
         """It, connected. Raises PgpacesError."""
         if self.work.request.workload.users is not None:
             return functions.load(self, connection)
-        texts = [(source_of(s), s.weight, generator.encoded(s.text)) for s in self.scripts]
+        texts = [(source_of(s), s.weight, encoded(s.text)) for s in self.scripts]
         return generator.Engine(self.engine_plan(), texts, connection)
 
     def facts(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Knows nothing of servers, stores and terminals.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from pgpaces import _engine
 from pgpaces.plan import LogPlan, TrialPlan, without_secrets
 from pgpaces.result import Interval, StatementTally, Tally, Times
 from pgpaces.shape import Segment
+from pgpaces.texts import decoded, encoded
 
 # A script as the engine takes it: name, weight, text as bytes.
 ScriptText = tuple[str, int, bytes]
@@ -133,19 +135,11 @@ def probe(connection: Connection) -> str:
     return _engine.find_route(connection.resolved).server_version
 
 
-def encoded(text: str) -> bytes:
-    """The bytes of a text that was read from a file or the command line, in whatever encoding."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def decoded(data: bytes) -> str:
-    """The opposite of `encoded`."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def commands(name: str, text: str) -> list[Command]:
-    """The commands of a script. Raises ScriptError with line, column and caret."""
-    return [Command(*found) for found in _engine.parse_script(name, encoded(text))]
+@functools.lru_cache(maxsize=16)
+def commands(name: str, text: str) -> tuple[Command, ...]:
+    """The commands of a script, which is read once. Raises ScriptError with line, column, caret."""
+    found = _engine.parse_script(name, encoded(text))
+    return tuple(Command(line, decoded(shown), is_sql) for line, shown, is_sql in found)
 
 
 def rehearse(

@@ -31,10 +31,9 @@ class Held:
     """The session. `asked` makes one where there is none. keywords: libpq's."""
 
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
-        self._keywords: dict[str, Any] = {
+        self._keywords = {
             **keywords,
             "dbname": dbname,
-            "application_name": APPLICATION,
             "connect_timeout": str(_CONNECT_TIMEOUT_S),
         }
         self._made: Session | None = None
@@ -48,10 +47,10 @@ class Held:
 
     def session(self) -> Session:
         """The session, made where there is none. Raises psycopg.Error."""
-        import psycopg
+        from pgpaces import sessions
 
         if self._made is None or self._made.closed:
-            self._made = psycopg.connect(autocommit=True, **self._keywords)
+            self._made = sessions.connect(self._keywords, APPLICATION)
             self._direct = self._is_direct(self._made)
             if self._direct:
                 self.cost.serves(self._made.info.backend_pid)

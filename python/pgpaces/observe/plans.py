@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pgpaces.errors import ServerError
 from pgpaces.result import Explained
+from pgpaces.texts import encoded
 
 if TYPE_CHECKING:
     import psycopg
@@ -71,10 +72,13 @@ def explain(
     """
     import psycopg
 
-    given: dict[str, Any] = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **keywords}
-    given |= {"dbname": dbname, "application_name": "pgpaces plans"}
+    from pgpaces import sessions
+
+    given = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **keywords, "dbname": dbname}
     try:
-        with psycopg.connect(prepare_threshold=None, **given) as session:
+        with sessions.connect(
+            given, "pgpaces plans", autocommit=False, prepare_threshold=None, as_the_load=True
+        ) as session:
             session.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'".encode())
             row = session.execute("SELECT current_setting('block_size')::int").fetchone()
             block = int(row[0]) if row else 8192
@@ -82,13 +86,17 @@ def explain(
             found = [
                 read(text, (script, command), block, analyze)
                 for script, command, sql in statements
-                if (text := asked.plan(f"statement {shorten(sql, 60, placeholder='...')!r}", sql))
-                is not None
+                if (text := asked.plan(f"statement {_shown(sql)!r}", sql)) is not None
             ]
             session.rollback()
             return found
     except psycopg.Error as error:
         raise ServerError(f"plans cannot be had: {str(error).strip()}") from None
+
+
+def _shown(sql: str) -> str:
+    """The beginning of a statement, which may be as long as the protocol takes."""
+    return shorten(sql[:_SUMMARY_MAX], 60, placeholder="...")
 
 
 class _Asked:
@@ -100,7 +108,10 @@ class _Asked:
         analyze: bool,
         say: Callable[[str], None],
     ) -> None:
+        from pgpaces import sessions
+
         self._session, self._analyze, self._say = session, analyze, say
+        self._encoding = sessions.encoding_of(session)
 
     def plan(self, name: str, sql: str) -> str | None:
         """The plan as JSON; None of what has none, or fails. Raises psycopg.Error."""
@@ -117,20 +128,20 @@ class _Asked:
             return None
         self._session.execute("RELEASE statement")
         value = result.get_value(0, 0) if kind == "plan" and result.ntuples else None
-        return None if value is None else value.decode("utf-8", "replace")
+        return None if value is None else value.decode(self._encoding, "replace")
 
     def _once(self, sql: str) -> pq.abc.PGresult:
         """The result of one statement: of several at once the server takes none."""
         from psycopg import pq
 
         connection = self._session.pgconn
-        result = connection.exec_params(sql.encode("utf-8", "surrogateescape"), None)
+        result = connection.exec_params(encoded(sql), None)
         if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             return result
         if result.status in (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT):
             _end_copy(connection, result.status)
             raise _FailedError("COPY from or to a client")
-        raise _FailedError(result.get_error_message().strip().splitlines()[0])
+        raise _FailedError(result.get_error_message(self._encoding).strip().splitlines()[0])
 
 
 class _FailedError(Exception):

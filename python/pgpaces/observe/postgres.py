@@ -103,9 +103,8 @@ class _Session:
     """The session that looks, made anew where it broke."""
 
     def __init__(self, keywords: Mapping[str, str], application: str) -> None:
-        self._keywords: dict[str, Any] = {
+        self._keywords = {
             **keywords,
-            "application_name": "pgpaces watch",
             "connect_timeout": str(_CONNECT_TIMEOUT_S),
         }
         self._names = {"application": application, "dbname": keywords.get("dbname", "")}
@@ -113,10 +112,10 @@ class _Session:
 
     def session(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Raises psycopg.Error."""
-        import psycopg
+        from pgpaces import sessions
 
         if self._made is None or self._made.closed:
-            self._made = psycopg.connect(autocommit=True, prepare_threshold=None, **self._keywords)
+            self._made = sessions.connect(self._keywords, "pgpaces watch", prepare_threshold=None)
         return self._made
 
     def sees_all(self) -> bool:

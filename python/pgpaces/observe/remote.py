@@ -55,9 +55,8 @@ class Files:
     """
 
     def __init__(self, keywords: Mapping[str, str]) -> None:
-        self._keywords: dict[str, Any] = {
+        self._keywords = {
             **keywords,
-            "application_name": "pgpaces host sensor",
             "connect_timeout": str(_CONNECT_TIMEOUT_S),
         }
         self._session: Session | None = None
@@ -71,10 +70,12 @@ class Files:
         """Made anew where it broke. Raises ServerError."""
         import psycopg
 
+        from pgpaces import sessions
+
         if self._session is None or self._session.closed:
             try:
-                self._session = psycopg.connect(
-                    autocommit=True, prepare_threshold=None, **self._keywords
+                self._session = sessions.connect(
+                    self._keywords, "pgpaces host sensor", prepare_threshold=None
                 )
             except psycopg.Error as error:
                 raise ServerError(f"the server was silent: {_said(error)}") from None

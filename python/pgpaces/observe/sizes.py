@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pgpaces.observe.held import MARK
 from pgpaces.result import Executed, Grown
+from pgpaces.texts import encoded
 
 if TYPE_CHECKING:
     import psycopg
@@ -131,7 +132,7 @@ class View:
         if row is None:
             return None
         probed = session.execute(
-            f"SELECT * FROM {row[0]}.pg_stat_statements(false) LIMIT 0".encode()
+            encoded(f"SELECT * FROM {row[0]}.pg_stat_statements(false) LIMIT 0")
         )
         return cls(row[0], frozenset(column.name for column in probed.description or ()))
 
@@ -145,7 +146,7 @@ class View:
             f" {wal} FROM {self.schema}.pg_stat_statements(false)"
             f" WHERE queryid IS NOT NULL {_OWN} GROUP BY 1, 2"
         )
-        rows = session.execute(query.encode(), prepare=False)
+        rows = session.execute(encoded(query), prepare=False)
         return {(row[0], row[1]): Counted(*row[2:]) for row in rows}
 
     def executed(
@@ -164,7 +165,7 @@ class View:
         wanted = [key[1] for key in list(changes)[: SHOWN_MAX + 30]]
         texts = {
             (role, id_): (text or "", load)
-            for role, id_, text, load in session.execute(query.encode(), [wanted])
+            for role, id_, text, load in session.execute(encoded(query), [wanted])
         }
         found = []
         for key, change in changes.items():

@@ -74,16 +74,20 @@ def set_password(record: ServerRecord) -> None:
     """Give the superuser a fresh password; the server is sent its verifier only."""
     import psycopg
     from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict
+
+    from pgpaces import sessions
 
     password = secrets.token_urlsafe(24)
     if record.password_file is not None:
         _write_password(record.password_file, f"*:*:*:{record.superuser}:{password}\n")
+    keywords = {word: str(value) for word, value in conninfo_to_dict(record.dsn()).items()}
     try:
-        with psycopg.connect(record.dsn(), autocommit=True) as connection:
+        with sessions.connect(keywords, "pgpaces admin") as connection:
             verifier = connection.pgconn.encrypt_password(
                 password.encode(), record.superuser.encode(), _method(record.major).encode()
             )
-            role, secret = sql.Identifier(record.superuser), sql.Literal(verifier.decode())
+            role, secret = sessions.Identifier(record.superuser), sql.Literal(verifier.decode())
             connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, secret))
     except psycopg.Error as error:
         raise ServerError(f"the password for TCP could not be set: {error}") from error

@@ -27,6 +27,8 @@ mod value;
 
 pub use names::{Names, is_variable_name};
 
+use std::ops::Range;
+
 /// The slot of a variable in a client's `Variables`.
 pub type Slot = u32;
 
@@ -68,8 +70,8 @@ pub struct Script {
 pub struct Command {
     /// The line it begins on, from 1.
     pub line: u32,
-    /// Its first line, as reports show it.
-    pub text: String,
+    /// Its first line, as reports show it, in the script's encoding.
+    pub text: Box<[u8]>,
     /// What it does.
     pub action: Action,
 }
@@ -147,12 +149,13 @@ pub enum Amount {
 pub struct Sql {
     /// Its number over all scripts of the run; prepared statements are called after it.
     pub id: u32,
-    /// Text and variables in turn, for the simple protocol.
-    pub pieces: Vec<Piece>,
-    /// The text with `$1`, `$2`, ... for the extended and prepared protocols.
+    /// The text with `$1`, `$2`, ... for the extended and prepared protocols. It is kept once:
+    /// scripts may be as long as the longest statement that the protocol takes.
     pub numbered: Vec<u8>,
     /// The variable of each parameter.
     pub parameters: Vec<Slot>,
+    /// Where each parameter stands in the text.
+    places: Vec<Range<usize>>,
     /// What becomes of its results.
     pub results: Results,
 }
@@ -169,12 +172,20 @@ pub enum Results {
     Aset(Box<[u8]>),
 }
 
-/// A part of an SQL command or of a shell's command line.
+/// A part of an SQL command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// Literal text, which may be empty.
+    Text(&'a [u8]),
+    /// A variable's value, or `:name` itself where the variable is not set.
+    Variable(Slot),
+}
+
+/// A part of a shell's command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Literal text.
     Text(Box<[u8]>),
-    /// A variable's value. In SQL `:name` itself where the variable is not set; in a shell's
-    /// command line that is an error.
+    /// A variable's value; that it is not set is an error.
     Variable(Slot),
 }

@@ -8,6 +8,8 @@ use crate::error::{Error, Kind, Result};
 
 /// How much of the first line of an SQL command reports show, as in pgbench.
 const SHOWN_MAX: usize = 127;
+/// How much of a meta command they show; pgbench cuts none.
+const META_SHOWN_MAX: usize = 1 << 16;
 
 impl Scripts {
     /// Reads a script and adds it.
@@ -105,8 +107,7 @@ impl Parser<'_> {
 
     fn sql(&mut self) -> End {
         let line = self.lines.at(self.at);
-        let mut text = Vec::new();
-        let (behind, end) = self.splitter.command(self.text, self.at, &mut text);
+        let (behind, end, text) = self.splitter.command(self.text, self.at);
         self.at = behind;
         if !text.is_empty() {
             let sql = substitute::sql(&text, self.statements, self.names);
@@ -133,7 +134,7 @@ impl Parser<'_> {
         match found {
             Meta::Nothing => {}
             Meta::Action(action) => {
-                let text = String::from_utf8_lossy(text).into_owned();
+                let text = text[..text.len().min(META_SHOWN_MAX)].into();
                 self.commands.push(Command { line, text, action });
             }
             Meta::Results(results) => match self.commands.last_mut() {
@@ -143,7 +144,7 @@ impl Parser<'_> {
                 before => {
                     let shown = match before {
                         Some(Command { action: Action::Sql(_), .. }) | None => String::new(),
-                        Some(command) => format!(" ({})", command.text),
+                        Some(command) => format!(" ({})", String::from_utf8_lossy(&command.text)),
                     };
                     let message = "\\gset must follow an SQL command";
                     return Err(error(format!("{}:{line}: {message}{shown}", self.name)));
@@ -155,14 +156,14 @@ impl Parser<'_> {
 }
 
 /// The first line of an SQL command, cut where pgbench cuts it.
-fn shown(text: &[u8]) -> String {
+fn shown(text: &[u8]) -> Box<[u8]> {
     let line = memchr::memchr2(b'\n', b'\r', text).unwrap_or(text.len());
     let line = &text[..line];
     if line.len() <= SHOWN_MAX {
-        return String::from_utf8_lossy(line).into_owned();
+        return line.into();
     }
     // A character in whose middle the cut falls is left out.
     let is_inside = |&at: &usize| line[at] & 0xc0 == 0x80;
     let cut = (SHOWN_MAX - 3..=SHOWN_MAX).rev().find(|at| !is_inside(at)).unwrap_or(SHOWN_MAX);
-    String::from_utf8_lossy(&line[..cut]).into_owned()
+    line[..cut].into()
 }

@@ -1,5 +1,7 @@
 //! Finds where SQL commands end, as psql's lexer does. Knows nothing of variables in them.
 
+use std::borrow::Cow;
+
 use super::names::{is_name_byte, is_name_start, name_length};
 
 /// How an SQL command in a script ended.
@@ -59,33 +61,32 @@ impl Body {
 }
 
 impl Splitter {
-    /// Reads one command from offset `at` and appends to `out` what is sent of it; the offset
-    /// behind it, and what ended it.
-    pub(super) fn command(
+    /// Reads one command from offset `at`: the offset behind it, what ended it, and what is sent
+    /// of it, which is a copy only where something in it is left out.
+    pub(super) fn command<'a>(
         &mut self,
-        text: &[u8],
+        text: &'a [u8],
         mut at: usize,
-        out: &mut Vec<u8>,
-    ) -> (usize, End) {
-        let mut copied = at;
+    ) -> (usize, End, Cow<'a, [u8]>) {
+        let (mut copied, mut out) = (at, Vec::new());
         while let Some(&byte) = text.get(at) {
             match byte {
                 b';' => {
                     at += 1;
                     if self.parentheses == 0 && self.body.depth == 0 {
                         self.body.words = 0;
-                        out.extend_from_slice(&text[copied..at]);
-                        return (at, End::Semicolon);
+                        return (at, End::Semicolon, joined(out, &text[copied..at]));
                     }
                 }
                 b'\\' => {
-                    out.extend_from_slice(&text[copied..at]);
+                    let before = &text[copied..at];
                     at += 1;
                     match text.get(at) {
                         Some(b';') => self.body.words = 0,
                         Some(b':') => {}
-                        _ => return (at, End::Backslash),
+                        _ => return (at, End::Backslash, joined(out, before)),
                     }
+                    out.extend_from_slice(before);
                     copied = at;
                     at += 1;
                 }
@@ -99,8 +100,7 @@ impl Splitter {
                 _ => at = self.token(text, at),
             }
         }
-        out.extend_from_slice(&text[copied..]);
-        (text.len(), End::Script)
+        (text.len(), End::Script, joined(out, &text[copied..]))
     }
 
     /// The offset behind the quoted text, comment, word or other byte at `at`.
@@ -133,6 +133,15 @@ impl Splitter {
         }
         end
     }
+}
+
+/// What was copied with what follows it.
+fn joined(mut copied: Vec<u8>, rest: &[u8]) -> Cow<'_, [u8]> {
+    if copied.is_empty() {
+        return Cow::Borrowed(rest);
+    }
+    copied.extend_from_slice(rest);
+    Cow::Owned(copied)
 }
 
 /// The length of `:{?name}`.

@@ -2,7 +2,7 @@
 //! textual, as in pgbench: quotes and comments hide nothing.
 
 use super::names::{is_name_start, name_length};
-use super::{Names, Piece, Results, Scripts, Sql};
+use super::{Names, Part, Piece, Results, Scripts, Sql};
 use crate::error::{Error, Kind, Result};
 
 /// The most parameters an SQL command may have in the extended protocols, as in pgbench.
@@ -11,9 +11,8 @@ const PARAMETERS_MAX: usize = 255;
 /// Compiles the text of an SQL command. Runs of colons that no name follows, or that are longer
 /// than one, are left alone, so `::int` is safe.
 pub(super) fn sql(text: &[u8], id: u32, names: &mut Names) -> Sql {
-    let mut pieces = Vec::new();
     let mut numbered = Vec::with_capacity(text.len());
-    let mut parameters = Vec::new();
+    let (mut parameters, mut places) = (Vec::new(), Vec::new());
     let (mut literal, mut at) = (0, 0);
     while let Some(length) = memchr::memchr(b':', &text[at..]) {
         let colon = at + length;
@@ -25,21 +24,16 @@ pub(super) fn sql(text: &[u8], id: u32, names: &mut Names) -> Sql {
         let name = &text[at..at + name_length(&text[at..])];
         let slot = names.slot(name);
         numbered.extend_from_slice(&text[literal..colon]);
-        if literal < colon {
-            pieces.push(Piece::Text(text[literal..colon].into()));
-        }
-        pieces.push(Piece::Variable(slot));
         parameters.push(slot);
+        let place = numbered.len();
         numbered.push(b'$');
         numbered.extend_from_slice(itoa::Buffer::new().format(parameters.len()).as_bytes());
+        places.push(place..numbered.len());
         at += name.len();
         literal = at;
     }
     numbered.extend_from_slice(&text[literal..]);
-    if literal < text.len() {
-        pieces.push(Piece::Text(text[literal..].into()));
-    }
-    Sql { id, pieces, numbered, parameters, results: Results::Discard }
+    Sql { id, numbered, parameters, places, results: Results::Discard }
 }
 
 /// Joins the words of a shell's command line. A word that begins with one colon is a variable;
@@ -75,16 +69,28 @@ impl Sql {
         self.results == Results::Discard
     }
 
+    /// Text and variables in turn, for the simple protocol.
+    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let mut at = 0;
+        let before = self.parameters.iter().zip(&self.places).flat_map(move |(slot, place)| {
+            let text = &self.numbered[at..place.start];
+            at = place.end;
+            [Part::Text(text), Part::Variable(*slot)]
+        });
+        let behind = self.places.last().map_or(0, |place| place.end);
+        before.chain(std::iter::once(Part::Text(&self.numbered[behind..])))
+    }
+
     /// The text as it was written.
     #[must_use]
     pub fn source(&self, names: &Names) -> Vec<u8> {
         let mut text = Vec::new();
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(literal) => text.extend_from_slice(literal),
-                Piece::Variable(slot) => {
+        for part in self.parts() {
+            match part {
+                Part::Text(literal) => text.extend_from_slice(literal),
+                Part::Variable(slot) => {
                     text.push(b':');
-                    text.extend_from_slice(names.name(*slot));
+                    text.extend_from_slice(names.name(slot));
                 }
             }
         }

@@ -13,8 +13,9 @@ import psycopg
 from psycopg import conninfo
 from psycopg.pq import ConnStatus, PGconn, abc
 
-from pgpaces import pgbench_tables
+from pgpaces import pgbench_tables, sessions
 from pgpaces.cli.pgbench.values import PgbenchError
+from pgpaces.texts import decoded, encoded
 
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice
@@ -61,8 +62,8 @@ def connect(options: Options, voice: Voice, purpose: str) -> Setup:
     except psycopg.ProgrammingError as error:  # not a connection string
         raise _unconnected(_without_pieces(str(error), options.dbname), purpose) from None
     if made.status != ConnStatus.OK:
-        raise _unconnected(made.error_message.decode("utf-8", "surrogateescape"), purpose)
-    session: Session = psycopg.Connection(made)
+        raise _unconnected(decoded(made.error_message), purpose)
+    session = sessions.with_text(psycopg.Connection(made))
     session.autocommit = True
     return Setup(session, parameters)
 
@@ -80,7 +81,13 @@ def _without_pieces(words: str, name: str) -> str:
 
 def _attempt(parameters: dict[str, str]) -> abc.PGconn:
     # libpq itself, not psycopg's own way through the hosts: errors have its words alone.
-    return PGconn.connect(conninfo.make_conninfo("", **parameters).encode())
+    words = (f"{name}={_quoted(value)}" for name, value in parameters.items())
+    return PGconn.connect(encoded(" ".join(words)))
+
+
+def _quoted(value: str) -> str:
+    """A value of a connection string; psycopg's own refuses bytes that are not UTF-8."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _unconnected(why: str, purpose: str) -> PgbenchError:

@@ -96,7 +96,8 @@ proptest! {
         let mut splitter = Splitter::default();
         let (mut out, mut at) = (Vec::new(), 0);
         loop {
-            let (behind, end) = splitter.command(&text, at, &mut out);
+            let (behind, end, sent) = splitter.command(&text, at);
+            out.extend_from_slice(&sent);
             prop_assert!(behind > at || end == End::Script);
             at = behind;
             if end == End::Script {

@@ -1,6 +1,6 @@
 //! How scripts are split, and what is sent of them.
 
-use super::super::{Action, Amount, Piece, Results};
+use super::super::{Action, Amount, Part, Piece, Results};
 use super::parse;
 
 /// The SQL of a script as it was written.
@@ -55,7 +55,8 @@ fn a_semicolon_ends_a_command_only_outside_quotes_comments_parentheses_and_bodie
 fn a_script_is_split_into_its_commands() {
     let text = b"-- hello\n\\SET a random(1, \\\n  10)\nBEGIN;\n\\\nselect :a\n\\sleep 10 ms \nselect ';';\\set b 1\nEND";
     let (scripts, script) = parse(text).unwrap();
-    let shown: Vec<_> = script.commands.iter().map(|c| (c.line, c.text.as_str())).collect();
+    let shown: Vec<_> =
+        script.commands.iter().map(|c| (c.line, str::from_utf8(&c.text).unwrap())).collect();
     assert_eq!(
         shown,
         [
@@ -85,7 +86,9 @@ fn variables_become_pieces_and_numbered_parameters() {
     let Action::Sql(sql) = &script.commands[0].action else { unreachable!() };
     assert_eq!(sql.numbered, b"a $1::int '$2' b::c :9 $3:::x :");
     assert_eq!(sql.parameters, [0, 1, 0]);
-    assert_eq!(sql.pieces[..2], [Piece::Text(b"a "[..].into()), Piece::Variable(0)]);
+    let parts: Vec<_> = sql.parts().collect();
+    assert_eq!(parts[..2], [Part::Text(b"a "), Part::Variable(0)]);
+    assert_eq!(parts.last(), Some(&Part::Text(b":::x :")));
 }
 
 #[test]

@@ -1,0 +1,124 @@
+"""Administrative sessions: the one place that opens them, and what makes text of them `str`.
+
+Text is UTF-8 wherever the server can convert to it. A database in SQL_ASCII converts nothing: its
+bytes are taken as UTF-8, and those that are none as surrogates (PEP 383), which go back to the
+server as the bytes that they were. Connections of a load are not made here: theirs is the client
+encoding that libpq's rules give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.adapt import Dumper, Loader
+
+from pgpaces.errors import ServerError
+from pgpaces.texts import decoded, encoded
+
+Row = tuple[Any, ...]
+Session = psycopg.Connection[Row]
+
+_TEXTS = (0, "text", "varchar", "bpchar", "name", '"char"')
+
+
+def connect(
+    keywords: Mapping[str, str],
+    application: str,
+    *,
+    autocommit: bool = True,
+    prepare_threshold: int | None = 5,
+    as_the_load: bool = False,
+) -> Session:
+    """A session whose text is `str`, whatever the encoding of its database.
+
+    keywords: libpq's. A client encoding in them, in PGCLIENTENCODING, or set for the role or the
+    database has no effect, except with as_the_load, which takes text as the load's connections do.
+    Raises psycopg.Error, and ServerError for keywords that libpq cannot be given.
+    """
+    given: dict[str, Any] = {**keywords, "application_name": application}
+    if not as_the_load:
+        given["client_encoding"] = "UTF8"
+    try:
+        made: Session = psycopg.connect(
+            autocommit=autocommit, prepare_threshold=prepare_threshold, **given
+        )
+    except UnicodeEncodeError:
+        odd = {name: value for name, value in given.items() if _is_odd(value)}
+        raise ServerError(
+            f"the connection has bytes that are not UTF-8 in {', '.join(odd)}",
+            "administrative sessions need names in UTF-8: rename the database or the role",
+        ) from None
+    if not as_the_load and made.info.parameter_status("server_encoding") == "SQL_ASCII":
+        # As UTF-8 the server would refuse bytes that are none, in either direction.
+        made.pgconn.exec_(b"SET client_encoding = SQL_ASCII")
+    return with_text(made)
+
+
+def with_text(session: Session) -> Session:
+    """The session, whose text is `str` from now on also in SQL_ASCII."""
+    for name in _TEXTS:
+        session.adapters.register_loader(name, _Text)
+    for dumper in (_AsText, _Unknown):  # the last one is for `str` of unknown type
+        session.adapters.register_dumper(str, dumper)
+    session.cursor_factory = _Cursor
+    return session
+
+
+def encoding_of(session: Session) -> str:
+    """Python's name of the encoding that the server's words have in a session."""
+    found = session.info.encoding
+    return "utf-8" if found == "ascii" else found
+
+
+def _is_odd(value: object) -> bool:
+    return any("\udc80" <= character <= "\udcff" for character in str(value))
+
+
+class Identifier(sql.Identifier):
+    """A name in a statement; psycopg's own takes no character beyond ASCII in SQL_ASCII."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(*names)
+        self._names = names
+
+    def as_bytes(self, context: Any = None) -> bytes:
+        """Quoted."""
+        return b".".join(b'"' + encoded(name).replace(b'"', b'""') + b'"' for name in self._names)
+
+
+class _Text(Loader):
+    """Text of the server as `str`."""
+
+    def load(self, data: Any) -> str:
+        return decoded(data)
+
+
+class _Unknown(Dumper):
+    """`str` as text of a type that the server finds out, as psycopg's own default."""
+
+    def dump(self, obj: str) -> bytes:
+        if "\0" in obj:
+            raise psycopg.DataError("text of PostgreSQL cannot hold a NUL byte")
+        return encoded(obj)
+
+
+class _AsText(_Unknown):
+    oid = psycopg.adapters.types["text"].oid
+
+
+class _Cursor(psycopg.Cursor[Row]):
+    """A cursor that sends and tells names beyond ASCII also in SQL_ASCII."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+        """As psycopg's."""
+        try:
+            return super().execute(query, params, **options)
+        except psycopg.Error as error:
+            result = error.pgresult
+            if result is None or self.connection.info.encoding != "ascii":
+                raise
+            words = result.get_error_message("utf-8")
+            raise type(error)(words, info=result, encoding="utf-8") from None

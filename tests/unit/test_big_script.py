@@ -1,0 +1,62 @@
+"""A script of any size is read with memory in proportion to it, and kept in part."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgpaces import workload
+from pgpaces.generators import engine
+from pgpaces.observe import plans
+
+SIZE = 40_000_000
+READ = """
+import resource, sys
+from pgpaces import workload
+from pgpaces.generators import engine
+script = workload.read_script(sys.argv[1])
+found = workload.of_scripts("big", [script])
+assert len(engine.commands("big", script.text)) >= 1
+assert found.hash
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform == "linux" else 1))
+"""
+SCRIPTS = {
+    "one line": b"INSERT INTO t VALUES %s(0, '');\n" % (b"(1234, 'a text'), " * (SIZE // 18)),
+    "a quoted text": b"SELECT length('%s');\n" % (b"x" * SIZE),
+    "lines of one statement": b"INSERT INTO t VALUES\n%s(0);\n" % (b"(1234567),\n" * (SIZE // 11)),
+}
+
+
+def peak_bytes(path: Path) -> int:
+    """What a process that reads a script has in memory at most."""
+    done = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_reading_a_script_takes_three_times_its_size_at_most(name: str, tmp_path: Path) -> None:
+    small, big = tmp_path / "small.sql", tmp_path / "big.sql"
+    small.write_bytes(b"SELECT 1;\n")
+    big.write_bytes(SCRIPTS[name])
+    grown = peak_bytes(big) - peak_bytes(small)
+    assert grown < 3 * big.stat().st_size, f"{grown / big.stat().st_size:.2f} times its size"
+
+
+def test_a_script_is_parsed_once() -> None:
+    text = "SELECT 'once';"
+    assert engine.commands("s", text) is engine.commands("s", text)
+
+
+def test_the_hash_is_of_the_whole_text() -> None:
+    texts = ("x" * 3_000_000, "x" * 2_999_999 + "y")
+    hashes = {workload.of_scripts("w", [workload.WorkloadScript("s", 1, t)]).hash for t in texts}
+    assert len(hashes) == 2
+
+
+def test_a_long_statement_is_named_by_its_beginning() -> None:
+    assert plans._shown("SELECT  1,\n" + "2, " * 10) == "SELECT 1, " + "2, " * 9 + "2,"
+    assert plans._shown("SELECT " + "1, " * 1_000_000).endswith("...")
+    assert len(plans._shown("SELECT " + "1, " * 1_000_000)) <= 60
