@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgpaces.answers import breaks, cells
+from pgpaces.answers import breaks, cells, outcome
 from pgpaces.answers.breaks import Break, Line, Shift
 from pgpaces.answers.cells import Row
 from pgpaces.answers.replicates import Apart
@@ -97,6 +97,9 @@ def answer(material: Material) -> tuple[Sentence, ...]:
             Sentence("Nothing was run yet, so nothing is known.", "main"),
             *_never_began(material),
         )
+    every = [digest.summary for row in ran for digest in row.every]
+    if (failed := outcome.no_trial(every)) is not None:
+        return (Sentence(f"FAIL: {failed[0]}.", "main"), *_never_began(material))
     said: list[Sentence] = []
     by_command = bulk.about_commands(ran)
     if by_command:
