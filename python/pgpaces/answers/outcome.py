@@ -97,12 +97,10 @@ def no_trial(summaries: Iterable[Summary]) -> tuple[str, str] | None:
     first = found[0] if found else None
     if first is None or None in found:
         return None
-    if len(found) == 1:
-        return first
-    return (
-        f"in none of {len(found)} trials a transaction succeeded; in the first {first[0]}",
-        first[1],
-    )
+    why, what = first
+    if len(found) > 1:
+        why = f"{_NOTHING} in {len(found)} trials; in the first {why.removeprefix(f'{_NOTHING}: ')}"
+    return why, what
 
 
 @dataclass(frozen=True, slots=True)
