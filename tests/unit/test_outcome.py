@@ -13,9 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.answers import outcome, volume
+from pgpaces.answers.capacity.goal import Goal as CapacityGoal
+from pgpaces.answers.capacity.trials import Sought
+from pgpaces.answers.digest import Digest
 from pgpaces.answers.summary import Summary, summarize
+from pgpaces.answers.wanted import Tried
+from pgpaces.design import Cell, Factor
+from pgpaces.experiment.strategies import Searches
+from pgpaces.report import render
+from pgpaces.report.page import gather
 from pgpaces.report.text import verdict
 from pgpaces.result import Counts, Finding, Interval, Sample, Tally, Trial
+from tests.unit.experiments import WORKERS, design, experiment, made
+from tests.unit.test_report_forms import ABOUT
 from tests.unit.trials import SECOND_NS, times, trial
 
 MS = 1_000_000
@@ -263,6 +273,69 @@ def test_of_several_trials_one_that_measured_something_is_enough() -> None:
     assert several[0].startswith(
         "no transaction succeeded in 2 trials; in the first 9 failed of 9 due; the first error"
     )
+
+
+def failing(digest: Digest) -> Digest:
+    """The same trial if nothing of it had succeeded."""
+    none = summary(Counts(9, failed=9))
+    changed = {name: getattr(none, name) for name in ("counts", "failures", "messages", "validity")}
+    return replace(digest, summary=replace(digest.summary, **changed))
+
+
+@pytest.mark.parametrize("workers", [("0",), ("0", "2")])
+def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
+    workers: tuple[str, ...],
+) -> None:
+    plan = design(factors=(Factor("clients", ("1", "8")), Factor(WORKERS, workers)), trials=1)
+    digests = [made(slot, 20) for slot in plan.slots()]
+    bad = [failing(d) if d.trial.place.levels[WORKERS] == "0" else d for d in digests]  # type: ignore[union-attr]
+    page = gather(bad, ABOUT, experiment(design=plan))
+    said = render.render(page, "text", 200).decode()
+    answers = [sentence.text for sentence in page.answer]
+    error = "in 2 trials; in the first 9 failed of 9 due; the first error: 42P01: relation"
+    if len(workers) == 1:
+        assert answers[0].startswith(f"FAIL: no transaction succeeded {error}")
+    else:
+        name = "max_parallel_workers_per_gather = 0"
+        assert any(a.startswith(f"With {name} no transaction succeeded {error}") for a in answers)
+    assert not any("it breaks at 1 client already" in answer for answer in answers)
+    rows = [line for line in said.splitlines() if line.split()[:2] in (["1", "0"], ["8", "0"])]
+    assert len(workers) == 1 or any("failed" in line for line in rows)
+
+
+@pytest.mark.parametrize(
+    ("states", "messages", "said"),
+    [
+        ((), {"40001": "later"}, ""),
+        (("42P01",), {"40001": "later", "42P01": "no\n  such"}, "42P01: no such"),
+        (("40001", "42P01"), {"42P01": "none", "40001": "later"}, "42P01: none"),
+        (("exit 1",), {}, "exit 1"),
+        (("ValueError",), {"ValueError": "ValueError: no luck"}, "ValueError: no luck"),
+        (("failed",), {}, ""),
+    ],
+)
+def test_the_first_error_is_the_one_that_was_seen_first(
+    states: tuple[str, ...], messages: dict[str, str], said: str
+) -> None:
+    assert outcome.first_error(states, messages) == said
+
+
+def test_a_search_ends_where_its_first_trials_measured_nothing() -> None:
+    plan = design(factors=(Factor("clients", ("1",)),), trials=3)
+    good = [made(slot, 20) for slot in plan.slots()]
+    cell = Cell(())
+
+    def tried(*digests: Digest) -> list[Tried]:
+        levels = (("rate", "50/s"), ("role", "short"))
+        return [Tried(Cell(levels), n, d, "", 1) for n, d in enumerate(digests, 1)]
+
+    search = Searches(Sought(CapacityGoal(0.05, 50, 1, 1000)), (cell,))
+    bad = [failing(digest) for digest in good]
+    assert search.wanted(tried(bad[0])) is not None
+    assert search.wanted(tried(*bad)) is None
+    assert search.given_up(tried(*bad)).startswith("no transaction succeeded in 3 trials")
+    assert search.wanted(tried(good[0], *bad)) is not None
+    assert not search.given_up(tried(good[0], *bad))
 
 
 # ---- a server that does not answer ----

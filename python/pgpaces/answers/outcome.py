@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _ALIVE = ("sessions", "connected")
 _SILENCE_S = 5.0
 _NOTHING = "no transaction succeeded"
+# What logs of pgbench call a failure of which they say no more.
+_UNTOLD = "failed"
 # So many times as long as an answer took before: who still waits for one waits in vain.
 _TIMES_USUAL = 3
 
@@ -50,8 +52,11 @@ def first_error(failures: Iterable[str], messages: Mapping[str, str]) -> str:
     order = [state for state in messages if state in states] or sorted(states)
     if not order:
         return ""
-    text = " ".join(messages.get(order[0], "").split())
-    return f"{order[0]}: {text}" if text else order[0]
+    state, text = order[0], " ".join(messages.get(order[0], "").split())
+    if not text:
+        return "" if state == _UNTOLD else state
+    # An exception of Python is called twice: by its state, and in its text.
+    return text if text.startswith(f"{state}:") else f"{state}: {text}"
 
 
 def nothing(counts: Counts, error: str = "") -> str:
@@ -77,7 +82,7 @@ def advice(counts: Counts) -> str:
     if not counts.due:
         return "run longer, or at a higher rate"
     if counts.failed:
-        return "execute the script once by psql, in the same database and as the same role"
+        return "execute one by itself, in the same database and as the same role"
     if counts.unfinished:
         return "look at the server and the network: sessions that wait, a firewall, a full disk"
     return "lower the rate, raise the limit, or use --policy run"

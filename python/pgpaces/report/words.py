@@ -172,7 +172,7 @@ def _one(material: Material, row: Row) -> Iterable[Sentence]:
 def _by_load(material: Material, main: Factor) -> Iterable[Sentence]:
     found = [breaks.find_break(line, material.missed_max) for line in material.lines]
     several = len(found) > 1
-    texts = [_words(each, main) for each in found]
+    texts = [_failed(each.line) or _words(each, main) for each in found]
     if several and len(set(texts)) == 1:
         yield Sentence(f"{_everywhere(material, main)} {texts[0]}.", "main")
     else:
@@ -187,6 +187,12 @@ def _by_load(material: Material, main: Factor) -> Iterable[Sentence]:
         yield from _moves(found, material, main)
     yield from _undecided(material, material.rows)
     yield _rule(material, material.rows)
+
+
+def _failed(line: Line) -> str:
+    """Why a line measured nothing; empty where it did."""
+    found = outcome.no_trial(digest.summary for row in line.rows for digest in row.every)
+    return "" if found is None else found[0]
 
 
 def _alike(lines: Sequence[Line], texts: Sequence[str]) -> list[tuple[str, str]]:
