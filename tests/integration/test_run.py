@@ -100,7 +100,8 @@ def test_a_run_none_of_whose_transactions_succeeded_fails_and_is_kept(
 ) -> None:
     script = tmp_path / "bad.sql"
     script.write_text("SELECT * FROM nosuch;")
-    words = ("-f", script, "--target", pg15.dsn("postgres"), "--rate", "20", "-L", "50ms", "-T", "1s")
+    target = ("--target", pg15.dsn("postgres"))
+    words = ("-f", script, *target, "--rate", "20", "-L", "50ms", "-T", "1s")
     ended = pgpaces("run", *words, "-P", "0", "--fail-if", "failed > 0")
     said = (
         'no transaction succeeded: {0} failed of {0} due; the first error: 42P01: relation "nosuch"'

@@ -104,9 +104,7 @@ def test_a_trial_of_a_search_that_failed_says_why(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize(
-    ("late", "ending"), [(True, ", the generator was late\n"), (False, ")\n")]
-)
+@pytest.mark.parametrize(("late", "ending"), [(True, ", the generator was late\n"), (False, ")\n")])
 def test_a_trial_of_a_search_whose_generator_was_late_says_so(
     capsys: pytest.CaptureFixture[str], late: bool, ending: str
 ) -> None:
