@@ -80,11 +80,11 @@ def nothing(counts: Counts, error: str = "") -> str:
 def advice(counts: Counts) -> str:
     """What to do about a load that measured nothing."""
     if not counts.due:
-        return "run longer, or at a higher rate"
+        return "run longer: until one is due, and for longer than one takes"
     if counts.failed:
         return "execute one by itself, in the same database and as the same role"
     if counts.unfinished:
-        return "look at the server and the network: sessions that wait, a firewall, a full disk"
+        return "run for longer than one takes, or see what it waits for: a lock, a firewall, a disk"
     return "lower the rate, raise the limit, or use --policy run"
 
 

@@ -88,6 +88,8 @@ def _least(written: Written) -> str:
 def _written(written: Written) -> str:
     """`about 12 GB a day (disk mmcblk0)`."""
     found, why = written.bytes_a_day, _least(written)
+    if not found.value:
+        return f"nothing ({written.source})"
     ends = f", {interval(found, size_text, ' to ')}" if found.estimable else ""
     of = "; ".join(filter(None, (written.source, why)))
     return f"{'at least' if why else 'about'} {size_text(found.value)} a day{ends} ({of})"

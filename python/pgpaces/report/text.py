@@ -90,7 +90,13 @@ def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True)
     within = _within(plan)
     if summary.missed is None:
         if complete:
-            return "FAIL: nothing was due: the trial was too short for its rate"
+            waits = plan.get("model") in ("closed", "paced")
+            why = (
+                "no client was free after the warm-up"
+                if waits
+                else "the trial was too short for its rate"
+            )
+            return f"FAIL: nothing was due: {why}"
         return "nothing was due before the trial ended early"
     if complete and (found := no_measurement(summary)) is not None:
         return f"FAIL: {found[0]}"
