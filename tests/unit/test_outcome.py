@@ -30,7 +30,7 @@ from tests.unit.trials import SECOND_NS, times, trial
 
 MS = 1_000_000
 MISSING = ("42P01", 'relation "nosuch" does not exist')
-PLAN = {"limit_ns": 500 * MS, "policy": "run", "model": "open"}
+PLAN = {"limit_ns": 500 * MS, "policy": "run", "model": "open", "clients": 2}
 
 
 def interval(second: int, tally: Tally | None = None, **more: Any) -> Interval:
@@ -39,14 +39,24 @@ def interval(second: int, tally: Tally | None = None, **more: Any) -> Interval:
     return Interval(second, **values)
 
 
-def answered(second: int, latencies_ms: list[float], lag_ms: float = 0.0, **more: Any) -> Interval:
-    """A second in which these were answered within 500 ms or after it; more: of its tally."""
+def answered(
+    second: int,
+    latencies_ms: list[float],
+    lag_ms: float = 0.0,
+    service_ms: float | None = None,
+    idle: int = 40,
+    **more: Any,
+) -> Interval:
+    """A second in which these were answered within 500 ms or after it; more: of its tally.
+
+    service_ms: of each; None: all but the lag. idle: how many found a client.
+    """
     late = sum(ms > 500 for ms in latencies_ms)
     counts = {"on_time": len(latencies_ms) - late, "late": late} | more
     counts["due"] = sum(v if isinstance(v, int) else sum(v.values()) for v in counts.values())
-    service = times(max(1.0, ms - lag_ms) for ms in latencies_ms)
+    service = times(service_ms or max(1.0, ms - lag_ms) for ms in latencies_ms)
     tally = Tally(second, 0, latency=times(latencies_ms), service=service, **counts)
-    dispatch = times([lag_ms] * 40)
+    dispatch = times([lag_ms] * idle)
     return interval(second, tally, dispatch=dispatch, in_flight_ns=service.sum_ns)
 
 
@@ -122,6 +132,24 @@ LATE_A_LITTLE, LATE = 6.0, 22.0
             "explains at most 13 of 300 missed, and no other verdict",
             id="skipped by far more than there was time for",
         ),
+        pytest.param(
+            [answered(n, [3000.0] * 40, LATE, service_ms=30.0, idle=4) for n in range(10)],
+            "invalid",
+            "that may explain 400 of 400 missed",
+            id="a queue for two clients that it held up",
+        ),
+        pytest.param(
+            [answered(n, [3000.0] * 40, LATE, service_ms=160.0, idle=4) for n in range(10)],
+            "warning",
+            "explains at most 12 of 400 missed, and no other verdict",
+            id="a queue for two clients that the server holds up anyhow",
+        ),
+        pytest.param(
+            [answered(n, [3000.0] * 40, 5.1, service_ms=300.0, idle=4) for n in range(10)],
+            "warning",
+            "explains none of 400 missed",
+            id="a queue that it did not hold up",
+        ),
     ],
 )
 def test_lateness_is_weighed_against_what_it_explains(
@@ -167,7 +195,7 @@ def test_what_it_explains_is_no_more_than_what_was_near(
 ) -> None:
     """Near: late by less than twice the lag. A verdict that the rest alone gives is not voided."""
     ms = [100.0] * 60 + [500 + lag_ms] * near + [900.0] * far
-    run = of(answered(0, ms, lag_ms, failed={"40001": lost}))
+    run = of(answered(0, ms, lag_ms, idle=len(ms), failed={"40001": lost}))
     checked = summarize(run).generator
     assert checked.excused == near
     assert checked.missed == near + far + lost

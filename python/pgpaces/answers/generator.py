@@ -29,6 +29,9 @@ _LITTLE = 0.02
 # So often in a transaction it may be late: when it sends, and when it hears of the end.
 _TIMES_LATE = 2
 _QUANTILES = (0.9, 0.99, 0.999, 1.0)
+# Clients were the bottleneck where more than this share found none idle, and its lateness a part
+# of that where it took more than that share of their time.
+_QUEUED, _HELD = 0.1, 0.05
 _CAUTION = "latencies may be overstated; the server is not worse than shown"
 
 
@@ -93,7 +96,7 @@ def examine(trial: Trial, account: Account, load: Load) -> Generator:
     if not (late or busy):
         excused = 0
     elif not (busy or _closed(trial)):
-        excused = _excused(trial, account, own, times)
+        excused = _excused(trial, account, load, times)
     return Generator(
         cpu=cpu,
         dispatch_p99=p99,
@@ -120,7 +123,7 @@ def _decides(trial: Trial, counts: Counts, excused: int, phi: float) -> bool:
     return seen.value > allowed >= spared.value or seen.low > allowed >= spared.low
 
 
-def _excused(trial: Trial, account: Account, own: Ledger, lags: Times) -> int:
+def _excused(trial: Trial, account: Account, load: Load, lags: Times) -> int:
     """Of what missed, all that the generator's own lateness explains at the most.
 
     With l the quantile q of the dispatch lag, all but 1 - q of what was due was sent late by no
@@ -129,8 +132,10 @@ def _excused(trial: Trial, account: Account, own: Ledger, lags: Times) -> int:
     longer than the limit and 2 l. One that was skipped found no client: each one sent held its
     client for 2 l longer at the most, which is time for 2 l n / mean service others. So
     late within these + skipped up to that + (1 - q) due is a bound for each q; the least counts.
+
+    Where clients were the bottleneck lateness adds up from one to the next: see `_queued`.
     """
-    counts = own.between(0, max(0, own.end)).counts
+    counts = load.own.between(0, max(0, load.own.end)).counts
     most = counts.late + counts.skipped
     scripts = own_scripts(trial)
     kinds = ("latency", "service")
@@ -139,6 +144,7 @@ def _excused(trial: Trial, account: Account, own: Ledger, lags: Times) -> int:
         return most
     service = merge(times[n, "service"] for n in scripts)
     limits = {n: ns for n, ns in zip(scripts, _limits(trial), strict=False) if ns}
+    late_anyhow = _queued(trial, load, service, lags)
     found = [most]
     for q in _QUANTILES:
         lag_ns = _at(lags, math.ceil(q * lags.count))
@@ -147,12 +153,36 @@ def _excused(trial: Trial, account: Account, own: Ledger, lags: Times) -> int:
             ends = ((n, ns + times_late * lag_ns) for n, ns in limits.items())
             return sum(_above(times[n, kind], ns) for n, ns in ends)
 
-        out = max(beyond("latency", _TIMES_LATE), beyond("service", 1))
-        lost_ns = _TIMES_LATE * lag_ns * service.count
-        room = math.ceil(lost_ns / service.mean_ns) if service.mean_ns else counts.skipped
+        out, room = beyond("latency", _TIMES_LATE), counts.skipped
+        if late_anyhow is not None:
+            out = min(out, math.floor(late_anyhow * counts.due) - counts.skipped)
+        elif service.mean_ns:
+            room = math.ceil(_TIMES_LATE * lag_ns * service.count / service.mean_ns)
+        out = max(out, beyond("service", 1))
         rest = math.ceil((1 - q) * counts.due)
         found.append(max(0, counts.late - out) + min(counts.skipped, room) + rest)
     return min(found)
+
+
+def _queued(trial: Trial, load: Load, service: Times, lags: Times) -> float | None:
+    """The share of what was due that is late without the generator, where that held clients up.
+
+    None where it did not: they were idle when most fell due, or lost next to no time by it. Else
+    transactions queue for clients, and the time that each was held for by 2 l delays all behind
+    it. Of a fluid queue with rho = due x mean service / (clients x time), 1 - limit / ((rho - 1)
+    time) is late; below 1 nothing needs to be.
+    """
+    lag_ns, service_ns = lags.mean_ns or 0.0, service.mean_ns or 0.0
+    waited = service.count - lags.count
+    if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _HELD * service_ns:
+        return None
+    lanes = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients", 1)},)
+    clients = max(1, sum(lane["clients"] for lane in lanes if not lane["of"]))
+    span_ns, limit_ns = load.seconds * 1e9, max(_limits(trial))
+    due = load.own.between(0, max(0, load.own.end)).counts.due
+    rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0
+    grown_ns = (rho - 1) * span_ns
+    return max(0.0, 1 - limit_ns / grown_ns) if grown_ns > 0 else 0.0
 
 
 def _at(times: Times, rank: int) -> float:
