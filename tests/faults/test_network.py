@@ -141,6 +141,38 @@ def test_a_network_that_swallows_everything_ends_with_the_grace_period(
 
 
 @pytest.mark.slow
+def test_a_network_that_swallows_everything_is_an_outage(
+    way: tuple[Proxy, str], tmp_path: Path, pgpaces_home: Path
+) -> None:
+    """The sensor's sessions wait as well, so it is not the transactions that take long."""
+    import pgpaces
+    from pgpaces.experiment.listener import Listener
+    from pgpaces.result import Interval
+
+    between, dsn = way
+
+    class Ear(Listener):
+        def interval(self, interval: Interval) -> None:
+            if interval.second == 1:
+                between.silence()
+
+    script = tmp_path / "quick.sql"
+    script.write_text("SELECT 1;")
+    try:
+        result = pgpaces.run(
+            files=[script], target=dsn, rate="50/s", clients=4, latency_limit="100ms",
+            duration=4, warmup=0, store=tmp_path / "results.db", listener=Ear(),
+        )  # fmt: skip
+    finally:
+        between.speak()
+    assert result.counts.unfinished >= 50
+    assert result.counts.on_time >= 50
+    [finding] = [f for f in result.validity.findings if f.source == "silence"]
+    assert (result.validity.state, finding.severity) == ("invalid", "invalid")
+    assert "those of an outage" in finding.text
+
+
+@pytest.mark.slow
 def test_a_silent_network_at_the_start_is_given_up(way: tuple[Proxy, str], run_load: Any) -> None:
     from pgpaces.errors import ServerError
 

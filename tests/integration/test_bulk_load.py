@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -95,7 +96,9 @@ def test_a_command_that_fails_is_data_with_what_it_said(
     pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
 ) -> None:
     made = workload(tmp_path, "run = \"psql -Xc 'SELECT 1/0'\"")
-    found = run(pgpaces, made, *target)
+    ended = pgpaces("run", made, "-P", "0", "--json", *target)
+    assert (ended.code, "the first error: exit 1: " in ended.err) == (5, True)
+    found = json.loads(ended.out)
     assert found["counts"]["failed"] == 1
     assert found["failures"] == {"exit 1": 1}
     assert "division by zero" in found["messages"]["exit 1"]

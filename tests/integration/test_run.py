@@ -95,6 +95,27 @@ def test_an_installed_server_by_dsn_does_the_same(pgpaces: Command, pg15: Postgr
     assert len(answer["scripts"]) == 3
 
 
+def test_a_run_none_of_whose_transactions_succeeded_fails_and_is_kept(
+    pgpaces: Command, pg15: Postgres, tmp_path: Path
+) -> None:
+    script = tmp_path / "bad.sql"
+    script.write_text("SELECT * FROM nosuch;")
+    target = ("--target", pg15.dsn("postgres"))
+    words = ("-f", script, *target, "--rate", "20", "-L", "50ms", "-T", "1s")
+    ended = pgpaces("run", *words, "-P", "0", "--fail-if", "failed > 0")
+    said = (
+        'no transaction succeeded: {0} failed of {0} due; the first error: 42P01: relation "nosuch"'
+    )
+    counts = json.loads(pgpaces("show", "last", "--json").out)["counts"]
+    assert ended.code == 5
+    assert f"error: {said.format(counts['due'])} does not exist" in ended.err
+    assert "hint: " in ended.err
+    assert ended.out.startswith("FAIL: no transaction succeeded")
+    swept = pgpaces("sweep", *words, "--clients", "1,2", "--progress", "0")
+    assert (swept.code, "FAIL: no transaction succeeded in 2 trials" in swept.out) == (5, True)
+    assert "error: no transaction succeeded in 2 trials" in swept.err
+
+
 def test_prepared_data_is_used_again_until_fresh_is_asked_for(
     pgpaces: Command, pg15: Postgres
 ) -> None:

@@ -17,6 +17,8 @@ from pgpaces import costs, host, host_file
 from pgpaces.answers import costs as rules
 from pgpaces.answers.costs import economy
 from pgpaces.answers.digest import Digest, Track
+from pgpaces.answers.summary import summarize
+from pgpaces.answers.written import by_server
 from pgpaces.costs import Costs
 from pgpaces.design import Design, Experiment, Factor, Target
 from pgpaces.errors import PlanError, StoreError
@@ -178,13 +180,64 @@ def written(found: Trial) -> rules.Written | None:
     return rules.written([(found, means, 10.0)])
 
 
-def test_what_is_written_a_day_is_that_of_the_disk_of_the_data() -> None:
+def unread(found: Trial) -> Trial:
+    """Without what was read of the server."""
+    return replace(found, samples=tuple(s for s in found.samples if s.source == "host"))
+
+
+def test_what_is_written_a_day_is_what_the_server_counted() -> None:
     found = written(measured(data_disk="mmcblk0"))
     assert found is not None
-    assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
-    assert (found.source, found.checkpoints) == ("disk mmcblk0", 1.0)
+    assert found.bytes_a_day.value == pytest.approx(4096 * 86_400)
+    assert found.source.startswith("by the server's counters")
+    assert found.checkpoints == 1
     years = rules.card_years(Costs(endurance_tb=60), found)
-    assert years == pytest.approx(60e12 / (100 * 1024 * 86_400 * 365))
+    assert years == pytest.approx(60e12 / (4096 * 86_400 * 365))
+
+
+@pytest.mark.parametrize(
+    ("more", "bytes_a_second"),
+    [
+        pytest.param({}, 4096, id="WAL"),
+        pytest.param({("wal", "writes"): 3}, 4096 + 3 * 8192, id="blocks of WAL are begun again"),
+        pytest.param({("database", "temp_written"): 7}, 4103, id="temporary files"),
+        pytest.param(
+            {
+                ("checkpoints", "written"): 2,
+                ("background_writer", "written"): 1,
+                ("background_writer", "written_by_backends"): 1,
+            },
+            4096 + 4 * 8192,
+            id="data files, before PostgreSQL 16",
+        ),
+        pytest.param(
+            {
+                ("checkpoints", "written"): 2,
+                ("io", "checkpointer_written"): 16384,
+                ("io", "client_written"): 100,
+                ("io", "client_extended"): 1e9,
+                ("io", "client_read"): 1e9,
+            },
+            4096 + 16484,
+            id="data files, by pg_stat_io",
+        ),
+        pytest.param({("standby1/wal", "written"): 1e9}, 4096, id="nothing of standbys"),
+    ],
+)
+def test_what_a_server_counts_is_wal_and_data_files(
+    more: dict[tuple[str, str], float], bytes_a_second: float
+) -> None:
+    every = {("wal", "written"): 4096.0, ("host", "disk_sda_written"): 1e9, **more}
+    samples = [Sample(3, source, name, value) for (source, name), value in every.items()]
+    assert [(s.second, s.value) for s in by_server(samples)] == [(3, bytes_a_second)]
+
+
+def test_a_load_that_only_reads_writes_nothing_whatever_others_do() -> None:
+    reads = Sample(0, "database", "blocks_read", 9.0, "blocks/s")
+    others = Sample(0, "host", "disk_sda_written", 1e6, "KB/s")
+    found = written(trial([], host={"data_disk": "sda"}, samples=(reads, others)))
+    assert found is not None
+    assert found.bytes_a_day.value == 0
 
 
 def test_a_server_that_was_read_and_has_no_samples_of_checkpoints_ended_none() -> None:
@@ -194,27 +247,25 @@ def test_a_server_that_was_read_and_has_no_samples_of_checkpoints_ended_none() -
     )
     assert found is not None
     assert found.checkpoints == 0
-    host_alone = tuple(sample for sample in made.samples if sample.source == "host")
-    blind = written(replace(made, samples=host_alone))
+    blind = written(unread(made))
     assert blind is not None
     assert blind.checkpoints is None
 
 
-def test_the_only_disk_is_that_of_the_data_where_nobody_knows() -> None:
-    found = written(measured())
+@pytest.mark.parametrize("where", [{"data_disk": "mmcblk0"}, {}])
+def test_a_whole_disk_is_called_so_where_the_server_was_not_read(where: dict[str, str]) -> None:
+    found = written(unread(measured(**where)))
     assert found is not None
-    assert found.source == "disk mmcblk0"
+    assert found.source == "whole disk mmcblk0, also what others wrote"
+    assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
+    assert "at least" in "".join(lines(economy([PI], written=found), summarize(trial([]))))  # type: ignore[arg-type]
 
 
-def test_without_its_disk_it_is_the_wal_alone() -> None:
-    found = written(measured(data_disk="nvme0n1"))
-    assert found is not None
-    assert (found.source, found.bytes_a_day.value) == ("WAL alone", 4096.0 * 86_400)
-    two = measured()
+def test_without_its_disk_and_its_server_it_is_not_known() -> None:
+    two = unread(measured())
     more = (*two.samples, Sample(0, "host", "disk_sda_written", 1.0, "KB/s"))
-    found = written(replace(two, samples=more))
-    assert found is not None
-    assert found.source == "WAL alone"
+    assert written(replace(two, samples=more)) is None
+    assert written(unread(measured(data_disk="nvme0n1"))) is None
     assert written(replace(two, samples=())) is None
 
 
@@ -466,6 +517,10 @@ def test_machines_of_different_prices_are_told_apart() -> None:
     ]
     asked = experiment(design=two, targets=(Target("pi", ""), Target("cloud", "")))
     found = gather(digests, ABOUT, asked)
+    alike = [Target("pi", "", kind="board"), Target("cloud", "", kind="board")]
+    same = [moved(priced(d, cheap), **dict(d.trial.place.levels)) for d in digests if d.trial.place]
+    kind = gather(same, ABOUT, experiment(design=two, targets=tuple(alike)))
+    assert {one.name for one in kind.costs} == {"each of cloud and pi"}
     names = {one.name: one.economy.users_per_unit for one in found.costs}
     assert names == {"pi": pytest.approx(2.0), "cloud": pytest.approx(0.5)}
     assert "users per unit a month" in render.render(found, "text", 200).decode()

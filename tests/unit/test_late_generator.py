@@ -17,7 +17,7 @@ from pgpaces.answers.capacity.trials import objections, point
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.answers.wanted import Tried
-from pgpaces.result import Place, Trial
+from pgpaces.result import Interval, Place, Trial
 from tests.unit.queues import Queue, exponential, search
 from tests.unit.trials import SECOND_NS, second, times, trial
 
@@ -38,14 +38,19 @@ def of_trial(
     late = sum(ms > LIMIT_MS for ms in latencies_ms)
     counts = {"late": late, "on_time": len(latencies_ms) - late, "skipped": skipped}
     counts["due"] = len(latencies_ms) + skipped
-    intervals = tuple(
-        replace(
-            second(n, latencies_ms, **counts),
+    service = times(max(0.0, ms - lag_ms) for ms in latencies_ms)
+
+    def one(number: int) -> Interval:
+        found = second(number, latencies_ms, **counts)
+        return replace(
+            found,
+            tallies=tuple(replace(tally, service=service) for tally in found.tallies),
+            in_flight_ns=service.sum_ns,
             dispatch=times([lag_ms] * 40),
             cpu_ns=(round(cpu * SECOND_NS),),
         )
-        for n in range(10)
-    )
+
+    intervals = tuple(map(one, range(10)))
     asked = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "seed": 3} | plan
     place = Place("E", "c", {"rate": "4/s", "role": "long"}, 1)
     return trial([], intervals=intervals, measured_ns=10 * SECOND_NS, plan=asked, place=place)
@@ -58,8 +63,8 @@ def of_trial(
         pytest.param({}, 10, id="late by 20 ms: what took less than 540 ms"),
         pytest.param({"lag_ms": 35.0}, 20, id="late by 35 ms: what took less than 570 ms"),
         pytest.param({"lag_ms": 600.0}, 30, id="later than the limit: all of it"),
-        pytest.param({"skipped": 1}, 20, id="what was skipped may be its fault"),
-        pytest.param({"limits": [("a", 500_000_000)]}, 30, id="of several limits nobody can tell"),
+        pytest.param({"skipped": 1}, 14, id="skipped: as many as the time lost had room for"),
+        pytest.param({"limits": [("a", 540_000_000)]}, 20, id="a script's own limit counts"),
         pytest.param({"cpu": 0.95}, None, id="it had no CPU left"),
         pytest.param({"cpu": 0.95, "lag_ms": 0.5}, None, id="no CPU left, and in time"),
         pytest.param({"model": "closed"}, 0, id="a load that waits for itself has no lag"),

@@ -104,17 +104,15 @@ def test_a_trial_of_a_search_that_failed_says_why(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize(
-    ("limited", "ending"), [(True, ", the generator was late\n"), (False, ")\n")]
-)
+@pytest.mark.parametrize(("late", "ending"), [(True, ", the generator was late\n"), (False, ")\n")])
 def test_a_trial_of_a_search_whose_generator_was_late_says_so(
-    capsys: pytest.CaptureFixture[str], limited: bool, ending: str
+    capsys: pytest.CaptureFixture[str], late: bool, ending: str
 ) -> None:
     found = outcome()
-    late = replace(found.summary.generator, limited=limited, excused=0)
+    generator = replace(found.summary.generator, late=late, excused=0)
     listener = SweepProgress(None)
     listener.trial("", LONG, 1, Progress(None))
-    listener.done("", LONG, replace(found, summary=replace(found.summary, generator=late)))
+    listener.done("", LONG, replace(found, summary=replace(found.summary, generator=generator)))
     said = capsys.readouterr().err
     assert "missed 0.0 % (0.0 to " in said
     assert said.endswith(ending)

@@ -337,16 +337,20 @@ def test_where_nobody_says_how_many_queries_a_task_sends_none_are_told() -> None
 
 
 @pytest.mark.parametrize(
-    ("model", "late_ms", "limited"),
-    [("open", 0.5, False), ("open", 5, True), ("closed", 5, False), ("closed", 80, True)],
+    ("model", "late_ms", "severity"),
+    [("open", 0.5, ""), ("open", 5, "warning"), ("closed", 5, ""), ("closed", 80, "invalid")],
 )
-def test_users_of_a_process_that_is_late_itself_are_generator_limited(
-    model: str, late_ms: float, limited: bool
+def test_users_of_a_process_that_is_late_itself_are_told(
+    model: str, late_ms: float, severity: str
 ) -> None:
+    """In an open load all were on time in spite of it; a closed one is less of a load then."""
     trial = of_trial(1, model=model, protocol="simple", seed=1, clients=2, load_text="open")
     late = times([late_ms] * 400)
     intervals = tuple(replace(each, dispatch=late) for each in trial.intervals)
     summary = summarize(replace(trial, intervals=intervals))
+    found = [f.severity for f in summary.validity.findings if f.source == "generator"]
+    assert found == ([severity] if severity else [])
     said = " ".join((*summary.validity.reasons, str(summary.validity.state)))
+    limited = severity == "invalid"
     assert ("generator-limited" in said) is limited
     assert ("processes (--threads)" in said) is limited

@@ -24,7 +24,7 @@ KINDS = ("latency", "lag", "service")
 _OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
 _TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
 _STATEMENT = ("failed", "retries", "count", "times")
-_INTERVAL = ("ended_ns", "idle", "dispatch_ns")
+_INTERVAL = ("ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered")
 # Seconds in a block, doubled whenever there would be more blocks than this: so a cut is exact to
 # 4 s in ten minutes, which is less than MSER-5's own step, and always to a hundredth of the trial.
 _BLOCK_S = 1
@@ -180,7 +180,7 @@ class Account:
         self._block_s = _BLOCK_S
         self.messages: dict[str, str] = {}
         self.connects = self.disconnects = self.in_flight_ns = self.aborted = 0
-        self.ended_ns = self.pending_ns = self.waited_ns = 0
+        self.ended_ns = self.pending_ns = self.waited_ns = self.service_ns_max = 0
         self.outages = Outages()
 
     @classmethod
@@ -211,7 +211,10 @@ class Account:
             rows = self._succeeded.setdefault(tally.script, _Rows(("succeeded",)))
             rows.add(interval.second, (tally.on_time + tally.late,))
         dispatch = interval.dispatch
-        self._intervals.add(interval.second, (interval.ended_ns, dispatch.count, dispatch.sum_ns))
+        answered = sum(t.on_time + t.late + sum(t.failed.values()) for t in interval.tallies)
+        spent = (interval.in_flight_ns, answered)
+        row = (interval.ended_ns, dispatch.count, dispatch.sum_ns, *spent)
+        self._intervals.add(interval.second, row)
         self._cpu_ns[interval.second] = array("q", interval.cpu_ns)
         self._dispatch.add(0, dispatch)
         for statement in interval.statements:
@@ -220,6 +223,7 @@ class Account:
     def _add_tally(self, tally: Tally) -> None:
         failed = sum(tally.failed.values())
         times = (tally.latency, tally.lag, tally.service)
+        self.service_ns_max = max(self.service_ns_max, tally.service.max_ns)
         known = (tally.due, tally.on_time, tally.late, tally.skipped, failed, tally.unfinished)
         sums = (tally.latency.count, *(t.sum_ns for t in times))
         rows = self._scripts.setdefault(tally.script, _Rows(_TALLY))
@@ -318,6 +322,22 @@ class Account:
         threads = max(map(len, within.values()), default=0)
         spent = [sum(cpu[t] for cpu in within.values() if t < len(cpu)) for t in range(threads)]
         return [ns / covered_ns for ns in spent] if covered_ns > 0 else []
+
+    def silences(self) -> list[tuple[float, float]]:
+        """Stretches of seconds in which something was in flight and nothing ended: from, to, in s.
+
+        Of the measured part and of what came behind it.
+        """
+        table, first = self._intervals.table(), self._intervals.first
+        found: list[tuple[float, float]] = []
+        for second, (_, _, _, in_flight_ns, answered) in enumerate(table.tolist(), first):
+            if answered or not in_flight_ns:
+                continue
+            start = found.pop()[0] if found and found[-1][1] == second else second
+            # The last one may be no whole second.
+            last = second == first + len(table) - 1
+            found.append((start, self.ended_ns / 1e9 if last else second + 1))
+        return found
 
     def succeeded(self, start: int, end: int, scripts: Iterable[int]) -> Numbers:
         """How many of these scripts succeeded a second, from `start` until before `end`.

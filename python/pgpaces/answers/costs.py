@@ -12,9 +12,11 @@ from statistics import fmean
 
 from pgpaces import costs as stored
 from pgpaces.answers import across
-from pgpaces.answers.cells import Row
+from pgpaces.answers.cells import Row, board
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.written import NAME, SOURCE, by_server
 from pgpaces.costs import Costs
+from pgpaces.design import HERE
 from pgpaces.result import Counts, Estimate, Sample, Trial
 
 HOURS_A_YEAR = 8760.0
@@ -24,7 +26,7 @@ _DAY_S = 86_400
 _DAYS_A_YEAR = 365
 _KB = 1024
 _TB = 1e12
-WAL_ALONE = "WAL alone"
+SERVER = "by the server's counters, without what its file system adds"
 # Disks that are none, or are parts of others.
 _VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
 
@@ -33,8 +35,9 @@ _VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
 class Written:
     """What the server's data wrote a day, in bytes, at the rate of its trials.
 
-    source: what that is of: `disk vda`, or `WAL alone`. checkpoints: how many ended meanwhile;
-    without one, most of what goes to data files is not in it. None: not known.
+    source: whose count that is: the server's, or that of a whole disk, with what others wrote to
+    it. checkpoints: how many ended meanwhile; without one, most of what goes to data files is not
+    in it. None: not known.
     """
 
     bytes_a_day: Estimate
@@ -215,7 +218,8 @@ def means_of_samples(samples: Iterable[Sample], start: int, end: float) -> Means
     For events, which have no unit, it is their number a second.
     """
     found: dict[tuple[str, str], list[float]] = {}
-    for sample in samples:
+    every = list(samples)
+    for sample in (*every, *by_server(every)):
         if start <= sample.second < end:
             found.setdefault((sample.source, sample.name), []).append(sample.value)
     return {key: fmean(values) for key, values in found.items()}
@@ -236,8 +240,8 @@ def means_of_digest(digest: Digest) -> Means:
 def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
     """What trials of a cell wrote: each with the means of its sensors, and its seconds.
 
-    Of the disk that holds the data; where that is not known, of the only disk that there is; else
-    the WAL alone, which is less. The same for all of them, or nothing.
+    What the server counted; where it was not read, all that was written to the disk of the data, or
+    to the only one that there is. The same for all of them, or nothing.
     """
     found = [_written(trial, means) for trial, means, _ in trials]
     values = [Estimate.alone(each[0] * _DAY_S, 1) for each in found if each is not None]
@@ -263,6 +267,9 @@ def _checkpoints(means: Means) -> float | None:
 
 def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
     """Bytes a second, and of what."""
+    server = means.get((SOURCE, NAME))
+    if server is not None:
+        return server, SERVER
     names = [
         name.removeprefix("disk_").removesuffix("_written")
         for source, name in means
@@ -272,9 +279,9 @@ def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
     real = [name for name in names if not name.startswith(_VIRTUAL)]
     disk = data if data in names else real[0] if data is None and len(real) == 1 else None
     if disk is not None:
-        return means["host", f"disk_{disk}_written"] * _KB, f"disk {disk}"
-    wal = means.get(("wal", "written"))
-    return None if wal is None else (wal, WAL_ALONE)
+        of = f"whole disk {disk}, also what others wrote"
+        return means["host", f"disk_{disk}_written"] * _KB, of
+    return None
 
 
 def of_row(row: Row, *, clients: bool) -> Economy | None:
@@ -299,7 +306,7 @@ def of_row(row: Row, *, clients: bool) -> Economy | None:
 class Priced:
     """A machine, and its economy at one of its cells: the largest that held, else the busiest.
 
-    name: of the target or of the machine. held: it did, or there is no limit to hold.
+    name: of the targets or of the machine. held: it did, or there is no limit to hold.
     """
 
     name: str
@@ -315,7 +322,7 @@ def priced(
     machines: dict[tuple[str, tuple[Costs, ...]], list[Priced]] = {}
     for row, found in economies:
         trial = row.trials[0].trial
-        name = _name(row, trial)
+        name = _name(row)
         machines.setdefault((name, machines_of(trial)), []).append(
             Priced(name, row, found, holds(row))
         )
@@ -331,9 +338,13 @@ def priced(
     return tuple(best)
 
 
-def _name(row: Row, trial: Trial) -> str:
-    if "target" in (levels := dict(row.cell.levels)):
-        return levels["target"]
+def _name(row: Row) -> str:
+    """Of its machines: their targets, else where the server is, else what the machine is called."""
+    targets = sorted({found for digest in row.trials if (found := board(digest)) != HERE})
+    if targets:
+        *others, last = targets
+        return f"each of {', '.join(others)} and {last}" if others else last
+    trial = row.trials[0].trial
     there = str(trial.server.get("target", {}).get("host", ""))
     elsewhere = there and not there.startswith(("/", "@"))
     return there if elsewhere else str(trial.host.get("hostname", ""))

@@ -23,8 +23,8 @@ _FACTOR = re.compile(r"[a-z_]+(\.\S+)?")
 HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 # `think` is how think times are spread.
 _RENAMED = {"think_ns": "think time"}
-# What is another for every trial and says nothing.
-_OWN = frozenset(("seed", "variables", "log"))
+# What is another for every trial and says nothing, or was only asked of its answer.
+_OWN = frozenset(("seed", "variables", "log", "missed_max"))
 # How the generator waits is chosen by the load, and another one where functions perform it.
 _LOAD = (
     "load text",

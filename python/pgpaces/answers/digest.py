@@ -14,6 +14,7 @@ from pgpaces.answers import waits
 from pgpaces.answers.account import Account, own_scripts, together
 from pgpaces.answers.stats import quantile_rank
 from pgpaces.answers.summary import Summary
+from pgpaces.answers.written import by_server
 from pgpaces.result import Counts, Sample, Times, Trial, merge, values_at_ranks
 
 VERSION = 5
@@ -109,7 +110,7 @@ def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
         trial=replace(trial, intervals=(), samples=(), observed=()),
         summary=summary,
         series=series,
-        tracks=tuple(_tracks(trial.samples, series)),
+        tracks=tuple(_tracks((*trial.samples, *by_server(trial.samples)), series)),
         latency=curve("latency"),
         lag=curve("lag"),
     )

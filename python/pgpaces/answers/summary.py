@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers import stats, steady, validity
+from pgpaces.answers import outcome, stats, steady, validity
 from pgpaces.answers.account import KINDS, Account, Ledger, Outages, own_scripts, together
 from pgpaces.answers.branches import alike
 from pgpaces.answers.bulk import about_command
-from pgpaces.answers.generator import Generator, examine
+from pgpaces.answers.generator import Generator, Load, examine
 from pgpaces.answers.spread import Blocks, Spread, spread_of
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity
@@ -144,15 +144,13 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
     kept = part.seconds(own)
     total = kept.counts
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
-    generator = examine(trial, account, every, own, end)
     spreads = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
     missed, phi = _missed(kept, spreads["latency"])
+    generator = examine(trial, account, Load(every, own, end, phi))
     return Summary(
         counts=total,
         missed=missed,
-        validity=validity.judge(
-            trial, Evidence(total.due, generator, cut, flatness, account.outages.all_down_s)
-        ),
+        validity=validity.judge(trial, _evidence(part, total, generator, cut, flatness)),
         phi=phi,
         retried=int(kept.column("retried").sum()),
         retries=int(kept.column("retries").sum()),
@@ -174,23 +172,53 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
     )
 
 
+def _evidence(
+    part: _Part, total: Counts, generator: Generator, cut: Cut, flatness: Flatness | None
+) -> Evidence:
+    account, numbers = part.account, own_scripts(part.trial)
+    scripts = part.trial.workload["scripts"]
+
+    def error(those: Sequence[int]) -> str:
+        return outcome.first_error(account.failures(part.start, those), account.messages)
+
+    def made(name: str, those: Sequence[int]) -> outcome.Part:
+        return outcome.Part(name, part.seconds(_of(part.scripts, those)).counts, error(those))
+
+    return Evidence(
+        total,
+        generator,
+        cut,
+        flatness,
+        account.outages.all_down_s,
+        error=error(numbers),
+        scripts=tuple(made(scripts[n]["name"], (n,)) for n in numbers),
+        background=tuple(made(name, those) for name, those in _background(part.trial).items()),
+        silences=outcome.silences(part.trial, account),
+    )
+
+
 def _of(scripts: Mapping[int, Ledger], numbers: Iterable[int]) -> Ledger:
     return together(scripts[number] for number in numbers if number in scripts)
 
 
 def _beside(part: _Part) -> Iterable[BesideSummary]:
     """Each workload beside the trial's own, in the same part of it."""
-    numbers: dict[str, list[int]] = {}
-    first = 0
-    for lane in part.trial.plan.get("lanes", ()):
-        if lane["of"]:
-            numbers.setdefault(lane["of"], []).extend(range(first, first + len(lane["scripts"])))
-        first += len(lane["scripts"])
-    for name, found in numbers.items():
+    for name, found in _background(part.trial).items():
         own = part.seconds(_of(part.scripts, found))
         total, latency = own.counts, _spread(part, own, "latency", found)
         missed, phi = _missed(own, latency)
         yield BesideSummary(name, total, missed, phi, _rate(part, total, found), latency)
+
+
+def _background(trial: Trial) -> dict[str, list[int]]:
+    """The numbers of the scripts of each workload beside the trial's own, by its name."""
+    numbers: dict[str, list[int]] = {}
+    first = 0
+    for lane in trial.plan.get("lanes", ()):
+        if lane["of"]:
+            numbers.setdefault(lane["of"], []).extend(range(first, first + len(lane["scripts"])))
+        first += len(lane["scripts"])
+    return numbers
 
 
 def _end(trial: Trial, every: Ledger) -> float:

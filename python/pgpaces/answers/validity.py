@@ -6,14 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgpaces.answers import generator, steady
+from pgpaces.answers import generator, outcome, steady
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator
+from pgpaces.answers.outcome import Part, Silence
 from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
 
 _CHANGES_SHOWN = 3
 _OUTAGE_S = 1.0
+# Findings about transactions that succeeded.
+_OF_ANSWERS = ("generator", "warm-up", "flatness")
 _CHANGING = Finding(
     "flatness",
     "info",
@@ -58,14 +61,19 @@ class Cut:
 class Evidence:
     """What the numbers of a trial tell of their own worth.
 
-    all_down_s: for how long nobody had a connection.
+    counts: of its own workload. all_down_s: for how long nobody had a connection. error: what the
+    first failure said; scripts, background: the same of each; see outcome.py.
     """
 
-    due: int
+    counts: Counts
     generator: Generator
     cut: Cut
     flatness: Flatness | None
     all_down_s: float = 0.0
+    error: str = ""
+    scripts: tuple[Part, ...] = ()
+    background: tuple[Part, ...] = ()
+    silences: tuple[Silence, ...] = ()
 
 
 def judge(trial: Trial, evidence: Evidence) -> Validity:
@@ -76,10 +84,14 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
     found = [
         *generator.findings(trial, evidence.generator),
         *_steadiness(trial, evidence),
-        *_run(trial, evidence.due),
+        *_run(trial),
+        *_outcome(trial, evidence),
         *_outage(evidence.all_down_s),
         *trial.findings,
     ]
+    if not outcome.succeeded(evidence.counts):
+        # What nothing was measured by was late, warm or steady for nobody.
+        found = [each for each in found if each.source not in _OF_ANSWERS]
     found.sort(key=lambda finding: ("invalid", "warning", "info").index(finding.severity))
     invalid = any(finding.severity == "invalid" for finding in found)
     return Validity("invalid" if invalid else "valid", tuple(found))
@@ -105,13 +117,18 @@ def _outage(all_down_s: float) -> Iterable[Finding]:
         yield Finding("connections", "invalid", text, all_down_s, "s")
 
 
-def _run(trial: Trial, due: int) -> Iterable[Finding]:
+def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
+    """Whether it measured anything; of one that still runs that is not known."""
+    if trial.state != "running":
+        parts = (evidence.scripts, evidence.background)
+        yield from outcome.findings(evidence.counts, evidence.error, *parts, evidence.silences)
+
+
+def _run(trial: Trial) -> Iterable[Finding]:
     """How the trial ended."""
     if trial.state == "running":
         yield Finding("run", "info", "still running: this is what has ended so far")
         return
-    if due == 0:
-        yield Finding("run", "invalid", "nothing was due")
     if trial.error:
         yield Finding("run", "warning", f"ended early: {trial.error}")
     elif trial.state == "interrupted":

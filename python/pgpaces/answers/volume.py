@@ -43,6 +43,8 @@ class Volume:
 def of(trial: Trial, summary: Summary) -> Volume | None:
     """The queries of a trial; None where a script does not say how many it sends.
 
+    None too where nothing was on time: that is no number to plan with.
+
     per_s = rate x queries / transactions of what was due in the measured part: the mean number of
     queries is taken as known. So `queries` are those of what succeeded in that time, whenever it
     was due, as the rate has it.
@@ -55,7 +57,7 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
         if (own := sends[script.name]) is None:
             return None
         queries, done = queries + count * own, done + count
-    if not queries:
+    if not queries or not summary.counts.on_time:
         return None
     # What is served behind the end is in the counts, and in no rate.
     each, counted = queries / done, summary.rate.n

@@ -277,7 +277,7 @@ def _of_search(found: Outcome | PgpacesError) -> str:
     wrong = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
     if wrong:
         return f"{took}: {share}, not valid: {wrong}"
-    late = ", the generator was late" if summary.generator.limited else ""
+    late = ", the generator was late" if summary.generator.late else ""
     return f"{took}: {share}{late}"
 
 

@@ -199,6 +199,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def _exit_code(outcome: Outcome, failed: bool) -> int:
+    from pgpaces.answers.outcome import no_measurement
     from pgpaces.cli.main import fail
 
     for error in (outcome.error, outcome.store_error):
@@ -210,6 +211,10 @@ def _exit_code(outcome: Outcome, failed: bool) -> int:
         return KILLED_EXIT
     if outcome.trial.state == "interrupted":
         return INTERRUPTED_EXIT
+    if (found := no_measurement(outcome.summary)) is not None:
+        text, advice = found
+        fail(RunError(text, f"{advice}; the run is stored: pgpaces show {outcome.trial.id}"))
+        return RunError.exit_code
     if outcome.aborted:
         return RunError.exit_code
     return FAIL_IF_EXIT if failed else 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pgpaces.design import Experiment
     from pgpaces.experiment.strategies import Goal
     from pgpaces.experiment.sweep import Order, Planned, Swept
+    from pgpaces.report.page import Page
 
 INTERRUPTED_EXIT = 130
 
@@ -47,7 +48,7 @@ def order(
     )
 
 
-def _report(swept: Swept, given: Mapping[str, Any]) -> None:
+def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
     """The answer so far, on stdout and where the user wants it."""
     from pgpaces.cli import report
     from pgpaces.cli.main import put
@@ -60,6 +61,7 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> None:
     if given["output"]:
         written = report.write(page, render.form_of(given["output"]), Path(given["output"]))
         click.echo(f"written: {written}", err=True)
+    return page
 
 
 def preview(planned: Planned, given: Mapping[str, Any]) -> None:
@@ -114,6 +116,7 @@ def _misspelled(planned: Planned) -> Iterator[str]:
 
 def carry_out(planned: Planned, given: Mapping[str, Any]) -> int:
     """Runs it, shows what was found, and says how to go on where something is missing."""
+    from pgpaces.answers import outcome
     from pgpaces.cli.main import fail
     from pgpaces.cli.progress import SweepProgress
     from pgpaces.experiment import sweep as pipeline
@@ -123,7 +126,7 @@ def carry_out(planned: Planned, given: Mapping[str, Any]) -> int:
         swept = pipeline.run(planned, progress)
     finally:
         progress.teller.done()
-    _report(swept, given)
+    page = _report(swept, given)
     if swept.interrupted:
         what = "interrupted" if planned.total is None else f"missing: {_count(swept.missing)}"
         click.echo(f"{what}; go on with: {_resume(swept.id, given)}", err=True)
@@ -138,6 +141,10 @@ def carry_out(planned: Planned, given: Mapping[str, Any]) -> int:
                 f"once the reason is gone: {_resume(swept.id, given)}",
             )
         )
+        return RunError.exit_code
+    if (found := outcome.no_trial(digest.summary for digest in page.digests)) is not None:
+        text, advice = found
+        fail(RunError(text, f"{advice}; the trials are stored: pgpaces report {swept.id}"))
         return RunError.exit_code
     return 0
 

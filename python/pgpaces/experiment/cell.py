@@ -114,6 +114,7 @@ def _plan(cell: Cell) -> dict[str, Any]:
         "model": trial.load.model,
         "settings": dict(trial.settings),
         "kill_switch": trial.kill_switch,
+        "missed_max": cell.request.missed_max,
         "lanes": [lane.facts() for lane in cell.lanes],
     }
 

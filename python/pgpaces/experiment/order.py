@@ -118,6 +118,7 @@ class Builder:
             node=asked.node,
             nodes=asked.nodes,
             pool=pool,
+            missed_max=experiment.missed_max,
         )
         try:
             return replace(found, beside=besides(found, asked.beside))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from pgpaces.answers import placed
+from pgpaces.answers import outcome, placed
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.spending import Spending, took_s
@@ -77,9 +77,10 @@ def _chosen(
         goal, experiment.design.cells(), digests, partial(lateness.limit, store)
     )
     first = replace(found, said=())
+    failed = outcome.no_trial(digest.summary for digest in digests)
     return replace(
         page,
-        answer=found.said,
+        answer=found.said if failed is None else (words.Sentence(f"FAIL: {failed[0]}.", "main"),),
         sections=(first, *page.sections),
         searched=isinstance(goal, Sought),
         asked=_without_trials(page),

@@ -39,7 +39,7 @@ class Request:
     node: where the load goes, by default to the pool if there is one, else to the primary; nodes:
     where scripts go that are told apart. pool: a pooler before a server of ours. beside: other
     workloads that run at the same time, by name, as long as this one does. costs: of the server's
-    machine.
+    machine. missed_max: the share of what is due that may be missed, where that was asked.
     """
 
     workload: Workload
@@ -62,6 +62,7 @@ class Request:
     beside: tuple[tuple[str, Request], ...] = ()
     expected: Mapping[str, Any] | None = field(default=None, repr=False)
     costs: Costs | None = None
+    missed_max: float | None = None
 
     @property
     def node_names(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pgpaces.answers import differences, pairing, spending
+from pgpaces.answers import differences, outcome, pairing, spending
 from pgpaces.answers.capacity import trials, words
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
@@ -30,6 +30,8 @@ _KINDS: Mapping[str, type[Goal]] = {
     "spending": Spending,
 }
 
+# After so many trials of a search none of which measured anything it ends.
+_HOPELESS = 2
 
 Limiting = Callable[[trials.Found], Limit | None]
 # The fewest trials that there will be, and the most.
@@ -66,6 +68,8 @@ class Searches:
         """The next trial of the cell that has the fewest and has not ended."""
         own = self.own(tried)
         for cell in sorted(self.cells, key=lambda cell: len(own[cell.key])):
+            if _hopeless(own[cell.key]):
+                continue
             if (found := trials.wanted(self.sought, cell, own[cell.key])) is not None:
                 return found
         return None
@@ -90,6 +94,9 @@ class Searches:
         All others have an answer, be it that nothing is known.
         """
         own = self.own(tried)
+        for found in own.values():
+            if (why := _hopeless(found)) is not None:
+                return why
         failed = [
             own[cell.key]
             for cell in self.cells
@@ -115,6 +122,15 @@ class Searches:
             if key in found:
                 found[key].append(each)
         return {key: settled(own) for key, own in found.items()}
+
+
+def _hopeless(tried: Sequence[Tried]) -> str | None:
+    """Why a search ends where its first trials measured nothing; None where it goes on."""
+    digests = [each.digest for each in tried if each.digest is not None]
+    if len(digests) < _HOPELESS:
+        return None
+    found = outcome.no_trial(digest.summary for digest in digests)
+    return None if found is None else found[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def lines(economy: Economy, summary: Summary) -> Iterator[str]:
     """What the answer of a run says of it."""
     if economy.month is not None:
         yield f"costs: {_month(economy)}"
-    if gains := list(_gains(economy)):
+    if summary.counts.on_time and (gains := list(_gains(economy))):
         missed = summary.missed
         of = f" ({economy.users} users" if economy.users is not None else ""
         of += f", missed {percent(missed.value)} %)" if of and missed else ")" if of else ""
@@ -80,8 +80,6 @@ def _millions(count: float) -> str:
 
 def _least(written: Written) -> str:
     """Why it is more than what was seen; empty where it is not."""
-    if written.source == rules.WAL_ALONE:
-        return "what goes to data files is not known"
     if written.checkpoints is not None and written.checkpoints < 1:
         return "no checkpoint ended meanwhile, so data files are hardly in it"
     return ""
@@ -90,17 +88,25 @@ def _least(written: Written) -> str:
 def _written(written: Written) -> str:
     """`about 12 GB a day (disk mmcblk0)`."""
     found, why = written.bytes_a_day, _least(written)
+    if not found.value:
+        return f"nothing ({written.source})"
     ends = f", {interval(found, size_text, ' to ')}" if found.estimable else ""
     of = "; ".join(filter(None, (written.source, why)))
     return f"{'at least' if why else 'about'} {size_text(found.value)} a day{ends} ({of})"
+
+
+def _end(written: Written) -> str:
+    """Which end of a card's life it tells: a server counts too little, a disk what others do."""
+    of_server = written.source == rules.SERVER
+    return "at most " if of_server else "" if _least(written) else "at least "
 
 
 def _life(economy: Economy) -> str:
     """How long its card lasts, behind what it writes."""
     if economy.card_years is None or economy.written is None:
         return ""
-    most = "at most " if _least(economy.written) else ""
-    return f"; at that rate its endurance lasts {most}{rate(economy.card_years)} years"
+    years = f"{_end(economy.written)}{rate(economy.card_years)} years"
+    return f"; at that rate its endurance lasts {years}"
 
 
 def sentences(found: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
@@ -176,8 +182,7 @@ def _years(one: Priced) -> tuple[str, str] | None:
     years = one.economy.card_years
     if years is None or one.economy.written is None:
         return None
-    most = "up to " if _least(one.economy.written) else ""
-    return f"{most}{rate(years)} years", ""
+    return f"{_end(one.economy.written)}{rate(years)} years", ""
 
 
 def as_json(economy: Economy) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pgpaces.answers import breaks
+from pgpaces.answers import breaks, outcome
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf, Seen
@@ -135,7 +135,8 @@ def verdict(page: Page, row: Row) -> Cell:
     if not row.trials:
         return Cell("not run", "", "not known")
     if not row.sound:
-        return Cell("not valid", "", "not valid")
+        failed = outcome.no_trial(digest.summary for digest in row.every) is not None
+        return Cell("failed" if failed else "not valid", "", "not valid")
     said = breaks.verdict(row, page.missed_max)
     return Cell(said, "", said)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers.account import by_functions
 from pgpaces.answers.bulk import SOURCE, alone
 from pgpaces.answers.bulk import of as of_command
+from pgpaces.answers.outcome import no_measurement
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.validity import Validity
@@ -88,8 +90,16 @@ def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True)
     within = _within(plan)
     if summary.missed is None:
         if complete:
-            return "nothing was due: the trial was too short for its rate"
+            waits = plan.get("model") in ("closed", "paced")
+            why = (
+                "no client was free after the warm-up"
+                if waits
+                else "the trial was too short for its rate"
+            )
+            return f"FAIL: nothing was due: {why}"
         return "nothing was due before the trial ended early"
+    if complete and (found := no_measurement(summary)) is not None:
+        return f"FAIL: {found[0]}"
     return f"missed {_missed(summary.missed, summary.counts, within, plan['policy'])}"
 
 
@@ -394,6 +404,15 @@ def judgement(validity: Validity) -> Iterable[str]:
         yield f"warning: {text}"
 
 
+def _judged(validity: Validity, *, failed: bool) -> Iterable[str]:
+    """The judgement of a trial; why it failed, the verdict has said already."""
+    if not failed:
+        return judgement(validity)
+    rest = tuple(finding for finding in validity.findings if finding.source != "outcome")
+    said = list(judgement(replace(validity, findings=rest)))
+    return said if any(finding.severity == "invalid" for finding in rest) else said[1:]
+
+
 def _said(trial: Trial, summary: Summary) -> Iterable[str]:
     """The verdict, and what a command did; of a command alone that, unless it has a limit."""
     from pgpaces.report import bulk
@@ -420,8 +439,10 @@ def answer(
 
     from pgpaces.report import servers
 
-    parts: list[RenderableType] = [Text(line(said), style="bold") for said in _said(trial, summary)]
-    parts += [Text(line(said), style="bold") for said in judgement(summary.validity)]
+    failed = trial.state == "finished" and no_measurement(summary) is not None
+    style = "bold red" if failed else "bold"
+    parts: list[RenderableType] = [Text(line(said), style=style) for said in _said(trial, summary)]
+    parts += [Text(line(said), style="bold") for said in _judged(summary.validity, failed=failed)]
     parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
     tables = [] if alone(trial) else list(_tables(trial, summary, width))
     for each in tables:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgpaces.answers import breaks, cells
+from pgpaces.answers import breaks, cells, outcome
 from pgpaces.answers.breaks import Break, Line, Shift
 from pgpaces.answers.cells import Row
 from pgpaces.answers.replicates import Apart
@@ -97,6 +97,9 @@ def answer(material: Material) -> tuple[Sentence, ...]:
             Sentence("Nothing was run yet, so nothing is known.", "main"),
             *_never_began(material),
         )
+    every = [digest.summary for row in ran for digest in row.every]
+    if (failed := outcome.no_trial(every)) is not None:
+        return (Sentence(f"FAIL: {failed[0]}.", "main"), *_never_began(material))
     said: list[Sentence] = []
     by_command = bulk.about_commands(ran)
     if by_command:
@@ -169,7 +172,7 @@ def _one(material: Material, row: Row) -> Iterable[Sentence]:
 def _by_load(material: Material, main: Factor) -> Iterable[Sentence]:
     found = [breaks.find_break(line, material.missed_max) for line in material.lines]
     several = len(found) > 1
-    texts = [_words(each, main) for each in found]
+    texts = [_failed(each.line) or _words(each, main) for each in found]
     if several and len(set(texts)) == 1:
         yield Sentence(f"{_everywhere(material, main)} {texts[0]}.", "main")
     else:
@@ -184,6 +187,12 @@ def _by_load(material: Material, main: Factor) -> Iterable[Sentence]:
         yield from _moves(found, material, main)
     yield from _undecided(material, material.rows)
     yield _rule(material, material.rows)
+
+
+def _failed(line: Line) -> str:
+    """Why a line measured nothing; empty where it did."""
+    found = outcome.no_trial(digest.summary for row in line.rows for digest in row.every)
+    return "" if found is None else found[0]
 
 
 def _alike(lines: Sequence[Line], texts: Sequence[str]) -> list[tuple[str, str]]:

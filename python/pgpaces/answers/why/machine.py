@@ -150,7 +150,7 @@ def _away(material: Material) -> Iterator[Sign]:
 
     away, late = material.outside(), np.zeros(material.clock)
     # By its own check alone: what is below that is no fault of the generator.
-    if material.summary.generator.limited:
+    if material.summary.generator.late or material.summary.generator.limited:
         late = _dispatch_late(material)
         yield _generator(material, late * (0.0 if away is None else np.nan_to_num(away)))
     if away is not None and not _by_socket(material):

@@ -1,0 +1,438 @@
+"""What a trial measured at all: something that succeeded, a server that answered.
+
+And what a late generator means for it, beside what its own figures say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces.answers import outcome, volume
+from pgpaces.answers.capacity.goal import Goal as CapacityGoal
+from pgpaces.answers.capacity.trials import Sought
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.summary import Summary, summarize
+from pgpaces.answers.wanted import Tried
+from pgpaces.design import Cell, Factor
+from pgpaces.experiment.strategies import Searches
+from pgpaces.report import render
+from pgpaces.report.page import gather
+from pgpaces.report.text import verdict
+from pgpaces.result import Counts, Finding, Interval, Sample, Tally, Trial
+from tests.unit.experiments import WORKERS, design, experiment, made
+from tests.unit.test_report_forms import ABOUT
+from tests.unit.trials import SECOND_NS, times, trial
+
+MS = 1_000_000
+MISSING = ("42P01", 'relation "nosuch" does not exist')
+PLAN = {"limit_ns": 500 * MS, "policy": "run", "model": "open", "clients": 2}
+
+
+def interval(second: int, tally: Tally | None = None, **more: Any) -> Interval:
+    found = () if tally is None else (tally,)
+    values = {"tallies": found, "ended_ns": (second + 1) * SECOND_NS} | more
+    return Interval(second, **values)
+
+
+def answered(
+    second: int,
+    latencies_ms: list[float],
+    lag_ms: float = 0.0,
+    service_ms: float | None = None,
+    idle: int = 40,
+    **more: Any,
+) -> Interval:
+    """A second in which these were answered within 500 ms or after it; more: of its tally.
+
+    service_ms: of each; None: all but the lag. idle: how many found a client.
+    """
+    late = sum(ms > 500 for ms in latencies_ms)
+    counts = {"on_time": len(latencies_ms) - late, "late": late} | more
+    counts["due"] = sum(v if isinstance(v, int) else sum(v.values()) for v in counts.values())
+    service = times(service_ms or max(1.0, ms - lag_ms) for ms in latencies_ms)
+    tally = Tally(second, 0, latency=times(latencies_ms), service=service, **counts)
+    dispatch = times([lag_ms] * idle)
+    return interval(second, tally, dispatch=dispatch, in_flight_ns=service.sum_ns)
+
+
+def of(*intervals: Interval, **changes: Any) -> Trial:
+    made = {"intervals": intervals, "plan": PLAN, "measured_ns": len(intervals) * SECOND_NS}
+    return trial([], **(made | changes))
+
+
+def found(run: Trial, source: str) -> list[Finding]:
+    return [f for f in summarize(run).validity.findings if f.source == source]
+
+
+# ---- a late generator: the contradictions that were seen, and their neighbors ----
+
+LATE_A_LITTLE, LATE = 6.0, 22.0
+
+
+@pytest.mark.parametrize(
+    ("run", "severity", "said"),
+    [
+        pytest.param(
+            [answered(n, [700.0] * 66 + [501.0] + [100.0] * 20, 5.1) for n in range(10)],
+            "warning",
+            "explains at most 10 of 670 missed, and no other verdict",
+            id="hardly late, and most missed by far",
+        ),
+        pytest.param(
+            [answered(n, [720.0] * 5 + [100.0] * 5, LATE) for n in range(10)],
+            "warning",
+            "explains none of 50 missed",
+            id="service alone took longer than the limit",
+        ),
+        pytest.param(
+            [answered(0, [10.0] * 5, LATE), answered(1, [], LATE, unfinished=998)],
+            "warning",
+            "explains none of 998 missed",
+            id="unfinished on a frozen server",
+        ),
+        pytest.param(
+            [answered(n, [100.0] * 40, LATE) for n in range(10)],
+            "warning",
+            "latencies may be overstated; the server is not worse than shown",
+            id="all on time in spite of it, with no CPU used",
+        ),
+        pytest.param(
+            [answered(n, [10.0] * 5, LATE, failed={"40001": 5}) for n in range(10)],
+            "warning",
+            "explains none of 50 missed",
+            id="failures",
+        ),
+        pytest.param(
+            [answered(n, [510.0] * 4 + [100.0] * 36, LATE) for n in range(10)],
+            "invalid",
+            "that may explain 40 of 40 missed, so 0 % to 10 % of what was due missed by the server,"
+            " and 5 % may",
+            id="missed by less than it was late",
+        ),
+        pytest.param(
+            [answered(n, [510.0] + [100.0] * 39, LATE) for n in range(10)],
+            "warning",
+            "explains at most 10 of 10 missed, and no other verdict",
+            id="within what may be missed either way",
+        ),
+        pytest.param(
+            [answered(n, [900.0] * 20 + [510.0] * 4 + [100.0] * 16, LATE) for n in range(10)],
+            "warning",
+            "explains at most 40 of 240 missed, and no other verdict",
+            id="beyond what may be missed either way",
+        ),
+        pytest.param(
+            [answered(n, [100.0] * 10, LATE_A_LITTLE, skipped=30) for n in range(10)],
+            "warning",
+            "explains at most 13 of 300 missed, and no other verdict",
+            id="skipped by far more than there was time for",
+        ),
+        pytest.param(
+            [answered(n, [3000.0] * 40, LATE, service_ms=30.0, idle=4) for n in range(10)],
+            "invalid",
+            "that may explain 400 of 400 missed",
+            id="a queue for two clients that it held up",
+        ),
+        pytest.param(
+            [answered(n, [3000.0] * 40, LATE, service_ms=160.0, idle=4) for n in range(10)],
+            "warning",
+            "explains at most 12 of 400 missed, and no other verdict",
+            id="a queue for two clients that the server holds up anyhow",
+        ),
+        pytest.param(
+            [answered(n, [3000.0] * 40, 5.1, service_ms=300.0, idle=4) for n in range(10)],
+            "warning",
+            "explains none of 400 missed",
+            id="a queue that it did not hold up",
+        ),
+    ],
+)
+def test_lateness_is_weighed_against_what_it_explains(
+    run: list[Interval], severity: str, said: str
+) -> None:
+    [finding] = found(of(*run), "generator")
+    assert finding.severity == severity
+    assert said in finding.text
+    assert "says nothing" not in finding.text
+    limited = summarize(of(*run)).generator.limited
+    assert limited == (severity == "invalid") == ("generator-limited" in finding.text)
+
+
+@pytest.mark.parametrize(
+    ("missed_max", "limited"), [(None, True), (0.05, True), (0.2, False), (0.12, False)]
+)
+def test_what_may_be_missed_is_what_the_experiment_allows(
+    missed_max: float | None, limited: bool
+) -> None:
+    run = [answered(n, [510.0] * 4 + [100.0] * 36, LATE) for n in range(10)]
+    plan = PLAN | {"missed_max": missed_max}
+    assert summarize(of(*run, plan=plan)).generator.limited is limited
+
+
+def test_without_a_limit_a_late_generator_decides_nothing() -> None:
+    run = of(
+        *(answered(n, [100.0] * 9, LATE, failed={"40001": 1}) for n in range(10)),
+        plan={"limit_ns": None, "policy": "run", "model": "open"},
+    )
+    [finding] = found(run, "generator")
+    assert (finding.severity, summarize(run).validity.state) == ("warning", "valid")
+    assert "verdict" not in finding.text
+
+
+@given(
+    near=st.integers(0, 40),
+    far=st.integers(0, 40),
+    lost=st.integers(0, 40),
+    lag_ms=st.floats(5.1, 90.0),
+)
+def test_what_it_explains_is_no_more_than_what_was_near(
+    near: int, far: int, lost: int, lag_ms: float
+) -> None:
+    """Near: late by less than twice the lag. A verdict that the rest alone gives is not voided."""
+    ms = [100.0] * 60 + [500 + lag_ms] * near + [900.0] * far
+    run = of(answered(0, ms, lag_ms, idle=len(ms), failed={"40001": lost}))
+    checked = summarize(run).generator
+    assert checked.excused == near
+    assert checked.missed == near + far + lost
+    due = 60 + checked.missed
+    if (far + lost) / due > 0.2 or checked.missed / due <= 0.05:
+        assert not checked.limited
+
+
+# ---- nothing that succeeded ----
+
+
+def summary(counts: Counts) -> Summary:
+    names = ("on_time", "late", "skipped", "unfinished")
+    values = {name: getattr(counts, name) for name in names}
+    failed = {MISSING[0]: counts.failed} if counts.failed else {}
+    tally = Tally(0, 0, due=counts.due, failed=failed, **values)
+    return summarize(of(interval(0, tally, messages=(("40001", "later"), MISSING))))
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        (
+            Counts(302, failed=302),
+            "no transaction succeeded: 302 failed of 302 due; the first error: 42P01: relation"
+            ' "nosuch" does not exist',
+        ),
+        (
+            Counts(818, unfinished=818),
+            "no transaction succeeded: 818 unfinished of 818 due; no answer arrived to any of them",
+        ),
+        (
+            Counts(9, skipped=5, unfinished=4),
+            "no transaction succeeded: 5 skipped, 4 unfinished of 9 due; no answer arrived to any"
+            " of them",
+        ),
+        (
+            Counts(9, skipped=9),
+            "no transaction succeeded: 9 skipped of 9 due; no client was free within the limit",
+        ),
+        (Counts(), "nothing was due"),
+        (Counts(9, failed=8, late=1), ""),
+        (Counts(9, on_time=1, unfinished=8), ""),
+    ],
+)
+def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts: Counts, said: str) -> None:
+    checked = summary(counts)
+    reason = outcome.no_measurement(checked)
+    assert (reason[0] if reason else "") == said
+    assert (checked.validity.state == "invalid") == bool(said)
+    assert verdict(checked, PLAN).startswith("FAIL: ") == bool(said)
+    if said:
+        assert checked.validity.reasons == (said,)
+        assert checked.validity.warnings == ()
+
+
+def test_no_queries_a_day_are_told_where_nothing_was_on_time() -> None:
+    script = {"name": "a", "weight": 1, "commands": [], "queries": 3}
+    late, mixed = (
+        of(*(answered(n, ms) for n in range(4)), workload={"scripts": [script]})
+        for ms in ([700.0] * 10, [700.0] * 9 + [10.0])
+    )
+    assert volume.of(late, summarize(late)) is None
+    assert volume.of(mixed, summarize(mixed)) is not None
+
+
+def test_a_script_that_never_succeeds_is_told_beside_those_that_do() -> None:
+    scripts = [{"name": name, "weight": 1, "commands": []} for name in ("good", "bad")]
+    run = of(
+        interval(0, Tally(0, 0, due=9, on_time=9)),
+        interval(1, Tally(1, 1, due=9, failed={MISSING[0]: 9}), messages=(MISSING,)),
+        workload={"scripts": scripts},
+    )
+    [finding] = found(run, "outcome")
+    assert (finding.severity, finding.text.partition(":")[0]) == ("warning", "bad")
+    assert MISSING[1] in finding.text
+
+
+def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> None:
+    scripts = [{"name": name, "weight": 1, "commands": []} for name in ("own", "other")]
+    lanes = [
+        {"of": of_, "scripts": [name], "clients": 1, "model": "open", "limit_ns": None}
+        for of_, name in (("", "own"), ("reporting", "other"))
+    ]
+    run = of(
+        interval(0, Tally(0, 0, due=9, on_time=9)),
+        interval(1, Tally(1, 1, due=9, failed={MISSING[0]: 9}), messages=(MISSING,)),
+        workload={"scripts": scripts},
+        plan=PLAN | {"lanes": lanes},
+    )
+    assert outcome.no_measurement(summarize(run)) is None
+    [reason] = summarize(run).validity.reasons
+    assert reason.startswith("background workload reporting: no transaction succeeded: 9 failed")
+
+
+def test_of_several_trials_one_that_measured_something_is_enough() -> None:
+    none, some = summary(Counts(9, failed=9)), summary(Counts(9, on_time=9))
+    assert outcome.no_trial([]) is None
+    assert outcome.no_trial([none, some]) is None
+    assert outcome.no_trial([none]) == outcome.no_measurement(none)
+    several = outcome.no_trial([none, none])
+    assert several is not None
+    assert several[0].startswith(
+        "no transaction succeeded in 2 trials; in the first 9 failed of 9 due; the first error"
+    )
+
+
+def failing(digest: Digest) -> Digest:
+    """The same trial if nothing of it had succeeded."""
+    none = summary(Counts(9, failed=9))
+    changed = {name: getattr(none, name) for name in ("counts", "failures", "messages", "validity")}
+    return replace(digest, summary=replace(digest.summary, **changed))
+
+
+@pytest.mark.parametrize("workers", [("0",), ("0", "2")])
+def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
+    workers: tuple[str, ...],
+) -> None:
+    plan = design(factors=(Factor("clients", ("1", "8")), Factor(WORKERS, workers)), trials=1)
+    digests = [made(slot, 20) for slot in plan.slots()]
+    bad = [failing(d) if d.trial.place.levels[WORKERS] == "0" else d for d in digests]  # type: ignore[union-attr]
+    page = gather(bad, ABOUT, experiment(design=plan))
+    said = render.render(page, "text", 200).decode()
+    answers = [sentence.text for sentence in page.answer]
+    error = "in 2 trials; in the first 9 failed of 9 due; the first error: 42P01: relation"
+    if len(workers) == 1:
+        assert answers[0].startswith(f"FAIL: no transaction succeeded {error}")
+    else:
+        name = "max_parallel_workers_per_gather = 0"
+        assert any(a.startswith(f"With {name} no transaction succeeded {error}") for a in answers)
+    assert not any("it breaks at 1 client already" in answer for answer in answers)
+    rows = [line for line in said.splitlines() if line.split()[:2] in (["1", "0"], ["8", "0"])]
+    assert len(workers) == 1 or any("failed" in line for line in rows)
+
+
+@pytest.mark.parametrize(
+    ("states", "messages", "said"),
+    [
+        ((), {"40001": "later"}, ""),
+        (("42P01",), {"40001": "later", "42P01": "no\n  such"}, "42P01: no such"),
+        (("40001", "42P01"), {"42P01": "none", "40001": "later"}, "42P01: none"),
+        (("exit 1",), {}, "exit 1"),
+        (("ValueError",), {"ValueError": "ValueError: no luck"}, "ValueError: no luck"),
+        (("failed",), {}, ""),
+    ],
+)
+def test_the_first_error_is_the_one_that_was_seen_first(
+    states: tuple[str, ...], messages: dict[str, str], said: str
+) -> None:
+    assert outcome.first_error(states, messages) == said
+
+
+def test_a_search_ends_where_its_first_trials_measured_nothing() -> None:
+    plan = design(factors=(Factor("clients", ("1",)),), trials=3)
+    good = [made(slot, 20) for slot in plan.slots()]
+    cell = Cell(())
+
+    def tried(*digests: Digest) -> list[Tried]:
+        levels = (("rate", "50/s"), ("role", "short"))
+        return [Tried(Cell(levels), n, d, "", 1) for n, d in enumerate(digests, 1)]
+
+    search = Searches(Sought(CapacityGoal(0.05, 50, 1, 1000)), (cell,))
+    bad = [failing(digest) for digest in good]
+    assert search.wanted(tried(bad[0])) is not None
+    assert search.wanted(tried(*bad)) is None
+    assert search.given_up(tried(*bad)).startswith("no transaction succeeded in 3 trials")
+    assert search.wanted(tried(good[0], *bad)) is not None
+    assert not search.given_up(tried(good[0], *bad))
+
+
+# ---- a server that does not answer ----
+
+
+def silent(first: int, last: int, **more: Any) -> list[Interval]:
+    """Seconds in which all four clients wait."""
+    return [interval(n, in_flight_ns=4 * SECOND_NS, **more) for n in range(first, last)]
+
+
+def alive(*seconds: int) -> tuple[Sample, ...]:
+    return tuple(Sample(n, "sessions", "connected", 5.0) for n in seconds)
+
+
+GOOD = [answered(n, [10.0] * 20) for n in range(10)]
+LOST = replace(interval(10, Tally(9, 0, due=600, unfinished=600)), in_flight_ns=4 * SECOND_NS)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "samples", "severity", "said"),
+    [
+        pytest.param(
+            [*GOOD, LOST, *silent(11, 25)], alive(*range(10)), "invalid",
+            "no answer from the server in the last 15 s, and 600 unfinished", id="a black hole",
+        ),
+        pytest.param(
+            [*GOOD, LOST, *silent(11, 25)], (), "invalid", "in the last 15 s",
+            id="a black hole that no sensor looked into",
+        ),
+        pytest.param(
+            [*GOOD, LOST, *silent(11, 25)], alive(*range(25)), "warning",
+            "while the server answered another session", id="a lock until the end",
+        ),
+        pytest.param([*GOOD, LOST, *silent(11, 13)], (), "", "", id="3 s are none"),
+        pytest.param(
+            [*GOOD, interval(10, Tally(9, 0, due=9, unfinished=9)),
+             *[interval(n) for n in range(11, 25)]],
+            (), "", "", id="nothing in flight: no client, which is an outage of another kind",
+        ),
+        pytest.param(
+            [*silent(0, 29), answered(29, [30_000.0]), *silent(30, 64),
+             interval(64, Tally(30, 0, due=1, unfinished=1), in_flight_ns=SECOND_NS)],
+            (), "", "", id="statements of 30 s",
+        ),
+        pytest.param(
+            [*GOOD, *silent(10, 18), answered(18, [8000.0] * 80), *GOOD[:1]],
+            alive(*range(10), 17, 18, 19), "warning",
+            "no answer from the server for 8 s, from second 10 on", id="frozen and thawed",
+        ),
+        pytest.param(
+            [*GOOD, *silent(10, 18), answered(18, [8000.0] * 80)], alive(*range(19)), "", "",
+            id="a lock that was given up",
+        ),
+        pytest.param(
+            [*GOOD, *silent(10, 18), answered(18, [8000.0] * 80)], (), "", "",
+            id="late answers that no sensor looked at",
+        ),
+    ],
+)  # fmt: skip
+def test_a_server_that_answers_nobody_is_an_outage(
+    intervals: list[Interval], samples: tuple[Sample, ...], severity: str, said: str
+) -> None:
+    run = of(*intervals, samples=samples)
+    told = found(run, "silence")
+    assert [finding.severity for finding in told] == ([severity] if severity else [])
+    assert all(said in finding.text for finding in told)
+
+
+def test_one_that_never_answered_is_told_once() -> None:
+    run = of(*silent(0, 9), interval(9, Tally(0, 0, due=9, unfinished=9), in_flight_ns=SECOND_NS))
+    [reason] = summarize(run).validity.reasons
+    assert "no answer arrived to any of them" in reason
