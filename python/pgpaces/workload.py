@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -314,6 +314,7 @@ def read(folder: Path, variant: str | None = None) -> Workload:
             raise WorkloadError(f"workload {name} has no variant '{variant}'", f"it has {near}")
         document, name = _variant(folder / FILE, document, variant), f"{name}/{variant}"
     _check_kind(name, document)
+    _check_words(folder, document)
     command = _command(name, document)
     users_file = _inside(folder, document["users"]) if document["users"] else None
     load = {k: str(v) for k, v in document["load"].items() if v is not None}
@@ -404,6 +405,22 @@ def _command(name: str, document: dict[str, Any]) -> Command | None:
 
 def _words(run: str | list[str]) -> tuple[str, ...] | str:
     return run if isinstance(run, str) else tuple(run)
+
+
+def _programs(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The tables of programs: each with `run`, `input` and perhaps `before`."""
+    yield from (entry for entry in document["init"] if not isinstance(entry, str))
+    if document["command"]:
+        yield document["command"]
+
+
+def _check_words(folder: Path, document: dict[str, Any]) -> None:
+    """Raises WorkloadError where words of programs name files above the folder."""
+    for each in _programs(document):
+        for words in (each["run"], each.get("before") or (), each["input"]):
+            for word in () if isinstance(words, str) else words:
+                if Path(word).parts[:1] == ("..",):
+                    _inside(folder, word)
 
 
 def _init_step(folder: Path, entry: str | dict[str, Any]) -> InitStep:
