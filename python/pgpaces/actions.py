@@ -24,14 +24,17 @@ _MODULES = (".py", ".pyc", ".so")
 # Each part goes to the end of the text where it is not ended, so that none is begun again.
 _PARTS = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)"
-    r"|(?P<data>\bcopy\b[^;'\\]{0,500}?\bfrom\s+stdin\b[^;\\]{0,500};[^\n]*\n.*?(?:^\\\.|\Z))"
+    r"|(?P<data>\bcopy\s+(?:\"[^\"]*\"|[^\s(;'\"\\])+\s*(?:\([^();'\\]*\))?\s*from\s+stdin\b"
+    r"[^;\\]{0,500};[^\n]*\n.*?(?:^\\\.|\Z))"
     r"|(?P<string>\$(?P<tag>[^\W\d]\w*)?\$.*?(?:\$(?P=tag)\$|\Z)"
     r"|\$\$.*?(?:\$\$|\Z)"
     r"|\be'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z))"
     r"|\\[;:]|(?P<psql>\\[^\n]*)",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
-_PROGRAM = re.compile(r"\bcopy\b[^;]{0,2000}?\b(?:from|to)\s+program\b[^;\n]{0,500}", re.IGNORECASE)
+_PROGRAM = re.compile(r"\b(?:from|to)\s+program\b\s*(?:e?'|\$|:)[^;\n]{0,500}", re.IGNORECASE)
+_COPY = re.compile(r"\bcopy\b[^;]*\Z", re.IGNORECASE)
+_COPY_CHARACTERS = 500  # before its program
 _FILE = re.compile(
     r"\\(?P<what>include_relative|include|ir|i|copy)\b(?P<rest>[^\n]*)", re.IGNORECASE
 )
@@ -122,10 +125,12 @@ def _commands(found: Workload) -> Iterator[tuple[str, generator.Command]]:
 def _of_sql(folder: Path, path: Path, text: str, seen: set[Path]) -> Iterator[Action]:
     """Of a file for psql, and of those that it includes by names that are no variables."""
     name, plain, last = _relative(folder, path), list[str](), 0
+    lines = set[str]()
     for part in _PARTS.finditer(text):
         plain += [text[last : part.start()], part["string"] or " "]
         last = part.end()
-        if part["psql"]:
+        if part["psql"] and part["psql"] not in lines:
+            lines.add(part["psql"])
             yield Action("command of psql", name, part["psql"].strip())
             for file in _included(folder, path, part["psql"]):
                 if file.resolve() not in seen and len(seen) < _INCLUDES_MAX:
@@ -171,4 +176,7 @@ def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:
 
 def _of_server(name: str, text: str) -> Iterator[Action]:
     for found in _PROGRAM.finditer(text):
-        yield Action("program that the server runs", name, " ".join(found[0].split()))
+        start = max(0, found.start() - _COPY_CHARACTERS)
+        if (copy := _COPY.search(text[start : found.start()])) is not None:
+            said = " ".join(f"{copy[0]}{found[0]}".split())
+            yield Action("program that the server runs", name, said)
