@@ -94,10 +94,11 @@ def check(found: Workload) -> None:
 
 
 def confirm_made(folder: Path) -> None:
-    """Confirms a folder that was just made here, if it executes nothing. Raises WorkloadError."""
-    copy = _copied(folder)
-    if not actions.of_folder(workload.read(copy.folder)):
-        _record(copy, ())
+    """Confirms a folder that was just made here, if it executes nothing and can be copied."""
+    with contextlib.suppress(WorkloadError):
+        copy = _copied(folder)
+        if not actions.of_folder(workload.read(copy.folder)):
+            _record(copy, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def _copied(folder: Path) -> _Copy:
         copy = _Copy(made, original, _Copying(original, made).digest())
     except OSError as error:
         raise WorkloadError(
-            f"folder {folder} cannot be copied to {home() / 'cache'}: {error}",
+            f"folder {folder} cannot be copied: {error}",
             "set PGPACES_HOME to a folder of yours on a disk with room",
         ) from None
     # Of one content one copy is enough, however often it is asked for.
@@ -176,9 +177,22 @@ def _same(one: _Copy, other: _Copy) -> bool:
 
 
 def _place() -> Path:
-    """A new private folder that goes with this process, or with a later one if it is killed."""
+    """A new private folder that goes with this process, or with a later one if it is killed.
+
+    Where the home cannot be written it is a temporary one. Raises OSError.
+    """
     root = home() / "cache" / "folders"
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        place = _locked(root)
+    except OSError:
+        place = Path(tempfile.mkdtemp(prefix="pgpaces-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return place
+
+
+def _locked(root: Path) -> Path:
+    """A new folder in this one, locked; those that nobody has locked any more are removed."""
     lock = os.open(root, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -189,7 +203,6 @@ def _place() -> Path:
         fcntl.flock(_HELD[-1], fcntl.LOCK_EX)
     finally:
         os.close(lock)
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
     return place
 
 
@@ -209,6 +222,8 @@ class _Copying:
 
     def __init__(self, original: Path, made: Path) -> None:
         self._original, self._made = original, made
+        ours = home().resolve()
+        self._ours = {ours, ours / "cache" / "folders"}  # the copy is in them
         self._hash = hashlib.sha256(b"pgpaces workload folder 1")
         self._bytes = 0
 
@@ -225,7 +240,7 @@ class _Copying:
             found = sorted(entries, key=lambda entry: os.fsencode(entry.name))
         for entry in found:
             path = at / entry.name
-            if entry.name in _LEFT_OUT:
+            if entry.name in _LEFT_OUT or self._original / path in self._ours:
                 continue
             if entry.is_symlink():
                 self._link(path)

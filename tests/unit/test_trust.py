@@ -386,6 +386,26 @@ def test_a_folder_that_is_too_large_or_too_deep_is_refused(
         trust.find(str(made))
 
 
+@pytest.mark.parametrize("where", [".", "home"])
+def test_a_home_in_the_folder_is_not_copied_into_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    made = folder(tmp_path)
+    monkeypatch.setenv("PGPACES_HOME", str(made / where))
+    copy = trust.find(str(made)).folder
+    assert copy.is_relative_to(made)
+    assert not list(copy.rglob("folders"))
+
+
+def test_a_home_that_cannot_be_written_keeps_no_workload_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = folder(tmp_path, program('"x"'))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "file" / "home"))
+    assert trust.find(str(made), trust.grant).trusted
+
+
 # --- who is asked ---------------------------------------------------------------------------
 
 
