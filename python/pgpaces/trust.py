@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -130,7 +131,8 @@ def _agreed(copy: _Copy, found: Workload, consent: Consent) -> Workload:
 def _refusal(found: Workload, folder: Path) -> TrustError:
     return TrustError(
         f"workload {found.name} executes programs, and its folder was not confirmed",
-        f"`pgpaces workload show {folder}` lists them; if you trust it, say --trust (trust=True)",
+        f"`pgpaces workload show {shlex.quote(str(folder))}` lists them; if you trust the folder,"
+        " say --trust (in Python: trust=True)",
     )
 
 
