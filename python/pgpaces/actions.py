@@ -7,16 +7,15 @@ no guard. The guard is that psql itself refuses its commands (psql.py). Reads fi
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pgpaces import workload
 from pgpaces.errors import ScriptError, WorkloadError
 from pgpaces.generators import engine as generator
-from pgpaces.workload import Workload
+from pgpaces.workload import Workload, WorkloadScript
 
 _SHELL = ("\\shell", "\\setshell")
 _INCLUDES_MAX = 100
@@ -81,9 +80,7 @@ def programs(found: Workload) -> Iterator[Action]:
         for path in sorted(found.folder.rglob("*")):
             if path.suffix in _MODULES and path != found.users_file:
                 yield Action("Python module they may import", _relative(found.folder, path), "")
-    for name, command in _commands(found):
-        if not command.is_sql and command.text.split(None, 1)[0].lower() in _SHELL:
-            yield Action("shell command of a script", name, command.text)
+    yield from _of_shell(_commands(found))
 
 
 def _of_command(found: Workload) -> Iterator[Action]:
@@ -117,9 +114,26 @@ def _commands(found: Workload) -> Iterator[tuple[str, generator.Command]]:
     """Those of scripts of the folder, each with its file."""
     for script in found.scripts if found.is_scripts else ():
         name = f"{script.name}.sql"
-        with contextlib.suppress(ScriptError):  # it does not run: whoever tries hears why
-            for command in () if script.source else generator.commands(name, script.text):
-                yield name, command
+        for command in () if script.source else _parsed(name, script.text):
+            yield name, command
+
+
+def _parsed(name: str, text: str) -> list[generator.Command]:
+    try:
+        return generator.commands(name, text)
+    except ScriptError:
+        return []  # it does not run: whoever tries hears why
+
+
+def of_script(found: WorkloadScript) -> tuple[Action, ...]:
+    """The shell commands of a script that is no part of a folder."""
+    return tuple(dict.fromkeys(_of_shell((found.name, each) for each in _parsed("", found.text))))
+
+
+def _of_shell(commands: Iterable[tuple[str, generator.Command]]) -> Iterator[Action]:
+    for name, command in commands:
+        if not command.is_sql and command.text.split(None, 1)[0].lower() in _SHELL:
+            yield Action("shell command of a script", name, command.text)
 
 
 def _of_sql(folder: Path, path: Path, text: str, seen: set[Path]) -> Iterator[Action]:

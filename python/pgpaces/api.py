@@ -242,7 +242,7 @@ def _request(given: Mapping[str, Any]) -> experiment.Request:
         **{name: given[name] for name in taken},
     )
     beside = _beside(given["beside"] or {})
-    consent = trust.answer(given["trust"])
+    consent = trust.of_typed(trust.answer(given["trust"]))
     return replace(request, beside=experiment.besides(request, beside, consent))
 
 

@@ -3,8 +3,8 @@
 What shipped workloads and the user's own words execute is executed. Every other folder is read from
 a private copy, so that nothing which changes meanwhile is executed; its digest is that of the copy.
 
-HOME/trust/DIGEST             a folder whose content was confirmed, by the digest of all its files
-HOME/cache/folders/NAME       copies, as long as the pgpaces that uses them
+HOME/trust/DIGEST          what was confirmed, by the digest of all files of a folder, or a script
+HOME/cache/folders/NAME    copies, as long as the pgpaces that uses them
 
 What is not confirmed executes nothing: scripts run, and psql runs SQL without its own commands.
 """
@@ -29,7 +29,7 @@ from pgpaces import actions, workload
 from pgpaces.actions import Action
 from pgpaces.errors import TrustError, WorkloadError
 from pgpaces.home import home
-from pgpaces.workload import Workload
+from pgpaces.workload import Workload, WorkloadScript
 
 # Of tools, and no part of a workload; what Python compiled it compiles again.
 _LEFT_OUT = {".git", ".hg", ".svn", "__pycache__"}
@@ -41,9 +41,9 @@ _CHUNK_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether the content of a folder may execute what it would; empty: nothing that was found."""
+    """Whether a folder, or a script, may execute what it would; empty: nothing that was found."""
 
-    folder: Path
+    path: Path
     actions: tuple[Action, ...]
 
 
@@ -63,6 +63,11 @@ def grant(question: Question) -> bool:
 def answer(trust: bool) -> Consent:
     """What whoever says beforehand whether the workloads are trusted says when asked."""
     return grant if trust else refuse
+
+
+def of_typed(consent: Consent) -> Consent:
+    """The same where the user named every script: these may execute what they like."""
+    return lambda question: question.path.is_file() or consent(question)
 
 
 def find(name: str, consent: Consent = refuse) -> Workload:
@@ -88,6 +93,21 @@ def variant(base: Workload, name: str, consent: Consent = refuse) -> Workload:
     return _agreed(copy, workload.read(copy.folder, name), consent)
 
 
+def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
+    """A script that an experiment names. Raises WorkloadError, and TrustError as for folders."""
+    found = workload.read_script(path, weight)
+    if listed := actions.of_script(found):
+        digest = hashlib.sha256(found.text.encode(errors="surrogateescape")).hexdigest()
+        if not _recorded(digest):
+            if not consent(Question(Path(path), listed)):
+                raise TrustError(
+                    f"script {path} has shell commands, and was not confirmed",
+                    "read it; if you trust it, say --trust (in Python: trust=True)",
+                )
+            _record(digest, Path(path), listed)
+    return found
+
+
 def check(found: Workload) -> None:
     """Raises TrustError for what would execute something and was not confirmed."""
     if not found.trusted and next(actions.programs(found), None) is not None:
@@ -99,7 +119,7 @@ def confirm_made(folder: Path) -> None:
     with contextlib.suppress(WorkloadError):
         copy = _copied(folder)
         if not actions.of_folder(workload.read(copy.folder)):
-            _record(copy, ())
+            _record(copy.digest, copy.original, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +139,10 @@ _CONFIRMED: set[str] = set()
 
 def _agreed(copy: _Copy, found: Workload, consent: Consent) -> Workload:
     executes = actions.of(found)
-    if not (trusted := _recorded(copy)):
+    if not (trusted := _recorded(copy.digest)):
         listed = actions.of_folder(found) if executes else ()
         if trusted := consent(Question(copy.original, listed)):
-            _record(copy, listed)
+            _record(copy.digest, copy.original, listed)
         elif executes:
             raise _refusal(found, copy.original)
     return workload.performed(replace(found, trusted=trusted), copy.original)
@@ -136,20 +156,20 @@ def _refusal(found: Workload, folder: Path) -> TrustError:
     )
 
 
-def _recorded(copy: _Copy) -> bool:
-    return copy.digest in _CONFIRMED or (home() / "trust" / copy.digest).is_file()
+def _recorded(digest: str) -> bool:
+    return digest in _CONFIRMED or (home() / "trust" / digest).is_file()
 
 
-def _record(copy: _Copy, listed: tuple[Action, ...]) -> None:
+def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
     """Keeps that a content was confirmed; where nothing can be kept, the next run asks again."""
-    _CONFIRMED.add(copy.digest)
-    lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", str(copy.original)]
+    _CONFIRMED.add(digest)
+    lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", str(path)]
     lines += [f"{each.what}, {each.file}: {each.text}" for each in listed]
     with contextlib.suppress(OSError):
         folder = home() / "trust"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         text = "".join(f"{' '.join(line.split())}\n" for line in lines)
-        (folder / copy.digest).write_bytes(text.encode("utf-8", "backslashreplace"))
+        (folder / digest).write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
 def _copied(folder: Path) -> _Copy:

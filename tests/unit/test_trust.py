@@ -440,6 +440,40 @@ def test_an_experiment_file_does_not_trust_the_folder_that_it_names(tmp_path: Pa
     assert isinstance(done.exception, PlanError)
 
 
+SHELL = "\\shell true\nSELECT 1;"
+NAMED = {
+    "a script": ('files = ["evil.sql@2"]', ()),
+    "a script beside": (
+        'workload = "select-only"\n[beside.b]\nworkload = "evil.sql"\nclients = 1',
+        (),
+    ),
+    "typed": ("", ("-f", "evil.sql@2")),
+    "typed beside": ("", ("select-only", "--beside", "b workload=evil.sql clients=1")),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_scripts_that_an_experiment_file_names_are_not_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.sql").write_text(SHELL)
+    text, words = NAMED[name]
+    (tmp_path / "theirs.toml").write_text(f"duration = '1s'\n{text}\n" if text else "")
+    words = words or ("theirs.toml",)
+
+    def code(*more: str) -> int:
+        done = CliRunner().invoke(cli, ["sweep", *words, "--dry-run", *more])
+        assert done.exit_code == 0 or isinstance(done.exception, TrustError), done.exception
+        return getattr(done.exception, "exit_code", 0)
+
+    assert [code(), code("--trust"), code()] == (
+        [0, 0, 0] if name.startswith("typed") else [6, 0, 0]
+    )
+    (tmp_path / "evil.sql").write_text(f"{SHELL}SELECT 2;")
+    assert code() == (0 if name.startswith("typed") else 6)
+
+
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 6)])
 def test_on_a_terminal_it_is_asked_once_with_a_list(tmp_path: Path, typed: str, code: int) -> None:
     made = folder(tmp_path, program('"touch \\u001b[2Jx"'))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,10 +24,16 @@ TRUST = click.option(
 
 
 def of(given: Mapping[str, Any]) -> Consent:
-    """Who is asked, by the command's options."""
-    from pgpaces import trust
+    """Who is asked, by the command's options. Scripts that these name are the user's own."""
+    typed = {file.rpartition("@")[0] or file for file in given["files"]} | set(given["files"])
+    with contextlib.suppress(ValueError):  # quotes without a pair: whoever reads them says so
+        for word in (word for text in given["beside"] for word in shlex.split(text)):
+            typed |= {word, *word.partition("=")[2].split(",")}
 
-    return trust.grant if given["trust"] else _ask
+    def answer(question: Question) -> bool:
+        return given["trust"] or str(question.path) in typed or _ask(question)
+
+    return answer
 
 
 def lines(actions: tuple[Action, ...]) -> Iterator[str]:
@@ -39,9 +47,8 @@ def _ask(question: Question) -> bool:
     """Asks on a terminal. Without one, or with nothing to ask about, nobody agrees."""
     if not question.actions or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    folder = escape.line(str(question.folder))
-    click.echo(f"the workload in {folder} executes, as you:", err=True)
+    click.echo(f"{escape.line(str(question.path))} executes, as you:", err=True)
     for text in lines(question.actions):
         click.echo(text, err=True)
     click.echo("what these execute in turn is not listed; read them first", err=True)
-    return click.confirm("trust what is in the folder now?", default=False, err=True)
+    return click.confirm("trust what is in it now?", default=False, err=True)

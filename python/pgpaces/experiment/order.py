@@ -40,7 +40,7 @@ class Order:
 
 
 def _workload(experiment: Experiment, consent: trust.Consent) -> workload.Workload:
-    scripts = tuple(workload.read_script(*_weighted(file)) for file in experiment.files)
+    scripts = tuple(trust.script(*_weighted(file), consent) for file in experiment.files)
     if experiment.workload is None:
         return workload.of_scripts(experiment.name, scripts)
     base = trust.find(experiment.workload, consent)

@@ -114,7 +114,7 @@ def _beside(main: Request, name: str, given: dict[str, str], consent: trust.Cons
 def _named(name: str, consent: trust.Consent) -> Workload:
     """A workload, or a script that works on the data of the one beside it."""
     if name.endswith(".sql"):
-        return workload.of_scripts(name, [workload.read_script(name)])
+        return workload.of_scripts(name, [trust.script(name, 1, consent)])
     return trust.find(name, consent)
 
 
