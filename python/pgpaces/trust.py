@@ -33,6 +33,8 @@ from pgpaces.workload import Workload, WorkloadScript
 
 # Of tools, and no part of a workload; what Python compiled it compiles again.
 _LEFT_OUT = {".git", ".hg", ".svn", "__pycache__"}
+# So that no script has the digest of a folder, whatever it says.
+_FOLDER, _SCRIPT = b"pgpaces folder 1\n", b"pgpaces script 1\n"
 _COPY_BYTES = 64 * 2**20  # a file that is longer is linked, where that can be
 _TOTAL_BYTES = 2**30
 _DEPTH = 64
@@ -97,7 +99,8 @@ def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
     """A script that an experiment names. Raises WorkloadError, and TrustError as for folders."""
     found = workload.read_script(path, weight)
     if listed := actions.of_script(found):
-        digest = hashlib.sha256(found.text.encode(errors="surrogateescape")).hexdigest()
+        text = found.text.encode(errors="surrogateescape")
+        digest = hashlib.sha256(_SCRIPT + text).hexdigest()
         if not _recorded(digest):
             if not consent(Question(Path(path), listed)):
                 raise TrustError(
@@ -246,7 +249,7 @@ class _Copying:
         self._original, self._made = original, made
         ours = home().resolve()
         self._ours = {ours, ours / "cache" / "folders"}  # the copy is in them
-        self._hash = hashlib.sha256(b"pgpaces workload folder 1")
+        self._hash = hashlib.sha256(_FOLDER)
         self._bytes = 0
 
     def digest(self) -> str:
