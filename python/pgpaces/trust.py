@@ -135,7 +135,8 @@ class _Copy:
 
 
 _COPIES: dict[Path, _Copy] = {}
-# Of folders of copies: as long as one is open and locked, its pgpaces is there.
+# Where this process has its copies, by the home; and what holds that against other processes.
+_PLACES: dict[Path, Path] = {}
 _HELD: list[int] = []
 _CONFIRMED: set[str] = set()
 
@@ -179,7 +180,7 @@ def _copied(folder: Path) -> _Copy:
     """A copy of a folder's content as it is now. Raises WorkloadError."""
     original = folder.resolve()
     try:
-        place = _place()
+        place = Path(tempfile.mkdtemp(dir=_place(), prefix=""))
         made = place / original.name
         copy = _Copy(made, original, _Copying(original, made).digest())
     except OSError as error:
@@ -188,7 +189,7 @@ def _copied(folder: Path) -> _Copy:
             "set PGPACES_HOME to a folder of yours on a disk with room",
         ) from None
     # Of one content one copy is enough, however often it is asked for.
-    known = next((each for each in _COPIES.values() if _same(each, copy)), None)
+    known = next((each for each in list(_COPIES.values()) if _same(each, copy)), None)
     if known is not None:
         shutil.rmtree(place, ignore_errors=True)
         return known
@@ -202,17 +203,20 @@ def _same(one: _Copy, other: _Copy) -> bool:
 
 
 def _place() -> Path:
-    """A new private folder that goes with this process, or with a later one if it is killed.
+    """A private folder that goes with this process, or with a later one if it is killed.
 
     Where the home cannot be written it is a temporary one. Raises OSError.
     """
     root = home() / "cache" / "folders"
+    if (known := _PLACES.get(root)) is not None and known.is_dir():
+        return known
     try:
         root.mkdir(parents=True, exist_ok=True)
         place = _locked(root)
     except OSError:
         place = Path(tempfile.mkdtemp(prefix="pgpaces-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
+    _PLACES[root] = place
     return place
 
 
