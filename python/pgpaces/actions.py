@@ -59,9 +59,12 @@ def of(found: Workload) -> tuple[Action, ...]:
 
 
 def of_folder(found: Workload) -> tuple[Action, ...]:
-    """What a workload or one of its variants would execute. Raises WorkloadError as `of`."""
+    """What a workload would execute, or another one of its folder: the base or a variant.
+
+    Raises WorkloadError as `of`.
+    """
     every = [found]
-    for name in found.variants:
+    for name in (None, *found.variants):
         try:
             every.append(workload.read(found.folder, name))
         except WorkloadError:

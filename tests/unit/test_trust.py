@@ -203,14 +203,16 @@ def test_scripts_of_the_user_are_the_users_own(tmp_path: Path) -> None:
 
 
 def test_only_the_variant_that_executes_needs_a_confirmation(tmp_path: Path) -> None:
-    toml = f'{TOML}[variants.bad]\ninit = [{{ run = "x" }}]\n'
+    toml = f'{TOML}[variants.bad]\ninit = [{{ run = "x" }}]\n[variants.good]\nscale = 2\n'
     made = folder(tmp_path, toml)
     base = trust.find(str(made))
     assert not base.trusted
     for refused in (lambda: trust.find(f"{made}/bad"), lambda: trust.variant(base, "bad")):
         with pytest.raises(TrustError):
             refused()
-    assert [each.text for each in actions.of_folder(workload.read(made))] == ["x"]
+    for variant in (None, "bad", "good"):
+        # Whoever confirms one of them confirms them all.
+        assert [each.text for each in actions.of_folder(workload.read(made, variant))] == ["x"]
 
 
 @pytest.mark.parametrize("text", ["SELECT 1;", "\\shell true\nSELECT 1;"])
