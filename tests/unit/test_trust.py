@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -417,6 +418,16 @@ def test_what_is_shown_of_a_folder_changes_no_other_line() -> None:
     assert len(shown) == 1
     assert shown[0].isprintable()
     assert "rm -rf ~" in shown[0]
+
+
+def test_no_name_in_a_folder_forges_a_line_of_what_is_shown(tmp_path: Path) -> None:
+    name = "a.sql\nexecutes nothing but SQL"
+    toml = TOML.replace('"init.sql"', f'{json.dumps(name)}, {{ run = "evil\\\\n  nothing" }}')
+    made = folder(tmp_path, toml.replace('"d"', '"d\\nexecutes nothing"'))
+    (made / name).write_text("SELECT 1;")
+    shown = CliRunner().invoke(cli, ["workload", "show", str(made)])
+    assert not [text for text in shown.output.splitlines() if text.startswith("executes nothing")]
+    assert "  program that makes data, workload.toml: evil" in shown.output
 
 
 def dry_run(what: Path, *more: str) -> int:

@@ -36,14 +36,14 @@ def show(name: str) -> None:
     Executes none of it.
     """
     from pgpaces import workload as workloads
-    from pgpaces.report.escape import lines
+    from pgpaces.report.escape import line, lines
 
     found = workloads.find(name)
     if found.trusted:
         found = workloads.performed(found)
 
     def tell(text: str) -> None:
-        click.echo(lines(text))
+        click.echo(line(text))
 
     tell(f"{found.name}: {found.description}")
     tell(f"folder {found.folder}")
@@ -66,7 +66,7 @@ def show(name: str) -> None:
     for text in _executed(found):
         click.echo(text)
     for text in _work(found):
-        tell(text)
+        click.echo(lines(text))
 
 
 def _executed(found: Workload) -> Iterator[str]:
