@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import pgpaces
 from pgpaces import actions, psql, trust, workload
 from pgpaces.cli import consent
 from pgpaces.cli.main import cli
@@ -451,6 +452,45 @@ def test_an_experiment_file_does_not_trust_the_folder_that_it_names(tmp_path: Pa
     file.write_text(f"trust = true\n{file.read_text()}")
     done = runner.invoke(cli, ["sweep", str(file), "--dry-run"])
     assert isinstance(done.exception, PlanError)
+
+
+class RunError(Exception):
+    """It would have been run now."""
+
+
+CALLS: dict[str, Callable[..., object]] = {
+    "run": lambda made, **more: pgpaces.run(made, duration=1, **more),
+    "run, a workload beside": lambda made, **more: pgpaces.run(
+        "select-only", beside={"b": {"workload": made, "clients": 1}}, **more
+    ),
+    "run, tasks on its data": lambda made, **more: pgpaces.run(made, tasks=[print_it], **more),
+    "sweep": lambda made, **more: pgpaces.sweep(made, clients=[1, 2], **more),
+    "capacity": lambda made, **more: pgpaces.capacity(made, latency_limit="1s", **more),
+    "compare": lambda made, **more: pgpaces.compare("clients=1", "clients=2", run=made, **more),
+}
+
+
+def print_it() -> None:
+    """A task of the user's own."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_from_python_nobody_is_asked_and_trust_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def run(*_: object) -> None:
+        raise RunError
+
+    monkeypatch.setattr("pgpaces.experiment.run", run)
+    monkeypatch.setattr("pgpaces.experiment.sweep.run", run)
+    made = str(folder(tmp_path, program('"x"')))
+    more = {"store": tmp_path / "results.db"}
+    with pytest.raises(TrustError):
+        CALLS[name](made, **more)
+    with pytest.raises(RunError):
+        CALLS[name](made, trust=True, **more)
+    with pytest.raises(RunError):
+        CALLS[name](made, **more)
 
 
 SHELL = "\\shell true\nSELECT 1;"
