@@ -79,9 +79,9 @@ KEYS = {
     "writes": "True: the scripts change data, and each run gets a copy of it that is dropped"
     " afterwards. False: runs use the data itself, without a copy.",
     "init": "What creates the data, in this order: SQL files, run by psql with the variables"
-    " `scale` and `seed`, and programs, each a table `{ run = ... }`. Paths start at the folder;"
-    " `[]` means no data. Files that SQL includes (`\\i`, `\\copy`) are not looked at: after"
-    " changing one, say `--fresh`.",
+    " `scale` and `seed`, and programs, each a table `{ run = ... }`. Paths start at the folder and"
+    " stay in it; `[]` means no data. Files that SQL includes (`\\i`, `\\copy`) are not looked at:"
+    " after changing one, say `--fresh`.",
     "init.run": "A program that creates data: words or a text, as `command.run`. Variables that it"
     " does not name it is not given: data is made anew where what it names or reads has changed.",
     "init.input": "Patterns of the files that it reads, beside those of the folder that are words"
@@ -162,6 +162,7 @@ RUN_ARGUMENTS = {
     "host_file": "As `--host-file`: what the server's machine costs. Default: as for the command"
     " line.",
     "on_store_error": 'If the store fails: `"continue"` in memory, or `"stop"` the load.',
+    "trust": "As `--trust`: the folders of workloads may execute programs.",
     "listener": "An object that hears what happens: a subclass of `pgpaces.experiment.Listener`.",
     "options": "Other fields of the trial: see the next table.",
 }
@@ -180,6 +181,7 @@ SWEEP_ARGUMENTS = {
     "resume": "The experiment to go on with: `last`, an id, or its name.",
     "store": "Where results are. Default: as for the command line.",
     "host_file": "As `--host-file`: what this machine costs. Default: as for the command line.",
+    "trust": "As `--trust`: the folders of workloads may execute programs.",
     "listener": "An object that hears what happens: a subclass of"
     " `pgpaces.experiment.SweepListener`.",
     "levels": "Everything that [levels](experiment-toml.md#levels) may be of: one or a list."
@@ -211,6 +213,7 @@ ANSWER_ARGUMENTS = {
     "same": "New pairs of A with itself: what the place itself tells apart.",
     "seed": "Everything random of new pairs follows from it.",
     "targets": SWEEP_ARGUMENTS["targets"],
+    "trust": SWEEP_ARGUMENTS["trust"],
     "listener": SWEEP_ARGUMENTS["listener"],
     "levels": "As for `pgpaces.sweep`, one of each: what the trials of new pairs are.",
     "chosen": 'Only lines with these levels: `"set.work_mem=64MB"`.',

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pgpaces import experiment, levels, workload
+from pgpaces import experiment, levels, trust, workload
 from pgpaces.answers.bulk import Bulk
 from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.costs import Economy
@@ -207,15 +207,16 @@ def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
 def _workload(given: Mapping[str, Any]) -> workload.Workload:
     """The one that is named, with the scripts in these files or these tasks if there are any."""
     name, files, tasks = given["name"], given["files"], given["tasks"]
+    consent = trust.answer(given["trust"])
     if callable(tasks):
         raise PlanError("tasks is one function", "give a list of them, such as tasks=[look]")
     if tasks:
         if files:
             raise PlanError("tasks and files exclude each other", "choose one")
-        return workload.of_tasks(tasks, None if name is None else workload.find(name))
+        return workload.of_tasks(tasks, None if name is None else trust.find(name, consent))
     scripts = tuple(workload.read_script(str(file)) for file in files)
     if name is not None:
-        found = workload.find(name)
+        found = trust.find(name, consent)
         return replace(found, scripts=scripts) if scripts else found
     if not scripts:
         raise PlanError("nothing to run was named", "name a workload, files, or tasks")
@@ -240,7 +241,9 @@ def _request(given: Mapping[str, Any]) -> experiment.Request:
         pool=_pool(given["pool"], given["pool_mode"], given["pool_size"]),
         **{name: given[name] for name in taken},
     )
-    return replace(request, beside=experiment.besides(request, _beside(given["beside"] or {})))
+    beside = _beside(given["beside"] or {})
+    consent = trust.of_typed(trust.answer(given["trust"]))
+    return replace(request, beside=experiment.besides(request, beside, consent))
 
 
 def _pool(pool: Pooler | None, mode: PoolMode | None, size: int | None) -> PoolPlan | None:
@@ -300,6 +303,7 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     store: str | Path | None = None,
     host_file: str | Path | None = None,
     on_store_error: experiment.OnStoreError = "continue",
+    trust: bool = False,
     listener: experiment.Listener | None = None,
     **options: Any,
 ) -> Result:
@@ -309,9 +313,10 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
     it is named; one marked @user is what each of them has. Durations are texts with a unit
     ("500ms") or seconds; rates are texts ("1/s") or numbers a second. node: where the load goes, or
     each script by its name. beside: workloads that run at the same time, by name, with levels of
-    their own: `{"reporting": {"node": "standby1", "rate": "1/s"}}`. options: the other fields of
-    TrialPlan, such as policy, protocol, seed, threads. Without a duration it is 60 s, of a command
-    one execution. Raises PgpacesError.
+    their own: `{"reporting": {"node": "standby1", "rate": "1/s"}}`. trust: folders of
+    workloads may execute programs; without it, those whose content was confirmed before. options:
+    the other fields of TrialPlan, such as policy, protocol, seed, threads. Without a duration it is
+    60 s, of a command one execution. Raises PgpacesError.
     """
     request = _request(locals())
     outcome = experiment.run(request, listener)

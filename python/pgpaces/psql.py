@@ -7,8 +7,10 @@ load and results.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -19,11 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pgpaces.errors import PrepareError, ServerError
+from pgpaces.errors import PrepareError, ServerError, TrustError
 from pgpaces.workload import InitStep
 
 Say = Callable[[str], None]
 _TAIL_LINES = 12
+_RESTRICT = "\\restrict"
+# Files, which libpq looks for from the folder that a program runs in.
+_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +44,68 @@ class Way:
         return f"Way({self.program}, {self.dbname})"
 
 
-def run(way: Way, step: InitStep, variables: Mapping[str, str], progress: Say) -> None:
-    """Runs a file. progress: is told every few seconds how long it has taken.
+def run(
+    way: Way, step: InitStep, variables: Mapping[str, str], progress: Say, *, trusted: bool = True
+) -> None:
+    """Runs a file in its folder. progress: is told every few seconds how long it has taken.
 
-    Raises PrepareError with psql's last lines.
+    trusted: psql obeys the commands of its own that are in the file, which execute programs and
+    read files. Raises PrepareError with psql's last lines, TrustError where it may not obey.
     """
-    words = [str(way.program), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    # Not by the PATH, nor from the file's folder: that may be anybody's.
+    words = [str(way.program.absolute()), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
     for name, value in variables.items():
         words += ["-v", f"{name}={value}"]
+    if not trusted:
+        _check_restricts(way.program)
+        words += ["-c", f"{_RESTRICT} {secrets.token_hex(16)}"]
+    words += ["-f", f"./{step.path.name}"]
     with environment(way) as given:
-        code, errors = _run([*words, "-f", str(step.path)], given, progress)
+        code, errors = _run(words, step.path.parent, given, progress)
     if code != 0:
         tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
+        # In whatever language psql says it, it names the command that it would take.
+        if not trusted and "\\unrestrict" in tail:
+            raise TrustError(
+                f"{step.name} has commands of psql, which may execute programs, and the workload's"
+                f" folder was not confirmed:\n{tail}",
+                "read them; if you trust the folder, say --trust (in Python: trust=True)",
+            )
         raise PrepareError(
             f"making the data failed in {step.name}:\n{tail}",
             "mend the file and run again: what was made so far is thrown away",
         )
 
 
-def _run(words: list[str], given: Environment, progress: Say) -> tuple[int, str]:
+def _check_restricts(program: Path) -> None:
+    """Raises TrustError where this psql cannot be kept from obeying the commands in a file."""
+    if not _restricts(program.absolute()):
+        raise TrustError(
+            f"{program} does not know {_RESTRICT}, without which SQL of a folder that was not"
+            " confirmed may execute programs",
+            "install the newest psql of its version (13.22, 14.19, 15.14, 16.10, 17.6 or later);"
+            " or if you trust the folder, say --trust (in Python: trust=True)",
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def _restricts(program: Path) -> bool:
+    """Whether this psql knows it: some got it in a release that fixes errors only."""
+    try:
+        done = subprocess.run(
+            [program, "--help=commands"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return _RESTRICT in done.stdout
+
+
+def _run(words: list[str], folder: Path, given: Environment, progress: Say) -> tuple[int, str]:
     """psql's exit code and what it said; tells every few seconds that it still runs."""
     started = time.monotonic()
     with subprocess.Popen(
         words,
+        cwd=folder,
         env=given.variables,
         pass_fds=given.files,
         stdin=subprocess.DEVNULL,
@@ -124,7 +168,8 @@ def environment(way: Way) -> Iterator[Environment]:
     Where the system can do that the file has no name, so that not even kill -9 leaves it behind.
     """
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    variables |= {_VARIABLES[k]: v for k, v in way.keywords.items() if k in _VARIABLES}
+    keywords = {k: _absolute(v) if k in _FILES else v for k, v in way.keywords.items()}
+    variables |= {_VARIABLES[k]: v for k, v in keywords.items() if k in _VARIABLES}
     variables |= {
         "PGDATABASE": way.dbname,
         "PGAPPNAME": "pgpaces init",
@@ -146,6 +191,11 @@ def environment(way: Way) -> Iterator[Environment]:
         name = f"/proc/self/fd/{file.fileno()}" if nameless else file.name
         files = (file.fileno(),) if nameless else ()
         yield Environment(variables | {"PGPASSFILE": str(name)}, files)
+
+
+def _absolute(file: str) -> str:
+    """A file by its whole path; what names none stays."""
+    return str(Path(file).absolute()) if file and file != "system" else file
 
 
 def find(preferred: Path | None, candidates: list[Path]) -> Path:

@@ -19,6 +19,7 @@ from pgpaces.experiment.reporting import page_of
 from pgpaces.report.page import Page
 from pgpaces.servers import profiles
 from pgpaces.store import Store
+from pgpaces.trust import answer
 
 if TYPE_CHECKING:
     from pgpaces.answers.cells import Row
@@ -191,6 +192,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     resume: str | None = None,
     store: str | Path | None = None,
     host_file: str | Path | None = None,
+    trust: bool = False,
     listener: SweepListener | None = None,
     **levels: Any,
 ) -> Sweep:
@@ -201,7 +203,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     as `define=...`, workloads at the same time as `beside={"reporting": {"rate": ["1/s", "2/s"]}}`.
     targets: DSNs by the name that the levels of `target` use. within: a time of each machine, such
     as "30min", instead of `trials`: they are spent where they decide. resume: the experiment to go
-    on with.
+    on with. trust: as for `pgpaces.run`.
     Raises PgpacesError for what keeps it from beginning; trials that fail
     are `missing` in what is returned.
     """
@@ -233,7 +235,9 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     else:
         experiment, goal = budgets.ask(draft)
     here = costs.find(host_file)
-    order = pipeline.Order(experiment, store, resume=known, costs=here, goal=goal)
+    order = pipeline.Order(
+        experiment, store, resume=known, costs=here, goal=goal, consent=answer(trust)
+    )
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
 

@@ -67,7 +67,8 @@ class Users:
     """What users do. setup: what each of them has, as a generator that yields it once.
 
     pause: between actions, where nobody asks for another, such as "1s". path: the file that they
-    come from. text: all that is known of their source.
+    come from. folder: where that and the modules beside it are read, if not there. text: all that
+    is known of their source.
     """
 
     tasks: tuple[Task, ...]
@@ -75,6 +76,7 @@ class Users:
     pause: str | None = None
     path: Path | None = None
     text: str = field(default="", repr=False)
+    folder: Path | None = None
 
     @property
     def is_async(self) -> bool:
@@ -127,10 +129,22 @@ def _marked(
 
 
 def read(path: Path) -> Users:
-    """The users in a file. Raises WorkloadError where it cannot be run, or has no tasks."""
-    text, namespace = _run(path)
+    """The users in a file, which is executed. Raises WorkloadError as `of_text`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path} cannot be read: {error}") from None
+    return of_text(text, path, path.parent)
+
+
+def of_text(text: str, path: Path, folder: Path) -> Users:
+    """The users in the text of a file, which is executed. It sees the modules in `folder`.
+
+    path: what messages call it. Raises WorkloadError where it cannot be run, or has no tasks.
+    """
+    namespace = _run(text, path, folder.resolve())
     marked = {id(value): value for value in namespace.values() if _mark(value) is not None}
-    return replace(_users(list(marked.values()), path), text=text)
+    return replace(_users(list(marked.values()), path), text=text, folder=folder.resolve())
 
 
 def of_functions(functions: Sequence[Callable[..., Any]]) -> Users:
@@ -152,19 +166,18 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
-def _run(path: Path) -> tuple[str, dict[str, Any]]:
-    """A file's text, and what it defines. It sees the modules beside it, as a program does."""
+def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
+    """What a file defines. It sees the modules in its folder, as a program does."""
     import linecache
     import sys
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path} cannot be read: {error}") from None
-    namespace: dict[str, Any] = {"__name__": f"users of {path.parent.name}", "__file__": str(path)}
-    folder = str(path.parent.resolve())
-    sys.path.insert(0, folder)
-    linecache.checkcache(str(path))
+    namespace: dict[str, Any] = {
+        "__name__": f"users of {path.parent.name}",
+        "__file__": str(folder / path.name),
+    }
+    sys.path.insert(0, str(folder))
+    # The lines that were executed, whatever the file says meanwhile.
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     try:
         # What it prints is no part of our output.
         with contextlib.redirect_stdout(sys.stderr):
@@ -183,8 +196,8 @@ def _run(path: Path) -> tuple[str, dict[str, Any]]:
         raise WorkloadError(f"{path} cannot be run: {told(error, path)}") from None
     finally:
         with contextlib.suppress(ValueError):
-            sys.path.remove(folder)
-    return text, namespace
+            sys.path.remove(str(folder))
+    return namespace
 
 
 def caret(error: SyntaxError) -> str:

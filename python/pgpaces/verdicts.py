@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.errors import PlanError, RunError
 from pgpaces.sweeps import Plot, drafted, written
+from pgpaces.trust import answer
 
 if TYPE_CHECKING:
     from pgpaces.answers.capacity.goal import Kind, Mode
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pgpaces.report.page import Page
     from pgpaces.report.section import Section
     from pgpaces.store import Store
+    from pgpaces.trust import Consent
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     seed: int = 1,
     targets: Mapping[str, str | Target] | None = None,
     store: str | Path | None = None,
+    trust: bool = False,
     listener: SweepListener | None = None,
     **levels: Any,
 ) -> Answer:
@@ -127,9 +130,9 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
 
     a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. delta: a share, 0.02
     for 2 %. run: a workload of which new pairs are run, with `levels` as for `pgpaces.sweep`, until
-    they are decided or there are `pairs` of them. Its value is a `pgpaces.answers.compare.Verdict`.
-    Raises PlanError where they differ in more than what is compared, RunError where pairs are not
-    to be had.
+    they are decided or there are `pairs` of them. trust: as for `pgpaces.run`. Its
+    value is a `pgpaces.answers.compare.Verdict`. Raises PlanError where they differ in more than
+    what is compared, RunError where pairs are not to be had.
     """
     from pgpaces.answers.compare import Goal
     from pgpaces.experiment.comparing import compared
@@ -137,7 +140,8 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
 
     if run is not None:
         goal = Goal(metric, tuple(also), delta, pairs, same, seed)
-        return _new_pairs((a, b), goal, drafted(run, levels, targets), store, listener)
+        draft = drafted(run, levels, targets)
+        return _new_pairs((a, b), goal, draft, (store, answer(trust)), listener)
     if levels:
         raise PlanError(
             f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
@@ -152,14 +156,16 @@ def _new_pairs(
     names: tuple[str, str],
     goal: Goal,
     draft: Draft,
-    store: str | Path | None,
+    where: tuple[str | Path | None, Consent],
     listener: SweepListener | None,
 ) -> Answer:
     from pgpaces.experiment import pairs
     from pgpaces.experiment import sweep as pipeline
 
     experiment, pairing = pairs.ask(draft, names, goal)
-    swept = pipeline.run(pipeline.plan(pipeline.Order(experiment, store, goal=pairing)), listener)
+    store, consent = where
+    order = pipeline.Order(experiment, store, goal=pairing, consent=consent)
+    swept = pipeline.run(pipeline.plan(order), listener)
     if swept.given_up:
         raise RunError(swept.given_up)
     return _chosen(swept.id, store)
@@ -255,6 +261,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     resume: str | None = None,
     store: str | Path | None = None,
     host_file: str | Path | None = None,
+    trust: bool = False,
     listener: SweepListener | None = None,
     **levels: Any,
 ) -> Answer:
@@ -263,7 +270,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     what: as for `pgpaces.sweep`. missed: the share that may miss the latency limit, or goal: a
     bound on a quantile, `p99 <= 250ms`. levels: as for `pgpaces.sweep`; of the load itself one is
     where the search begins, two are the least and the most that is offered. resume: the experiment
-    to go on with, as it stands in the store where `what` is left out.
+    to go on with, as it stands in the store where `what` is left out. trust: as for `pgpaces.run`.
 
     Its value is a `pgpaces.answers.capacity.value.Capacities`. Ctrl-C ends the search: the answer
     is what is known so far. Raises PgpacesError for what keeps it from beginning.
@@ -286,9 +293,15 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         mode: Mode = "quick" if quick else "strict" if strict else "normal"
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
-        experiment, sought = asking.ask(draft, asking.Question(missed, goal, by, mode, soak))
+        question = asking.Question(missed, goal, by, mode, soak)
+        experiment, sought = asking.ask(draft, question, answer(trust))
     order = pipeline.Order(
-        experiment, store, resume=known, costs=costs.find(host_file), goal=sought
+        experiment,
+        store,
+        resume=known,
+        costs=costs.find(host_file),
+        goal=sought,
+        consent=answer(trust),
     )
     swept = pipeline.run(pipeline.plan(order), listener)
     if swept.given_up:

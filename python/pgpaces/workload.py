@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from typing import Any
 from pgpaces.errors import PlanError, WorkloadError
 from pgpaces.texts import encoded
 from pgpaces.units import SECOND_NS, duration_ns
-from pgpaces.users import Users, of_functions
-from pgpaces.users import read as read_users
+from pgpaces.users import Users, of_functions, of_text
 
 SHIPPED = Path(__file__).parent / "workloads"
 FILE = "workload.toml"
@@ -121,7 +120,9 @@ class Workload:
     variants: names of others of its kind; this is `NAME/VARIANT` if it is one.
     command: what is timed instead of scripts; it has one that stands for it. users: what performs
     Python functions instead, of which each has a script that stands for it.
-    files: those that its programs read and users may replace.
+    files: those that its programs read and users may replace. users_file: the Python file of its
+    users, which `performed` executes. trusted: it may execute what its files say; of a folder this
+    is only so once its user has said so (trust.py).
     """
 
     name: str
@@ -138,11 +139,13 @@ class Workload:
     users: Users | None = None
     files: tuple[DataFile, ...] = ()
     needs: Needs = field(default_factory=Needs)
+    users_file: Path | None = None
+    trusted: bool = True
 
     @property
     def is_scripts(self) -> bool:
         """Whether it runs scripts: no command, no Python functions."""
-        return self.command is None and self.users is None
+        return self.command is None and self.users is None and self.users_file is None
 
     def uses(self, variable: str) -> bool:
         """Whether the name of a variable is anywhere in it."""
@@ -210,7 +213,21 @@ def of_tasks(functions: Sequence[Callable[..., Any]], base: Workload | None = No
     """Users that perform these functions, on the data of `base`. Raises WorkloadError."""
     found = of_functions(functions)
     base = base or of_scripts("users", (), "Python functions")
-    return replace(base, scripts=_tasks(found), load=_paused(found), users=found, command=None)
+    base = replace(base, users_file=None, command=None)
+    return replace(base, scripts=_tasks(found), load=_paused(found), users=found)
+
+
+def performed(found: Workload, original: Path | None = None) -> Workload:
+    """With what its users do, for which their Python file is executed.
+
+    original: the folder that messages name instead of its own. Raises WorkloadError.
+    """
+    file = found.users_file
+    if file is None:
+        return found
+    named = (original or found.folder) / file.relative_to(found.folder)
+    users = of_text(_text(found.folder, file), named, file.parent)
+    return replace(found, users=users, scripts=_tasks(users), load={**_paused(users), **found.load})
 
 
 def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
@@ -246,22 +263,32 @@ def shipped() -> list[str]:
     return sorted(folder.parent.name for folder in SHIPPED.glob(f"*/{FILE}"))
 
 
-def find(name: str) -> Workload:
-    """The workload called `name`: a shipped one, or a folder; NAME/VARIANT: a variant of it.
+def is_shipped(folder: Path) -> bool:
+    """Whether it is one of those that come with pgpaces."""
+    return folder.resolve().is_relative_to(SHIPPED.resolve())
 
-    Raises WorkloadError where there is none or its folder is not as it should be.
+
+def find(name: str) -> Workload:
+    """The workload called `name`, as `located` and `read` have it. Raises WorkloadError."""
+    return read(*located(name))
+
+
+def located(name: str) -> tuple[Path, str | None]:
+    """The folder of the workload called `name`, shipped or not, and of NAME/VARIANT the variant.
+
+    Raises WorkloadError where there is none.
     """
     base, _, variant = name.rpartition("/")
     looks_like_path = "/" in name or name in {".", ".."}
     if not looks_like_path and (SHIPPED / name / FILE).is_file():
-        return read(SHIPPED / name)
+        return SHIPPED / name, None
     folder = Path(name).expanduser()
     if (folder / FILE).is_file():
-        return read(folder)
+        return folder, None
     if base and "/" not in base and (SHIPPED / base / FILE).is_file():
-        return read(SHIPPED / base, variant)
+        return SHIPPED / base, variant
     if base and (folder.parent / FILE).is_file():
-        return read(folder.parent, variant)
+        return folder.parent, variant
     if folder.is_dir():
         raise WorkloadError(
             f"folder '{name}' is not a workload: it has no {FILE}",
@@ -275,14 +302,12 @@ def find(name: str) -> Workload:
     )
 
 
-def variant(base: Workload, name: str) -> Workload:
-    """Another variant of a workload. Raises WorkloadError where it has none of this name."""
-    return read(base.folder, name)
-
-
 def read(folder: Path, variant: str | None = None) -> Workload:
-    """The workload in `folder`, or a variant of it. Raises WorkloadError."""
-    document = _document(folder / FILE)
+    """The workload in `folder`, or a variant of it; executes nothing. Raises WorkloadError.
+
+    Its scripts are those of users once it is `performed`.
+    """
+    document = _document(_inside(folder, FILE))
     name = folder.resolve().name
     if variant is not None:
         if variant not in document["variants"]:
@@ -290,16 +315,15 @@ def read(folder: Path, variant: str | None = None) -> Workload:
             raise WorkloadError(f"workload {name} has no variant '{variant}'", f"it has {near}")
         document, name = _variant(folder / FILE, document, variant), f"{name}/{variant}"
     _check_kind(name, document)
+    _check_words(folder, document)
     command = _command(name, document)
-    users = read_users(folder / document["users"]) if document["users"] else None
+    users_file = _inside(folder, document["users"]) if document["users"] else None
     load = {k: str(v) for k, v in document["load"].items() if v is not None}
     scripts: tuple[WorkloadScript, ...]
     if command is not None:
         scripts, load = (command.script,), {**_ONCE, **load}
-    elif users is not None:
-        scripts, load = _tasks(users), {**_paused(users), **load}
     else:
-        scripts = _scripts(folder, document)
+        scripts = () if users_file else _scripts(folder, document)
     return Workload(
         name=name,
         folder=folder,
@@ -310,7 +334,8 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         scripts=scripts,
         load=load,
         command=command,
-        users=users,
+        users_file=users_file,
+        trusted=is_shipped(folder),
         variables={name: str(value) for name, value in document["variables"].items()},
         variants=tuple(document["variants"]),
         files=tuple(DataFile(name, **keys) for name, keys in document["files"].items()),
@@ -333,7 +358,9 @@ def _variant(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
 def _scripts(folder: Path, document: dict[str, Any]) -> tuple[WorkloadScript, ...]:
     return tuple(
         WorkloadScript(
-            Path(entry["file"]).stem, entry["weight"], _text(folder, folder / entry["file"])
+            Path(entry["file"]).stem,
+            entry["weight"],
+            _text(folder, _inside(folder, entry["file"])),
         )
         for entry in document["scripts"]
     )
@@ -381,9 +408,25 @@ def _words(run: str | list[str]) -> tuple[str, ...] | str:
     return run if isinstance(run, str) else tuple(run)
 
 
+def _programs(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The tables of programs: each with `run`, `input` and perhaps `before`."""
+    yield from (entry for entry in document["init"] if not isinstance(entry, str))
+    if document["command"]:
+        yield document["command"]
+
+
+def _check_words(folder: Path, document: dict[str, Any]) -> None:
+    """Raises WorkloadError where words of programs name files above the folder."""
+    for each in _programs(document):
+        for words in (each["run"], each.get("before") or (), each["input"]):
+            for word in () if isinstance(words, str) else words:
+                if Path(word).parts[:1] == ("..",):
+                    _inside(folder, word)
+
+
 def _init_step(folder: Path, entry: str | dict[str, Any]) -> InitStep:
     if isinstance(entry, str):
-        path = folder / entry
+        path = _inside(folder, entry)
         return InitStep(path.name, path, _text(folder, path))
     run = _words(entry["run"])
     words = run.split() if isinstance(run, str) else run
@@ -417,6 +460,24 @@ def _checked(raw: dict[str, Any], path: Path) -> dict[str, Any]:
         near = difflib.get_close_matches(key, File.model_fields, n=1)
         hint = f"did you mean '{near[0]}'?" if first["type"] == "extra_forbidden" and near else None
         raise WorkloadError(f"{path}: key '{key}': {first['msg'].lower()}", hint) from None
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file by its name in the folder. Raises WorkloadError for one that is elsewhere."""
+    path, root = folder / name, SHIPPED if is_shipped(folder) else folder
+    try:
+        found = path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise WorkloadError(f"workload {folder.name}: '{name}' is no file: {error}") from None
+    if not found.is_relative_to(root.resolve()):
+        to = f" (it leads to {found})" if path.is_symlink() else ""
+        raise WorkloadError(
+            f"workload {folder.name}: '{name}' is outside of the folder{to}",
+            "a workload reads files of its folder only: copy it there",
+        )
+    if found.exists() and not found.is_file():
+        raise WorkloadError(f"workload {folder.name}: '{name}' is not a regular file")
+    return path
 
 
 def _text(folder: Path, path: Path) -> str:

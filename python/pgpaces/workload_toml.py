@@ -81,7 +81,10 @@ class Variant(Part):
 class DataFileKeys(Part):
     """`[files.NAME]`: a file that programs read."""
 
-    package: str
+    # A name, and perhaps a version: to pip other words are options, folders and addresses.
+    package: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(==[\w.+!-]+)?$")
+    ]
     path: str
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 

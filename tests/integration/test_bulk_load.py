@@ -32,7 +32,7 @@ def target(pg15: Postgres) -> tuple[str, ...]:
 
 
 def run(pgpaces: Command, *words: object, **more: Any) -> Any:
-    return pgpaces("run", *words, "-P", "0", "--json", **more).json()
+    return pgpaces("run", *words, "--trust", "-P", "0", "--json", **more).json()
 
 
 def workload(tmp_path: Path, command: str, more: str = "") -> Path:
@@ -75,21 +75,20 @@ def test_any_command_is_timed_without_a_folder(
 def test_it_is_told_where_to_go_and_what_was_asked(
     pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
 ) -> None:
-    script = tmp_path / "load.sh"
-    script.write_text(
+    made = workload(tmp_path, 'run = ["sh", "load.sh", "{dsn}", "{hot}"]', "[variables]\nhot = 5")
+    (made / "load.sh").write_text(
         'psql -Xq "$1" -c "insert into t select $2 from generate_series(1, 7)"\n'
-        "env | grep ^PG > seen\npwd >> seen\n"
-    )
-    made = workload(
-        tmp_path, 'run = ["sh", "../load.sh", "{dsn}", "{hot}"]', "[variables]\nhot = 5"
+        f"exec > {tmp_path}/seen\nenv | grep ^PG\npwd\n"
     )
     found = run(pgpaces, made, "-D", "hot=6", "-s", 3, "--data-seed", 4, *target)
     assert found["bulk"]["rows"] == 7
-    seen = (made / "seen").read_text()
+    seen = (tmp_path / "seen").read_text()
     for line in ("PGPACES_HOT=6", "PGPACES_SCALE=3", "PGPACES_SEED=4", "PGDATABASE=pgpaces_"):
         assert line in seen
     assert "PGPASSWORD" not in seen
-    assert seen.endswith(f"{made}\n")
+    # A copy, so that what changes meanwhile is not executed.
+    assert seen.endswith("/loader\n")
+    assert not seen.endswith(f"\n{made}\n")
 
 
 def test_a_command_that_fails_is_data_with_what_it_said(
@@ -139,7 +138,8 @@ def test_what_a_command_has_not_is_refused_before_anything_is_started(
     pgpaces: Command, tmp_path: Path, words: list[str], message: str
 ) -> None:
     (tmp_path / "x.sql").write_text("SELECT 1;")
-    done = pgpaces("run", workload(tmp_path, 'run = ["true"]'), *words, cwd=tmp_path)
+    made = workload(tmp_path, 'run = ["true"]')
+    done = pgpaces("run", made, "--trust", *words, cwd=tmp_path)
     assert (done.code, message in done.err) == (2, True), done.err
 
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_is_refused_before_it_is_measured(  # noqa: PLR0917
     pgpaces: Command, tmp_path: Path, target: tuple[str, ...], more: Any, code: int, message: str
 ) -> None:
     made = workload(tmp_path, f'run = ["true"]\n{more}')
-    done = pgpaces("run", made, *target, "-P", "0")
+    done = pgpaces("run", made, *target, "--trust", "-P", "0")
     assert (done.code, message in done.err) == (code, True), done.err
 
 
@@ -189,24 +189,25 @@ def test_a_load_beside_queries_is_run_again_until_they_end(
 def test_stopped_the_command_is_asked_to_end(
     pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
 ) -> None:
-    made = workload(tmp_path, 'run = "echo $$ > pid; exec sleep 60"')
-    process = pgpaces.start("run", made, "-P", "0", *target)
-    until(lambda: (made / "pid").exists() and (made / "pid").read_text() != "", "it runs")
+    made = workload(tmp_path, f'run = "echo $$ > {tmp_path}/pid; exec sleep 60"')
+    process = pgpaces.start("run", made, "--trust", "-P", "0", *target)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "it runs")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "the command was ended before its end" in out
-    assert not Path(f"/proc/{(made / 'pid').read_text().strip()}").exists()
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
 def test_killed_no_command_is_left(pgpaces: Command, tmp_path: Path) -> None:
     # On a server of ours, which ends too: its copy of the data is nobody's any more.
-    made = workload(tmp_path, 'run = "trap : TERM; echo $$ > pid; while :; do sleep 1; done"')
-    process = pgpaces.start("run", made, "-P", "0")
-    until(lambda: (made / "pid").exists() and (made / "pid").read_text() != "", "it runs")
+    text = f"trap : TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done"
+    made = workload(tmp_path, f'run = "{text}"')
+    process = pgpaces.start("run", made, "--trust", "-P", "0")
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "it runs")
     process.kill()
     process.communicate()
-    pid = int((made / "pid").read_text())
+    pid = int((tmp_path / "pid").read_text())
 
     def gone() -> bool:
         try:
@@ -223,14 +224,15 @@ def test_no_password_reaches_the_command_but_by_a_file(
 ) -> None:
     pg15.execute("ALTER ROLE u_scram CREATEDB")
     text = (
-        "run = \"env > seen; tr '\\\\0' ' ' < /proc/$$/cmdline >> seen; cat $PGPASSFILE >&2;"
-        " psql -Xqc 'insert into t select 1' && exit 3\""
+        f"run = \"exec > {tmp_path}/seen; env; tr '\\\\0' ' ' < /proc/$$/cmdline;"
+        " cat $PGPASSFILE >&2; psql -Xqc 'insert into t select 1' && exit 3\""
     )
     made = workload(tmp_path, text)
     environment = {"PGPASSWORD": PASSWORD}
-    done = pgpaces("run", made, "--target", pg15.tcp("u_scram"), "--data-seed", 9, env=environment)
+    words = (made, "--trust", "--target", pg15.tcp("u_scram"), "--data-seed", 9)
+    done = pgpaces("run", *words, env=environment)
     assert "failed (exit 3)" in done.out, (done.out, done.err)  # so it was let in
-    for text in (done.out, done.err, (made / "seen").read_text()):
+    for text in (done.out, done.err, (tmp_path / "seen").read_text()):
         assert PASSWORD not in text
     assert PASSWORD.encode() not in pgpaces.store.read_bytes()
 

@@ -199,7 +199,7 @@ def test_users_that_tell_what_they_were_given_tell_no_password(
     (folder / "workload.toml").write_text(toml)
     (folder / "users.py").write_text(TELLTALE)
     dsn, variables = way(name, pg15, cage)
-    ended = cage("run", folder, "-t", "2", "--target", dsn, **variables)
+    ended = cage("run", folder, "--trust", "-t", "2", "--target", dsn, **variables)
     assert ended.code == 0, ended.err
     assert ended.err.count(b"***") >= 3
     assert b"failed with ValueError: 1" in ended.out

@@ -193,7 +193,7 @@ def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
 def test_tasks_are_chosen_weighted_and_limited_by_their_names(
     pgpaces: Command, pg15: Postgres, tmp_path: Path
 ) -> None:
-    words = ("run", folder_of(tmp_path / "w", TWO), "--target", pg15.dsn("postgres"))
+    words = ("run", folder_of(tmp_path / "w", TWO), "--trust", "--target", pg15.dsn("postgres"))
     asked = ("--script", "look@3", "--script", "buy", "-L", "look=1us", "-c", "2", "-t", "50")
     answer = pgpaces(*words, *asked, "--json").json()
     assert adds_up(answer)
@@ -206,7 +206,7 @@ def test_tasks_are_chosen_weighted_and_limited_by_their_names(
 def test_users_end_with_ctrl_c_and_what_there_is_is_kept(
     pgpaces: Command, pg15: Postgres, tmp_path: Path
 ) -> None:
-    words = ("run", folder_of(tmp_path / "w", TWO), "--target", pg15.dsn("postgres"))
+    words = ("run", folder_of(tmp_path / "w", TWO), "--trust", "--target", pg15.dsn("postgres"))
     process = pgpaces.start(*words, "--script", "look", "-c", "2", "-j", "2", "-T", "9min", *NOW)
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 1)

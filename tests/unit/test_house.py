@@ -99,6 +99,15 @@ def test_one_place_opens_administrative_sessions_and_quotes_names() -> None:
             assert not found, path
 
 
+def test_only_trust_reads_the_workloads_that_are_run() -> None:
+    """Others have them from trust.find, which asks whether they may execute programs."""
+    reading = re.compile(r"\bworkloads?\.(find|read|performed)\(")
+    users = {
+        str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py") if reading.search(p.read_text())
+    }
+    assert users == {"actions.py", "trust.py", "cli/workload.py"}
+
+
 def test_only_the_command_line_prints_or_exits() -> None:
     allowed = {"cli", "__main__.py", "servers", "workloads"}
     for path in PACKAGE.rglob("*.py"):

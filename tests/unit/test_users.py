@@ -268,11 +268,11 @@ def test_a_workload_of_users_has_a_script_for_each_task_and_their_pause(tmp_path
     )
     toml = 'description = "d"\ninit = []\nkind = "users"\nusers = "users.py"\n'
     (tmp_path / "workload.toml").write_text(toml)
-    found = workload.read(tmp_path)
+    found = workload.performed(workload.read(tmp_path))
     assert [(s.name, s.weight, s.queries) for s in found.scripts] == [("a", 4, 1)]
     assert found.load == {"think_time": "3s", "think": "fixed"}
     users_file(tmp_path, (tmp_path / "users.py").read_text() + "LIMIT = 3\n")
-    assert workload.read(tmp_path).hash != found.hash
+    assert workload.performed(workload.read(tmp_path)).hash != found.hash
 
 
 URIS = [

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pgpaces import trust
 from pgpaces.capture import choice, folder, guess, logs, parsed, read, script, uses
 from pgpaces.capture.guess import Kind, Source
 from pgpaces.capture.parsed import Parsed, UnusableError
@@ -87,6 +88,7 @@ def capture(wanted: Wanted, say: Say = lambda _: None) -> Captured:
         (*seen.notes, *_transactions(left, calls), *_apart(taken), *notes),
     )
     folder.write(found, values=wanted.values, logged=real is not None)
+    trust.confirm_made(where)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import drafting, options, running
+from pgpaces.cli import consent, drafting, options, running
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def _planned(given: Mapping[str, Any]) -> Planned:
     else:
         mode: Mode = "quick" if given["quick"] else "strict" if given["strict"] else "normal"
         asked = (given["missed"], given["quantile"], given["by"])
-        experiment, goal = asking.ask(draft, asking.Question(*asked, mode, given["soak"]))
+        question = asking.Question(*asked, mode, given["soak"])
+        experiment, goal = asking.ask(draft, question, consent.of(given))
     return pipeline.plan(running.order(experiment, given, resume, goal))
 
 

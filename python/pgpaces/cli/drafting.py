@@ -15,7 +15,7 @@ import click
 
 from pgpaces import draft as drafts
 from pgpaces import experiment_file, levels
-from pgpaces.cli import options
+from pgpaces.cli import consent, options
 from pgpaces.costs import Costs
 from pgpaces.design import Target
 from pgpaces.errors import PlanError
@@ -71,6 +71,7 @@ OF_WHAT = (
     ),
     click.option("-D", "--define", multiple=True, metavar="NAME=LEVELS", help="Script variables."),
     *options.TOPOLOGY,
+    consent.TRUST,
     click.option(
         "--seed", type=click.IntRange(0), help="Of order, arrivals, parameters. [default: 1]"
     ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import options
+from pgpaces.cli import consent, options
 from pgpaces.cli.progress import TrialProgress
 from pgpaces.errors import PlanError, RunError
 from pgpaces.plan import trial_plan
@@ -67,7 +67,7 @@ Examples:
 @options.options(
     options.LOAD, options.TRIAL, options.TARGET, options.LAYOUT, options.TOPOLOGY, options.GUARD
 )
-@options.options(options.MACHINE, (options.STORE,))
+@options.options(options.MACHINE, (options.STORE, consent.TRUST))
 @click.option(
     "--on-store-error",
     type=click.Choice(["continue", "stop"]),
@@ -118,7 +118,8 @@ def run(**given: Any) -> int:
         nodes=nodes,
         pool=options.pool(given),
     )
-    request = replace(request, beside=experiment.besides(request, options.beside(given["beside"])))
+    beside = options.beside(given["beside"])
+    request = replace(request, beside=experiment.besides(request, beside, consent.of(given)))
     progress = TrialProgress(given["progress"])
     try:
         outcome = experiment.run(request, progress)
@@ -133,7 +134,7 @@ def run(**given: Any) -> int:
 
 def _workload(given: Mapping[str, Any]) -> Workload:
     """The workload named, with the scripts of these files if there are any; or a command."""
-    from pgpaces import workload
+    from pgpaces import trust, workload
 
     name, scripts = given["workload"], options.files(given["files"])
     if given["command"] is not None:
@@ -150,7 +151,7 @@ def _workload(given: Mapping[str, Any]) -> Workload:
         if value:
             raise PlanError(f"{option} belongs to --command", "a workload says its own")
     if name is not None:
-        found = workload.find(name)
+        found = trust.find(name, consent.of(given))
         return replace(found, scripts=scripts) if scripts else found
     if not scripts:
         raise PlanError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import drafting
+from pgpaces.cli import consent, drafting
 from pgpaces.errors import RunError, ServerError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def order(
         command=drafting.command(given),
         costs=host_file.find(given["host_file"]),
         goal=goal,
+        consent=consent.of(given),
     )
 
 

@@ -31,14 +31,19 @@ def list_() -> None:
 @workload.command()
 @click.argument("name")
 def show(name: str) -> None:
-    """Show a workload: its data, scripts or tasks, default load."""
+    """Show a workload: its data, scripts or tasks, default load, and all that it would execute.
+
+    Executes none of it.
+    """
     from pgpaces import workload as workloads
-    from pgpaces.report.escape import lines
+    from pgpaces.report.escape import line, lines
 
     found = workloads.find(name)
+    if found.trusted:
+        found = workloads.performed(found)
 
     def tell(text: str) -> None:
-        click.echo(lines(text))
+        click.echo(line(text))
 
     tell(f"{found.name}: {found.description}")
     tell(f"folder {found.folder}")
@@ -58,17 +63,33 @@ def show(name: str) -> None:
     for file in found.files:
         named = f"-D {file.name}=PATH for another"
         tell(f"file {Path(file.path).name} of PyPI's {file.package}; {named}")
+    for text in _executed(found):
+        click.echo(text)
     for text in _work(found):
-        tell(text)
+        click.echo(lines(text))
+
+
+def _executed(found: Workload) -> Iterator[str]:
+    """Everything that it and its variants would execute."""
+    from pgpaces import actions
+    from pgpaces.cli import consent
+
+    executed = actions.of_folder(found)
+    if executed:
+        yield "executes, as far as its files tell:"
+        yield from consent.lines(executed)
+    elif not found.trusted:
+        yield "executes nothing but SQL and scripts, as far as its files tell"
 
 
 def _work(found: Workload) -> Iterator[str]:
     """What a workload does: its users' file, its scripts, or its command."""
     from dataclasses import replace
 
-    if found.users is not None and found.users.path is not None:
+    if found.users_file is not None:
         # All of it: what each user has, and what is imported, stand beside the tasks.
-        yield f"\n# {found.users.path.name}\n{found.users.text.rstrip()}"
+        text = found.users_file.read_text(encoding="utf-8", errors="replace")
+        yield f"\n# {found.users_file.name}\n{text.rstrip()}"
     elif found.command is None:
         for script in found.scripts:
             yield f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}"
@@ -82,9 +103,11 @@ def _work(found: Workload) -> Iterator[str]:
 @click.argument("folder", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
     """Write a small workload to start from into FOLDER."""
+    from pgpaces import trust
     from pgpaces import workload as workloads
 
     made = workloads.create(folder)
+    trust.confirm_made(made)
     click.echo(f"wrote {made}; try: pgpaces run {made if '/' in str(made) else f'./{made}'}")
 
 

@@ -17,7 +17,13 @@ We never drop, truncate or overwrite what has no mark. Knows nothing of load and
 
 from pgpaces.database.access import Access, connect
 from pgpaces.database.data import as_is, fingerprints, prepare
-from pgpaces.database.identity import facts, free_connections, same_server, settings_of
+from pgpaces.database.identity import (
+    facts,
+    free_connections,
+    is_superuser,
+    same_server,
+    settings_of,
+)
 from pgpaces.database.marks import Mark, clean, ours
 from pgpaces.database.originals import is_dsn
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
@@ -40,6 +46,7 @@ __all__ = [
     "fingerprints",
     "free_connections",
     "is_dsn",
+    "is_superuser",
     "of_server",
     "on_standbys",
     "ours",

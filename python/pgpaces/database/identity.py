@@ -111,6 +111,12 @@ def _may_hold_secrets(setting: str) -> bool:
     return any(word in setting for word in words)
 
 
+def is_superuser(access: Access) -> bool:
+    """Whether the role that we are there may do everything. Raises ServerError."""
+    with connect(access) as session:
+        return session.info.parameter_status("is_superuser") == "on"
+
+
 def free_connections(access: Access) -> int | None:
     """How many more sessions the server lets in; None where it does not say."""
     import psycopg

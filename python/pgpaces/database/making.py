@@ -59,7 +59,8 @@ def make(way: psql.Way, workload: Workload, values: Mapping[str, str], say: Say)
             what = f"{step.name} ({number} of {len(workload.init)})"
             say(what)
             if step.run is None:
-                psql.run(way, step, variables, functools.partial(_more, say, what))
+                more = functools.partial(_more, say, what)
+                psql.run(way, step, variables, more, trusted=workload.trusted)
             elif ready is not None:
                 _run(ready, step, what, say)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pgpaces import levels
+from pgpaces import levels, trust
 from pgpaces.answers.capacity.goal import Goal, Kind, Mode
 from pgpaces.answers.capacity.trials import Sought, first, level
 from pgpaces.design import Cell, Experiment, Levels, Slot
@@ -51,11 +51,14 @@ class Question:
     soak: str = "10min"
 
 
-def ask(draft: Draft, question: Question) -> tuple[Experiment, Sought]:
+def ask(
+    draft: Draft, question: Question, consent: trust.Consent = trust.refuse
+) -> tuple[Experiment, Sought]:
     """The experiment and the search of each of its cells. Raises PlanError for what cannot be.
 
     One level of the load is where the search begins, several are the least and the most that is
-    offered. How long trials are, and how many, is the search's.
+    offered. How long trials are, and how many, is the search's. consent: whether the workload's
+    folder may execute programs.
     """
     draft, missed_max = _threshold(draft, question)
     load = question.by or _kind(draft.levels)
@@ -70,7 +73,7 @@ def ask(draft: Draft, question: Question) -> tuple[Experiment, Sought]:
     made = replace(made, exclude=_without(made.exclude, load), extra=_without(made.extra, load))
     goal = _goal(load, ends, missed_max, question)
     experiment = made.experiment(_profile)
-    each = _each(experiment, goal, begins=len(ends) == 1)
+    each = _each(experiment, goal, consent, begins=len(ends) == 1)
     clients = experiment.design.fixed.get("clients")
     return experiment, Sought(goal, each, *(() if clients is None else (int(clients),)))
 
@@ -169,13 +172,15 @@ def _value(load: Kind, text: str) -> float:
     return float(found)
 
 
-def _each(experiment: Experiment, goal: Goal, *, begins: bool) -> float | None:
+def _each(
+    experiment: Experiment, goal: Goal, consent: trust.Consent, *, begins: bool
+) -> float | None:
     """How many transactions a second a load of 1 brings, if a saturating trial shall tell the rest.
 
     Raises PlanError where levels make another kind of load than the one that is searched, or where
     nothing can be late.
     """
-    builder = Builder.of(Order(experiment))
+    builder = Builder.of(Order(experiment, consent=consent))
     found: float | None = None
     for cell in experiment.design.cells():
         # Of the cell as it was asked for: what is wrong with it is nothing about a trial's load.

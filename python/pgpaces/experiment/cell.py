@@ -92,7 +92,7 @@ def record(cell: Cell) -> Trial:
         server=(server := _server(cell)),
         host={**host.facts(), **costs.facts(server, request.costs)},
         notes=tuple(_notes(cell)),
-        findings=(*_changed(cell, server), *_unused(cell)),
+        findings=(*_changed(cell, server), *_unused(cell), *_unconfirmed(cell)),
         place=request.place,
     )
 
@@ -218,6 +218,24 @@ def _unused(cell: Cell) -> Iterator[Finding]:
     if cell.pool and POOL not in where:
         said = f"nothing goes through {cell.pool['pooler']}: the load goes to {', '.join(where)}"
         yield Finding("pool", "warning", f"{said}; leave out the node, or send it to {POOL}")
+
+
+def as_superuser(where: Site, request: Request) -> str | None:
+    """What workloads that were not confirmed may do on an external server; None: nothing much."""
+    every = (request, *(other for _, other in request.beside))
+    names = [each.workload.name for each in every if not each.workload.trusted]
+    if not names or where.ours or not database.is_superuser(where.access):
+        return None
+    return (
+        f"workload {', '.join(names)} was not confirmed and is run as a superuser of this server:"
+        " its SQL may read and change everything there, and execute programs; use a role that may"
+        " do less"
+    )
+
+
+def _unconfirmed(cell: Cell) -> Iterator[Finding]:
+    if (text := as_superuser(cell.site, cell.request)) is not None:
+        yield Finding("trust", "warning", text)
 
 
 def _data_device(server: Mapping[str, Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pgpaces import levels, workload
+from pgpaces import levels, trust, workload
 from pgpaces.costs import Costs
 from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
 from pgpaces.errors import PlanError
@@ -25,7 +25,8 @@ class Order:
 
     store: where results go; None for the default. resume: the id of the one to go on with.
     command: what was typed, for whoever wants to run it again. costs: of this machine. goal: what
-    trials are chosen for as it goes; without one they are those of the design.
+    trials are chosen for as it goes; without one they are those of the design. consent: whether the
+    folders of workloads may execute programs.
     """
 
     experiment: Experiment
@@ -35,13 +36,14 @@ class Order:
     command: str = ""
     costs: Costs | None = None
     goal: Goal | None = None
+    consent: trust.Consent = field(default=trust.refuse, repr=False)
 
 
-def _workload(experiment: Experiment) -> workload.Workload:
-    scripts = tuple(workload.read_script(*_weighted(file)) for file in experiment.files)
+def _workload(experiment: Experiment, consent: trust.Consent) -> workload.Workload:
+    scripts = tuple(trust.script(*_weighted(file), consent) for file in experiment.files)
     if experiment.workload is None:
         return workload.of_scripts(experiment.name, scripts)
-    base = workload.find(experiment.workload)
+    base = trust.find(experiment.workload, consent)
     return replace(base, scripts=scripts) if scripts else base
 
 
@@ -75,9 +77,12 @@ class Builder:
 
     @classmethod
     def of(cls, order: Order) -> Builder:
-        """Reads the workload and resolves the targets. Raises PlanError, WorkloadError."""
+        """Reads the workload and resolves the targets.
+
+        Raises PlanError, WorkloadError, TrustError.
+        """
         targets = {target.name: _resolved(target) for target in order.experiment.targets}
-        return cls(order, _workload(order.experiment), targets)
+        return cls(order, _workload(order.experiment, order.consent), targets)
 
     @property
     def machines(self) -> dict[str, str]:
@@ -97,7 +102,7 @@ class Builder:
         every = {n: v for n, v in asked_for.items() if v is not None and n != ROLE}
         try:
             variant = every.get("variant")
-            base = workload.variant(self.base, variant) if variant else self.base
+            base = trust.variant(self.base, variant, self.order.consent) if variant else self.base
             asked = levels.asked(every, base.load, design.load_seed(slot.block))
             target = self._target(asked)
             pool = asked.pool_plan
@@ -121,7 +126,7 @@ class Builder:
             missed_max=experiment.missed_max,
         )
         try:
-            return replace(found, beside=besides(found, asked.beside))
+            return replace(found, beside=besides(found, asked.beside, self.order.consent))
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pgpaces import database
 from pgpaces.database import Applied
 from pgpaces.errors import ConnectionsError
-from pgpaces.experiment.cell import Cell
+from pgpaces.experiment.cell import Cell, as_superuser
 from pgpaces.experiment.lanes import Lane, Work, clients_at, lanes
 from pgpaces.experiment.request import (
     POOL,
@@ -82,6 +82,8 @@ def _works(where: Site, request: Request, say: Say, check: Check) -> Iterator[tu
         check()
         say(text)
 
+    if (warning := as_superuser(where, request)) is not None:
+        say(f"warning: {warning}")
     sharing = [other for _, other in request.beside if shares_data(request, other)]
     writes = any(each.workload.writes for each in (request, *sharing))
     with contextlib.ExitStack() as stack:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pgpaces import database, levels, workload
+from pgpaces import database, levels, trust, workload
 from pgpaces.costs import Costs
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError
@@ -70,25 +70,27 @@ class Request:
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
 
 
-def besides(main: Request, given: Mapping[str, Levels]) -> tuple[tuple[str, Request], ...]:
-    """The workloads beside another one, from their levels, by name. Raises PlanError.
+def besides(
+    main: Request, given: Mapping[str, Levels], consent: trust.Consent = trust.refuse
+) -> tuple[tuple[str, Request], ...]:
+    """The workloads beside another one, from their levels, by name. Raises PlanError, TrustError.
 
     They begin and end with it. One that makes no data, or whose data is the same, works on its
-    database.
+    database. consent: whether their folders may execute programs.
     """
     found = []
     for name, each in given.items():
         try:
-            found.append((name, _beside(main, name, dict(each))))
+            found.append((name, _beside(main, name, dict(each), consent)))
         except PlanError as error:
             raise PlanError(f"beside {name}: {error.message}", error.hint) from None
     return tuple(found)
 
 
-def _beside(main: Request, name: str, given: dict[str, str]) -> Request:
-    base = _named(given.pop("workload", name))
+def _beside(main: Request, name: str, given: dict[str, str], consent: trust.Consent) -> Request:
+    base = _named(given.pop("workload", name), consent)
     if (variant := given.get("variant")) is not None:
-        base = workload.variant(base, variant)
+        base = trust.variant(base, variant, consent)
     asked = levels.asked(given, base.load, main.trial.seed)
     trial = replace(
         asked.trial,
@@ -110,11 +112,11 @@ def _beside(main: Request, name: str, given: dict[str, str]) -> Request:
     )
 
 
-def _named(name: str) -> Workload:
+def _named(name: str, consent: trust.Consent) -> Workload:
     """A workload, or a script that works on the data of the one beside it."""
     if name.endswith(".sql"):
-        return workload.of_scripts(name, [workload.read_script(name)])
-    return workload.find(name)
+        return workload.of_scripts(name, [trust.script(name, 1, consent)])
+    return trust.find(name, consent)
 
 
 def shares_data(main: Request, other: Request) -> bool:
@@ -141,7 +143,8 @@ def wish_of(request: Request) -> database.Wish:
 
 
 def check(request: Request) -> None:
-    """Raises PlanError, ScriptError for what cannot be, before anything is started."""
+    """Raises PlanError, ScriptError, TrustError for what cannot be, before anything is started."""
+    trust.check(request.workload)
     made = not request.target.as_is
     if made and request.scale is not None and not 1 <= request.scale <= _SCALE_MAX:
         raise PlanError(f"scale {request.scale} cannot be", f"from 1 to {_SCALE_MAX}")

@@ -98,6 +98,8 @@ class UsersLoad:
             variables=way.variables,
             secrets=way.secrets,
             path=users.path,
+            text=users.text,
+            folder=users.folder,
             functions=b"" if users.path else pickled(users),
             modules=tuple(sys.path),
             counter=None if self._counter is None else self._counter.file,

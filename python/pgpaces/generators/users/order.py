@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -22,7 +22,8 @@ STUCK = "Timeout (0:"
 class Order:
     """What a process is to do.
 
-    path: the file of its users, or functions: they themselves, pickled by value. names, weights: of
+    path, text, folder: the file of its users, what it says, where the modules beside it are; or
+    functions: they themselves, pickled by value. names, weights: of
     the tasks that run. number: of the process. counter: the descriptor of the number that processes
     share; None where each user has a schedule.
     """
@@ -35,6 +36,8 @@ class Order:
     variables: Mapping[str, str]
     secrets: tuple[str, ...] = ()
     path: Path | None = None
+    text: str = field(default="", repr=False)
+    folder: Path | None = None
     functions: bytes = b""
     modules: tuple[str, ...] = ()
     counter: int | None = None

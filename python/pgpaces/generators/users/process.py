@@ -227,9 +227,9 @@ def _has_turn(next_s: float) -> None:
 
 
 def _users(order: Order) -> users.Users:
-    if order.path is not None:
-        found = users.read(order.path)
-        sys.path.insert(0, str(order.path.parent.resolve()))  # for what functions import
+    if order.path is not None and order.folder is not None:
+        found = users.of_text(order.text, order.path, order.folder)
+        sys.path.insert(0, str(order.folder))  # for what functions import
         return found
     import pickle
 

@@ -1,0 +1,54 @@
+"""Whether a workload's folder may execute programs: asked on a terminal, or said by --trust."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgpaces.report import escape
+
+if TYPE_CHECKING:
+    from pgpaces.actions import Action
+    from pgpaces.trust import Consent, Question
+
+TRUST = click.option(
+    "--trust",
+    is_flag=True,
+    help="The folders of workloads may execute programs; their content is not asked about again.",
+)
+
+
+def of(given: Mapping[str, Any]) -> Consent:
+    """Who is asked, by the command's options. Scripts that these name are the user's own."""
+    typed = {file.rpartition("@")[0] or file for file in given["files"]} | set(given["files"])
+    with contextlib.suppress(ValueError):  # quotes without a pair: whoever reads them says so
+        for word in (word for text in given["beside"] for word in shlex.split(text)):
+            typed |= {word, *word.partition("=")[2].split(",")}
+
+    def answer(question: Question) -> bool:
+        return given["trust"] or str(question.path) in typed or _ask(question)
+
+    return answer
+
+
+def lines(actions: tuple[Action, ...]) -> Iterator[str]:
+    """What would be executed, a line each: whatever is in it changes no other line."""
+    for each in actions:
+        text = escape.line(f"{each.what}, {each.file}: {each.text}".rstrip(": "))
+        yield f"  {text}"
+
+
+def _ask(question: Question) -> bool:
+    """Asks on a terminal. Without one, or with nothing to ask about, nobody agrees."""
+    if not question.actions or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    click.echo(f"{escape.line(str(question.path))} executes, as you:", err=True)
+    for text in lines(question.actions):
+        click.echo(text, err=True)
+    click.echo("what these execute in turn is not listed; read them first", err=True)
+    return click.confirm("trust what is in it now?", default=False, err=True)

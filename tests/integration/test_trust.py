@@ -1,0 +1,109 @@
+"""SQL of folders that were not confirmed, by real psql and a real server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import Postgres
+from tests.integration.conftest import access_to
+from tests.integration.test_run import Command
+
+from pgpaces import actions, database, psql, trust
+from pgpaces.errors import TrustError
+
+pytestmark = pytest.mark.postgres
+
+TOML = 'description = "d"\nwrites = false\ninit = ["init.sql"]\n[[scripts]]\nfile = "s.sql"\n'
+VALUES = {"scale": "1", "seed": "1"}
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(trust, "_CONFIRMED", set())
+
+
+def folder(tmp_path: Path, init: str, **files: str) -> Path:
+    made = tmp_path / "theirs"
+    made.mkdir()
+    for name, text in {
+        "workload_toml": TOML,
+        "init_sql": init,
+        "s_sql": "SELECT 1;",
+        **files,
+    }.items():
+        (made / name.replace("_", ".")).write_text(text)
+    return made
+
+
+def load(made: Path, server: Postgres, consent: trust.Consent) -> None:
+    """Runs the folder's init.sql in database postgres, as a run does in its own."""
+    found = trust.find(str(made), consent)
+    access = access_to(server)
+    way = psql.Way(access.psql, access.keywords, "postgres")
+    psql.run(way, found.init[0], VALUES, print, trusted=found.trusted)
+
+
+# Our search takes the command for a part of a string, of a name or of data; psql does not.
+DECEIVING = {
+    "old strings": "SET standard_conforming_strings = off;\nSELECT '\\'';\n\\! {}\nSELECT '';\n",
+    "a name with dollars": "SELECT 1 AS x$a$;\n\\! {}\n-- $a$\n",
+    "a table called stdin": (
+        "CREATE TEMP TABLE stdin (copy int);\nSELECT copy t FROM stdin;\n\\! {}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECEIVING)
+def test_who_deceives_our_search_does_not_deceive_psql(
+    tmp_path: Path, pg15: Postgres, name: str
+) -> None:
+    mark = tmp_path / "ran"
+    made = folder(tmp_path, DECEIVING[name].format(f"touch {mark}"))
+    assert not actions.of(trust.find(str(made)))
+    with pytest.raises(TrustError, match="has commands of psql") as error:
+        load(made, pg15, trust.refuse)
+    assert "--trust" in (error.value.hint or "")
+    assert not mark.exists()
+    load(made, pg15, trust.grant)
+    assert mark.exists()
+
+
+def test_unconfirmed_sql_may_have_data_variables_and_all_that_is_no_command_of_psql(
+    tmp_path: Path, pg15: Postgres
+) -> None:
+    text = (
+        "CREATE TEMP TABLE t (x text);\nCOPY t FROM stdin;\na\\tb\n\\N\n\\\\!\n\\.\n"
+        "SELECT 1 / (count(*) = 3)::int FROM t;\n"
+        "SELECT 1 / :scale, ':seed', E'\\\\!' \\; SELECT 2;\n"
+    )
+    load(folder(tmp_path, text), pg15, trust.refuse)
+
+
+def test_what_confirmed_sql_includes_is_read_in_its_folder_wherever_we_are(
+    tmp_path: Path, pg15: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "\\ir a.sql\n\\i a.sql\n\\copy t from 'rows.csv'\nSELECT 1 / (count(*) = 2)::int FROM t;\n"
+    )
+    made = folder(
+        tmp_path, text, a_sql="CREATE TEMP TABLE IF NOT EXISTS t (x int);", rows_csv="1\n2\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    load(made, pg15, trust.grant)
+
+
+def test_unconfirmed_sql_as_a_superuser_of_an_external_server_is_warned_of(
+    tmp_path: Path, pg15: Postgres, pgpaces_home: Path
+) -> None:
+    made = folder(tmp_path, "CREATE TABLE t (x int);")
+    pgpaces = Command(pgpaces_home, tmp_path / "results.db")
+    words = ("run", made, "-T", "1s", "--warmup", "0", "--target", pg15.dsn("postgres"), "--json")
+    ended = pgpaces(*words)
+    findings = ended.json()["validity"]["findings"]
+    assert [each["severity"] for each in findings if each["source"] == "trust"] == ["warning"]
+    assert "warning: workload theirs was not confirmed" in ended.err
+    findings = pgpaces(*words, "--trust").json()["validity"]["findings"]
+    assert "trust" not in {each["source"] for each in findings}
+    assert not database.is_superuser(access_to(pg15, "u_trust"))
