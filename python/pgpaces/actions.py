@@ -121,11 +121,11 @@ def _commands(found: Workload) -> Iterator[tuple[str, generator.Command]]:
             yield name, command
 
 
-def _parsed(name: str, text: str) -> list[generator.Command]:
+def _parsed(name: str, text: str) -> tuple[generator.Command, ...]:
     try:
         return generator.commands(name, text)
     except ScriptError:
-        return []  # it does not run: whoever tries hears why
+        return ()  # it does not run: whoever tries hears why
 
 
 def of_script(found: WorkloadScript) -> tuple[Action, ...]:
