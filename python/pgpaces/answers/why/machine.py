@@ -23,8 +23,9 @@ _PERIOD_S = 0.1
 _SLOWER = 0.9
 # The generator is late itself from so much on, and from such a share of the limit.
 _DISPATCH_MIN_S, _DISPATCH_OF_LIMIT = 0.0002, 0.05
-# A service is short up to here, as a share of the limit.
-_SERVICE_OF_LIMIT = 0.5
+# Clients that are busy so much of the time with transactions of usual length are too few: from
+# here on somewhat, to here entirely.
+_UTILIZATION_FROM, _UTILIZATION_TO = 0.8, 0.95
 
 
 def signs(material: Material) -> Iterator[Sign]:
@@ -138,6 +139,8 @@ def _cpu(material: Material) -> Iterator[Sign]:
         # there is no other way to be under way, else as many again at most.
         wanted, away = material.of_flight(material.sessions.of("cpu")), material.outside()
         begin = np.zeros(material.clock) if away is None else np.nan_to_num(away)
+        # Those of them that queue for a lock are not counted to it: they want none.
+        begin = begin * (1 - material.queueing)
         begin = begin if _by_socket(material) else np.minimum(begin, wanted)
         full = full * np.clip(wanted + begin, 0.0, 1.0)
     said = (f"the server's machine was {material.of_missed(busy):.0f} % busy meanwhile",)
@@ -154,6 +157,7 @@ def _away(material: Material) -> Iterator[Sign]:
         late = _dispatch_late(material)
         yield _generator(material, late * (0.0 if away is None else np.nan_to_num(away)))
     if away is not None and not _by_socket(material):
+        away = np.where(np.isfinite(away), material.inherited(np.nan_to_num(away)), np.nan)
         part = material.of_missed(away)
         text = f"{100 * part:.0f} % of the time in flight no session of the server was at work"
         yield alike("network", material.lived(np.where(late > 0, 0.0, away)), "time", (text,))
@@ -211,7 +215,11 @@ def _held(values: Numbers, unknown: Numbers) -> Numbers:
 
 
 def _connections(material: Material) -> Iterator[Sign]:
-    """Waiting for a client, where all were busy with transactions that were short themselves."""
+    """Waiting for a client, where all were busy: missed although the transaction was short enough.
+
+    What makes transactions longer than usual stands before it, as it keeps the clients busy. Where
+    usual ones alone keep them busy, it does not.
+    """
     import numpy as np
 
     clients = sum(lane["clients"] for lane in material.trial.plan.get("lanes", ()))
@@ -219,15 +227,31 @@ def _connections(material: Material) -> Iterator[Sign]:
     if material.trial.plan.get("model") != "open" or not clients or not material.limit_s:
         return
     service_s = material.latency_s * (1 - material.lag)
-    short = service_s <= _SERVICE_OF_LIMIT * material.limit_s
     # Who was not sent when he was due, and had no free client, waited for one.
-    lag = np.clip(material.lag - _waited(material), 0.0, 1.0)
-    punctual = np.where(short, lag, 0.0)
-    waited = np.where(short & (lag > 0), material.of_late(material.lagged), 0.0)
-    weights = material.missed * (waited > 0)
+    punctual = np.clip(material.lag - _waited(material), 0.0, 1.0)
+    late = np.where(punctual > 0, material.of_late(material.waited), 0.0)
+    weights = material.missed * (late > 0)
     said = []
     if weights.any():
         mean_ms = 1e3 * float((service_s * weights).sum() / weights.sum())
         said.append(f"all {clients} clients were busy, each with transactions of {mean_ms:.3g} ms")
-    late = np.fmax(punctual, waited)
-    yield Sign("connections", late, punctual, "time", tuple(said), carried=False)
+    busy = _utilization(material, service_s) / clients
+    alone = (busy - _UTILIZATION_FROM) / (_UTILIZATION_TO - _UTILIZATION_FROM)
+    yield Sign(
+        "connections", late, punctual, "time", tuple(said), False, late * np.clip(alone, 0.0, 1.0)
+    )
+
+
+def _utilization(material: Material, service_s: Numbers) -> Numbers:
+    """Clients that are busy on average, by second of due time, if transactions are as usual.
+
+    By the utilization law: arrivals a second times the service time. As usual: the median of the
+    seconds in which most were on time; where there are none, the mean of all.
+    """
+    import numpy as np
+
+    due = material.missed + material.on_time
+    good = (material.on_time > material.missed) & (service_s > 0)
+    known = np.where(due > 0, due * service_s, 0.0).sum() / max(1.0, due.sum())
+    usual_s = float(np.median(service_s[good])) if good.any() else float(known)
+    return np.full(material.seconds, due.mean() * usual_s)

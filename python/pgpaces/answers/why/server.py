@@ -65,9 +65,8 @@ def _locks(material: Material) -> Iterator[Sign]:
     held = material.touched(material.held) > 0
     said = (*every.said, *theirs[:_SHOWN])
     yield alike("lock", np.where(held, every.late, 0.0), "time", said)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        queued = np.nan_to_num(material.queued / np.fmax(material.in_flight, material.queued))
-    yield alike("contention", material.lived(queued), "time", (*every.said, *own[:_SHOWN]))
+    queued = material.lived(material.queueing)
+    yield alike("contention", queued, "time", (*every.said, *own[:_SHOWN]))
 
 
 def _blocker(one: Blocked) -> str:
@@ -191,16 +190,21 @@ def _plans(material: Material) -> Iterator[Sign]:
 
 
 def _more_rows(material: Material, rows: Numbers) -> Iterator[Sign]:
-    """Many more rows read than by those on time, while nobody else was there to read them."""
+    """Many more rows read than by those on time, as far as no others were there to read them."""
+    import numpy as np
 
     usual, late = _usual(material, rows), material.of_missed(rows)
     if usual is None or late < max(_ROWS_MIN, _MORE_TIMES * usual):
         return
-    found = material.lived(rows) >= max(_ROWS_MIN, _MORE_TIMES * usual)
+    found = (material.lived(rows) >= max(_ROWS_MIN, _MORE_TIMES * usual)).astype(float)
     if material.sessions is not None:
-        found = found & ~(material.touched(material.sessions.others) > 0)
+        # As many of them as there are sessions of the load at work.
+        every = material.sessions.active + material.sessions.others
+        with np.errstate(invalid="ignore", divide="ignore"):
+            own = np.where(every > 0, material.sessions.active / every, 1.0)
+        found = found * np.nan_to_num(material.lived(own))
     said = f"{late:,.0f} rows read a transaction; {usual:,.0f} where they were on time"
-    yield alike("plan", found.astype(float), "beside", (said,))
+    yield alike("plan", found, "beside", (said,))
 
 
 def _wasted(material: Material, one: Explained, waste: _Waste) -> str:

@@ -21,7 +21,7 @@ _BEFORE: Mapping[str, tuple[str, ...]] = {
     "network": ("freeze", "generator", "quota", "steal", "cpu"),
     "contention": ("freeze", "generator", "quota", "lock", "checkpoint", "disk", "cache", "plan",
                    "standby", "network", "steal", "cpu"),
-    "disk": ("freeze", "checkpoint", "cache"),
+    "disk": ("freeze", "quota", "checkpoint", "cache"),
     "latch": ("freeze", "quota", "checkpoint", "disk", "cpu"),
     "cpu": ("freeze", "quota", "generator", "steal", "plan", "others"),
     "others": ("lock",),
@@ -37,7 +37,8 @@ class Sign:
     """What a cause would show, by second of due time, 0 to 1; NaN where it is not known.
 
     late, punctual: for those that missed and for those that were on time; mostly the same. said:
-    what was seen, in words. carried: whether who waits behind those that saw it sees it too.
+    what was seen, in words. carried: whether who waits behind those that saw it sees it too. alone:
+    what no share of the transactions' time is put before.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Sign:
     proof: Proof
     said: tuple[str, ...] = ()
     carried: bool = True
+    alone: Numbers | None = None
 
 
 def alike(key: str, values: Numbers, proof: Proof, said: Iterable[str] = ()) -> Sign:
@@ -80,13 +82,15 @@ def _without(sign: Sign, every: Mapping[str, Sign]) -> Sign:
     """What is left of a sign where others stand before it."""
     import numpy as np
 
-    late, punctual = sign.late, sign.punctual
+    late, punctual, alone = sign.late, sign.punctual, sign.alone
     for key in _BEFORE.get(sign.key, ()):
         if other := every.get(key):
             # What is not known of this one stays so.
             late = np.minimum(late, _rest(other.late))
             punctual = np.minimum(punctual, _rest(other.punctual))
-    return replace(sign, late=late, punctual=punctual)
+            if alone is not None and other.proof != "time":
+                alone = np.minimum(alone, _rest(other.late))
+    return replace(sign, late=late if alone is None else np.fmax(late, alone), punctual=punctual)
 
 
 def _rest(values: Numbers) -> Numbers:
