@@ -18,7 +18,7 @@ from pgpaces.answers.why import machine, server
 from pgpaces.answers.why.following import CAUSES, following
 from pgpaces.answers.why.lift import Seen
 from pgpaces.answers.why.material import Material, material
-from pgpaces.answers.why.sign import Sign, ordered
+from pgpaces.answers.why.sign import Proof, Sign, carried, ordered
 from pgpaces.result import Estimate, Trial
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ _LONG = 0.5
 _NEARLY_ALL = 0.8
 # Causes whose shares differ by no more are told as nearly a tie.
 _TIE = 0.1
+# What proves most first.
+_PROOFS: Sequence[Proof] = ("whole", "time", "beside")
 # Cards of less than this are not shown.
 _SHOWN_MIN = 0.1
 # What cannot be told without a sensor, by the samples that it gives.
@@ -57,14 +59,16 @@ Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing misse
 class Card:
     """A possible cause. named: associated with what was missed, as far as the trials tell.
 
-    share: of what was missed that it goes with, 0 to 1. on_time: the same of what was on time; of
-    what is nearly all of the transactions' time, this time as a share of that of the missed. lift:
-    one over the other; None where no transaction was on time. said: what was seen; against: what
-    speaks against it. advice, command: the next experiment. by_second: the sign, of one trial.
+    proof: what its sign is by itself. share: of what was missed that it goes with, 0 to 1. on_time:
+    the same of what was on time; of what is nearly all of the transactions' time, this time as a
+    share of that of the missed. lift: one over the other; None where no transaction was on time.
+    said: what was seen; against: what speaks against it. advice, command: the next experiment.
+    by_second: the sign, of one trial.
     """
 
     key: str
     title: str
+    proof: Proof
     named: bool
     share: Estimate
     on_time: float
@@ -134,10 +138,15 @@ def why(trials: Sequence[tuple[Trial, Summary]]) -> Why:
     if missed < MISSED_MIN:
         outcome: Outcome = "too few missed" if missed else "nothing missed"
         return Why(ids, outcome, missed, missed + on_time, (), float(bool(missed)), ())
-    signs = [_signs(part) for part in parts]
     worst = max(range(len(parts)), key=lambda at: float(parts[at].missed[parts[at].since :].sum()))
-    keys = list(dict.fromkeys(key for found in signs for key in found))
-    cards = [_card(key, parts, signs, worst) for key in keys]
+    every = [_signs(part) for part in parts]
+    keys = list(dict.fromkeys(key for found in every for key in found))
+    before = keys
+    # What is not named itself stands before no other.
+    for _ in range(2):
+        signs = [ordered(found, before) for found in every]
+        cards = [_card(key, parts, signs, worst) for key in keys]
+        before = [card.key for card in cards if card.named]
     shown = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
     named = [card.key for card in shown if card.named]
     return Why(
@@ -166,16 +175,20 @@ _NO_RESOURCE = ("failed", "freeze", "generator", "slowed", "others", "lock")
 
 
 def _signs(part: Material) -> dict[str, Sign]:
-    return ordered([*machine.signs(part), *server.signs(part)], part.lag)
+    return carried([*machine.signs(part), *server.signs(part)], part.lag)
 
 
 def _ranked(cards: Sequence[Card]) -> list[Card]:
-    """Those named first, then by what they go with; those nearly as good as the first by lift."""
+    """Those named first, then by what they go with.
 
-    def rank(card: Card) -> tuple[bool, float, float, str]:
+    Of those nearly as good as the best what proves most, and then what is rarest on time.
+    """
+
+    def rank(card: Card) -> tuple[bool, float, int, float, str]:
         contrast = math.inf if card.lift is None else card.lift.value
         near = card.named and card.share.value >= most - _TIE
-        return (not card.named, -most if near else -card.share.value, -contrast, card.key)
+        share = most if near else card.share.value
+        return (not card.named, -share, _PROOFS.index(card.proof), -contrast, card.key)
 
     most = max((card.share.value for card in cards if card.named), default=0.0)
     return sorted(cards, key=rank)
@@ -204,6 +217,7 @@ def _card(
     return Card(
         key,
         CAUSES[key].title,
+        proof,
         share.value >= SHARE_MIN and (contrast or alone),
         share,
         on_time,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -204,14 +205,33 @@ def _more_rows(material: Material, rows: Numbers) -> Iterator[Sign]:
             own = np.where(every > 0, material.sessions.active / every, 1.0)
         found = found * np.nan_to_num(material.lived(own))
     said = f"{late:,.0f} rows read a transaction; {usual:,.0f} where they were on time"
-    yield alike("plan", found, "beside", (said,))
+    scans = [text for one in material.trial.explained for text in _scans(material, one, late)]
+    # Where its own statement has such a plan, these rows are the transactions' own work.
+    yield alike("plan", found, "time" if scans else "beside", (*scans[:_SHOWN], said))
+
+
+def _scans(material: Material, one: Explained, rows: float) -> Iterator[str]:
+    """Sequential scans that the server plans, of so many rows, for hardly any."""
+    try:
+        top = json.loads(one.plan)[0]["Plan"]
+    except (ValueError, LookupError, TypeError):
+        return
+    for node in _nodes(top):
+        few = float(node.get("Plan Rows", math.inf)) * _WASTED_TIMES <= rows
+        if few and node.get("Node Type") == "Seq Scan" and "Filter" in node:
+            relation, text = node.get("Relation Name", ""), node["Filter"]
+            yield f"{_place(material, one)} reads all of {relation} to keep few rows: {text}"
+
+
+def _place(material: Material, one: Explained) -> str:
+    """The script and line of a statement."""
+    script = material.trial.workload["scripts"][one.script]
+    return f"{script['name']}:{script['commands'][one.command][0]}"
 
 
 def _wasted(material: Material, one: Explained, waste: _Waste) -> str:
-    script = material.trial.workload["scripts"][one.script]
-    line = script["commands"][one.command][0]
     return (
-        f"{script['name']}:{line} reads all of {waste.relation} and throws {waste.removed:,} rows"
+        f"{_place(material, one)} reads all of {waste.relation} and throws {waste.removed:,} rows"
         f" away to keep {waste.kept:,}: {waste.filter}"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,13 +55,18 @@ def alike(key: str, values: Numbers, proof: Proof, said: Iterable[str] = ()) -> 
     return Sign(key, values, values, proof, tuple(said))
 
 
-def ordered(signs: Sequence[Sign], lag: Numbers) -> dict[str, Sign]:
-    """The signs by key, with what is carried on, and without what others stand before.
+def carried(signs: Iterable[Sign], lag: Numbers) -> dict[str, Sign]:
+    """The signs by key, with what is carried on.
 
     lag: the part of latency that was spent waiting for a client, by second.
     """
-    found = {sign.key: _carried(sign, lag) for sign in signs}
-    return {key: _without(sign, found) for key, sign in found.items()}
+    return {sign.key: _carried(sign, lag) for sign in signs}
+
+
+def ordered(signs: Mapping[str, Sign], before: Collection[str]) -> dict[str, Sign]:
+    """The signs without what others stand before; only those of these keys stand before any."""
+    others = {key: sign for key, sign in signs.items() if key in before}
+    return {key: _without(sign, others) for key, sign in signs.items()}
 
 
 def _carried(sign: Sign, lag: Numbers) -> Sign:
