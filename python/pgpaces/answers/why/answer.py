@@ -218,7 +218,7 @@ def _card(
         key,
         CAUSES[key].title,
         proof,
-        share.value >= SHARE_MIN and (contrast or alone),
+        bool(share.value >= SHARE_MIN and (contrast or alone)),
         share,
         on_time,
         lift,

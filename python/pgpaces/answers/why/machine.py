@@ -151,16 +151,16 @@ def _away(material: Material) -> Iterator[Sign]:
     """Time in flight that no session of the server had: the generator's, else the network's."""
     import numpy as np
 
-    away, late = material.outside(), np.zeros(material.clock)
+    away = material.outside()
     # By its own check alone: what is below that is no fault of the generator.
     if material.summary.generator.limited:
-        late = _dispatch_late(material)
-        yield _generator(material, late * (0.0 if away is None else np.nan_to_num(away)))
+        late = _dispatch_late(material) * _late_part(material)
+        yield _generator(material, np.fmin(late, 0.0 if away is None else np.nan_to_num(away)))
     if away is not None and not _by_socket(material):
         away = np.where(np.isfinite(away), material.inherited(np.nan_to_num(away)), np.nan)
         part = material.of_missed(away)
         text = f"{100 * part:.0f} % of the time in flight no session of the server was at work"
-        yield alike("network", material.lived(np.where(late > 0, 0.0, away)), "time", (text,))
+        yield alike("network", material.lived(away), "time", (text,))
 
 
 def _by_socket(material: Material) -> bool:
@@ -179,6 +179,22 @@ def _dispatch_late(material: Material) -> Numbers:
     least = max(_DISPATCH_MIN_S, _DISPATCH_OF_LIMIT * material.limit_s)
     # Where all clients are busy nobody is late by himself.
     return _held(np.nan_to_num(dispatch) >= least, np.isnan(dispatch)).astype(float)
+
+
+def _late_part(material: Material) -> Numbers:
+    """The part of latency that the generator may have taken, by second of the clock, 0 to 1.
+
+    As late as it sends it reads answers too: once for each query, and once to begin.
+    """
+    import numpy as np
+
+    scripts = material.trial.workload["scripts"]
+    trips = 1 + max((script.get("queries") or 1 for script in scripts), default=1)
+    latency_s = np.append(material.latency_s, np.zeros(material.clock))[: material.clock]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.nan_to_num(material.dispatch_s) * trips / latency_s
+    found: Numbers = np.clip(np.where(latency_s > 0, part, 1.0), 0.0, 1.0)
+    return found
 
 
 def _generator(material: Material, outside: Numbers) -> Sign:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 # Fewer in flight than this, on average, are too few to tell where their time went.
-_IN_FLIGHT_MIN = 0.2
+_IN_FLIGHT_MIN = 0.1
 _MET_MIN = 10
 # Sessions that queue for rows wait for what those with the rows do, where from so much on, and
 # entirely where so much of their time is the same.

@@ -28,6 +28,9 @@ _ROWS_MIN = 1_000
 _OF_WASTE = 0.1
 # Checkpoints that follow each other so fast are a storm.
 _STORM_EVERY_S = 30.0
+# One of so many seconds, in which so many times more sessions wait for the disk, and so many at
+# least, is what they wait for, and not only beside it.
+_SLOWER_MIN_S, _SLOWER_TIMES, _SLOWER_LEAST = 3, 2.0, 0.5
 
 
 def signs(material: Material) -> Iterator[Sign]:
@@ -140,14 +143,26 @@ def _checkpoints(material: Material) -> Iterator[Sign]:
     if written is not None:
         said += f"; {np.nansum(written):,.0f} blocks written by them"
     sign = material.touched(busy)
+    waits = np.zeros(material.clock)
+    if material.sessions is not None:
+        waits = np.nan_to_num(material.sessions.of("wal", "read", "file", "latch"))
     storm = done >= 3 and material.clock / done <= _STORM_EVERY_S
-    if storm and material.sessions is not None:
-        # One behind the other: what sessions wait for meanwhile is their doing.
-        waits = material.sessions.of("wal", "read", "file", "latch")
+    if material.sessions is not None and (storm or _slower(waits, busy)):
+        # What sessions wait for meanwhile is their doing.
         waited = np.nan_to_num(material.lived(material.of_flight(waits)))
         yield alike("checkpoint", np.minimum(sign, waited), "time", (said,))
     else:
         yield alike("checkpoint", sign, "beside", (said,))
+
+
+def _slower(waits: Numbers, busy: Numbers) -> bool:
+    """Whether many more sessions wait for the disk in the seconds of checkpoints than in others."""
+    import numpy as np
+
+    during, else_ = waits[busy > 0], waits[busy == 0]
+    if len(during) < _SLOWER_MIN_S or not len(else_):
+        return False
+    return bool(np.median(during) >= max(_SLOWER_LEAST, _SLOWER_TIMES * np.median(else_)))
 
 
 def _autovacuum(material: Material) -> Iterator[Sign]:
