@@ -23,7 +23,7 @@ from pgpaces.design import Slot
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.report import why as reported
 
-from .lateness import BAD, CPU, SECONDS, STORIES, Story, always, scan, waiting
+from .lateness import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
 from .test_docs import parsed
 
 # By these causes alone a trial can be late from its start to its end and be told why.
@@ -150,6 +150,138 @@ def test_what_was_skipped_waited_for_a_client() -> None:
     found = why([story.told()])
     assert found.cause is not None
     assert found.cause.key == "connections"
+
+
+@pytest.mark.parametrize("long_ms", [900.0, 1400.0])
+@pytest.mark.parametrize("never_ends", [False, True])
+def test_too_few_clients_are_named_where_a_transaction_takes_more_than_half_of_the_limit(
+    long_ms: float, *, never_ends: bool
+) -> None:
+    """Sleeps of 30 to 49 ms and a limit of 50: sent at once, each would have been on time."""
+    story = dataclasses.replace(STORIES["connections"], bad_ms=long_ms, lag=0.965)
+    found = why([(always(story) if never_ends else story).told()])
+    assert found.cause is not None
+    assert found.cause.key == "connections"
+    assert found.unexplained < 0.2
+
+
+def test_who_waited_and_would_have_been_late_anyway_did_not_lack_a_client() -> None:
+    story = dataclasses.replace(STORIES["connections"], bad_ms=900.0, lag=0.9)
+    assert "connections" not in [card.key for card in why([story.told()]).causes if card.named]
+
+
+@pytest.mark.parametrize("never_ends", [False, True])
+def test_usual_transactions_that_keep_all_clients_busy_lack_clients(*, never_ends: bool) -> None:
+    """What short transactions do while all clients are busy with them is not why they wait."""
+    story = Story(
+        due=400, late=400, good_ms=19.0, bad_ms=500.0, lag=0.96, sessions=waiting("IO", "WalSync"),
+        usual=waiting("IO", "WalSync"),
+    )  # fmt: skip
+    found = why([(always(story) if never_ends else story).told()])
+    assert found.cause is not None
+    assert "connections" in (found.cause.key, *(card.key for card in found.ties))
+    assert never_ends or found.cause.key == "connections"
+
+
+@pytest.mark.parametrize("host", ["/run/postgresql", "db.example"])
+@pytest.mark.parametrize("flying", [60.0, 63.0, 66.0, 70.0])
+def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does(
+    host: str, flying: float
+) -> None:
+    """However full the machine is, and however many are just between two statements."""
+    sessions = {("load", "Lock", "tuple"): 54, ("load", "IO", "WalSync"): 5, CPU: 1}
+    story = Story(
+        due=600, late=600, good_ms=1.0,
+        sessions=sessions, flying=flying, blocked=by("load", "active"),  # type: ignore[arg-type]
+        bad={("host", "cpu_busy"): 99.0}, good={("host", "cpu_busy"): 70.0},
+    )  # fmt: skip
+    for one in (story, always(story)):
+        trial, summary = one.told()
+        found = why([(dataclasses.replace(trial, server={"target": {"host": host}}), summary)])
+        assert found.cause is not None
+        assert found.cause.key == "contention"
+
+
+def test_rows_that_the_load_itself_reads_from_some_moment_on_are_its_plan() -> None:
+    """A step in the middle: an interval says little of it, the server's own plan says enough."""
+    story = Story(
+        bad_seconds=frozenset(range(9, SECONDS)), late=39, bad={("tuples", "returned"): 4e6},
+        sessions={CPU: 8, ("others", "CPU", ""): 1},
+    )  # fmt: skip
+    found = why([dataclasses.replace(story, explained=(planned(),)).told()])
+    assert found.cause is not None
+    assert found.cause.key == "plan"
+    assert "a:1 reads all of items" in found.cause.said[0]
+    assert "plan" not in [card.key for card in why([story.told()]).causes if card.named]
+
+
+def test_a_way_that_gets_longer_is_named_although_most_of_the_time_is_spent_on_it_anyway() -> None:
+    """Of 10 ms as of 400 ms most is on the way: it is forty times as long."""
+    story = Story(sessions={}, usual={}, good_ms=10.0)
+    found = why([story.told()])
+    assert found.cause is not None
+    assert found.cause.key == "network"
+    slower = dataclasses.replace(story, sessions={CPU: 4}, flying=8.0)
+    assert "network" not in [card.key for card in why([slower.told()]).causes if card.named]
+
+
+def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way() -> None:
+    """Half a millisecond late, where transactions take twelve: that is not their time."""
+    story = Story(sessions={}, usual={}, bad_ms=100.0, good_ms=10.0, dispatch_ms=6.0)
+    trial, summary = story.told()
+    limited = dataclasses.replace(summary.generator, limited=True)
+    found = why([(trial, dataclasses.replace(summary, generator=limited))])
+    assert found.cause is not None
+    assert found.cause.key == "network"
+
+
+def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
+    """One in a short trial, whose backlog is there for some seconds more."""
+    story = Story(
+        bad_seconds=frozenset(range(8, 13)), sessions=waiting("IO", "WalSync"), lag=0.9,
+        usual={("load", "IO", "WalSync"): 1},
+    )  # fmt: skip
+    trial, summary = story.told()
+    sample = trial.samples[0]
+    more = tuple(
+        dataclasses.replace(
+            sample, second=second, source="checkpoints", name="written", value=value
+        )
+        for second in range(SECONDS)
+        for value in [400.0 if 8 <= second <= 11 else 0.0]
+    )
+    found = why([(dataclasses.replace(trial, samples=trial.samples + more), summary)])
+    assert found.cause is not None
+    assert found.cause.key == "checkpoint"
+
+
+def test_what_is_not_named_itself_takes_nothing_from_others() -> None:
+    """Rows that may be read by others do not stand before a CPU that is used up."""
+    story = dataclasses.replace(
+        STORIES["cpu"],
+        bad_seconds=frozenset(range(9, SECONDS)),
+        bad={("host", "cpu_busy"): 99.0, ("tuples", "returned"): 4e6},
+    )
+    found = why([story.told()])
+    assert [card.key for card in found.causes if card.named] == ["cpu"]
+
+
+def test_near_ties_are_told_and_what_proves_most_is_first() -> None:
+    """A quota that ran out, and a scan that the same transactions spent their time in."""
+    story = dataclasses.replace(
+        STORIES["quota"],
+        bad={**STORIES["quota"].bad, ("tuples", "returned"): 40 * 500_000.0},
+        explained=(scan(),),
+    )
+    found = why([story.told()])
+    assert [card.key for card in found.causes[:2]] == ["quota", "plan"]
+    assert [card.key for card in found.ties] == ["plan"]
+    said = [sentence.text for sentence in reported.section(found, "run T").said]
+    assert any("Nearly a tie with whole tables read" in text for text in said)
+    assert why([story.told()]) == found
+    alone = why([STORIES["quota"].told()])
+    assert alone.ties == ()
+    assert not any("tie" in s.text for s in reported.section(alone, "run T").said)
 
 
 def test_there_is_no_network_behind_a_socket() -> None:

@@ -28,6 +28,8 @@ _MET_MIN = 10
 # Sessions that queue for rows wait for what those with the rows do, where from so much on, and
 # entirely where so much of their time is the same.
 _INHERIT_FROM, _INHERIT_TO = 0.5, 0.8
+# What takes such a part of the limit, or so many times as long as at other times, is slow.
+_SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
 _MISSED = ("late", "skipped", "unfinished")
 
 
@@ -38,9 +40,10 @@ class Material:
     By second of due time: missed, on_time and failed: transactions; latency_s: mean of those that
     succeeded, or as long as it took to the end where none did; lag: the part of their latency
     before they were sent; waited: how many missed that would have been on time if they had been
-    sent when they were due. By second of the clock, some more: in_flight: transactions on average;
-    dispatch_s: mean lag of those whose client was free; dispatched: how many of these were sent
-    later than half of the limit. limit_s: 0 without one. since: the first second that counts.
+    sent when they were due. By second of the clock, some more: ended: transactions that did;
+    in_flight: those on average; dispatch_s: mean lag of those whose client was free; dispatched:
+    how many of these were sent later than half of the limit. limit_s: 0 without one. since: the
+    first second that counts.
     """
 
     trial: Trial
@@ -53,6 +56,7 @@ class Material:
     latency_s: Numbers
     lag: Numbers
     waited: Numbers
+    ended: Numbers
     in_flight: Numbers
     dispatch_s: Numbers
     dispatched: Numbers
@@ -132,12 +136,19 @@ class Material:
 
         if self.sessions is None:
             return 0.0
+        return float(np.nansum(np.where(self.alive, sessions * self.sessions.looks, 0.0)))
+
+    @property
+    def alive(self) -> Numbers:
+        """Whether transactions lived that missed, by second of the clock."""
+        import numpy as np
+
         begun, ended = np.zeros(self.clock + 1), np.zeros(self.clock + 1)
         last = np.floor(np.minimum(np.arange(self.seconds) + self.latency_s + 0.5, self.clock - 1))
         np.add.at(begun, np.flatnonzero(self.missed), 1)
         np.add.at(ended, last[self.missed > 0].astype(int) + 1, 1)
-        alive = np.cumsum(begun - ended)[: self.clock] > 0
-        return float(np.nansum(np.where(alive, sessions * self.sessions.looks, 0.0)))
+        found: Numbers = np.cumsum(begun - ended)[: self.clock] > 0
+        return found
 
     @property
     def held(self) -> Numbers:
@@ -182,15 +193,31 @@ class Material:
     def inherited(self, own: Numbers) -> Numbers:
         """A share of the transactions that do not queue, as a share of all, by second of the clock.
 
-        Who queues for a row is counted to what its holder does where that is hardly in doubt:
-        seven that wait for one that waits for the disk wait for the disk. Where those that do not
-        queue do this and that, who queues is left out.
+        Who queues for a row is counted to what its holder does where that is hardly in doubt, and
+        takes long: seven that wait for one that waits for the disk wait for the disk. Where holders
+        do this and that, or are as quick as ever, there are too many for one row.
         """
         import numpy as np
 
+        if not self._slow(own * self._own):
+            return own * (1 - self.queueing)
         surely = np.clip((own - _INHERIT_FROM) / (_INHERIT_TO - _INHERIT_FROM), 0.0, 1.0)
         found: Numbers = own * (1 - self.queueing * (1 - surely))
         return found
+
+    def _slow(self, sessions: Numbers) -> bool:
+        """Whether each transaction spends long in what so many sessions do.
+
+        By Little's law, over all the time in which transactions lived that missed: a part of the
+        limit, or much longer than at other times.
+        """
+        import numpy as np
+
+        alive, known = self.alive, np.nan_to_num(sessions)
+        spent_s = known[alive].sum() / max(1.0, self.ended[alive].sum())
+        usual_s = known[~alive].sum() / max(1.0, self.ended[~alive].sum())
+        long = spent_s >= _SLOW_OF_LIMIT * self.limit_s
+        return bool(long or (usual_s > 0 and spent_s >= _SLOW_TIMES * usual_s))
 
     @property
     def queueing(self) -> Numbers:
@@ -287,6 +314,10 @@ def material(trial: Trial, summary: Summary) -> Material:
     # Of what never came back it is known only that it took to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
     in_flight, dispatch_s, dispatched = _flight(trial, clock, half_ns)
+    ended = np.zeros(clock)
+    for interval in trial.intervals:
+        if 0 <= interval.second < clock:
+            ended[interval.second] = sum(t.latency.count for t in interval.tallies)
     return Material(
         trial=trial,
         summary=summary,
@@ -298,6 +329,7 @@ def material(trial: Trial, summary: Summary) -> Material:
         latency_s=np.where(np.isfinite(latency_s), latency_s, to_end),
         lag=np.clip(lag, 0.0, 1.0),
         waited=waited,
+        ended=ended,
         in_flight=in_flight,
         dispatch_s=dispatch_s,
         dispatched=dispatched,
