@@ -126,7 +126,7 @@ def _tables(found: Why, key: str, notes: Sequence[str]) -> Iterator[Table]:
     columns = ("sign of", "named", "of missed %", "of on time %", "lift")
     note = (
         "Of missed, of on time: the share of their transactions' life that shows the sign; of what"
-        " is nearly all of the life of those that missed, that time as a share of theirs. Lift:"
+        " is most of the life of those that missed, that time as a share of theirs. Lift:"
         " one over the other. Named: at least half of what missed, and either much rarer on"
         " time, or time that is long by itself."
     )

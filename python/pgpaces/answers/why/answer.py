@@ -37,8 +37,8 @@ LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2
 _MEETINGS_MIN, _CHANCE_MAX = 3, 0.02
 # Time is long that is such a part of the limit.
 _LONG = 0.5
-# From such a share on a sign is nearly all of the transactions' time.
-_NEARLY_ALL = 0.8
+# From such a share on a sign is most of the transactions' time.
+_MOST = 0.6
 # Causes whose shares differ by no more are told as nearly a tie.
 _TIE = 0.1
 # What proves most first.
@@ -60,7 +60,7 @@ class Card:
     """A possible cause. named: associated with what was missed, as far as the trials tell.
 
     proof: what its sign is by itself. share: of what was missed that it goes with, 0 to 1. on_time:
-    the same of what was on time; of what is nearly all of the transactions' time, this time as a
+    the same of what was on time; of what is most of the transactions' time, this time as a
     share of that of the missed. lift: one over the other; None where no transaction was on time.
     said: what was seen; against: what speaks against it. advice, command: the next experiment.
     by_second: the sign, of one trial.
@@ -201,7 +201,7 @@ def _card(
     pairs = [(part, found.get(key)) for part, found in zip(parts, signs, strict=True)]
     seen = arithmetic.joined([_seen(part, sign) for part, sign in pairs])
     share = arithmetic.share(seen)
-    if known[0][1].proof == "time" and share.value >= _NEARLY_ALL:
+    if known[0][1].proof == "time" and share.value >= _MOST:
         seen = arithmetic.joined([_in_time(_seen(part, sign), part) for part, sign in pairs])
     lift = arithmetic.lift(seen)
     on_time = _mean(seen.punctual, seen.on_time)
@@ -246,7 +246,7 @@ def _seen(part: Material, sign: Sign | None) -> Seen:
 def _in_time(seen: Seen, part: Material) -> Seen:
     """With what was on time in lives of what missed: a share of a short life is a short time.
 
-    Only of what is nearly all of their time: of less, all of it may have got longer alike.
+    Only of what is most of their time: of less, all of it may have got longer alike.
     """
     import numpy as np
 

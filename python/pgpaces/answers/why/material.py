@@ -200,10 +200,9 @@ class Material:
         import numpy as np
 
         if not self._slow(own * self._own):
-            return own * (1 - self.queueing)
+            return np.asarray(own * (1 - self.queueing))
         surely = np.clip((own - _INHERIT_FROM) / (_INHERIT_TO - _INHERIT_FROM), 0.0, 1.0)
-        found: Numbers = own * (1 - self.queueing * (1 - surely))
-        return found
+        return np.asarray(own * (1 - self.queueing * (1 - surely)))
 
     def _slow(self, sessions: Numbers) -> bool:
         """Whether each transaction spends long in what so many sessions do.
