@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +16,9 @@ from pgpaces.answers.why import following, lift, limiting, why
 from pgpaces.answers.why.answer import SHARE_MIN
 from pgpaces.answers.why.lift import Seen
 from pgpaces.answers.why.sessions import gaps
-from pgpaces.cli import drafting
-from pgpaces.design import Slot
-from pgpaces.experiment.order import Builder, Order
 from pgpaces.report import why as reported
 
 from .lateness import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
-from .test_docs import parsed
 
 # By these causes alone a trial can be late from its start to its end and be told why.
 ALWAYS = [
@@ -348,86 +342,6 @@ def test_the_word_is_associated_and_what_is_against_is_told() -> None:
     [figure] = section.figures
     assert len(figure.rows) == SECONDS
     assert plain(section.value)["causes"][0]["share"]["estimable"] is True
-
-
-@pytest.mark.parametrize(
-    ("asked", "option"),
-    [
-        (None, ""),
-        ("18", "--server 18"),
-        ("debian:18", "--server debian:18"),
-        ("mine", "--server mine"),
-    ],
-)
-def test_the_next_experiment_is_on_the_server_that_was_asked_for(
-    asked: str | None, option: str
-) -> None:
-    """An installed PostgreSQL 18 and the embedded one are both called pg18."""
-    trial, _ = STORIES["lock"].told()
-    server = {"ours": True, "name": "pg18", "stays": False, "asked": asked}
-    command = following.following("lock", dataclasses.replace(trial, server=server)).command
-    assert option in command
-    assert ("--server" in command) == (asked is not None)
-
-
-@pytest.mark.parametrize("key", following.CAUSES)
-@pytest.mark.parametrize("model", ["open", "closed", "paced"])
-def test_every_next_experiment_is_a_command_that_there_is(
-    key: str, model: str, tmp_path: Path
-) -> None:
-    trial, _ = Story(plan={"model": model}).told()
-    command = following.following(key, trial).command
-    parts = [part for many in command.split("&&") for part in many.split(";")]
-    for part in parts:
-        program, *words = shlex.split(part)
-        assert program == "pgpaces"
-        assert parsed([str(tmp_path) if word == "FOLDER" else word for word in words])
-
-
-@pytest.mark.parametrize("model", ["open", "closed", "paced"])
-@pytest.mark.parametrize("clients", [1, 5])
-def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: int) -> None:
-    plan = {
-        "model": model,
-        "clients": clients,
-        "rate": 10.0,
-        "policy": "run",
-        "protocol": "prepared",
-    }
-    plan |= {"settings": {"work_mem": "64MB", "search_path": "a,public", "max_wal_size": "2GB"}}
-    plan |= {"think_ns": 20_000_000} if model == "closed" else {}
-    plan |= {"limit_ns": 50_000_000, "limits": [["tpcb-like", 20_000_000]], "max_tries": 3}
-    plan |= {"variables": [["scale", "2"], ["names", "a,b"]]}
-    plan |= {} if model == "closed" else {"shape": "steps:0.5:1:2"}
-    trial, _ = Story(plan=plan).told()
-    server = {"target": {"host": "db.example", "port": "5433", "user": "me", "sslmode": "prefer"}}
-    named = {**trial.workload, "name": "tpcb-like"}
-    trial = dataclasses.replace(trial, workload=named, server=server)
-    for key in following.CAUSES:
-        command = following.following(key, trial).command.split(";")[0]
-        program, face, *words = shlex.split(command.split("&&")[0])
-        assert program == "pgpaces"
-        if face == "run":
-            assert "search_path=a,public" in words
-            continue
-        _, options = parsed([face, *words])
-        draft = drafting.draft(options)
-        assert draft is not None
-        experiment = draft.experiment(lambda _: None)
-        builder = Builder.of(Order(experiment))
-        cells = experiment.design.cells()
-        requests = [builder.request(Slot(1, cell), "").trial for cell in cells]
-        assert {request.load.model for request in requests} == {model}
-        assert {request.load.think_ns for request in requests} == {plan.get("think_ns", 0)}
-        assert {request.protocol for request in requests} == {"prepared"}
-        assert {str(request.load.shape) for request in requests} == {plan.get("shape", "constant")}
-        assert {dict(request.variables)["names"] for request in requests} == {"a,b"}
-        assert {dict(request.limits)["tpcb-like"] for request in requests} == {20_000_000}
-        assert "host=db.example port=5433 user=me" in words
-        assert key == "failed" or {request.max_tries for request in requests} == {3}
-        for request in requests:
-            settings = dict(request.settings)
-            assert (settings["work_mem"], settings["search_path"]) == ("64MB", "a,public")
 
 
 def test_every_sign_has_a_title_and_a_story() -> None:

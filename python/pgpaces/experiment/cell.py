@@ -86,7 +86,7 @@ def record(cell: Cell) -> Trial:
             "scripts": list(_scripts(cell)),
             "prepared": asdict(cell.prepared),
             "beside": [_beside(work) for work in cell.works[1:]],
-            "request": _requested(request),
+            "request": requested(request),
         },
         server=(server := _server(cell)),
         host={**host.facts(), **costs.facts(server, request.costs)},
@@ -96,7 +96,7 @@ def record(cell: Cell) -> Trial:
     )
 
 
-def _requested(request: Request) -> dict[str, Any]:
+def requested(request: Request) -> dict[str, Any]:
     """What one says to make the trial again and no other value tells: no password is in it.
 
     workload: a name or a folder; None of scripts, functions or a command alone. files: scripts that

@@ -240,7 +240,7 @@ def _what(trial: Trial) -> Iterator[str]:
 def _load(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Who sends, and how often."""
     model = plan.get("model")
-    rate = None if plan.get("rate") is None else f"{plan['rate']:.15g}/s"
+    rate = None if plan.get("rate") is None else f"{_number(plan['rate'])}/s"
     if model == "paced":
         found: dict[str, Any] = {"--users": plan.get("clients"), "--pace": rate}
     elif model == "open":
@@ -271,6 +271,12 @@ def _times(plan: Mapping[str, Any]) -> dict[str, Any]:
     if grace is not None and grace != max(limit or 0, 5_000_000_000):
         found["--grace"] = _duration(grace)
     return found
+
+
+def _number(value: float) -> str:
+    """As short as it can be without being another one."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def _duration(ns: int) -> str:
