@@ -142,11 +142,11 @@ def why(trials: Sequence[tuple[Trial, Summary]]) -> Why:
     every = [_signs(part) for part in parts]
     keys = list(dict.fromkeys(key for found in every for key in found))
     before = keys
-    # What is not named itself stands before no other.
+    # What is not named itself stands before no other, unless it leaves no doubt.
     for _ in range(2):
         signs = [ordered(found, before) for found in every]
         cards = [_card(key, parts, signs, worst) for key in keys]
-        before = [card.key for card in cards if card.named]
+        before = [card.key for card in cards if card.named or card.proof == "whole"]
     shown = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
     named = [card.key for card in shown if card.named]
     return Why(
@@ -175,7 +175,9 @@ _NO_RESOURCE = ("failed", "freeze", "generator", "slowed", "others", "lock")
 
 
 def _signs(part: Material) -> dict[str, Sign]:
-    return carried([*machine.signs(part), *server.signs(part)], part.lag)
+    # Where clients are always busy, nobody waits for what was before him alone.
+    lag = part.lag * (1 - machine.overload(part))
+    return carried([*machine.signs(part), *server.signs(part)], lag)
 
 
 def _ranked(cards: Sequence[Card]) -> list[Card]:

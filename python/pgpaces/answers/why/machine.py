@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # A look that hung so much of a second, while transactions were under way.
 _FROZEN_MIN = 0.3
+# It explains lives that are so many times as long as it.
+_FROZEN_TIMES = 3.0
 # From here on, to here, a machine's CPUs are taken for used up, %.
 _CPU_FROM, _CPU_TO = 85.0, 95.0
 _STEAL_WHOLE = 20.0
@@ -97,7 +99,12 @@ def _frozen(material: Material) -> Iterator[Sign]:
     said = f"for {frozen.sum():.1f} s in all the server answered nobody, not even the sensor"
     if np.nan_to_num(material.dispatch_s)[events > 0].max(initial=0.0) >= _FROZEN_MIN:
         said += "; the generator stood still too, so it was this machine"
-    yield alike("freeze", material.touched(events), "whole", (said,) if events.any() else ())
+    stood_s = material.summed(frozen * events)
+    # A short one in a long life is not why it was long; and what piled up takes its time to go.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.where(stood_s > 0, _FROZEN_TIMES * stood_s / material.latency_s, 0.0)
+    met = np.clip(np.nan_to_num(part), 0.0, 1.0)
+    yield alike("freeze", met, "whole", (said,) if events.any() else ())
 
 
 def _steal(material: Material) -> Iterator[Sign]:
@@ -202,7 +209,9 @@ def _generator(material: Material, outside: Numbers) -> Sign:
     import numpy as np
 
     punctual = np.clip(material.lived(outside) + _waited(material), 0.0, 1.0)
-    own = np.fmax(punctual, material.of_late(material.dispatched))
+    # Who would have been late anyway is not late for that.
+    late = np.fmin(material.of_late(material.dispatched), material.of_late(material.waited))
+    own = np.fmax(punctual, late)
     mean_ms = 1e3 * material.of_missed(np.nan_to_num(material.dispatch_s))
     said = (
         f"transactions whose client was free were sent {mean_ms:.2g} ms late on average",
@@ -238,36 +247,50 @@ def _connections(material: Material) -> Iterator[Sign]:
     """
     import numpy as np
 
-    clients = sum(lane["clients"] for lane in material.trial.plan.get("lanes", ()))
-    clients = clients or int(material.trial.plan.get("clients") or 0)
-    if material.trial.plan.get("model") != "open" or not clients or not material.limit_s:
+    clients = _clients(material)
+    if not clients or not material.limit_s:
         return
-    service_s = material.latency_s * (1 - material.lag)
     # Who was not sent when he was due, and had no free client, waited for one.
     punctual = np.clip(material.lag - _waited(material), 0.0, 1.0)
     late = np.where(punctual > 0, material.of_late(material.waited), 0.0)
     weights = material.missed * (late > 0)
     said = []
     if weights.any():
-        mean_ms = 1e3 * float((service_s * weights).sum() / weights.sum())
+        mean_ms = 1e3 * float((_service_s(material) * weights).sum() / weights.sum())
         said.append(f"all {clients} clients were busy, each with transactions of {mean_ms:.3g} ms")
-    busy = _utilization(material, service_s) / clients
-    alone = (busy - _UTILIZATION_FROM) / (_UTILIZATION_TO - _UTILIZATION_FROM)
-    yield Sign(
-        "connections", late, punctual, "time", tuple(said), False, late * np.clip(alone, 0.0, 1.0)
-    )
+    alone = late * overload(material)
+    yield Sign("connections", late, punctual, "time", tuple(said), carried=False, alone=alone)
 
 
-def _utilization(material: Material, service_s: Numbers) -> Numbers:
-    """Clients that are busy on average, by second of due time, if transactions are as usual.
+def overload(material: Material) -> float:
+    """How sure it is that usual transactions alone keep all clients busy, 0 to 1.
 
-    By the utilization law: arrivals a second times the service time. As usual: the median of the
-    seconds in which most were on time; where there are none, the mean of all.
+    By the utilization law: arrivals a second times the service time, over clients. As usual: the
+    median of the seconds in which most were on time; where there are none, the mean of all.
     """
     import numpy as np
 
-    due = material.missed + material.on_time
+    clients = _clients(material)
+    if not clients:
+        return 0.0
+    due, service_s = material.missed + material.on_time, _service_s(material)
     good = (material.on_time > material.missed) & (service_s > 0)
-    known = np.where(due > 0, due * service_s, 0.0).sum() / max(1.0, due.sum())
-    usual_s = float(np.median(service_s[good])) if good.any() else float(known)
-    return np.full(material.seconds, due.mean() * usual_s)
+    mean_s = float((due * service_s).sum() / max(1.0, due.sum()))
+    usual_s = float(np.median(service_s[good])) if good.any() else mean_s
+    busy = float(due.mean()) * usual_s / clients
+    sure = (busy - _UTILIZATION_FROM) / (_UTILIZATION_TO - _UTILIZATION_FROM)
+    return min(1.0, max(0.0, sure))
+
+
+def _clients(material: Material) -> int:
+    """The clients of an open load; 0 of another, in which none can be too few."""
+    if material.trial.plan.get("model") != "open":
+        return 0
+    clients = sum(lane["clients"] for lane in material.trial.plan.get("lanes", ()))
+    return int(clients or material.trial.plan.get("clients") or 0)
+
+
+def _service_s(material: Material) -> Numbers:
+    """Mean times of transactions without what they waited to be sent, by second of due time."""
+    found: Numbers = material.latency_s * (1 - material.lag)
+    return found

@@ -98,6 +98,16 @@ class Material:
             found: Numbers = (sums[last] - sums[first]) / (counts[last] - counts[first])
         return found
 
+    def summed(self, values: Numbers) -> Numbers:
+        """The sum of a clock's values over the same life; what is not known counts as 0."""
+        import numpy as np
+
+        sums = np.concatenate(([0.0], np.cumsum(np.nan_to_num(values))))
+        first = np.arange(self.seconds)
+        reach = np.floor(np.minimum(self.latency_s + 0.5, float(len(values)))).astype(int)
+        found: Numbers = sums[np.minimum(first + reach, len(values) - 1) + 1] - sums[first]
+        return found
+
     def touched(self, values: Numbers) -> Numbers:
         """The largest of a clock's values over the same life; for what comes in events."""
         import numpy as np
@@ -136,19 +146,12 @@ class Material:
 
         if self.sessions is None:
             return 0.0
-        return float(np.nansum(np.where(self.alive, sessions * self.sessions.looks, 0.0)))
-
-    @property
-    def alive(self) -> Numbers:
-        """Whether transactions lived that missed, by second of the clock."""
-        import numpy as np
-
         begun, ended = np.zeros(self.clock + 1), np.zeros(self.clock + 1)
         last = np.floor(np.minimum(np.arange(self.seconds) + self.latency_s + 0.5, self.clock - 1))
         np.add.at(begun, np.flatnonzero(self.missed), 1)
         np.add.at(ended, last[self.missed > 0].astype(int) + 1, 1)
-        found: Numbers = np.cumsum(begun - ended)[: self.clock] > 0
-        return found
+        alive = np.cumsum(begun - ended)[: self.clock] > 0
+        return float(np.nansum(np.where(alive, sessions * self.sessions.looks, 0.0)))
 
     @property
     def held(self) -> Numbers:
@@ -207,16 +210,17 @@ class Material:
     def _slow(self, sessions: Numbers) -> bool:
         """Whether each transaction spends long in what so many sessions do.
 
-        By Little's law, over all the time in which transactions lived that missed: a part of the
-        limit, or much longer than at other times.
+        By Little's law, a second: a part of the limit on average over what missed, or much more
+        than what was on time did.
         """
         import numpy as np
 
-        alive, known = self.alive, np.nan_to_num(sessions)
-        spent_s = known[alive].sum() / max(1.0, self.ended[alive].sum())
-        usual_s = known[~alive].sum() / max(1.0, self.ended[~alive].sum())
-        long = spent_s >= _SLOW_OF_LIMIT * self.limit_s
-        return bool(long or (usual_s > 0 and spent_s >= _SLOW_TIMES * usual_s))
+        spent_s = self.lived(np.nan_to_num(sessions) / np.fmax(_smooth(self.ended), 1.0))
+        late, usual = (
+            float((spent_s * weights).sum() / max(1.0, weights.sum()))
+            for weights in (self.missed, self.on_time)
+        )
+        return late >= _SLOW_OF_LIMIT * self.limit_s or (usual > 0 and late >= _SLOW_TIMES * usual)
 
     @property
     def queueing(self) -> Numbers:

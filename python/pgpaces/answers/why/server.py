@@ -194,7 +194,7 @@ def _plans(material: Material) -> Iterator[Sign]:
     wastes = [(one, waste) for one in material.trial.explained for waste in _wastes(one)]
     rows = material.per_transaction("tuples", "returned")
     if wastes:
-        found = np.full(material.seconds, min(1.0, _part_of_time(material, wastes)))
+        found = np.nan_to_num(material.lived(_part_of_time(material, wastes)))
         if rows is not None:
             # Plans are of the end: where few rows were read, it was done in another way.
             least = _OF_WASTE * min(waste.removed for _, waste in wastes)
@@ -251,23 +251,26 @@ def _wasted(material: Material, one: Explained, waste: _Waste) -> str:
     )
 
 
-def _part_of_time(material: Material, wastes: Sequence[tuple[Explained, _Waste]]) -> float:
-    """The part of the statements' time that went into such scans, about."""
-    scripts = material.trial.workload["scripts"]
-    times = {
-        (each.script, each.line): each.times.mean.value * each.times.count
-        for each in material.summary.statements
-        if each.times.mean is not None
-    }
-    total = sum(times.values())
-    if not total:
-        return 0.0
-    parts: dict[tuple[str, int], float] = {}
+def _part_of_time(material: Material, wastes: Sequence[tuple[Explained, _Waste]]) -> Numbers:
+    """The part of the statements' time that went into such scans, about, by second of the clock.
+
+    NaN where no statement ended.
+    """
+    import numpy as np
+
+    parts: dict[tuple[int, int], float] = {}
     for one, waste in wastes:
-        script = scripts[one.script]
-        key = (script["name"], script["commands"][one.command][0])
+        key = (one.script, one.command)
         parts[key] = min(1.0, parts.get(key, 0.0) + waste.part)
-    return sum(part * times.get(key, 0.0) for key, part in parts.items()) / total
+    spent, every = np.zeros(material.clock), np.zeros(material.clock)
+    for interval in material.trial.intervals:
+        if 0 <= interval.second < material.clock:
+            for each in interval.statements:
+                part = parts.get((each.script, each.command), 0.0)
+                spent[interval.second] += part * each.times.sum_ns
+                every[interval.second] += each.times.sum_ns
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(every > 0, spent / every, np.nan))
 
 
 def _wastes(one: Explained) -> Iterator[_Waste]:

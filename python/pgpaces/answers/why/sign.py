@@ -30,6 +30,8 @@ _BEFORE: Mapping[str, tuple[str, ...]] = {
                     "disk", "cache", "latch", "plan", "network", "steal", "slowed", "others",
                     "autovacuum", "cpu"),
 }  # fmt: skip
+# What is the cause where there is no other.
+_REST = ("connections",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,19 @@ def alike(key: str, values: Numbers, proof: Proof, said: Iterable[str] = ()) -> 
 def carried(signs: Iterable[Sign], lag: Numbers) -> dict[str, Sign]:
     """The signs by key, with what is carried on.
 
-    lag: the part of latency that was spent waiting for a client, by second.
+    lag: the part of latency that was spent waiting for clients who were busy with what was due
+    before, by second.
     """
     return {sign.key: _carried(sign, lag) for sign in signs}
 
 
 def ordered(signs: Mapping[str, Sign], before: Collection[str]) -> dict[str, Sign]:
-    """The signs without what others stand before; only those of these keys stand before any."""
+    """The signs without what others stand before; only those of these keys stand before any.
+
+    All of them stand before what is only what they leave.
+    """
     others = {key: sign for key, sign in signs.items() if key in before}
-    return {key: _without(sign, others) for key, sign in signs.items()}
+    return {k: _without(sign, signs if k in _REST else others) for k, sign in signs.items()}
 
 
 def _carried(sign: Sign, lag: Numbers) -> Sign:
