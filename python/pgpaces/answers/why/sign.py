@@ -69,10 +69,11 @@ def carried(signs: Iterable[Sign], lag: Numbers) -> dict[str, Sign]:
 def ordered(signs: Mapping[str, Sign], before: Collection[str]) -> dict[str, Sign]:
     """The signs without what others stand before; only those of these keys stand before any.
 
-    All of them stand before what is only what they leave.
+    What is only the rest comes behind all that transactions themselves show.
     """
     others = {key: sign for key, sign in signs.items() if key in before}
-    return {k: _without(sign, signs if k in _REST else others) for k, sign in signs.items()}
+    shown = others | {key: sign for key, sign in signs.items() if sign.proof != "beside"}
+    return {k: _without(sign, shown if k in _REST else others) for k, sign in signs.items()}
 
 
 def _carried(sign: Sign, lag: Numbers) -> Sign:
