@@ -48,7 +48,7 @@ class Place:
 
     def span(self, draw: random.Random) -> tuple[int, float]:
         """When a cause that comes and goes begins, in whole seconds, and how long it lasts."""
-        begin = draw.randint(2, self.seconds - 6)
+        begin = draw.randint(2, max(2, self.seconds - 6))
         return begin, draw.uniform(2.5, min(5.0, self.seconds - begin - 2.0))
 
     @property

@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces.answers import why as answers
-from pgpaces.answers.summary import plain
+from pgpaces.answers.summary import plain, summarize
 from pgpaces.answers.why import following, lift, limiting, why
 from pgpaces.answers.why.answer import SHARE_MIN
 from pgpaces.answers.why.lift import Seen
 from pgpaces.answers.why.sessions import gaps
 from pgpaces.report import why as reported
+from pgpaces.result import StatementTally
 
 from .lateness import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
+from .trials import times
 
 # By these causes alone a trial can be late from its start to its end and be told why.
 ALWAYS = [
@@ -219,9 +221,15 @@ def test_a_way_that_gets_longer_is_named_although_most_of_the_time_is_spent_on_i
     assert "network" not in [card.key for card in why([slower.told()]).causes if card.named]
 
 
-def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way() -> None:
-    """Half a millisecond late, where transactions take twelve: that is not their time."""
-    story = Story(sessions={}, usual={}, bad_ms=100.0, good_ms=10.0, dispatch_ms=6.0)
+@pytest.mark.parametrize(("long_ms", "late_ms"), [(100.0, 6.0), (400.0, 30.0)])
+def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way(
+    long_ms: float, late_ms: float
+) -> None:
+    """That is not their time, and sent at once they would have missed too."""
+    story = Story(
+        sessions={}, usual={}, bad_ms=long_ms, good_ms=10.0, dispatch_ms=late_ms,
+        lag=late_ms / long_ms,
+    )  # fmt: skip
     trial, summary = story.told()
     limited = dataclasses.replace(summary.generator, limited=True)
     found = why([(trial, dataclasses.replace(summary, generator=limited))])
@@ -247,6 +255,44 @@ def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
     found = why([(dataclasses.replace(trial, samples=trial.samples + more), summary)])
     assert found.cause is not None
     assert found.cause.key == "checkpoint"
+
+
+@pytest.mark.parametrize("due", [40, 400])
+def test_a_short_stop_does_not_explain_what_waits_for_clients_all_the_time(due: int) -> None:
+    """A sample that hung for half a second, in lives of four, on a machine that is short of CPU."""
+    story = always(
+        dataclasses.replace(
+            STORIES["connections"], due=due, late=due, bad_ms=4000.0, lag=0.99,
+            hung=frozenset(range(40, 46)),
+        )
+    )  # fmt: skip
+    found = why([story.told()])
+    assert [card.key for card in found.causes if card.named] == ["connections"]
+
+
+def test_what_goes_on_beside_all_the_time_takes_nothing_from_too_few_clients() -> None:
+    story = dataclasses.replace(STORIES["connections"], bad={("io", "autovacuum_read"): 1e7})
+    found = why([always(story).told()])
+    assert [card.key for card in found.causes if card.named] == ["connections"]
+
+
+def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_trial() -> None:
+    """What took most of the time before the index was dropped says nothing of the time after."""
+    trial, _ = STORIES["plan"].told()
+    other = StatementTally(0, 1, times=times([20_000.0]))
+    commands = [[1, "SELECT 1", True], [2, "SELECT 2", True]]
+    script = {**trial.workload["scripts"][0], "commands": commands}
+    intervals = tuple(
+        each
+        if each.second in BAD
+        else dataclasses.replace(each, statements=(*each.statements, other))
+        for each in trial.intervals
+    )
+    workload = {**trial.workload, "scripts": [script]}
+    trial = dataclasses.replace(trial, intervals=intervals, workload=workload)
+    found = why([(trial, summarize(trial))])
+    assert found.cause is not None
+    assert found.cause.key == "plan"
 
 
 def test_what_is_not_named_itself_takes_nothing_from_others() -> None:
