@@ -213,7 +213,9 @@ def _card(
         contrast = contrast and _meets(seen)
     # Where most were on time and saw it as much, it does not tell one from the other.
     apart = _apart(share, on_time) or seen.missed.sum() >= seen.on_time.sum()
-    alone = proof == "whole" or (proof == "time" and apart and _long(known))
+    alone = (proof == "whole" and share.value >= on_time) or (
+        proof == "time" and apart and _long(known)
+    )
     next_ = following(key, parts[worst].trial)
     said = signs[worst][key].said if key in signs[worst] else known[0][1].said
     return Card(

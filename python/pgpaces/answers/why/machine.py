@@ -200,7 +200,7 @@ def _late_part(material: Material) -> Numbers:
     latency_s = np.append(material.latency_s, np.zeros(material.clock))[: material.clock]
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.nan_to_num(material.dispatch_s) * trips / latency_s
-    found: Numbers = np.clip(np.where(latency_s > 0, part, 1.0), 0.0, 1.0)
+    found: Numbers = np.clip(np.where(latency_s > 0, part, 0.0), 0.0, 1.0)
     return found
 
 
