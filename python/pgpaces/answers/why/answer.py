@@ -212,17 +212,16 @@ def _card(
     if proof == "beside":
         contrast = contrast and _meets(seen)
     # Where most were on time and saw it as much, it does not tell one from the other.
-    apart = _apart(share, on_time) or seen.missed.sum() >= seen.on_time.sum()
-    alone = (proof == "whole" and share.value >= on_time) or (
-        proof == "time" and apart and _long(known)
-    )
+    most = bool(seen.missed.sum() >= seen.on_time.sum())
+    whole = proof == "whole" and (most or share.value >= on_time)
+    alone = whole or (proof == "time" and (most or _apart(share, on_time)) and _long(known))
     next_ = following(key, parts[worst].trial)
     said = signs[worst][key].said if key in signs[worst] else known[0][1].said
     return Card(
         key,
         CAUSES[key].title,
         proof,
-        bool(share.value >= SHARE_MIN and (contrast or alone)),
+        share.value >= SHARE_MIN and (contrast or alone),
         share,
         on_time,
         lift,
