@@ -169,6 +169,15 @@ class Workload:
         return digest.hexdigest()
 
     @property
+    def reference(self) -> str | None:
+        """What `find` finds it by: a shipped name, or a folder; None of what has no folder."""
+        if self.folder == Path():
+            return None
+        base, slash, variant = self.name.partition("/")
+        found = base if self.folder.parent == SHIPPED else str(self.folder)
+        return f"{found}{slash}{variant}"
+
+    @property
     def hash(self) -> str:
         """What a result depends on: data, scripts or command, weights and variables."""
         digest = hashlib.sha256(self.data_hash.encode())

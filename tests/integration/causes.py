@@ -1,13 +1,15 @@
 """Causes of lateness, really made: a load on the embedded server, and what is done to it meanwhile.
 
-Each is a function of a place to work in that runs one trial and gives it back. `skip`, an exception
-with a reason, says what a machine would need for it.
+Each is a function of a place to work in that runs one trial and gives it back. Rates, scales,
+strengths and moments follow from the seed of the place and the name of the cause, so that a trial
+can be done again, and others can be tried. `NotHereError` says what a machine would need for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -27,9 +29,6 @@ from pgpaces.result import Interval, Trial
 
 SECONDS = 12
 
-# Seconds of a trial in which a cause is there, if it comes and goes.
-FROM, UNTIL = 4, 8
-
 
 class NotHereError(Exception):
     """A cause that cannot be made on this machine: what it would need."""
@@ -37,11 +36,20 @@ class NotHereError(Exception):
 
 @dataclass
 class Place:
-    """Where trials are kept, which repeat it is, and how long a trial is."""
+    """Where trials are kept, what they are drawn from, and how long a trial is."""
 
     folder: Path
-    repeat: int = 0
+    seed: int = 0
     seconds: int = SECONDS
+
+    def draw(self, key: str) -> random.Random:
+        """What the parameters of a cause are drawn from."""
+        return random.Random(f"{key} {self.seed}")
+
+    def span(self, draw: random.Random) -> tuple[int, float]:
+        """When a cause that comes and goes begins, in whole seconds, and how long it lasts."""
+        begin = draw.randint(2, max(2, self.seconds - 6))
+        return begin, draw.uniform(2.5, min(5.0, self.seconds - begin - 2.0))
 
     @property
     def store(self) -> Path:
@@ -105,9 +113,10 @@ class Acting(Listener):
         )  # fmt: skip
 
 
-def _run(
-    place: Place, name: str, acts: Mapping[int, Callable[[Acting], None]], **more: object
-) -> Result:
+Act = Callable[[Acting], None]
+
+
+def _run(place: Place, name: str | None, acts: Mapping[int, Act], **more: object) -> Result:
     acting = Acting(acts)
     given = {
         "duration": place.seconds,
@@ -200,135 +209,223 @@ def _disk_of(folder: Path) -> str:
 # --- causes -----------------------------------------------------------------------------------
 
 
+def _for_a_while(
+    place: Place, draw: random.Random, make: Act, undo: Act, always: float = 0.4
+) -> Mapping[int, Act]:
+    """Made at a moment of the trial and undone some seconds later, or made before its start."""
+    begin, lasting = place.span(draw)
+    within = draw.random()
+    if draw.random() < always:
+        return {0: make}
+
+    def made(acting: Acting) -> None:
+        time.sleep(within)
+        make(acting)
+        time.sleep(lasting)
+        undo(acting)
+
+    return {begin: made}
+
+
 def lock(place: Place) -> Result:
-    """Somebody changes every branch and does not commit."""
+    """A session changes rows, or locks a table, and does not commit."""
+    draw = place.draw("lock")
+    statement = draw.choice(
+        (
+            "UPDATE pgbench_branches SET bbalance = bbalance",
+            "UPDATE pgbench_tellers SET tbalance = tbalance",
+            "LOCK TABLE pgbench_history IN EXCLUSIVE MODE",
+        )
+    )
+    begin, lasting = place.span(draw)
 
     def hold(acting: Acting) -> None:
         with acting.connect() as session:
-            session.execute("UPDATE pgbench_branches SET bbalance = bbalance")
-            time.sleep(UNTIL - FROM)
+            time.sleep(draw.random())
+            session.execute(statement)  # type: ignore[arg-type]
+            time.sleep(lasting)
 
     return _run(
-        place, "tpcb-like", {FROM: hold}, scale=1, rate=60, clients=8, latency_limit="100ms"
+        place, "tpcb-like", {begin: hold}, scale=draw.choice((1, 2, 5)),
+        rate=draw.choice((20, 45, 90)), clients=draw.choice((4, 8, 16)),
+        latency_limit=draw.choice(("40ms", "100ms", "250ms")),
+    )  # fmt: skip
+
+
+def contention(place: Place) -> Result:
+    """Every transaction changes the same row, and does something more before it commits."""
+    draw = place.draw("contention")
+    hold_ms = draw.choice((5, 10, 20, 40))
+    more = draw.choice((f"\\sleep {hold_ms} ms", f"SELECT pg_sleep({hold_ms / 1e3});"))
+    script = place.folder / f"hot-{place.seed}.sql"
+    script.write_text(
+        "BEGIN;\nUPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 1;\n"
+        f"{more}\nCOMMIT;\n"
     )
+    rate = round(draw.uniform(0.85, 1.5) * 1e3 / (hold_ms + 3))
+    return _run(
+        place, "tpcb-like", {}, files=[script], scale=1, rate=rate,
+        clients=draw.choice((8, 12, 20)), latency_limit=f"{draw.choice((2, 3, 4)) * hold_ms}ms",
+    )  # fmt: skip
 
 
 def quota(place: Place) -> Result:
     """The server may use few per cent of a CPU: for a while, or from before the start."""
+    draw = place.draw("quota")
+    rate = draw.choice((70, 120, 220))
+    percent = max(1.0, rate * draw.uniform(0.008, 0.016))
     with group("cpu") as path:
 
         def limit(acting: Acting) -> None:
-            _cpu_limit(path, 2)
+            _cpu_limit(path, percent)
             _take(path, acting.processes())
 
         def lift(acting: Acting) -> None:
             _cpu_limit(path, None)
 
-        always = place.repeat % 2
-        acts = {0: limit} if always else {FROM: limit, UNTIL: lift}
-        return _run(place, "tpcb-like", acts, scale=1, rate=150, clients=8, latency_limit="100ms")
+        return _run(
+            place, "tpcb-like", _for_a_while(place, draw, limit, lift), rate=rate,
+            scale=draw.choice((1, 2, 5)), clients=draw.choice((4, 8, 16)),
+            latency_limit=draw.choice(("50ms", "100ms", "200ms")),
+        )  # fmt: skip
 
 
 def freeze(place: Place) -> Result:
-    """Every process of the server is stopped, and goes on 1.5 s later."""
+    """Every process of the server is stopped, and goes on a second or two later."""
+    draw = place.draw("freeze")
+    stopped: list[int] = []
 
     def stop(acting: Acting) -> None:
-        pids = acting.processes()
+        time.sleep(draw.random())
+        stopped.extend(acting.processes())
         try:
-            for pid in pids:
+            for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
-            time.sleep(1.5)
+            time.sleep(draw.uniform(0.8, 3.0))
         finally:
-            for pid in reversed(pids):
+            for pid in reversed(stopped):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
 
+    name, begin = draw.choice(("select-only", "tpcb-like")), draw.randint(1, place.seconds - 5)
     return _run(
-        place, "select-only", {FROM: stop}, scale=1, rate=100, clients=4, latency_limit="50ms"
-    )
+        place, name, {begin: stop}, scale=draw.choice((1, 2, 5)), rate=draw.choice((30, 80, 150)),
+        clients=draw.choice((2, 4, 12)), latency_limit=draw.choice(("30ms", "60ms", "150ms")),
+    )  # fmt: skip
 
 
 def disk(place: Place) -> Result:
     """The server's disk does few operations a second: for a while, or from before the start."""
+    draw = place.draw("disk")
+    rate = draw.choice((30, 60, 90))
+    operations = round(rate / draw.uniform(1.5, 4.0))
     with group("blkio") as path:
 
         def limit(acting: Acting) -> None:
             assert acting.trial is not None
             device = _disk_of(Path(acting.trial.server["data_directory"]))
-            _io_limit(path, device, 25)
+            _io_limit(path, device, operations)
             _take(path, acting.processes())
 
         def lift(acting: Acting) -> None:
             _take(path.parent, acting.processes())
 
-        acts = {0: limit} if place.repeat % 2 else {FROM: limit, UNTIL: lift}
         return _run(
-            place, "tpcb-like", acts, scale=5, rate=60, clients=8, latency_limit="50ms",
+            place, "tpcb-like", _for_a_while(place, draw, limit, lift), rate=rate,
+            scale=draw.choice((2, 5, 10)), clients=draw.choice((4, 8, 16)),
+            latency_limit=draw.choice(("30ms", "50ms", "80ms")),
         )  # fmt: skip
 
 
 def checkpoint(place: Place) -> Result:
     """A checkpoint follows the other, on a disk that is no fast one: for a while, or on."""
+    draw = place.draw("checkpoint")
+    rate, every = draw.choice((40, 70, 100)), draw.uniform(0.1, 0.4)
+    # Enough for the load, which takes about three a transaction, and not for checkpoints as well.
+    operations = rate * draw.choice((5, 7, 9))
+    begin, lasting = place.span(draw)
+    if draw.random() < 0.4:
+        begin, lasting = 1, place.seconds - 3.0
     with group("blkio") as path:
 
         def slow(acting: Acting) -> None:
             assert acting.trial is not None
-            _io_limit(path, _disk_of(Path(acting.trial.server["data_directory"])), 400)
+            device = _disk_of(Path(acting.trial.server["data_directory"]))
+            _io_limit(path, device, operations)
             _take(path, acting.processes())
 
         def storm(acting: Acting) -> None:
             with acting.connect() as session:
                 session.autocommit = True
-                deadline = time.monotonic() + (SECONDS - 3 if place.repeat % 2 else UNTIL - FROM)
+                deadline = time.monotonic() + lasting
                 while time.monotonic() < deadline:
                     session.execute("CHECKPOINT")
-                    time.sleep(0.2)
+                    time.sleep(every)
 
-        acts = {0: slow, 1 if place.repeat % 2 else FROM: storm}
-        return _run(place, "tpcb-like", acts, scale=10, rate=100, clients=8, latency_limit="50ms")
+        return _run(
+            place, "tpcb-like", {0: slow, begin: storm}, scale=draw.choice((5, 10)),
+            rate=rate, clients=draw.choice((4, 8, 16)),
+            latency_limit=draw.choice(("30ms", "50ms", "80ms")),
+        )  # fmt: skip
 
 
 def index(place: Place) -> Result:
     """The index that the load needs is dropped: in the middle, or before the start."""
+    draw = place.draw("plan")
+    scale = draw.choice((2, 5, 10))
 
     def drop(acting: Acting) -> None:
+        time.sleep(draw.random())
         with acting.connect() as session:
             session.execute("ALTER TABLE pgbench_accounts DROP CONSTRAINT pgbench_accounts_pkey")
 
-    at = 0 if place.repeat % 2 else FROM
-    return _run(place, "tpcb-like", {at: drop}, scale=5, rate=15, clients=4, latency_limit="20ms")
+    at = 0 if draw.random() < 0.3 else draw.randint(2, place.seconds - 4)
+    # Two scans of 7 ms a scale on one CPU: from some of a CPU to more than there are.
+    rate = round(draw.uniform(0.3, 3.0) / (0.014 * scale))
+    return _run(
+        place, "tpcb-like", {at: drop}, scale=scale, rate=max(4, rate),
+        clients=draw.choice((4, 8, 16)), latency_limit=f"{draw.choice((4, 6, 10)) * scale}ms",
+    )  # fmt: skip
 
 
 def connections(place: Place) -> Result:
-    """Two clients for what needs three; or just enough, so that they queue now and then."""
-    script = place.folder / "sleep.sql"
-    script.write_text("SELECT pg_sleep(0.02);\n")
-    rate = 130 if place.repeat % 2 else 94
-    return _run(place, None, {}, files=[script], rate=rate, clients=2, latency_limit="60ms")  # type: ignore[arg-type]
+    """Fewer clients than a load needs, or just enough, so that transactions queue for them."""
+    draw = place.draw("connections")
+    clients, service_ms = draw.choice((1, 2, 3, 5)), draw.choice((10, 20, 30, 45))
+    script = place.folder / f"sleep-{place.seed}.sql"
+    script.write_text(f"SELECT pg_sleep({service_ms / 1e3});\n")
+    rate = round(draw.uniform(0.92, 1.4) * clients * 1e3 / (service_ms + 1))
+    limit = f"{draw.uniform(1.6, 4.0) * service_ms:.0f}ms"
+    return _run(place, None, {}, files=[script], rate=rate, clients=clients, latency_limit=limit)
 
 
 def network(place: Place) -> Result:
-    """Every packet takes 15 ms more, each way: all the time, or for a while."""
+    """Every packet takes some milliseconds more, each way: all the time, or for a while."""
     from pgpaces.generators import engine
     from pgpaces.servers import binaries, embedded
     from pgpaces.servers.access import Listen
     from pgpaces.servers.record import Transport
 
+    draw = place.draw("network")
+    delay_s = draw.choice((0.005, 0.012, 0.03))
+    # TPC-B's seven statements go there and back one after the other.
+    name, trips = draw.choice((("tpcb-like", 7), ("select-only", 1)))
+    limit_s = draw.uniform(0.5, 0.8) * 2 * delay_s * trips
     spec = embedded.ServerSpec(binaries.find(), name="for-why", settings={}, listen=Listen())
     with embedded.start(spec) as server:
         to = dict(engine.resolve(server.dsn(transport=Transport.TCP)).keywords)
         with Proxy("127.0.0.1", int(to["port"])) as proxy:
 
             def slow(acting: Acting) -> None:
-                proxy.delay(0.015)
+                proxy.delay(delay_s)
 
             def fast(acting: Acting) -> None:
                 proxy.delay(0)
 
-            acts = {0: slow} if place.repeat % 2 else {FROM: slow, UNTIL: fast}
             way = f"host=127.0.0.1 port={proxy.port} user={to['user']} dbname=postgres"
             return _run(
-                place, "tpcb-like", acts, scale=1, rate=20, clients=10, latency_limit="100ms",
+                place, name, _for_a_while(place, draw, slow, fast), scale=draw.choice((1, 2)),
+                rate=draw.choice((10, 25, 40)), clients=32, latency_limit=f"{limit_s * 1e3:.0f}ms",
                 target=f"{way} passfile={to['passfile']} sslmode=disable",
             )  # fmt: skip
 
@@ -347,6 +444,7 @@ def generator(place: Place) -> Result:
     """The generator shares a CPU with others that want all of it; the server has another one."""
     if (os.cpu_count() or 1) < 2:
         raise NotHereError("needs two CPUs")
+    draw = place.draw("generator")
     hogs: list[subprocess.Popen[bytes]] = []
     own = os.sched_getaffinity(0)
     first, last = min(own), max(own)
@@ -354,7 +452,7 @@ def generator(place: Place) -> Result:
     def start(acting: Acting) -> None:
         for pid in acting.processes():
             os.sched_setaffinity(pid, {first})
-        for _ in range(8):
+        for _ in range(draw.choice((5, 8, 12))):
             hogs.append(subprocess.Popen([sys.executable, "-c", _HOG]))
             os.sched_setaffinity(hogs[-1].pid, {last})
         _pin_us({last})
@@ -364,35 +462,47 @@ def generator(place: Place) -> Result:
             hog.kill()
             hog.wait()
 
-    acts = {0: start} if place.repeat % 2 else {FROM: start, UNTIL: end}
     try:
-        return _run(place, "select-only", acts, scale=1, rate=400, clients=8, latency_limit="5ms")
+        return _run(
+            place, "select-only", _for_a_while(place, draw, start, end), scale=draw.choice((1, 5)),
+            rate=draw.choice((150, 400, 900)), clients=draw.choice((4, 8, 16)),
+            latency_limit=draw.choice(("4ms", "6ms", "10ms")),
+        )  # fmt: skip
     finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
+        end(Acting({}))
         _pin_us(own)
 
 
 def clean(place: Place) -> Result:
     """Nothing is done. Some hold; others miss because their limit is close to what they need."""
-    script = place.folder / "own.sql"
+    draw = place.draw("clean")
+    script = place.folder / f"own-{place.seed}.sql"
     script.write_text(
         "\\set us random_exponential(1, 100000, 5)\nSELECT pg_sleep(:us / 1000000.0);\n"
     )
+    rate, scale = draw.choice((60, 120, 250)), draw.choice((1, 5, 10))
     kinds: list[Callable[[], Result]] = [
-        lambda: _run(place, "select-only", {}, scale=1, rate=200, clients=4, latency_limit="100ms"),
-        lambda: _run(place, None, {}, files=[script], rate=60, clients=16, latency_limit="50ms"),  # type: ignore[arg-type]
-        lambda: _run(place, "tpcb-like", {}, scale=5, rate=100, clients=8, latency_limit="2ms"),
-        lambda: _run(place, "select-only", {}, scale=5, rate=300, clients=8, latency_limit="300us"),
-        lambda: _run(place, "tpcb-like", {}, scale=10, clients=2, latency_limit="1500us"),
+        lambda: _run(
+            place, "select-only", {}, scale=scale, rate=rate, clients=4, latency_limit="100ms"
+        ),
+        lambda: _run(
+            place, None, {}, files=[script], rate=rate / 2, clients=24, latency_limit="50ms"
+        ),
+        lambda: _run(
+            place, "tpcb-like", {}, scale=scale, rate=rate / 2, clients=8, latency_limit="3ms"
+        ),
+        lambda: _run(
+            place, "select-only", {}, scale=scale, rate=rate, clients=8, latency_limit="400us"
+        ),
+        lambda: _run(place, "tpcb-like", {}, scale=10, clients=2, latency_limit="2ms"),
     ]
-    return kinds[place.repeat % len(kinds)]()
+    return kinds[place.seed % len(kinds)]()
 
 
 # What each is called by the answer.
 CAUSES: Mapping[str, Callable[[Place], Result]] = {
     "lock": lock,
+    "contention": contention,
     "quota": quota,
     "freeze": freeze,
     "disk": disk,

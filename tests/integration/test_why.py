@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,23 @@ from click.testing import CliRunner
 from tests.integration import causes
 
 import pgpaces
+from pgpaces import experiment
+from pgpaces.answers.why.following import following
 from pgpaces.cli.main import cli
+from pgpaces.database import Access
+from pgpaces.errors import PlanError
+from pgpaces.experiment import Outcome, Request
+from pgpaces.generators.engine import resolve
+from pgpaces.store import Store
 
 pytestmark = pytest.mark.postgres
 
+# Seeds by which an UPDATE of all branches holds them, and by which clients are far too few.
+LOCKED, SLEPT = 3, 11
+
 
 def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) -> None:
-    place = causes.Place(tmp_path, seconds=7)
+    place = causes.Place(tmp_path, LOCKED, seconds=7)
     run = causes.lock(place)
     found = pgpaces.why(run.id, store=place.store).value
     assert found.cause is not None, found
@@ -38,8 +49,41 @@ def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) 
 
 
 def test_too_few_clients_are_named(pgpaces_home: Path, tmp_path: Path) -> None:
-    place = causes.Place(tmp_path, repeat=1, seconds=4)
+    place = causes.Place(tmp_path, SLEPT, seconds=4)
     found = pgpaces.why(causes.connections(place).id, store=place.store).value
     assert found.cause is not None, found
     assert found.cause.key == "connections"
-    assert "--clients 2,4,8" in found.cause.command
+    assert "--clients 5,10,20" in found.cause.command
+
+
+def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(
+    pg18: Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of scripts in a database as it stands: what is pasted asks for the same trial."""
+    script, store = tmp_path / "sleep it.sql", tmp_path / "r.db"
+    script.write_text("SELECT pg_sleep(0.03);\n")
+    target = " ".join(f"{k}={v}" for k, v in pg18.keywords.items() if k in ("host", "port", "user"))
+    asked: list[Request] = []
+    real = experiment.run
+
+    def run(request: Request, listener: object = None) -> Outcome:
+        asked.append(request)
+        if len(asked) > 1:
+            raise PlanError("far enough")
+        return real(request, listener)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(experiment, "run", run)
+    words = ["run", "-f", str(script), "--target", f"{target} dbname=postgres", "--rate", "40",
+             "-c", "1", "-L", "60ms", "-T", "2s", "--store", str(store)]  # fmt: skip
+    told = CliRunner().invoke(cli, words)
+    assert told.exit_code == 0, told.output
+    trial = Store.open(store).load(Store.open(store).find("last"))
+    command = following("lock", trial).command.split(" && ")[0]
+    CliRunner().invoke(cli, [*shlex.split(command)[1:], "--store", str(store)])
+    first, again = asked
+    assert again.workload == first.workload
+    assert again.trial == first.trial
+    assert again.target.as_is
+    keywords = [dict(resolve(str(one.target.dsn)).keywords) for one in asked]
+    assert keywords[0] == keywords[1]
+    assert keywords[1]["dbname"] == "postgres"

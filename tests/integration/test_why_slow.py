@@ -1,6 +1,7 @@
-"""Each cause of lateness really made, ten times: named first in nine of them; of twenty trials in
+"""Each cause of lateness really made, ten times, by ten seeds: named first in nine of them.
 
-which nothing was done at most one is blamed on anything. Says what the machine did meanwhile.
+Of twenty trials in which nothing was done at most one is blamed on anything. Says what the machine
+did meanwhile. PGPACES_WHY_SEED is the first seed, so that others can be tried.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from tests.integration import causes
 
 import pgpaces
 from pgpaces.answers.why import why
+from pgpaces.answers.why.answer import MISSED_MIN
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 # How many there were is kept where `--junitxml` asks for it.
 Record = Callable[[str, object], None]
 REPEATS, NAMED_MIN = 10, 9
+FIRST = int(os.environ.get("PGPACES_WHY_SEED", "100"))
+# Trials without enough that missed have nothing to be told; so many seeds at most.
+TRIED_MAX = 13
 CLEAN, BLAMED_MAX = 20, 1
 
 
@@ -34,14 +39,18 @@ def told(run: pgpaces.Result) -> str:
 def test_a_cause_is_named_first(
     pgpaces_home: Path, tmp_path: Path, key: str, record_property: Record
 ) -> None:
-    found = []
-    for repeat in range(REPEATS):
+    found: list[tuple[str, str]] = []
+    for seed in range(FIRST, FIRST + TRIED_MAX):
         load = os.getloadavg()[0]
         try:
-            run = causes.CAUSES[key](causes.Place(tmp_path, repeat))
+            run = causes.CAUSES[key](causes.Place(tmp_path, seed))
         except causes.NotHereError as reason:
             pytest.skip(f"skipped: {reason}")
-        found.append((told(run), f"run {run.id}, load {load:.1f}"))
+        if why([(run.trial, run.summary)]).missed >= MISSED_MIN:
+            found.append((told(run), f"seed {seed}, run {run.id}, load {load:.1f}"))
+        if len(found) == REPEATS:
+            break
+    assert len(found) == REPEATS, found
     named = sum(name == key for name, _ in found)
     record_property("named first", f"{named} of {REPEATS}")
     assert named >= NAMED_MIN, found
@@ -52,10 +61,10 @@ def test_clean_trials_are_blamed_on_nothing(
     pgpaces_home: Path, tmp_path: Path, record_property: Record
 ) -> None:
     found = []
-    for repeat in range(CLEAN):
+    for seed in range(FIRST, FIRST + CLEAN):
         load = os.getloadavg()[0]
-        run = causes.clean(causes.Place(tmp_path, repeat))
-        found.append((told(run), f"run {run.id}, load {load:.1f}"))
+        run = causes.clean(causes.Place(tmp_path, seed))
+        found.append((told(run), f"seed {seed}, run {run.id}, load {load:.1f}"))
     blamed = sum(bool(name) for name, _ in found)
     record_property("blamed on something", f"{blamed} of {CLEAN}")
     assert blamed <= BLAMED_MAX, found

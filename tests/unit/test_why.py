@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces.answers import why as answers
-from pgpaces.answers.summary import plain
+from pgpaces.answers.summary import plain, summarize
 from pgpaces.answers.why import following, lift, limiting, why
 from pgpaces.answers.why.answer import SHARE_MIN
 from pgpaces.answers.why.lift import Seen
 from pgpaces.answers.why.sessions import gaps
-from pgpaces.cli import drafting
-from pgpaces.design import Slot
-from pgpaces.experiment.order import Builder, Order
 from pgpaces.report import why as reported
+from pgpaces.result import StatementTally
 
-from .lateness import BAD, CPU, SECONDS, STORIES, Story, always, scan, waiting
-from .test_docs import parsed
+from .lateness import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
+from .trials import times
 
 # By these causes alone a trial can be late from its start to its end and be told why.
 ALWAYS = [
@@ -152,6 +148,182 @@ def test_what_was_skipped_waited_for_a_client() -> None:
     assert found.cause.key == "connections"
 
 
+@pytest.mark.parametrize("long_ms", [900.0, 1400.0])
+@pytest.mark.parametrize("never_ends", [False, True])
+def test_too_few_clients_are_named_where_a_transaction_takes_more_than_half_of_the_limit(
+    long_ms: float, *, never_ends: bool
+) -> None:
+    """Sleeps of 30 to 49 ms and a limit of 50: sent at once, each would have been on time."""
+    story = dataclasses.replace(STORIES["connections"], bad_ms=long_ms, lag=0.965)
+    found = why([(always(story) if never_ends else story).told()])
+    assert found.cause is not None
+    assert found.cause.key == "connections"
+    assert found.unexplained < 0.2
+
+
+def test_who_waited_and_would_have_been_late_anyway_did_not_lack_a_client() -> None:
+    story = dataclasses.replace(STORIES["connections"], bad_ms=900.0, lag=0.9)
+    assert "connections" not in [card.key for card in why([story.told()]).causes if card.named]
+
+
+@pytest.mark.parametrize("never_ends", [False, True])
+def test_usual_transactions_that_keep_all_clients_busy_lack_clients(*, never_ends: bool) -> None:
+    """What short transactions do while all clients are busy with them is not why they wait."""
+    story = Story(
+        due=400, late=400, good_ms=19.0, bad_ms=500.0, lag=0.96, sessions=waiting("IO", "WalSync"),
+        usual=waiting("IO", "WalSync"),
+    )  # fmt: skip
+    found = why([(always(story) if never_ends else story).told()])
+    assert found.cause is not None
+    assert "connections" in (found.cause.key, *(card.key for card in found.ties))
+    assert never_ends or found.cause.key == "connections"
+
+
+@pytest.mark.parametrize("host", ["/run/postgresql", "db.example"])
+@pytest.mark.parametrize("flying", [60.0, 63.0, 66.0, 70.0])
+def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does(
+    host: str, flying: float
+) -> None:
+    """However full the machine is, and however many are just between two statements."""
+    sessions = {("load", "Lock", "tuple"): 54, ("load", "IO", "WalSync"): 5, CPU: 1}
+    story = Story(
+        due=600, late=600, good_ms=1.0,
+        sessions=sessions, flying=flying, blocked=by("load", "active"),  # type: ignore[arg-type]
+        bad={("host", "cpu_busy"): 99.0}, good={("host", "cpu_busy"): 70.0},
+    )  # fmt: skip
+    for one in (story, always(story)):
+        trial, summary = one.told()
+        found = why([(dataclasses.replace(trial, server={"target": {"host": host}}), summary)])
+        assert found.cause is not None
+        assert found.cause.key == "contention"
+
+
+def test_rows_that_the_load_itself_reads_from_some_moment_on_are_its_plan() -> None:
+    """A step in the middle: an interval says little of it, the server's own plan says enough."""
+    story = Story(
+        bad_seconds=frozenset(range(9, SECONDS)), late=39, bad={("tuples", "returned"): 4e6},
+        sessions={CPU: 8, ("others", "CPU", ""): 1},
+    )  # fmt: skip
+    found = why([dataclasses.replace(story, explained=(planned(),)).told()])
+    assert found.cause is not None
+    assert found.cause.key == "plan"
+    assert "a:1 reads all of items" in found.cause.said[0]
+    assert "plan" not in [card.key for card in why([story.told()]).causes if card.named]
+
+
+def test_a_way_that_gets_longer_is_named_although_most_of_the_time_is_spent_on_it_anyway() -> None:
+    """Of 10 ms as of 400 ms most is on the way: it is forty times as long."""
+    story = Story(sessions={}, usual={}, good_ms=10.0)
+    found = why([story.told()])
+    assert found.cause is not None
+    assert found.cause.key == "network"
+    slower = dataclasses.replace(story, sessions={CPU: 4}, flying=8.0)
+    assert "network" not in [card.key for card in why([slower.told()]).causes if card.named]
+
+
+@pytest.mark.parametrize(("long_ms", "late_ms"), [(100.0, 6.0), (400.0, 30.0)])
+def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way(
+    long_ms: float, late_ms: float
+) -> None:
+    """That is not their time, and sent at once they would have missed too."""
+    story = Story(
+        sessions={}, usual={}, bad_ms=long_ms, good_ms=10.0, dispatch_ms=late_ms,
+        lag=late_ms / long_ms,
+    )  # fmt: skip
+    trial, summary = story.told()
+    limited = dataclasses.replace(summary.generator, limited=True)
+    found = why([(trial, dataclasses.replace(summary, generator=limited))])
+    assert found.cause is not None
+    assert found.cause.key == "network"
+
+
+def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
+    """One in a short trial, whose backlog is there for some seconds more."""
+    story = Story(
+        bad_seconds=frozenset(range(8, 13)), sessions=waiting("IO", "WalSync"), lag=0.9,
+        usual={("load", "IO", "WalSync"): 1},
+    )  # fmt: skip
+    trial, summary = story.told()
+    sample = trial.samples[0]
+    more = tuple(
+        dataclasses.replace(
+            sample, second=second, source="checkpoints", name="written", value=value
+        )
+        for second in range(SECONDS)
+        for value in [400.0 if 8 <= second <= 11 else 0.0]
+    )
+    found = why([(dataclasses.replace(trial, samples=trial.samples + more), summary)])
+    assert found.cause is not None
+    assert found.cause.key == "checkpoint"
+
+
+@pytest.mark.parametrize("due", [40, 400])
+def test_a_short_stop_does_not_explain_what_waits_for_clients_all_the_time(due: int) -> None:
+    """A sample that hung for half a second, in lives of four, on a machine that is short of CPU."""
+    story = always(
+        dataclasses.replace(
+            STORIES["connections"], due=due, late=due, bad_ms=4000.0, lag=0.99,
+            hung=frozenset(range(40, 46)),
+        )
+    )  # fmt: skip
+    found = why([story.told()])
+    assert [card.key for card in found.causes if card.named] == ["connections"]
+
+
+def test_what_goes_on_beside_all_the_time_takes_nothing_from_too_few_clients() -> None:
+    story = dataclasses.replace(STORIES["connections"], bad={("io", "autovacuum_read"): 1e7})
+    found = why([always(story).told()])
+    assert [card.key for card in found.causes if card.named] == ["connections"]
+
+
+def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_trial() -> None:
+    """What took most of the time before the index was dropped says nothing of the time after."""
+    trial, _ = STORIES["plan"].told()
+    other = StatementTally(0, 1, times=times([20_000.0]))
+    commands = [[1, "SELECT 1", True], [2, "SELECT 2", True]]
+    script = {**trial.workload["scripts"][0], "commands": commands}
+    intervals = tuple(
+        each
+        if each.second in BAD
+        else dataclasses.replace(each, statements=(*each.statements, other))
+        for each in trial.intervals
+    )
+    workload = {**trial.workload, "scripts": [script]}
+    trial = dataclasses.replace(trial, intervals=intervals, workload=workload)
+    found = why([(trial, summarize(trial))])
+    assert found.cause is not None
+    assert found.cause.key == "plan"
+
+
+def test_what_is_not_named_itself_takes_nothing_from_others() -> None:
+    """Rows that may be read by others do not stand before a CPU that is used up."""
+    story = dataclasses.replace(
+        STORIES["cpu"],
+        bad_seconds=frozenset(range(9, SECONDS)),
+        bad={("host", "cpu_busy"): 99.0, ("tuples", "returned"): 4e6},
+    )
+    found = why([story.told()])
+    assert [card.key for card in found.causes if card.named] == ["cpu"]
+
+
+def test_near_ties_are_told_and_what_proves_most_is_first() -> None:
+    """A quota that ran out, and a scan that the same transactions spent their time in."""
+    story = dataclasses.replace(
+        STORIES["quota"],
+        bad={**STORIES["quota"].bad, ("tuples", "returned"): 40 * 500_000.0},
+        explained=(scan(),),
+    )
+    found = why([story.told()])
+    assert [card.key for card in found.causes[:2]] == ["quota", "plan"]
+    assert [card.key for card in found.ties] == ["plan"]
+    said = [sentence.text for sentence in reported.section(found, "run T").said]
+    assert any("Nearly a tie with whole tables read" in text for text in said)
+    assert why([story.told()]) == found
+    alone = why([STORIES["quota"].told()])
+    assert alone.ties == ()
+    assert not any("tie" in s.text for s in reported.section(alone, "run T").said)
+
+
 def test_there_is_no_network_behind_a_socket() -> None:
     """What is under way and in no session waits for a CPU, where none is left."""
     story = Story(
@@ -216,86 +388,6 @@ def test_the_word_is_associated_and_what_is_against_is_told() -> None:
     [figure] = section.figures
     assert len(figure.rows) == SECONDS
     assert plain(section.value)["causes"][0]["share"]["estimable"] is True
-
-
-@pytest.mark.parametrize(
-    ("asked", "option"),
-    [
-        (None, ""),
-        ("18", "--server 18"),
-        ("debian:18", "--server debian:18"),
-        ("mine", "--server mine"),
-    ],
-)
-def test_the_next_experiment_is_on_the_server_that_was_asked_for(
-    asked: str | None, option: str
-) -> None:
-    """An installed PostgreSQL 18 and the embedded one are both called pg18."""
-    trial, _ = STORIES["lock"].told()
-    server = {"ours": True, "name": "pg18", "stays": False, "asked": asked}
-    command = following.following("lock", dataclasses.replace(trial, server=server)).command
-    assert option in command
-    assert ("--server" in command) == (asked is not None)
-
-
-@pytest.mark.parametrize("key", following.CAUSES)
-@pytest.mark.parametrize("model", ["open", "closed", "paced"])
-def test_every_next_experiment_is_a_command_that_there_is(
-    key: str, model: str, tmp_path: Path
-) -> None:
-    trial, _ = Story(plan={"model": model}).told()
-    command = following.following(key, trial).command
-    parts = [part for many in command.split("&&") for part in many.split(";")]
-    for part in parts:
-        program, *words = shlex.split(part)
-        assert program == "pgpaces"
-        assert parsed([str(tmp_path) if word == "FOLDER" else word for word in words])
-
-
-@pytest.mark.parametrize("model", ["open", "closed", "paced"])
-@pytest.mark.parametrize("clients", [1, 5])
-def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: int) -> None:
-    plan = {
-        "model": model,
-        "clients": clients,
-        "rate": 10.0,
-        "policy": "run",
-        "protocol": "prepared",
-    }
-    plan |= {"settings": {"work_mem": "64MB", "search_path": "a,public", "max_wal_size": "2GB"}}
-    plan |= {"think_ns": 20_000_000} if model == "closed" else {}
-    plan |= {"limit_ns": 50_000_000, "limits": [["tpcb-like", 20_000_000]], "max_tries": 3}
-    plan |= {"variables": [["scale", "2"], ["names", "a,b"]]}
-    plan |= {} if model == "closed" else {"shape": "steps:0.5:1:2"}
-    trial, _ = Story(plan=plan).told()
-    server = {"target": {"host": "db.example", "port": "5433", "user": "me", "sslmode": "prefer"}}
-    named = {**trial.workload, "name": "tpcb-like"}
-    trial = dataclasses.replace(trial, workload=named, server=server)
-    for key in following.CAUSES:
-        command = following.following(key, trial).command.split(";")[0]
-        program, face, *words = shlex.split(command.split("&&")[0])
-        assert program == "pgpaces"
-        if face == "run":
-            assert "search_path=a,public" in words
-            continue
-        _, options = parsed([face, *words])
-        draft = drafting.draft(options)
-        assert draft is not None
-        experiment = draft.experiment(lambda _: None)
-        builder = Builder.of(Order(experiment))
-        cells = experiment.design.cells()
-        requests = [builder.request(Slot(1, cell), "").trial for cell in cells]
-        assert {request.load.model for request in requests} == {model}
-        assert {request.load.think_ns for request in requests} == {plan.get("think_ns", 0)}
-        assert {request.protocol for request in requests} == {"prepared"}
-        assert {str(request.load.shape) for request in requests} == {plan.get("shape", "constant")}
-        assert {dict(request.variables)["names"] for request in requests} == {"a,b"}
-        assert {dict(request.limits)["tpcb-like"] for request in requests} == {20_000_000}
-        assert "host=db.example port=5433 user=me" in words
-        assert key == "failed" or {request.max_tries for request in requests} == {3}
-        for request in requests:
-            settings = dict(request.settings)
-            assert (settings["work_mem"], settings["search_path"]) == ("64MB", "a,public")
 
 
 def test_every_sign_has_a_title_and_a_story() -> None:

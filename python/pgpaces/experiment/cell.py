@@ -12,6 +12,7 @@ from typing import Any
 from pgpaces import database, host
 from pgpaces.disk.device import device_of
 from pgpaces.experiment import costs
+from pgpaces.experiment.document import shown_original, shown_target
 from pgpaces.experiment.lanes import Lane, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
@@ -88,6 +89,7 @@ def record(cell: Cell) -> Trial:
             "scripts": list(_scripts(cell)),
             "prepared": asdict(cell.prepared),
             "beside": [_beside(work) for work in cell.works[1:]],
+            "request": requested(request),
         },
         server=(server := _server(cell)),
         host={**host.facts(), **costs.facts(server, request.costs)},
@@ -95,6 +97,34 @@ def record(cell: Cell) -> Trial:
         findings=(*_changed(cell, server), *_unused(cell), *_unconfirmed(cell)),
         place=request.place,
     )
+
+
+def requested(request: Request) -> dict[str, Any]:
+    """What one says to make the trial again and no other value tells: no password is in it.
+
+    workload: a name or a folder; None of scripts, functions or a command alone. files: scripts that
+    were given as files, with their weights. target: a DSN; None of a managed server.
+    """
+    workload, target = request.workload, request.target
+    return {
+        "workload": workload.reference,
+        "files": [[s.source, s.weight] for s in workload.scripts if s.source == s.name],
+        "scripts": [list(pair) for pair in request.scripts],
+        "command": str(workload.command) if workload.command and not workload.reference else None,
+        "from_database": shown_original(request.from_database),
+        "target": None
+        if target.dsn is None
+        else shown_target(target.dsn, **dict(target.overrides)),
+        "own": target.own,
+        "data_dir": target.data_dir,
+        "tls": target.tls,
+        "server_settings": dict(target.server_settings),
+        "standbys": target.standbys,
+        "target_nodes": {name: shown_target(dsn) for name, dsn in target.nodes},
+        "pool": None if request.pool is None else asdict(request.pool),
+        "node": request.node,
+        "nodes": dict(request.nodes),
+    }
 
 
 def _plan(cell: Cell) -> dict[str, Any]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pgpaces import database
 from pgpaces.design import Experiment, Target
-from pgpaces.errors import PlanError, StoreError
+from pgpaces.errors import PgpacesError, PlanError, StoreError
 from pgpaces.experiment import strategies
 from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
+
+# Keywords that say where a database is, and those that `resolve` has read.
+_PLACE = frozenset(("host", "hostaddr", "port", "user", "dbname"))
+_SPENT = frozenset(("service", "servicefile", "fallback_application_name"))
+_ODD = re.compile(r"^$|[\s'\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +62,28 @@ def shown_original(from_database: str | None) -> str | None:
     return _without_password(from_database)
 
 
+def shown_target(dsn: str, **overrides: str) -> str:
+    """A DSN that reaches the same database from here, without a password.
+
+    With what the DSN and the environment say of the place; of the rest, what they change.
+    """
+    keywords = without_secrets(generator.resolve(dsn, **overrides).keywords)
+    try:
+        usual = generator.resolve("").keywords
+    except PgpacesError:  # of an environment that is only usable with this DSN
+        usual = {}
+    words = {k: v for k, v in keywords.items() if k in _PLACE or usual.get(k) != v}
+    return " ".join(
+        f"{k}={_quoted(v)}" if _ODD.search(v) else f"{k}={v}"
+        for k, v in words.items()
+        if k not in _SPENT
+    )
+
+
 def _without_password(dsn: str) -> str:
     """With what the DSN says, written out; only the password is left for a password file."""
     keywords = without_secrets(generator.resolve(dsn).keywords)
-    spent = {"service", "servicefile", "fallback_application_name"}
-    words = (f"{k}={_quoted(v)}" for k, v in keywords.items() if k not in spent)
+    words = (f"{k}={_quoted(v)}" for k, v in keywords.items() if k not in _SPENT)
     return " ".join(words)
 
 

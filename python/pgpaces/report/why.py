@@ -72,9 +72,13 @@ def _said(found: Why) -> Iterator[Sentence]:
         )
         yield from (Sentence(f"{_capital(text)}.") for text in cause.said[:_SAID_MAX])
         yield from (Sentence(_capital(text), "warning") for text in cause.against)
-        others = [card.title for card in found.causes if card.named][1 : 1 + _ALSO_MAX]
+        if found.ties:
+            near = "; ".join(f"{card.title}, {percent(card.share.value)} %" for card in found.ties)
+            text = f"nearly a tie with {near}: another run may put it first"
+            yield Sentence(_capital(text), "warning")
+        others = [c.title for c in found.causes if c.named and c not in (cause, *found.ties)]
         if others:
-            yield Sentence(f"Associated too, and less: {'; '.join(others)}.")
+            yield Sentence(f"Associated too, and less: {'; '.join(others[:_ALSO_MAX])}.")
         yield Sentence(f"What would confirm it: {cause.advice}")
         yield Sentence(cause.command)
     if found.unseen:
@@ -121,7 +125,8 @@ def _tables(found: Why, key: str, notes: Sequence[str]) -> Iterator[Table]:
     )
     columns = ("sign of", "named", "of missed %", "of on time %", "lift")
     note = (
-        "Of missed, of on time: the share of their transactions' life that shows the sign. Lift:"
+        "Of missed, of on time: the share of their transactions' life that shows the sign; of what"
+        " is most of the life of those that missed, that time as a share of theirs. Lift:"
         " one over the other. Named: at least half of what missed, and either much rarer on"
         " time, or time that is long by itself."
     )

@@ -7,8 +7,9 @@ the word is "associated": whether it is the cause, an experiment says.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pgpaces.answers.summary import Summary
@@ -17,7 +18,7 @@ from pgpaces.answers.why import machine, server
 from pgpaces.answers.why.following import CAUSES, following
 from pgpaces.answers.why.lift import Seen
 from pgpaces.answers.why.material import Material, material
-from pgpaces.answers.why.sign import Sign, ordered
+from pgpaces.answers.why.sign import Proof, Sign, carried, ordered
 from pgpaces.result import Estimate, Trial
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2
 _MEETINGS_MIN, _CHANCE_MAX = 3, 0.02
 # Time is long that is such a part of the limit.
 _LONG = 0.5
+# From such a share on a sign is most of the transactions' time.
+_MOST = 0.6
+# Causes whose shares differ by no more are told as nearly a tie.
+_TIE = 0.1
+# What proves most first.
+_PROOFS: Sequence[Proof] = ("whole", "time", "beside")
 # Cards of less than this are not shown.
 _SHOWN_MIN = 0.1
 # What cannot be told without a sensor, by the samples that it gives.
@@ -52,13 +59,16 @@ Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing misse
 class Card:
     """A possible cause. named: associated with what was missed, as far as the trials tell.
 
-    share: of what was missed that it goes with, 0 to 1. lift: P(sign | missed) / P(sign | on time);
-    None where nobody was on time. on_time: that lower share. said: what was seen; against: what
-    speaks against it. advice, command: the next experiment. by_second: the sign, of one trial.
+    proof: what its sign is by itself. share: of what was missed that it goes with, 0 to 1. on_time:
+    the same of what was on time; of what is most of the transactions' time, this time as a
+    share of that of the missed. lift: one over the other; None where no transaction was on time.
+    said: what was seen; against: what speaks against it. advice, command: the next experiment.
+    by_second: the sign, of one trial.
     """
 
     key: str
     title: str
+    proof: Proof
     named: bool
     share: Estimate
     on_time: float
@@ -94,6 +104,16 @@ class Why:
         """The first cause that is named."""
         return next((card for card in self.causes if card.named), None)
 
+    @property
+    def ties(self) -> tuple[Card, ...]:
+        """Others that are named and go with nearly as much, so that another run may turn it."""
+        first = self.cause
+        if first is None:
+            return ()
+        near = first.share.value - _TIE
+        named = [card for card in self.causes if card.named and card is not first]
+        return tuple(card for card in named if card.share.value >= near)
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -118,11 +138,16 @@ def why(trials: Sequence[tuple[Trial, Summary]]) -> Why:
     if missed < MISSED_MIN:
         outcome: Outcome = "too few missed" if missed else "nothing missed"
         return Why(ids, outcome, missed, missed + on_time, (), float(bool(missed)), ())
-    signs = [_signs(part) for part in parts]
     worst = max(range(len(parts)), key=lambda at: float(parts[at].missed[parts[at].since :].sum()))
-    keys = list(dict.fromkeys(key for found in signs for key in found))
-    cards = [_card(key, parts, signs, worst) for key in keys]
-    shown = sorted((c for c in cards if c.named or c.share.value >= _SHOWN_MIN), key=_rank)
+    every = [_signs(part) for part in parts]
+    keys = list(dict.fromkeys(key for found in every for key in found))
+    before = keys
+    # What is not named itself stands before no other, unless it leaves no doubt.
+    for _ in range(2):
+        signs = [ordered(found, before) for found in every]
+        cards = [_card(key, parts, signs, worst) for key in keys]
+        before = [card.key for card in cards if card.named or card.proof == "whole"]
+    shown = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
     named = [card.key for card in shown if card.named]
     return Why(
         ids,
@@ -150,36 +175,52 @@ _NO_RESOURCE = ("failed", "freeze", "generator", "slowed", "others", "lock")
 
 
 def _signs(part: Material) -> dict[str, Sign]:
-    return ordered([*machine.signs(part), *server.signs(part)], part.lag)
+    # Where clients are always busy, nobody waits for what was before him alone.
+    lag = part.lag * (1 - machine.overload(part))
+    return carried([*machine.signs(part), *server.signs(part)], lag)
 
 
-def _rank(card: Card) -> tuple[bool, float, float]:
-    """Those named first, then by what they go with."""
-    contrast = 0.0 if card.lift is None else card.lift.value
-    return (not card.named, -round(card.share.value, 1), -contrast)
+def _ranked(cards: Sequence[Card]) -> list[Card]:
+    """Those named first, then by what they go with.
+
+    Of those nearly as good as the best what proves most, and then what is rarest on time.
+    """
+
+    def rank(card: Card) -> tuple[bool, float, int, float, str]:
+        contrast = math.inf if card.lift is None else card.lift.value
+        near = card.named and card.share.value >= most - _TIE
+        share = most if near else card.share.value
+        return (not card.named, -share, _PROOFS.index(card.proof), -contrast, card.key)
+
+    most = max((card.share.value for card in cards if card.named), default=0.0)
+    return sorted(cards, key=rank)
 
 
 def _card(
     key: str, parts: Sequence[Material], signs: Sequence[dict[str, Sign]], worst: int
 ) -> Card:
     known = [(part, found[key]) for part, found in zip(parts, signs, strict=True) if key in found]
-    seen = arithmetic.joined(
-        [_seen(part, found.get(key)) for part, found in zip(parts, signs, strict=True)]
-    )
-    share, lift = arithmetic.share(seen), arithmetic.lift(seen)
+    pairs = [(part, found.get(key)) for part, found in zip(parts, signs, strict=True)]
+    seen = arithmetic.joined([_seen(part, sign) for part, sign in pairs])
+    share = arithmetic.share(seen)
+    if known[0][1].proof == "time" and share.value >= _MOST:
+        seen = arithmetic.joined([_in_time(_seen(part, sign), part) for part, sign in pairs])
+    lift = arithmetic.lift(seen)
     on_time = _mean(seen.punctual, seen.on_time)
     proof = known[0][1].proof
     contrast = _contrasts(share, on_time, lift)
     if proof == "beside":
         contrast = contrast and _meets(seen)
     # Where most were on time and saw it as much, it does not tell one from the other.
-    apart = share.value - on_time >= DIFFERENCE_MIN or seen.missed.sum() >= seen.on_time.sum()
-    alone = proof == "whole" or (proof == "time" and apart and _long(known))
+    most = bool(seen.missed.sum() >= seen.on_time.sum())
+    whole = proof == "whole" and (most or share.value >= on_time)
+    alone = whole or (proof == "time" and (most or _apart(share, on_time)) and _long(known))
     next_ = following(key, parts[worst].trial)
     said = signs[worst][key].said if key in signs[worst] else known[0][1].said
     return Card(
         key,
         CAUSES[key].title,
+        proof,
         share.value >= SHARE_MIN and (contrast or alone),
         share,
         on_time,
@@ -197,9 +238,26 @@ def _seen(part: Material, sign: Sign | None) -> Seen:
     import numpy as np
 
     since = part.since
-    none = np.zeros(part.seconds - since)
-    late, punctual = (none, none) if sign is None else (sign.late[since:], sign.punctual[since:])
-    return Seen(part.missed[since:], part.on_time[since:], late, punctual)
+    missed, on_time = part.missed[since:], part.on_time[since:]
+    if sign is None:
+        none = np.zeros(part.seconds - since)
+        return Seen(missed, on_time, none, none)
+    late, punctual = sign.late[since:], sign.punctual[since:]
+    return Seen(missed, on_time, late, punctual)
+
+
+def _in_time(seen: Seen, part: Material) -> Seen:
+    """With what was on time in lives of what missed: a share of a short life is a short time.
+
+    Only of what is most of their time: of less, all of it may have got longer alike.
+    """
+    import numpy as np
+
+    life_s, missed = part.latency_s[part.since :], seen.missed
+    usual_s = float((life_s * missed).sum() / missed.sum()) if missed.sum() else 0.0
+    if not usual_s:
+        return seen
+    return replace(seen, punctual=seen.punctual * np.minimum(1.0, life_s / usual_s))
 
 
 def _mean(values: Numbers, weights: Numbers) -> float:
@@ -214,6 +272,11 @@ def _contrasts(share: Estimate, on_time: float, lift: Estimate | None) -> bool:
     if lift is None or lift.low < LIFT_MIN:
         return False
     return share.value - on_time >= DIFFERENCE_MIN
+
+
+def _apart(share: Estimate, on_time: float) -> bool:
+    """The same of the shares themselves, whatever their intervals are."""
+    return share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
 
 
 def _meets(seen: Seen) -> bool:

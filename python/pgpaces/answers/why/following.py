@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgpaces.result import Trial
-from pgpaces.units import duration_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,19 @@ def _buffers(trial: Trial) -> str:
 
 
 # What is told only where it is not as usual.
-_USUAL = (("policy", "run"), ("protocol", "simple"), ("shape", "constant"), ("max_tries", 1))
+_USUAL = (
+    ("arrivals", "poisson"),
+    ("policy", "run"),
+    ("protocol", "simple"),
+    ("shape", "constant"),
+    ("max_tries", 1),
+    ("threads", 1),
+    ("seed", 1),
+    ("kill_switch", None),
+)
+_POOL = {"pooler": "--pool", "mode": "--pool-mode", "size": "--pool-size"}
+_SWITCHES = ("describe", "connect_each")
+_ON_ERROR = {(False, False): "stop-client", (False, True): "stop"}
 _AGAIN = "Then the same run once more, and the two compared"
 CAUSES: Mapping[str, _Cause] = {
     "failed": _Cause(
@@ -183,52 +194,144 @@ def asked(trial: Trial, sweep: str = "") -> str:
 
     sweep: an option with several levels, which stands beside them.
     """
-    plan, model = trial.plan, trial.plan.get("model")
+    plan, request = trial.plan, trial.workload.get("request") or {}
     factor, _, named = sweep.partition(" ")
-    rate = None if plan.get("rate") is None else f"{plan['rate']:g}/s"
-    found: dict[str, Any] = {"--clients": plan.get("clients")}
-    if model == "paced":
-        found = {"--users": plan.get("clients"), "--pace": rate}
-    elif model == "open":
-        found = {"--rate": rate, "--clients": plan.get("clients")}
-    elif plan.get("think_ns"):
-        found["--think-time"] = duration_text(plan["think_ns"])
+    found = {**_load(plan), **_times(plan), **_server(trial, sweep)}
     for name, usual in _USUAL:
-        if plan.get(name) != usual:
+        if plan.get(name, usual) != usual:
             found[f"--{name.replace('_', '-')}"] = _level(plan.get(name), sweep)
-    found |= _server(trial.server)
-    found["--scale"] = trial.workload.get("scale")
-    for option, name in (("--latency-limit", "limit_ns"), ("--duration", "duration_ns")):
-        if plan.get(name):
-            found[option] = duration_text(plan[name])
-    name = str(trial.workload.get("name") or "")
-    # Of scripts that were given as files only their texts are kept.
-    words = [name] if name and name != "scripts" else ["-f", "FILE"]
+    ends = bool(plan.get("continue_on_error", True)), bool(plan.get("exit_on_abort", True))
+    found["--on-error"] = _ON_ERROR.get(ends)
+    if not request.get("target") or request.get("workload"):
+        found["--scale"] = trial.workload.get("scale")
+    words = [*_what(trial)]
     for option, value in found.items():
         if value is not None and option != factor:
             words += [option, str(value)]
+    for name in _SWITCHES:
+        if plan.get(name):
+            words += [f"--{name.replace('_', '-')}", *(["on"] if sweep else [])]
     words += _many(plan, sweep)
-    return shlex.join([*words, *_settings(plan, named if factor == "--set" else "", sweep)])
+    words += _layout(request, sweep)
+    return shlex.join([*words, *_settings(trial, named if factor == "--set" else "", sweep)])
 
 
-def _server(server: Mapping[str, Any]) -> dict[str, str]:
+def _what(trial: Trial) -> Iterator[str]:
+    """What is run: a workload, scripts of files, a command; and on which data."""
+    request, name = trial.workload.get("request"), str(trial.workload.get("name") or "")
+    if request is None:
+        # Of trials stored by earlier versions: of scripts from files there are only the texts.
+        yield from [name] if name and name != "scripts" else ["-f", "FILE"]
+        return
+    # The standard input is gone, and what pgbench has built in is no file.
+    files = [(path, weight) for path, weight in request["files"] if path[:1] not in ("-", "<")]
+    if request["workload"]:
+        yield request["workload"]
+    elif request["command"]:
+        yield from ("--command", request["command"])
+    elif not files:
+        yield from ["-f", "FILE"]
+    for path, weight in files:
+        yield from ("-f", path if weight == 1 and "@" not in path else f"{path}@{weight}")
+    if request["from_database"]:
+        yield from ("--from-database", request["from_database"])
+
+
+def _load(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Who sends, and how often."""
+    model = plan.get("model")
+    rate = None if plan.get("rate") is None else f"{_number(plan['rate'])}/s"
+    if model == "paced":
+        found: dict[str, Any] = {"--users": plan.get("clients"), "--pace": rate}
+    elif model == "open":
+        found = {"--rate": rate, "--clients": plan.get("clients")}
+    else:
+        found = {"--clients": plan.get("clients")}
+        if plan.get("think_ns"):
+            found["--think-time"] = _duration(plan["think_ns"])
+            found["--think"] = plan.get("think") if plan.get("think") == "fixed" else None
+    if plan.get("start_every_ns"):
+        found["--start-every"] = _duration(plan["start_every_ns"])
+    return found
+
+
+def _times(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """How long it takes, and what is too long; those that are as usual are not told."""
+    found: dict[str, Any] = {}
+    limit, length = plan.get("limit_ns"), plan.get("duration_ns")
+    if limit:
+        found["--latency-limit"] = _duration(limit)
+    if length:
+        found["--duration"] = _duration(length)
+    elif plan.get("transactions"):
+        found["--transactions"] = plan["transactions"]
+    warmup, grace = plan.get("warmup_ns"), plan.get("grace_ns")
+    if warmup is not None and warmup != min((length or 0) // 10, 30_000_000_000):
+        found["--warmup"] = _duration(warmup)
+    if grace is not None and grace != max(limit or 0, 5_000_000_000):
+        found["--grace"] = _duration(grace)
+    return found
+
+
+def _number(value: float) -> str:
+    """As short as it can be without being another one."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
+
+
+def _duration(ns: int) -> str:
+    """To the nanosecond, in the largest unit that makes it a whole number."""
+    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
+        if ns % size == 0:
+            return f"{ns // size}{unit}"
+    return f"{ns / 1_000:.15g}us"
+
+
+def _server(trial: Trial, sweep: str) -> dict[str, Any]:
     """Where the trial ran, unless it is where a run goes that says nothing of it; no password."""
+    server, request = trial.server, trial.workload.get("request") or {}
+    if request.get("target"):
+        found = {"--target": request["target"]}
+        return found if sweep else {**found, "--own": request["own"]}
+    if server.get("ours"):
+        found = {"--server": server.get("asked"), "--data-dir": request.get("data_dir")}
+        tls = request.get("tls")
+        found["--tls"] = None if tls is None else "on" if tls else "off"
+        return {**found, "--standbys": request.get("standbys") or None}
     target = server.get("target") or {}
-    if not server.get("ours"):
-        known = {k: target[k] for k in ("host", "port", "user", "dbname") if target.get(k)}
-        text = " ".join(f"{k}={v}" for k, v in known.items())
-        return {"--target": text} if text else {}
-    return {"--server": str(server["asked"])} if server.get("asked") else {}
+    known = {k: target[k] for k in ("host", "port", "user", "dbname") if target.get(k)}
+    text = " ".join(f"{k}={v}" for k, v in known.items())
+    return {"--target": text} if text else {}
+
+
+def _layout(request: Mapping[str, Any], sweep: str) -> Iterator[str]:
+    """Which scripts, and to which nodes; a pooler."""
+    scripts = [f"{name}@{w}" if w is not None else name for name, w in request.get("scripts") or ()]
+    if sweep and scripts:
+        yield from ("--scripts", " ".join(scripts))
+    for script in () if sweep else scripts:
+        yield from ("--script", script)
+    for name, dsn in (request.get("target_nodes") or {}).items():
+        yield from ("--target-node", f"{name}={dsn}")
+    if request.get("node"):
+        yield from ("--node", request["node"])
+    for script, node in (request.get("nodes") or {}).items():
+        yield from ("--node", f"{script}={node}")
+    for name, value in (request.get("pool") or {}).items():
+        if value is not None:
+            yield from (_POOL[name], str(value))
 
 
 def _many(plan: Mapping[str, Any], sweep: str) -> Iterator[str]:
     """Variables, and limits of scripts; a variable that is varied is told by its levels alone."""
     for script, ns in plan.get("limits") or ():
         if ns:
-            yield from ("-L", f"{script}={duration_text(ns)}")
+            yield from ("-L", f"{script}={_duration(ns)}")
     for name, value in plan.get("variables") or ():
         if name not in ("scale", "client_id", "random_seed", "default_seed"):
             yield from ("-D", f"{name}={_level(value, sweep)}")
+    for sql in () if sweep else plan.get("on_connect") or ():
+        yield from ("--on-connect", sql)
 
 
 def _level(value: Any, sweep: str) -> str | None:
@@ -238,8 +341,13 @@ def _level(value: Any, sweep: str) -> str | None:
     return str(value).replace(",", "\\,") if sweep else str(value)
 
 
-def _settings(plan: Mapping[str, Any], named: str, sweep: str) -> Iterator[str]:
-    """Without the one that is varied."""
-    for name, value in (plan.get("settings") or {}).items():
-        if name != named.partition("=")[0]:
-            yield from ("--set", f"{name}={_level(value, sweep)}")
+def _settings(trial: Trial, named: str, sweep: str) -> Iterator[str]:
+    """Of sessions and of the server, without the one that is varied."""
+    request = trial.workload.get("request") or {}
+    for option, values in (
+        ("--set", trial.plan.get("settings") or {}),
+        ("--set" if sweep else "--server-set", request.get("server_settings") or {}),
+    ):
+        for name, value in values.items():
+            if name != named.partition("=")[0]:
+                yield from (option, f"{name}={_level(value, sweep)}")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # A look that hung so much of a second, while transactions were under way.
 _FROZEN_MIN = 0.3
+# It explains lives that are so many times as long as it.
+_FROZEN_TIMES = 3.0
 # From here on, to here, a machine's CPUs are taken for used up, %.
 _CPU_FROM, _CPU_TO = 85.0, 95.0
 _STEAL_WHOLE = 20.0
@@ -23,8 +25,9 @@ _PERIOD_S = 0.1
 _SLOWER = 0.9
 # The generator is late itself from so much on, and from such a share of the limit.
 _DISPATCH_MIN_S, _DISPATCH_OF_LIMIT = 0.0002, 0.05
-# A service is short up to here, as a share of the limit.
-_SERVICE_OF_LIMIT = 0.5
+# Clients that are busy so much of the time with transactions of usual length are too few: from
+# here on somewhat, to here entirely.
+_UTILIZATION_FROM, _UTILIZATION_TO = 0.8, 0.95
 
 
 def signs(material: Material) -> Iterator[Sign]:
@@ -96,7 +99,12 @@ def _frozen(material: Material) -> Iterator[Sign]:
     said = f"for {frozen.sum():.1f} s in all the server answered nobody, not even the sensor"
     if np.nan_to_num(material.dispatch_s)[events > 0].max(initial=0.0) >= _FROZEN_MIN:
         said += "; the generator stood still too, so it was this machine"
-    yield alike("freeze", material.touched(events), "whole", (said,) if events.any() else ())
+    stood_s = material.summed(frozen * events)
+    # A short one in a long life is not why it was long; and what piled up takes its time to go.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.where(stood_s > 0, _FROZEN_TIMES * stood_s / material.latency_s, 0.0)
+    met = np.clip(np.nan_to_num(part), 0.0, 1.0)
+    yield alike("freeze", met, "whole", (said,) if events.any() else ())
 
 
 def _steal(material: Material) -> Iterator[Sign]:
@@ -138,6 +146,8 @@ def _cpu(material: Material) -> Iterator[Sign]:
         # there is no other way to be under way, else as many again at most.
         wanted, away = material.of_flight(material.sessions.of("cpu")), material.outside()
         begin = np.zeros(material.clock) if away is None else np.nan_to_num(away)
+        # Those of them that queue for a lock are not counted to it: they want none.
+        begin = begin * (1 - material.queueing)
         begin = begin if _by_socket(material) else np.minimum(begin, wanted)
         full = full * np.clip(wanted + begin, 0.0, 1.0)
     said = (f"the server's machine was {material.of_missed(busy):.0f} % busy meanwhile",)
@@ -148,15 +158,16 @@ def _away(material: Material) -> Iterator[Sign]:
     """Time in flight that no session of the server had: the generator's, else the network's."""
     import numpy as np
 
-    away, late = material.outside(), np.zeros(material.clock)
+    away = material.outside()
     # By its own check alone: what is below that is no fault of the generator.
     if material.summary.generator.late or material.summary.generator.limited:
-        late = _dispatch_late(material)
-        yield _generator(material, late * (0.0 if away is None else np.nan_to_num(away)))
+        late = _dispatch_late(material) * _late_part(material)
+        yield _generator(material, np.fmin(late, 0.0 if away is None else np.nan_to_num(away)))
     if away is not None and not _by_socket(material):
+        away = np.where(np.isfinite(away), material.inherited(np.nan_to_num(away)), np.nan)
         part = material.of_missed(away)
         text = f"{100 * part:.0f} % of the time in flight no session of the server was at work"
-        yield alike("network", material.lived(np.where(late > 0, 0.0, away)), "time", (text,))
+        yield alike("network", material.lived(away), "time", (text,))
 
 
 def _by_socket(material: Material) -> bool:
@@ -177,12 +188,30 @@ def _dispatch_late(material: Material) -> Numbers:
     return _held(np.nan_to_num(dispatch) >= least, np.isnan(dispatch)).astype(float)
 
 
+def _late_part(material: Material) -> Numbers:
+    """The part of latency that the generator may have taken, by second of the clock, 0 to 1.
+
+    As late as it sends it reads answers too: once for each query, and once to begin.
+    """
+    import numpy as np
+
+    scripts = material.trial.workload["scripts"]
+    trips = 1 + max((script.get("queries") or 1 for script in scripts), default=1)
+    latency_s = np.append(material.latency_s, np.zeros(material.clock))[: material.clock]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.nan_to_num(material.dispatch_s) * trips / latency_s
+    found: Numbers = np.clip(np.where(latency_s > 0, part, 0.0), 0.0, 1.0)
+    return found
+
+
 def _generator(material: Material, outside: Numbers) -> Sign:
     """What was sent late although its client was free. outside: what else was its time."""
     import numpy as np
 
     punctual = np.clip(material.lived(outside) + _waited(material), 0.0, 1.0)
-    own = np.fmax(punctual, material.of_late(material.dispatched))
+    # Who would have been late anyway is not late for that.
+    late = np.fmin(material.of_late(material.dispatched), material.of_late(material.waited))
+    own = np.fmax(punctual, late)
     mean_ms = 1e3 * material.of_missed(np.nan_to_num(material.dispatch_s))
     said = (
         f"transactions whose client was free were sent {mean_ms:.2g} ms late on average",
@@ -211,23 +240,57 @@ def _held(values: Numbers, unknown: Numbers) -> Numbers:
 
 
 def _connections(material: Material) -> Iterator[Sign]:
-    """Waiting for a client, where all were busy with transactions that were short themselves."""
+    """Waiting for a client, where all were busy: missed although the transaction was short enough.
+
+    What makes transactions longer than usual stands before it, as it keeps the clients busy. Where
+    usual ones alone keep them busy, it does not.
+    """
     import numpy as np
 
-    clients = sum(lane["clients"] for lane in material.trial.plan.get("lanes", ()))
-    clients = clients or int(material.trial.plan.get("clients") or 0)
-    if material.trial.plan.get("model") != "open" or not clients or not material.limit_s:
+    clients = _clients(material)
+    if not clients or not material.limit_s:
         return
-    service_s = material.latency_s * (1 - material.lag)
-    short = service_s <= _SERVICE_OF_LIMIT * material.limit_s
     # Who was not sent when he was due, and had no free client, waited for one.
-    lag = np.clip(material.lag - _waited(material), 0.0, 1.0)
-    punctual = np.where(short, lag, 0.0)
-    waited = np.where(short & (lag > 0), material.of_late(material.lagged), 0.0)
-    weights = material.missed * (waited > 0)
+    punctual = np.clip(material.lag - _waited(material), 0.0, 1.0)
+    late = np.where(punctual > 0, material.of_late(material.waited), 0.0)
+    weights = material.missed * (late > 0)
     said = []
     if weights.any():
-        mean_ms = 1e3 * float((service_s * weights).sum() / weights.sum())
+        mean_ms = 1e3 * float((_service_s(material) * weights).sum() / weights.sum())
         said.append(f"all {clients} clients were busy, each with transactions of {mean_ms:.3g} ms")
-    late = np.fmax(punctual, waited)
-    yield Sign("connections", late, punctual, "time", tuple(said), carried=False)
+    alone = late * overload(material)
+    yield Sign("connections", late, punctual, "time", tuple(said), carried=False, alone=alone)
+
+
+def overload(material: Material) -> float:
+    """How sure it is that usual transactions alone keep all clients busy, 0 to 1.
+
+    By the utilization law: arrivals a second times the service time, over clients. As usual: the
+    median of the seconds in which most were on time; where there are none, the mean of all.
+    """
+    import numpy as np
+
+    clients = _clients(material)
+    if not clients:
+        return 0.0
+    due, service_s = material.missed + material.on_time, _service_s(material)
+    good = (material.on_time > material.missed) & (service_s > 0)
+    mean_s = float((due * service_s).sum() / max(1.0, due.sum()))
+    usual_s = float(np.median(service_s[good])) if good.any() else mean_s
+    busy = float(due.mean()) * usual_s / clients
+    sure = (busy - _UTILIZATION_FROM) / (_UTILIZATION_TO - _UTILIZATION_FROM)
+    return min(1.0, max(0.0, sure))
+
+
+def _clients(material: Material) -> int:
+    """The clients of an open load; 0 of another, in which none can be too few."""
+    if material.trial.plan.get("model") != "open":
+        return 0
+    clients = sum(lane["clients"] for lane in material.trial.plan.get("lanes", ()))
+    return int(clients or material.trial.plan.get("clients") or 0)
+
+
+def _service_s(material: Material) -> Numbers:
+    """Mean times of transactions without what they waited to be sent, by second of due time."""
+    found: Numbers = material.latency_s * (1 - material.lag)
+    return found

@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 # Fewer in flight than this, on average, are too few to tell where their time went.
-_IN_FLIGHT_MIN = 0.2
+_IN_FLIGHT_MIN = 0.1
 _MET_MIN = 10
+# Sessions that queue for rows wait for what those with the rows do, where from so much on, and
+# entirely where so much of their time is the same.
+_INHERIT_FROM, _INHERIT_TO = 0.5, 0.8
+# What takes such a part of the limit, or so many times as long as at other times, is slow.
+_SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
 _MISSED = ("late", "skipped", "unfinished")
 
 
@@ -34,10 +39,11 @@ class Material:
 
     By second of due time: missed, on_time and failed: transactions; latency_s: mean of those that
     succeeded, or as long as it took to the end where none did; lag: the part of their latency
-    before they were sent; lagged: how many were sent later than half of the limit. By second of the
-    clock, some more: in_flight: transactions on average; dispatch_s: mean lag of those whose client
-    was free; dispatched: how many of these were sent later than half of the limit. limit_s: 0
-    without one. since: the first second that counts.
+    before they were sent; waited: how many missed that would have been on time if they had been
+    sent when they were due. By second of the clock, some more: ended: transactions that did;
+    in_flight: those on average; dispatch_s: mean lag of those whose client was free; dispatched:
+    how many of these were sent later than half of the limit. limit_s: 0 without one. since: the
+    first second that counts.
     """
 
     trial: Trial
@@ -49,7 +55,8 @@ class Material:
     failed: Numbers
     latency_s: Numbers
     lag: Numbers
-    lagged: Numbers
+    waited: Numbers
+    ended: Numbers
     in_flight: Numbers
     dispatch_s: Numbers
     dispatched: Numbers
@@ -89,6 +96,16 @@ class Material:
         last = np.minimum(first + np.floor(reach).astype(int), len(values) - 1) + 1
         with np.errstate(invalid="ignore", divide="ignore"):
             found: Numbers = (sums[last] - sums[first]) / (counts[last] - counts[first])
+        return found
+
+    def summed(self, values: Numbers) -> Numbers:
+        """The sum of a clock's values over the same life; what is not known counts as 0."""
+        import numpy as np
+
+        sums = np.concatenate(([0.0], np.cumsum(np.nan_to_num(values))))
+        first = np.arange(self.seconds)
+        reach = np.floor(np.minimum(self.latency_s + 0.5, float(len(values)))).astype(int)
+        found: Numbers = sums[np.minimum(first + reach, len(values) - 1) + 1] - sums[first]
         return found
 
     def touched(self, values: Numbers) -> Numbers:
@@ -164,24 +181,71 @@ class Material:
     def of_flight(self, sessions: Numbers) -> Numbers:
         """Sessions as a share of the transactions in flight, 0 to 1, by second of the clock.
 
-        Those that queue for locks of each other are left out: they wait for what the others wait
-        for that have these locks. Nothing where looks met fewer than 10 of these sessions while
-        transactions lived that missed: that few say nothing of where time went.
+        With those that queue for locks of each other, as far as those that have these locks do
+        nothing else. Nothing where samples met fewer than 10 of these sessions while transactions
+        lived that missed: that few say nothing of where time went.
         """
         import numpy as np
 
         if self.met(sessions) < _MET_MIN:
             return np.zeros(self.clock)
-        active = self.sessions.active if self.sessions else np.zeros(self.clock)
-        every = np.fmax(self.in_flight, active) - self.queued
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(every > 0, sessions / every, 0.0)
-        return np.clip(share, 0.0, 1.0)
+            own = np.where(self._own > 0, sessions / self._own, 0.0)
+        return self.inherited(np.clip(own, 0.0, 1.0))
+
+    def inherited(self, own: Numbers) -> Numbers:
+        """A share of the transactions that do not queue, as a share of all, by second of the clock.
+
+        Who queues for a row is counted to what its holder does where that is hardly in doubt, and
+        takes long: seven that wait for one that waits for the disk wait for the disk. Where holders
+        do this and that, or are as quick as ever, there are too many for one row.
+        """
+        import numpy as np
+
+        if not self._slow(own * self._own):
+            return np.asarray(own * (1 - self.queueing))
+        surely = np.clip((own - _INHERIT_FROM) / (_INHERIT_TO - _INHERIT_FROM), 0.0, 1.0)
+        return np.asarray(own * (1 - self.queueing * (1 - surely)))
+
+    def _slow(self, sessions: Numbers) -> bool:
+        """Whether each transaction spends long in what so many sessions do.
+
+        By Little's law, a second: a part of the limit on average over what missed, or much more
+        than what was on time did.
+        """
+        import numpy as np
+
+        spent_s = self.lived(np.nan_to_num(sessions) / np.fmax(_smooth(self.ended), 1.0))
+        late, usual = (
+            float((spent_s * weights).sum() / max(1.0, weights.sum()))
+            for weights in (self.missed, self.on_time)
+        )
+        return late >= _SLOW_OF_LIMIT * self.limit_s or (usual > 0 and late >= _SLOW_TIMES * usual)
+
+    @property
+    def queueing(self) -> Numbers:
+        """The share of the transactions in flight that queue for locks of each other, 0 to 1."""
+        import numpy as np
+
+        every = self._own + self.queued
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: Numbers = np.where(every > 0, self.queued / every, 0.0)
+        return found
+
+    @property
+    def _own(self) -> Numbers:
+        """Transactions in flight that do not queue for locks of each other."""
+        import numpy as np
+
+        active = self.sessions.active if self.sessions else np.zeros(self.clock)
+        found: Numbers = np.fmax(self.in_flight, active) - self.queued
+        return found
 
     def outside(self) -> Numbers | None:
         """The share of transactions in flight that no session executed, by second of the clock.
 
-        NaN where too few were in flight. None where nobody looked, or nothing is known of flights.
+        Of those that do not queue for locks of each other. NaN where too few were in flight. None
+        without samples of sessions, or where nothing is known of flights.
         """
         import numpy as np
 
@@ -230,8 +294,8 @@ def material(trial: Trial, summary: Summary) -> Material:
     seconds, clock = _lengths(trial)
     counts = {name: np.zeros(seconds) for name in ("on_time", "failed", *_MISSED)}
     sums = {name: np.zeros(seconds) for name in ("count", "latency", "lag")}
-    own, half_ns = own_scripts(trial), _limit_s(trial) * 1e9 / 2
-    lagged = np.zeros(seconds)
+    own, limits, half_ns = own_scripts(trial), _limits(trial), _limit_s(trial) * 1e9 / 2
+    waited = np.zeros(seconds)
     for interval in trial.intervals:
         for tally in interval.tallies:
             at = tally.due_second
@@ -243,15 +307,20 @@ def material(trial: Trial, summary: Summary) -> Material:
             sums["count"][at] += tally.latency.count
             sums["latency"][at] += tally.latency.sum_ns / 1e9
             sums["lag"][at] += tally.lag.sum_ns / 1e9
-            # Who is skipped was later than all of it when a client became free.
-            lagged[at] += _above(tally.lag, half_ns) + tally.skipped
+            # Of the late the others would have been late whenever they had been sent.
+            long = _above(tally.service, limits.get(tally.script, 0))
+            waited[at] += max(0, tally.late - long) + tally.skipped
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     with np.errstate(invalid="ignore", divide="ignore"):
         latency_s = np.where(sums["count"] > 0, sums["latency"] / sums["count"], np.nan)
         lag = np.where(sums["latency"] > 0, sums["lag"] / sums["latency"], 0.0)
     # Of what never came back it is known only that it took to the end.
-    waited = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
+    to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
     in_flight, dispatch_s, dispatched = _flight(trial, clock, half_ns)
+    ended = np.zeros(clock)
+    for interval in trial.intervals:
+        if 0 <= interval.second < clock:
+            ended[interval.second] = sum(t.latency.count for t in interval.tallies)
     return Material(
         trial=trial,
         summary=summary,
@@ -260,9 +329,10 @@ def material(trial: Trial, summary: Summary) -> Material:
         missed=missed,
         on_time=counts["on_time"],
         failed=counts["failed"],
-        latency_s=np.where(np.isfinite(latency_s), latency_s, waited),
+        latency_s=np.where(np.isfinite(latency_s), latency_s, to_end),
         lag=np.clip(lag, 0.0, 1.0),
-        lagged=lagged,
+        waited=waited,
+        ended=ended,
         in_flight=in_flight,
         dispatch_s=dispatch_s,
         dispatched=dispatched,
@@ -276,6 +346,15 @@ def _lengths(trial: Trial) -> tuple[int, int]:
     due = [t.due_second for each in trial.intervals for t in each.tallies if t.due]
     seconds = max(due, default=-1) + 1
     return seconds, max(seconds, max((each.second for each in trial.intervals), default=-1) + 1)
+
+
+def _limits(trial: Trial) -> dict[int, int]:
+    """The limit of each script that has one, ns, by its number."""
+    own = dict(trial.plan.get("limits") or ())
+    names = [script["name"] for script in trial.workload["scripts"]]
+    every = trial.plan.get("limit_ns")
+    found = {at: own.get(name) or every for at, name in enumerate(names)}
+    return {at: int(ns) for at, ns in found.items() if ns}
 
 
 def _limit_s(trial: Trial) -> float:

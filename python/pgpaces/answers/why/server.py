@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ _ROWS_MIN = 1_000
 _OF_WASTE = 0.1
 # Checkpoints that follow each other so fast are a storm.
 _STORM_EVERY_S = 30.0
+# One of so many seconds, in which so many times more sessions wait for the disk, and so many at
+# least, is what they wait for, and not only beside it.
+_SLOWER_MIN_S, _SLOWER_TIMES, _SLOWER_LEAST = 3, 2.0, 0.5
 
 
 def signs(material: Material) -> Iterator[Sign]:
@@ -65,9 +69,8 @@ def _locks(material: Material) -> Iterator[Sign]:
     held = material.touched(material.held) > 0
     said = (*every.said, *theirs[:_SHOWN])
     yield alike("lock", np.where(held, every.late, 0.0), "time", said)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        queued = np.nan_to_num(material.queued / np.fmax(material.in_flight, material.queued))
-    yield alike("contention", material.lived(queued), "time", (*every.said, *own[:_SHOWN]))
+    queued = material.lived(material.queueing)
+    yield alike("contention", queued, "time", (*every.said, *own[:_SHOWN]))
 
 
 def _blocker(one: Blocked) -> str:
@@ -140,14 +143,26 @@ def _checkpoints(material: Material) -> Iterator[Sign]:
     if written is not None:
         said += f"; {np.nansum(written):,.0f} blocks written by them"
     sign = material.touched(busy)
+    waits = np.zeros(material.clock)
+    if material.sessions is not None:
+        waits = np.nan_to_num(material.sessions.of("wal", "read", "file", "latch"))
     storm = done >= 3 and material.clock / done <= _STORM_EVERY_S
-    if storm and material.sessions is not None:
-        # One behind the other: what sessions wait for meanwhile is their doing.
-        waits = material.sessions.of("wal", "read", "file", "latch")
+    if material.sessions is not None and (storm or _slower(waits, busy)):
+        # What sessions wait for meanwhile is their doing.
         waited = np.nan_to_num(material.lived(material.of_flight(waits)))
         yield alike("checkpoint", np.minimum(sign, waited), "time", (said,))
     else:
         yield alike("checkpoint", sign, "beside", (said,))
+
+
+def _slower(waits: Numbers, busy: Numbers) -> bool:
+    """Whether many more sessions wait for the disk in the seconds of checkpoints than in others."""
+    import numpy as np
+
+    during, else_ = waits[busy > 0], waits[busy == 0]
+    if len(during) < _SLOWER_MIN_S or not len(else_):
+        return False
+    return bool(np.median(during) >= max(_SLOWER_LEAST, _SLOWER_TIMES * np.median(else_)))
 
 
 def _autovacuum(material: Material) -> Iterator[Sign]:
@@ -179,7 +194,7 @@ def _plans(material: Material) -> Iterator[Sign]:
     wastes = [(one, waste) for one in material.trial.explained for waste in _wastes(one)]
     rows = material.per_transaction("tuples", "returned")
     if wastes:
-        found = np.full(material.seconds, min(1.0, _part_of_time(material, wastes)))
+        found = np.nan_to_num(material.lived(_part_of_time(material, wastes)))
         if rows is not None:
             # Plans are of the end: where few rows were read, it was done in another way.
             least = _OF_WASTE * min(waste.removed for _, waste in wastes)
@@ -191,44 +206,71 @@ def _plans(material: Material) -> Iterator[Sign]:
 
 
 def _more_rows(material: Material, rows: Numbers) -> Iterator[Sign]:
-    """Many more rows read than by those on time, while nobody else was there to read them."""
+    """Many more rows read than by those on time, as far as no others were there to read them."""
+    import numpy as np
 
     usual, late = _usual(material, rows), material.of_missed(rows)
     if usual is None or late < max(_ROWS_MIN, _MORE_TIMES * usual):
         return
-    found = material.lived(rows) >= max(_ROWS_MIN, _MORE_TIMES * usual)
+    found = (material.lived(rows) >= max(_ROWS_MIN, _MORE_TIMES * usual)).astype(float)
     if material.sessions is not None:
-        found = found & ~(material.touched(material.sessions.others) > 0)
+        # As many of them as there are sessions of the load at work.
+        every = material.sessions.active + material.sessions.others
+        with np.errstate(invalid="ignore", divide="ignore"):
+            own = np.where(every > 0, material.sessions.active / every, 1.0)
+        found = found * np.nan_to_num(material.lived(own))
     said = f"{late:,.0f} rows read a transaction; {usual:,.0f} where they were on time"
-    yield alike("plan", found.astype(float), "beside", (said,))
+    scans = [text for one in material.trial.explained for text in _scans(material, one, late)]
+    # Where its own statement has such a plan, these rows are the transactions' own work.
+    yield alike("plan", found, "time" if scans else "beside", (*scans[:_SHOWN], said))
+
+
+def _scans(material: Material, one: Explained, rows: float) -> Iterator[str]:
+    """Sequential scans that the server plans, of so many rows, for hardly any."""
+    try:
+        top = json.loads(one.plan)[0]["Plan"]
+    except (ValueError, LookupError, TypeError):
+        return
+    for node in _nodes(top):
+        few = float(node.get("Plan Rows", math.inf)) * _WASTED_TIMES <= rows
+        if few and node.get("Node Type") == "Seq Scan" and "Filter" in node:
+            relation, text = node.get("Relation Name", ""), node["Filter"]
+            yield f"{_place(material, one)} reads all of {relation} to keep few rows: {text}"
+
+
+def _place(material: Material, one: Explained) -> str:
+    """The script and line of a statement."""
+    script = material.trial.workload["scripts"][one.script]
+    return f"{script['name']}:{script['commands'][one.command][0]}"
 
 
 def _wasted(material: Material, one: Explained, waste: _Waste) -> str:
-    script = material.trial.workload["scripts"][one.script]
-    line = script["commands"][one.command][0]
     return (
-        f"{script['name']}:{line} reads all of {waste.relation} and throws {waste.removed:,} rows"
+        f"{_place(material, one)} reads all of {waste.relation} and throws {waste.removed:,} rows"
         f" away to keep {waste.kept:,}: {waste.filter}"
     )
 
 
-def _part_of_time(material: Material, wastes: Sequence[tuple[Explained, _Waste]]) -> float:
-    """The part of the statements' time that went into such scans, about."""
-    scripts = material.trial.workload["scripts"]
-    times = {
-        (each.script, each.line): each.times.mean.value * each.times.count
-        for each in material.summary.statements
-        if each.times.mean is not None
-    }
-    total = sum(times.values())
-    if not total:
-        return 0.0
-    parts: dict[tuple[str, int], float] = {}
+def _part_of_time(material: Material, wastes: Sequence[tuple[Explained, _Waste]]) -> Numbers:
+    """The part of the statements' time that went into such scans, about, by second of the clock.
+
+    NaN where no statement ended.
+    """
+    import numpy as np
+
+    parts: dict[tuple[int, int], float] = {}
     for one, waste in wastes:
-        script = scripts[one.script]
-        key = (script["name"], script["commands"][one.command][0])
+        key = (one.script, one.command)
         parts[key] = min(1.0, parts.get(key, 0.0) + waste.part)
-    return sum(part * times.get(key, 0.0) for key, part in parts.items()) / total
+    spent, every = np.zeros(material.clock), np.zeros(material.clock)
+    for interval in material.trial.intervals:
+        if 0 <= interval.second < material.clock:
+            for each in interval.statements:
+                part = parts.get((each.script, each.command), 0.0)
+                spent[interval.second] += part * each.times.sum_ns
+                every[interval.second] += each.times.sum_ns
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(every > 0, spent / every, np.nan))
 
 
 def _wastes(one: Explained) -> Iterator[_Waste]:

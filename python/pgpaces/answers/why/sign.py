@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +21,7 @@ _BEFORE: Mapping[str, tuple[str, ...]] = {
     "network": ("freeze", "generator", "quota", "steal", "cpu"),
     "contention": ("freeze", "generator", "quota", "lock", "checkpoint", "disk", "cache", "plan",
                    "standby", "network", "steal", "cpu"),
-    "disk": ("freeze", "checkpoint", "cache"),
+    "disk": ("freeze", "quota", "checkpoint", "cache"),
     "latch": ("freeze", "quota", "checkpoint", "disk", "cpu"),
     "cpu": ("freeze", "quota", "generator", "steal", "plan", "others"),
     "others": ("lock",),
@@ -30,6 +30,8 @@ _BEFORE: Mapping[str, tuple[str, ...]] = {
                     "disk", "cache", "latch", "plan", "network", "steal", "slowed", "others",
                     "autovacuum", "cpu"),
 }  # fmt: skip
+# What is the cause where there is no other.
+_REST = ("connections",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class Sign:
     """What a cause would show, by second of due time, 0 to 1; NaN where it is not known.
 
     late, punctual: for those that missed and for those that were on time; mostly the same. said:
-    what was seen, in words. carried: whether who waits behind those that saw it sees it too.
+    what was seen, in words. carried: whether who waits behind those that saw it sees it too. alone:
+    what no share of the transactions' time is put before.
     """
 
     key: str
@@ -46,6 +49,7 @@ class Sign:
     proof: Proof
     said: tuple[str, ...] = ()
     carried: bool = True
+    alone: Numbers | None = None
 
 
 def alike(key: str, values: Numbers, proof: Proof, said: Iterable[str] = ()) -> Sign:
@@ -53,13 +57,23 @@ def alike(key: str, values: Numbers, proof: Proof, said: Iterable[str] = ()) -> 
     return Sign(key, values, values, proof, tuple(said))
 
 
-def ordered(signs: Sequence[Sign], lag: Numbers) -> dict[str, Sign]:
-    """The signs by key, with what is carried on, and without what others stand before.
+def carried(signs: Iterable[Sign], lag: Numbers) -> dict[str, Sign]:
+    """The signs by key, with what is carried on.
 
-    lag: the part of latency that was spent waiting for a client, by second.
+    lag: the part of latency that was spent waiting for clients who were busy with what was due
+    before, by second.
     """
-    found = {sign.key: _carried(sign, lag) for sign in signs}
-    return {key: _without(sign, found) for key, sign in found.items()}
+    return {sign.key: _carried(sign, lag) for sign in signs}
+
+
+def ordered(signs: Mapping[str, Sign], before: Collection[str]) -> dict[str, Sign]:
+    """The signs without what others stand before; only those of these keys stand before any.
+
+    What is only the rest comes behind all that transactions themselves show.
+    """
+    others = {key: sign for key, sign in signs.items() if key in before}
+    shown = others | {key: sign for key, sign in signs.items() if sign.proof != "beside"}
+    return {k: _without(sign, shown if k in _REST else others) for k, sign in signs.items()}
 
 
 def _carried(sign: Sign, lag: Numbers) -> Sign:
@@ -80,13 +94,15 @@ def _without(sign: Sign, every: Mapping[str, Sign]) -> Sign:
     """What is left of a sign where others stand before it."""
     import numpy as np
 
-    late, punctual = sign.late, sign.punctual
+    late, punctual, alone = sign.late, sign.punctual, sign.alone
     for key in _BEFORE.get(sign.key, ()):
         if other := every.get(key):
             # What is not known of this one stays so.
             late = np.minimum(late, _rest(other.late))
             punctual = np.minimum(punctual, _rest(other.punctual))
-    return replace(sign, late=late, punctual=punctual)
+            if alone is not None and other.proof != "time":
+                alone = np.minimum(alone, _rest(other.late))
+    return replace(sign, late=late if alone is None else np.fmax(late, alone), punctual=punctual)
 
 
 def _rest(values: Numbers) -> Numbers:

@@ -1,0 +1,255 @@
+"""Why late: the next experiment is a command that there is, for the load that was run."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pgpaces import experiment
+from pgpaces.answers.why import following
+from pgpaces.cli import drafting
+from pgpaces.cli.main import cli
+from pgpaces.design import Slot
+from pgpaces.errors import PlanError
+from pgpaces.experiment import Request
+from pgpaces.experiment.cell import requested
+from pgpaces.experiment.order import Builder, Order
+from pgpaces.generators import engine
+from pgpaces.result import Trial
+
+from .lateness import STORIES, Story
+from .test_docs import parsed
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        (None, ""),
+        ("18", "--server 18"),
+        ("debian:18", "--server debian:18"),
+        ("mine", "--server mine"),
+    ],
+)
+def test_the_next_experiment_is_on_the_server_that_was_asked_for(
+    asked: str | None, option: str
+) -> None:
+    """An installed PostgreSQL 18 and the embedded one are both called pg18."""
+    trial, _ = STORIES["lock"].told()
+    server = {"ours": True, "name": "pg18", "stays": False, "asked": asked}
+    command = following.following("lock", dataclasses.replace(trial, server=server)).command
+    assert option in command
+    assert ("--server" in command) == (asked is not None)
+
+
+@pytest.mark.parametrize("key", following.CAUSES)
+@pytest.mark.parametrize("model", ["open", "closed", "paced"])
+def test_every_next_experiment_is_a_command_that_there_is(
+    key: str, model: str, tmp_path: Path
+) -> None:
+    trial, _ = Story(plan={"model": model}).told()
+    command = following.following(key, trial).command
+    parts = [part for many in command.split("&&") for part in many.split(";")]
+    for part in parts:
+        program, *words = shlex.split(part)
+        assert program == "pgpaces"
+        assert parsed([str(tmp_path) if word == "FOLDER" else word for word in words])
+
+
+@pytest.mark.parametrize("model", ["open", "closed", "paced"])
+@pytest.mark.parametrize("clients", [1, 5])
+def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: int) -> None:
+    plan = {
+        "model": model,
+        "clients": clients,
+        "rate": 10.0,
+        "policy": "run",
+        "protocol": "prepared",
+    }
+    plan |= {"settings": {"work_mem": "64MB", "search_path": "a,public", "max_wal_size": "2GB"}}
+    plan |= {"think_ns": 20_000_000} if model == "closed" else {}
+    plan |= {"limit_ns": 50_000_000, "limits": [["tpcb-like", 20_000_000]], "max_tries": 3}
+    plan |= {"variables": [["scale", "2"], ["names", "a,b"]]}
+    plan |= {} if model == "closed" else {"shape": "steps:0.5:1:2"}
+    trial, _ = Story(plan=plan).told()
+    server = {"target": {"host": "db.example", "port": "5433", "user": "me", "sslmode": "prefer"}}
+    named = {**trial.workload, "name": "tpcb-like"}
+    trial = dataclasses.replace(trial, workload=named, server=server)
+    for key in following.CAUSES:
+        command = following.following(key, trial).command.split(";")[0]
+        program, face, *words = shlex.split(command.split("&&")[0])
+        assert program == "pgpaces"
+        if face == "run":
+            assert "search_path=a,public" in words
+            continue
+        _, options = parsed([face, *words])
+        draft = drafting.draft(options)
+        assert draft is not None
+        experiment = draft.experiment(lambda _: None)
+        builder = Builder.of(Order(experiment))
+        cells = experiment.design.cells()
+        requests = [builder.request(Slot(1, cell), "").trial for cell in cells]
+        assert {request.load.model for request in requests} == {model}
+        assert {request.load.think_ns for request in requests} == {plan.get("think_ns", 0)}
+        assert {request.protocol for request in requests} == {"prepared"}
+        assert {str(request.load.shape) for request in requests} == {plan.get("shape", "constant")}
+        assert {dict(request.variables)["names"] for request in requests} == {"a,b"}
+        assert {dict(request.limits)["tpcb-like"] for request in requests} == {20_000_000}
+        assert "host=db.example port=5433 user=me" in words
+        assert key == "failed" or {request.max_tries for request in requests} == {3}
+        for request in requests:
+            settings = dict(request.settings)
+            assert (settings["work_mem"], settings["search_path"]) == ("64MB", "a,public")
+
+
+# --- the request of a run, and that of the command that makes it again ------------------------
+
+_DSN = "host=db.example port=5433 user=me dbname=shop password=secret sslmode=require"
+RUNS = [
+    "tpcb-like --rate 90 -c 8 -L 100ms",
+    "bigtext/external --rate 33.3333333333/s -c 2 -L 12345us -T 1001ms --scale 3",
+    f"-f a.sql@3 -f b.sql --target '{_DSN}' --rate 32 -c 1 -L 60ms",
+    f"-f b.sql --target '{_DSN}' -c 4 --think-time 20ms --think fixed --start-every 10ms",
+    "-f 'odd name@2.sql@1' -c 1 -t 100 --warmup 3s --grace 9s --connect-each --describe",
+    "tpcb-like -f a.sql --scale 5 --users 7 --pace 20/min -L 1s --seed 9 --arrivals even",
+    "mine -c 3 -L 30ms --warmup 0s",
+    f"mine --target '{_DSN}' --own handed -c 3 --on-error stop --max-tries 5",
+    f"select-only --from-database sales --target '{_DSN}' -c 2 --policy run --kill-switch 3",
+    "select-only --server 15 --data-dir /var/x --server-set shared_buffers=1GB --tls on -c 2",
+    "select-only --set work_mem=1MB -D 'names=a,b' --on-connect 'SET a.b = 1' -c 2 -M prepared",
+    "simple-update --standbys 2 --pool pgbouncer --pool-mode transaction --pool-size 9 -c 4",
+    f"select-only --target '{_DSN}' --target-node 'standby1=host=b.example dbname=shop' -c 4"
+    " --node standby1",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place with scripts and a workload in it."""
+    for name in ("a.sql", "b.sql", "odd name@2.sql", "mine/w.sql"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"SELECT '{name}';\n")
+    (tmp_path / "mine" / "workload.toml").write_text(
+        'description = "x"\ninit = ["w.sql"]\nscripts = [{ file = "w.sql" }]\n[load]\nclients = 1\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
+    """What `pgpaces run` would have done; nothing runs."""
+    found: list[Request] = []
+
+    def run(request: Request, _: object) -> None:
+        found.append(request)
+        raise PlanError("far enough")
+
+    monkeypatch.setattr(experiment, "run", run)
+    told = CliRunner().invoke(cli, ["run", *words])
+    assert found, (words, told.output, told.exception)
+    return found[0]
+
+
+def trial_of(request: Request) -> Trial:
+    """As it would have been stored."""
+    trial, load = STORIES["lock"].told()[0], request.trial.load
+    plan: dict[str, Any] = {
+        **{f.name: getattr(request.trial, f.name) for f in dataclasses.fields(request.trial)},
+        **{
+            name: getattr(load, name) for name in ("model", "rate", "arrivals", "think", "think_ns")
+        },
+        "shape": str(load.shape),
+        "threads": request.trial.threads or 1,
+        "warmup_ns": request.trial.warmup,
+        "grace_ns": request.trial.grace,
+        "settings": dict(request.trial.settings),
+    }
+    return dataclasses.replace(
+        trial,
+        plan=plan,
+        workload={
+            "name": request.workload.name,
+            "scale": request.scale or request.workload.scale,
+            "request": requested(request),
+        },
+        server={"ours": request.target.dsn is None, "asked": request.target.server},
+    )
+
+
+def place(dsn: str | None, more: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """Where a DSN leads; a password comes from elsewhere."""
+    found = {} if dsn is None else dict(engine.resolve(dsn, **dict(more)).keywords)
+    return {name: value for name, value in found.items() if not name.startswith("pass")}
+
+
+def plain(request: Request) -> Request:
+    """Without DSNs, which may be written in several ways; `place` compares them."""
+    scale = request.scale or request.workload.scale
+    scale = 1 if request.target.as_is else scale
+    target = dataclasses.replace(request.target, dsn=None, nodes=())
+    return dataclasses.replace(request, target=target, scale=scale)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_same_run_once_more_is_the_same_request(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = request_of(shlex.split(run), monkeypatch)
+    command = following.following("lock", trial_of(first)).command
+    assert "secret" not in command
+    program, face, *words = shlex.split(command.split(" && ")[0])
+    assert (program, face) == ("pgpaces", "run")
+    again = request_of(words, monkeypatch)
+    assert plain(again) == plain(first)
+    assert place(again.target.dsn) == place(first.target.dsn)
+    nodes = [{name: place(dsn) for name, dsn in one.target.nodes} for one in (first, again)]
+    assert nodes[0] == nodes[1]
+
+
+@pytest.mark.parametrize("run", [run for run in RUNS if "--own" not in run])
+@pytest.mark.parametrize("key", ["connections", "contention", "disk"])
+def test_a_sweep_has_the_data_and_scripts_of_the_run(
+    run: str, key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = request_of(shlex.split(run), monkeypatch)
+    command = following.following(key, trial_of(first)).command.split(";")[0]
+    assert "secret" not in command
+    _, face, *words = shlex.split(command)
+    _, options = parsed([face, *words])
+    draft = drafting.draft(options)
+    assert draft is not None
+    made = draft.experiment(lambda _: None)
+    builder = Builder.of(Order(made))
+    for cell in made.design.cells():
+        again = builder.request(Slot(1, cell), "")
+        assert again.workload.scripts == first.workload.scripts
+        assert again.workload.folder == first.workload.folder
+        assert again.from_database == first.from_database
+        where = place(again.target.dsn, again.target.overrides)
+        assert where == place(first.target.dsn)
+        assert again.target.server == first.target.server
+        assert (again.node, again.pool) == (first.node, first.pool)
+        names = ("limit_ns", "duration_ns", "transactions", "protocol", "connect_each", "policy")
+        for name in (*names, "continue_on_error", "exit_on_abort", "max_tries", "variables"):
+            assert getattr(again.trial, name) == getattr(first.trial, name), name
+        assert again.trial.load.rate == first.trial.load.rate
+
+
+def test_what_cannot_be_known_is_a_word_in_capitals(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The standard input is gone; of trials of earlier versions there are only the texts."""
+    piped = request_of(["-f", "b.sql", "-c", "1"], monkeypatch)
+    script = dataclasses.replace(piped.workload.scripts[0], name="-", source="-")
+    piped = dataclasses.replace(
+        piped, workload=dataclasses.replace(piped.workload, scripts=(script,))
+    )
+    assert "-f FILE " in following.following("lock", trial_of(piped)).command
+    old = trial_of(piped)
+    old = dataclasses.replace(old, workload={"name": "scripts", "scale": 1})
+    assert "-f FILE " in following.following("lock", old).command
