@@ -412,44 +412,71 @@ def test_the_second_pgpaces_on_a_database_is_refused(pgpaces: Command, pg15: Pos
 
 # --- a kill between making a database and marking it ----------------------------------------
 
-KILLED_WHILE_MARKING = """
+KILLED = """
 import os, signal, sys
 from pgpaces.database import marks
 from pgpaces.cli.main import main
 mark = marks.set_mark
 def die(admin, dbname, new):
-    if new.state == {state!r} and dbname.endswith({end!r}):
+    if new.state == {state!r} and not {marked}:
         os.kill(os.getpid(), signal.SIGKILL)
     mark(admin, dbname, new)
+    if new.state == {state!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
 marks.set_mark = die
 sys.argv = ["pgpaces", *{words!r}]
 main()
 """
 
 
+def ours(server: Postgres) -> list[tuple[str, bool]]:
+    """The databases whose names begin as ours, and whether they are marked."""
+    return [
+        (name, marked)
+        for name, marked in server.execute(
+            "SELECT datname, shobj_description(oid, 'pg_database') IS NOT NULL FROM pg_database"
+            " WHERE datname LIKE 'pgpaces%'"
+        )
+    ]
+
+
 @pytest.mark.parametrize(
-    ("state", "end"),
-    [("preparing", ""), pytest.param("ready", "", marks=SLOW), ("copy", "_run")],
+    ("state", "marked", "then"),
+    [
+        ("copy", False, "--fresh"),
+        *(
+            pytest.param(state, marked, then, marks=SLOW)
+            for state in ("copy", "preparing")
+            for marked in (False, True)
+            for then in ("", "--fresh", "another workload", "server clean")
+            if (state, marked, then) != ("copy", False, "--fresh")
+        ),
+        pytest.param("ready", False, "", marks=SLOW),
+    ],
     ids=str,
 )
-def test_a_database_that_a_kill_left_without_its_mark_is_made_anew(
-    pgpaces: Command, pg15: Postgres, state: str, end: str
+def test_what_a_kill_left_while_a_database_was_made_is_dropped_by_whoever_comes_next(
+    pgpaces: Command, pg15: Postgres, state: str, marked: bool, then: str
 ) -> None:
-    seed = {"preparing": "501", "ready": "502", "copy": "503"}[state]
-    words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", seed]
-    words += ["--target", pg15.dsn("postgres")]
-    code = KILLED_WHILE_MARKING.format(state=state, end=end, words=words)
+    target = ("--target", pg15.dsn("postgres"))
+    words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", "501", *target]
+    code = KILLED.format(state=state, marked=marked, words=words)
+    pgpaces("server", "clean", *target)
     died = subprocess.run(
         [sys.executable, "-c", code], env=pgpaces.environment(), capture_output=True, check=False
     )
     assert died.returncode == -signal.SIGKILL, died.stderr
-    unmarked = pg15.execute(
-        "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces%'"
-        " AND shobj_description(oid, 'pg_database') IS NULL"
-    )
-    assert len(unmarked) == (0 if state == "ready" else 1)
-    ended = pgpaces(*words)
+    if then == "another workload":
+        ended = pgpaces("run", "select-only", *QUICK, "-c", "1", "-T", "1s", *target)
+    elif then == "server clean":
+        ended = pgpaces(*then.split(), *target)
+    else:
+        ended = pgpaces(*words, *then.split())
     assert ended.code == 0, ended.err
+    left = [name for name, is_marked in ours(pg15) if not is_marked or name.endswith("_run")]
+    assert not left
+    assert not [name for name, _ in ours(pg15) if name.startswith("pgpaces_new_")]
+    assert not list((pgpaces.home / "databases").iterdir())
 
 
 @pytest.mark.parametrize("kind", ["peopled", "another's", "with a comment"])
