@@ -324,6 +324,6 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
 
 def load(name: str = "last", *, store: str | Path | None = None) -> Result:
     """A stored run: `last`, an id, or the end or start of one. Raises PlanError, StoreError."""
-    opened = Store.open(store)
+    opened = Store.existing(store)
     trial = opened.load(opened.find(name))
     return Result(trial, summarize(trial))

@@ -13,7 +13,7 @@ PgpacesError                        exit code
 │   └── PrepareError                16  making the data failed
 ├── StoreError                      20  results cannot be kept
 │   └── StoreVersionError           21  the store was written by a newer pgpaces
-└── RunError                        5   the load could not start or go on
+└── RunError                        5   the load could not start or go on, or its answer be written
 
 A failed transaction is data and never one of these.
 """
@@ -52,7 +52,7 @@ class ScriptError(PgpacesError):
 
 
 class RunError(PgpacesError):
-    """The load could not start or go on."""
+    """The load could not start or go on, or its answer could not be written."""
 
     exit_code = 5
 

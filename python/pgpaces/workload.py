@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces.errors import PlanError, WorkloadError
-from pgpaces.units import SECOND_NS, duration_ns
+from pgpaces.units import SECOND_NS, duration_ns, whole
 from pgpaces.users import Users, of_functions
 from pgpaces.users import read as read_users
 
@@ -43,6 +43,10 @@ class WorkloadScript:
     text: str
     source: str = ""
     queries: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for a weight that cannot be."""
+        whole(self.weight, f"{self.name}: weight", 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,7 +316,7 @@ def test_a_disk_that_is_full_from_the_start_is_an_error_before_anything_is_lost(
     assert [row["run"] for row in pgpaces("runs", "--json").json()] == [old["run"]]
 
 
-def test_a_read_only_store_is_an_error_and_stays_as_it_is(
+def test_a_read_only_store_is_an_error_for_a_run_and_can_be_read(
     pgpaces_home: Path, pg15: Postgres, small_disk: Path
 ) -> None:
     pgpaces = Command(pgpaces_home, small_disk / "results.db")
@@ -327,6 +327,8 @@ def test_a_read_only_store_is_an_error_and_stays_as_it_is(
     ended = pgpaces(*words)
     assert ended.code == 20, ended.err
     assert "hint:" in ended.err
+    assert [row["run"] for row in pgpaces("runs", "--json").json()] == [old["run"]]
+    assert pgpaces("show", "last", "--json").json()["counts"] == old["counts"]
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert pgpaces.store.read_bytes() == before
     assert pgpaces("show", "last", "--json").json()["run"] == old["run"]

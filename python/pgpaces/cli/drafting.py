@@ -19,6 +19,7 @@ from pgpaces.cli import options
 from pgpaces.costs import Costs
 from pgpaces.design import Target
 from pgpaces.errors import PlanError
+from pgpaces.units import SEED_MAX
 
 _SHORT = {
     "clients": "-c",
@@ -72,7 +73,9 @@ OF_WHAT = (
     click.option("-D", "--define", multiple=True, metavar="NAME=LEVELS", help="Script variables."),
     *options.TOPOLOGY,
     click.option(
-        "--seed", type=click.IntRange(0), help="Of order, arrivals, parameters. [default: 1]"
+        "--seed",
+        type=options.Count(0, SEED_MAX),
+        help="Of order, arrivals, parameters. [default: 1]",
     ),
     click.option("--name", help="What the experiment is called."),
     click.option(
@@ -93,7 +96,11 @@ OF_WHAT = (
 RUNNING = (
     click.option("--dry-run", is_flag=True, help="Say what it would take, and stop."),
     click.option(
-        "-P", "--progress", type=click.IntRange(0), metavar="SECONDS", help="How often; 0: never."
+        "-P",
+        "--progress",
+        type=options.Count(0),
+        metavar="SECONDS",
+        help="How often; 0: never.",
     ),
     click.option(
         "--on-store-error",

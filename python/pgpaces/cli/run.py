@@ -13,6 +13,7 @@ from pgpaces.cli.progress import TrialProgress
 from pgpaces.errors import PlanError, RunError
 from pgpaces.plan import trial_plan
 from pgpaces.report import escape
+from pgpaces.units import SEED_MAX
 
 if TYPE_CHECKING:
     from pgpaces.experiment import Outcome
@@ -53,10 +54,17 @@ Examples:
 )
 @click.option("--rows", metavar="SQL", help="Counts what --command has loaded.")
 @click.option(
-    "--scale", "-s", type=click.IntRange(1), help="Size of the data. [default: the workload's]"
+    "--scale",
+    "-s",
+    type=options.Count(1),
+    help="Size of the data. [default: the workload's]",
 )
 @click.option(
-    "--data-seed", type=click.IntRange(0), default=1, show_default=True, help="Of the data."
+    "--data-seed",
+    type=options.Count(0, SEED_MAX),
+    default=1,
+    show_default=True,
+    help="Of the data.",
 )
 @click.option(
     "--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Run only these scripts."
@@ -78,7 +86,7 @@ Examples:
 @click.option(
     "-P",
     "--progress",
-    type=click.IntRange(0),
+    type=options.Count(0),
     metavar="SECONDS",
     help="How often to tell; 0: never.",
 )

@@ -17,6 +17,7 @@ from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.reach import is_here
 from pgpaces.result import Place
+from pgpaces.units import digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ def _workload(experiment: Experiment) -> workload.Workload:
 
 def _weighted(file: str) -> tuple[str, int]:
     path, at, weight = file.rpartition("@")
-    return (path, int(weight)) if at and weight.isdigit() else (file, 1)
+    number = digits(weight) if at else None
+    return (file, 1) if number is None else (path, number)
 
 
 @dataclass(frozen=True, slots=True)

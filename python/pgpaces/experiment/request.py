@@ -16,6 +16,7 @@ from pgpaces.generators import engine as generator
 from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan
 from pgpaces.result import Place
 from pgpaces.servers import pooler
+from pgpaces.units import SEED_MAX, whole
 from pgpaces.workload import Workload, WorkloadScript
 
 _SCALE_MAX = 1_000_000
@@ -142,8 +143,9 @@ def wish_of(request: Request) -> database.Wish:
 def check(request: Request) -> None:
     """Raises PlanError, ScriptError for what cannot be, before anything is started."""
     made = not request.target.as_is
-    if made and request.scale is not None and not 1 <= request.scale <= _SCALE_MAX:
-        raise PlanError(f"scale {request.scale} cannot be", f"from 1 to {_SCALE_MAX}")
+    if made and request.scale is not None:
+        whole(request.scale, "scale", 1, _SCALE_MAX)
+    whole(request.data_seed, "data_seed", 0, SEED_MAX)
     if request.trial.kill_switch is not None and request.target.dsn is None:
         raise PlanError(
             "a kill switch guards the other sessions of somebody's server; ours has none",
