@@ -528,7 +528,11 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
     with frozen(everything(fragile)):
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert "unfinished 2" in " ".join(out.split())
+    told = " ".join(out.split())
+    assert "unfinished 2" in told
+    assert "warning: the server had not answered for" in told
+    assert "the next run drops the copy of the data" in told
+    assert "plans cannot be had" not in told, "it was not asked for them"
     assert pgpaces(*words, "-T", "1s").code == 0
     assert postmaster(fragile)
 

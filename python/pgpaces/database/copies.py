@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pgpaces.database.access import Session
 
 # At the end of a run: for a sign of life, and for the drop of a copy, which may need a checkpoint.
-_ALIVE_S, _DROP_S = 5.0, 300.0
+_ALIVE_S, _DROP_S = 2.0, 300.0
 _CONNECT_S = "5"
 VACUUM_S = 120.0
 _STRATEGIES_SINCE = 150_000
