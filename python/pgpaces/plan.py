@@ -436,8 +436,7 @@ class TargetPlan:
     """Where the load goes: a DSN of somebody's, or a server of ours.
 
     dsn: anything libpq reads; None for a server that pgpaces starts. overrides: keywords that come
-    before what dsn says. as_is: the load goes to the database that dsn names, as it stands: nothing
-    is made, marked or copied.
+    before what dsn says.
     server: version or folder of the installation to start; None for the embedded one.
     own: a database that the user hands over. alter_system: settings of the whole server may be
     changed; they are put back. restart: a shell command that restarts it. observe_command: one that
@@ -455,7 +454,6 @@ class TargetPlan:
     fresh: bool = False
     server_settings: tuple[tuple[str, str], ...] = field(default=())
     overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    as_is: bool = False
     alter_system: bool = False
     restart: str | None = None
     observe_command: str | None = None

@@ -124,7 +124,8 @@ class Workload:
     variants: names of others of its kind; this is `NAME/VARIANT` if it is one.
     command: what is timed instead of scripts; it has one that stands for it. users: what performs
     Python functions instead, of which each has a script that stands for it.
-    files: those that its programs read and users may replace.
+    files: those that its programs read and users may replace. alone: scripts, a command or
+    functions that are no part of a workload, so they have no data of their own.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Workload:
     users: Users | None = None
     files: tuple[DataFile, ...] = ()
     needs: Needs = field(default_factory=Needs)
+    alone: bool = False
 
     @property
     def is_scripts(self) -> bool:
@@ -206,6 +208,7 @@ def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = 
         scripts=tuple(scripts),
         load={},
         variables={},
+        alone=True,
     )
 
 
@@ -241,6 +244,7 @@ def of_command(command: Command) -> Workload:
         load=dict(_ONCE),
         variables={},
         command=command,
+        alone=True,
     )
 
 

@@ -65,7 +65,14 @@ def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 OF_WHAT = (
-    click.option("-f", "--file", "files", multiple=True, metavar="FILE[@WEIGHT]", help="A script."),
+    click.option(
+        "-f",
+        "--file",
+        "files",
+        multiple=True,
+        metavar="FILE[@WEIGHT]",
+        help="A script; of no workload, in the database of --target as it stands.",
+    ),
     level_options,
     click.option(
         "--set", "settings", multiple=True, metavar="NAME=LEVELS", help="Server settings."

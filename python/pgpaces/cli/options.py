@@ -270,12 +270,9 @@ def options(*groups: Sequence[Decorator]) -> Decorator:
     return add
 
 
-def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
-    """Where the options send the load; as_is: to a target's database as it stands.
-
-    Raises PlanError.
-    """
-    if as_is and given["own"] is not None:
+def target(given: Mapping[str, Any], *, alone: bool = False) -> TargetPlan:
+    """Where the options send the load; alone: of what is no workload. Raises PlanError."""
+    if alone and given["own"] is not None:
         raise PlanError(
             "--own is for the data of a workload; scripts alone run in the database of --target",
             "leave out --own, or name a workload as well",
@@ -304,7 +301,6 @@ def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
         fresh=given["fresh"],
         server_settings=_server_settings(given),
         tls=None if given["tls"] is None else given["tls"] == "on",
-        as_is=as_is and given["target"] is not None,
         standbys=given["standbys"] or 0,
         nodes=nodes(given["target_node"]),
     )

@@ -106,9 +106,8 @@ def run(**given: Any) -> int:
     found = _workload(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
-    as_is = given["workload"] is None and given["from_database"] is None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
-    target = options.target(given, as_is=as_is)
+    target = options.target(given, alone=found.alone)
     node, nodes = options.by_script(given["nodes"])
     request = experiment.Request(
         workload=found,

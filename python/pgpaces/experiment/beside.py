@@ -212,7 +212,7 @@ class Beside:
                 script.name, script.text, variables, lane.plan.seed
             )
         ]
-        as_is = cell.request.target.as_is and work.prepared.dbname == cell.prepared.dbname
+        as_is = cell.request.as_is and work.prepared.dbname == cell.prepared.dbname
         keywords = self._keywords if lane.node == POOL else for_driver(cell.connection(lane))
         dbname, say = work.prepared.dbname, self._notes.append
         try:

@@ -65,6 +65,15 @@ class Request:
     costs: Costs | None = None
 
     @property
+    def as_is(self) -> bool:
+        """Whether the load goes to the database that the target names, as it stands.
+
+        So does what has no data of its own, of every command, unless a copy was asked for; on a
+        server of ours it goes to an empty database. Nothing is made, marked or copied then.
+        """
+        return self.workload.alone and self.from_database is None and self.target.dsn is not None
+
+    @property
     def node_names(self) -> tuple[str, ...]:
         """The servers and poolers that a load may go to."""
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
@@ -100,7 +109,7 @@ def _beside(main: Request, name: str, given: dict[str, str]) -> Request:
     return Request(
         workload=base,
         trial=trial,
-        target=replace(main.target, as_is=False, own=None, fresh=False),
+        target=replace(main.target, own=None, fresh=False),
         scale=asked.scale,
         data_seed=asked.data_seed,
         scripts=asked.scripts,
@@ -121,7 +130,7 @@ def shares_data(main: Request, other: Request) -> bool:
     """Whether a workload works on the database of the one that it runs beside."""
     if not other.workload.init:
         return True
-    if main.from_database is not None or main.target.as_is or main.target.own is not None:
+    if main.from_database is not None or main.as_is or main.target.own is not None:
         return False
     return database.fingerprints(wish_of(main)) == database.fingerprints(wish_of(other))
 
@@ -142,7 +151,7 @@ def wish_of(request: Request) -> database.Wish:
 
 def check(request: Request) -> None:
     """Raises PlanError, ScriptError for what cannot be, before anything is started."""
-    made = not request.target.as_is
+    made = not request.as_is
     if made and request.scale is not None:
         whole(request.scale, "scale", 1, _SCALE_MAX)
     whole(request.data_seed, "data_seed", 0, SEED_MAX)

@@ -222,16 +222,16 @@ def _preview(
 
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
-    wish = wish_of(request)
+    wish, as_is = wish_of(request), request.as_is
     fingerprints = database.fingerprints(wish)
     known = fingerprints & sizes.keys() if wish.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
         tuple(sum(command.is_sql for command in commands) for commands in lists),
-        request.workload.writes,
+        request.workload.writes and not as_is,
         (request.target, fingerprints),
-        max((sizes[each] for each in known), default=None),
+        0 if as_is else max((sizes[each] for each in known), default=None),
     )
 
 
