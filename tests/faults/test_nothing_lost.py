@@ -239,6 +239,26 @@ def test_ctrl_c_twice_ends_at_once_and_keeps_what_there_is(
     pg15.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'")
 
 
+def test_ctrl_c_twice_at_once_counts_twice(pgpaces: Command, stuck: Any) -> None:
+    """Also where the second comes before the next look at the load, which is a second away."""
+    process = stuck("--grace", "10min")
+    status = Path(f"/proc/{process.pid}/status")
+    if not status.exists():
+        pytest.skip("skipped: needs /proc with the signals that are pending")
+    process.send_signal(signal.SIGINT)
+    until(lambda: not pending(status, signal.SIGINT), "the first signal to be taken")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "unfinished 2" in " ".join(out.split())
+
+
+def pending(status: Path, number: int) -> bool:
+    """Whether a signal has not been taken yet: two of them would be one."""
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return any(int(fields[name], 16) >> (number - 1) & 1 for name in ("SigPnd", "ShdPnd"))
+
+
 # --- the disk -------------------------------------------------------------------------------
 
 
