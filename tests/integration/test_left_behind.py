@@ -127,17 +127,36 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
     assert NEW not in names(pg15)
 
 
-def test_a_copy_goes_once_no_process_holds_its_data(pg15: Postgres, access: Access) -> None:
+def test_copies_and_unfinished_data_go_once_no_process_holds_them(
+    pg15: Postgres, access: Access
+) -> None:
     with database.prepare(access, wish("tpcb-like", 93), silent) as made:
         next_run(access)
         assert made.dbname in names(pg15), "another run of ours is using it"
-    pg15.execute(f"CREATE DATABASE {made.dbname}")
-    with database.connect(access) as admin:
-        set_mark(admin, made.dbname, Mark("tpcb-like", made.fingerprint, "copy"))
+    unfinished = "pgpaces_unfinished_0123456789"
+    for name, state in ((made.dbname, "copy"), (unfinished, "preparing")):
+        pg15.execute(f"CREATE DATABASE {name}")
+        with database.connect(access) as admin:
+            set_mark(admin, name, Mark("tpcb-like", made.fingerprint, state))
     heard: list[str] = []
     with database.prepare(access, wish(), heard.append):
-        assert made.dbname not in names(pg15)
+        assert not {made.dbname, unfinished} & names(pg15)
     assert any(text.startswith(f"dropping {made.dbname}, which a run") for text in heard), heard
+
+
+def test_a_database_that_was_handed_over_stays_whatever_its_state(
+    pg15: Postgres, access: Access
+) -> None:
+    name = "pgpaces_handed_over"
+    pg15.execute(f"CREATE DATABASE {name}")
+    try:
+        with database.connect(access) as admin:
+            set_mark(admin, name, Mark("tpcb-like", "f", "preparing", own=True))
+        next_run(access)
+        database.clean(access)
+        assert name in names(pg15)
+    finally:
+        pg15.execute(f"DROP DATABASE {name}")
 
 
 def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) -> None:

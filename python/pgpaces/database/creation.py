@@ -28,7 +28,7 @@ from pgpaces.database.access import (
     server_id,
     size,
 )
-from pgpaces.database.marks import COPY, Mark
+from pgpaces.database.marks import COPY, PREPARING, Mark
 from pgpaces.home import home
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def _noted(name: str, server: str) -> Iterator[Path]:
 def drop_left_behind(access: Access, admin: Session, held: Session, say: Say) -> int:
     """Drops what a pgpaces that was killed left on this server; the bytes that this frees.
 
-    That are copies for trials whose data no process holds, and databases without their name yet.
+    That are copies for trials and unfinished data that no process holds, and databases without
+    their name yet.
     held: the session of `common`. Raises psycopg.Error where the server is gone.
     """
     import psycopg
@@ -151,8 +152,8 @@ def _left(access: Access, admin: Session, held: Session) -> Iterator[str]:
         mark = Mark.read(comment)
         if dbname in notes or (mark and dbname.startswith(_PREFIX) and not _makers(admin, dbname)):
             yield dbname
-        elif mark and mark.state == COPY and dbname.endswith(_RUN):
-            lock = (LOCK_CLASS, dbname.removesuffix(_RUN))
+        elif mark and not mark.own and mark.state in (COPY, PREPARING):
+            lock = (LOCK_CLASS, dbname.removesuffix(_RUN) if mark.state == COPY else dbname)
             row = held.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock).fetchone()
             if row and row[0]:
                 yield dbname

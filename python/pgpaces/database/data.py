@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pgpaces import programs, psql
 from pgpaces.database import changes, copies, creation, making, marks, originals
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
-from pgpaces.database.marks import READY, Mark
+from pgpaces.database.marks import PREPARING, READY, Mark
 from pgpaces.database.wishes import Prepared, Wish
 from pgpaces.errors import ConsentError
 
@@ -125,7 +125,7 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
     with explained(target.dbname):
         if target.wish.own is not None:
             _empty_own(access, target, exists, mark)
-            marks.set_mark(admin, target.dbname, target.mark("preparing"))
+            marks.set_mark(admin, target.dbname, target.mark(PREPARING))
         else:
             if exists and mark is None:
                 raise marks.refuse(target.dbname)
@@ -155,7 +155,7 @@ def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
         else:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
-    creation.create(access, admin, target.dbname, target.mark("preparing"), make)
+    creation.create(access, admin, target.dbname, target.mark(PREPARING), make)
 
 
 def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pgpaces.database.access import Session
 
 _MARK = "pgpaces "
-# States of data: of a copy for one trial, and of data that may be used.
-COPY, READY = "copy", "ready"
+# States of data: of a copy for one trial, of data that is being made, and of such as may be used.
+COPY, PREPARING, READY = "copy", "preparing", "ready"
 _FORCE_SINCE = 130_000
 
 
