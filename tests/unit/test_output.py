@@ -59,6 +59,25 @@ def test_errors_that_nobody_hears_keep_their_exit_code(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str) -> None:
+    """A store that was opened as stderr would be written to by whoever warns."""
+    store = tmp_path / "results.db"
+    command = f"exec {sys.executable} -m pgpaces runs copy {store} --store {store} {closed}"
+    from pgpaces.store import Store
+
+    Store.open(store).close()
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment(tmp_path, True), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+    refused = f"exec {sys.executable} -m pgpaces run nothing {closed}"
+    words = ["sh", "-c", refused]
+    done = subprocess.run(words, env=environment(tmp_path, True), capture_output=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 def test_what_pgpaces_has_is_listed_before_it_is_imported() -> None:
     import pgpaces
 

@@ -52,6 +52,8 @@ Examples:
 # What a stream says that takes no more.
 _NOT_TAKEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
+_STDERR = 2
+
 # Never called: `main` hands pgbench's words to the face before click sees them.
 _PGBENCH = click.Command(
     "pgbench",
@@ -98,6 +100,7 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command and ends with its exit code (docs/reference/exit-codes.md)."""
+    _occupy_streams()
     # Whatever ends us, what we made on the way is cleared away.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup wants it to go on
@@ -108,6 +111,17 @@ def main() -> None:
 
         sys.exit(pgbench.main(sys.argv[1 if program == "pgbench" else 2 :], program))
     sys.exit(_exit_code())
+
+
+def _occupy_streams() -> None:
+    """Opens nothing as the streams that are closed: else a file, such as the store, would be it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(_STDERR - 1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(_STDERR, "w", closefd=False)
 
 
 def _exit_code() -> int:
