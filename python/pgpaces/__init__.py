@@ -64,3 +64,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(importlib.import_module(f"pgpaces.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'pgpaces' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """What is there, also before it is imported."""
+    return sorted({*globals(), *__all__})

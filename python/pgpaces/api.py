@@ -176,7 +176,7 @@ def _plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
     )
 
 
-def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
+def _target(given: Mapping[str, Any]) -> TargetPlan:
     """Where the load goes. Raises PlanError for what is of servers of ours, beside a target."""
     settings = dict(given["server_settings"] or {})
     if given["target"] is not None:
@@ -199,7 +199,6 @@ def _target(given: Mapping[str, Any], *, as_is: bool) -> TargetPlan:
         server_settings=tuple((key, str(value)) for key, value in settings.items()),
         observe_command=given["observe_command"],
         tls=given["tls"],
-        as_is=as_is and given["target"] is not None,
         standbys=given["standbys"],
     )
 
@@ -226,8 +225,7 @@ def _workload(given: Mapping[str, Any]) -> workload.Workload:
 def _request(given: Mapping[str, Any]) -> experiment.Request:
     """The trial that the arguments of `run` ask for, by their names. Raises PgpacesError."""
     found = _workload(given)
-    as_is = given["name"] is None and given["from_database"] is None
-    where, node = _target(given, as_is=as_is), given["node"]
+    where, node = _target(given), given["node"]
     taken = ("scale", "data_seed", "store", "on_store_error", "from_database")
     request = experiment.Request(
         workload=found,
@@ -329,6 +327,6 @@ def run(  # noqa: PLR0913 - the options of a command, all by keyword
 
 def load(name: str = "last", *, store: str | Path | None = None) -> Result:
     """A stored run: `last`, an id, or the end or start of one. Raises PlanError, StoreError."""
-    opened = Store.open(store)
+    opened = Store.existing(store)
     trial = opened.load(opened.find(name))
     return Result(trial, summarize(trial))

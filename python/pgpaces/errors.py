@@ -14,7 +14,7 @@ PgpacesError                        exit code
 │   └── PrepareError                16  making the data failed
 ├── StoreError                      20  results cannot be kept
 │   └── StoreVersionError           21  the store was written by a newer pgpaces
-└── RunError                        5   the load could not start, go on, or succeed even once
+└── RunError                        5   the load could not start, go on or succeed once, or be told
 
 A failed transaction is data and never one of these.
 """
@@ -59,7 +59,7 @@ class ScriptError(PgpacesError):
 
 
 class RunError(PgpacesError):
-    """The load could not start or go on, or none of its transactions succeeded."""
+    """The load could not start or go on, none of it succeeded, or its answer was not written."""
 
     exit_code = 5
 

@@ -16,6 +16,7 @@ from pgpaces import costs, levels
 from pgpaces.design import Target
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
+from pgpaces.units import COUNT_MAX, SEED_MAX
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -87,9 +88,9 @@ def _model() -> type[BaseModel]:
         workload: str | None = key("workload", None)
         files: list[str] = key("files", [])
         from_database: str | None = key("from_database", None)
-        trials: Annotated[int, Field(ge=1)] = key("trials", 1)
+        trials: Annotated[int, Field(ge=1, le=COUNT_MAX)] = key("trials", 1)
         within: str | None = key("within", None)
-        seed: Annotated[int, Field(ge=0)] = key("seed", 1)
+        seed: Annotated[int, Field(ge=0, le=SEED_MAX)] = key("seed", 1)
         missed: str = key("missed", "5%")
         factors: several = key("factors", {})
         exclude: list[one] = key("exclude", [])

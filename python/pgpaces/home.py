@@ -7,9 +7,16 @@ ROOT_HOME = "/var/lib/pgpaces"
 
 
 def home() -> Path:
-    """$PGPACES_HOME, else /var/lib/pgpaces for root, else the user's data folder."""
+    """$PGPACES_HOME, else pgpaces in $XDG_DATA_HOME, else /var/lib/pgpaces or the data folder.
+
+    Root has no data folder unless it says so: the user that runs its servers could not enter one
+    below /root.
+    """
     if chosen := os.environ.get("PGPACES_HOME"):
         return Path(chosen).expanduser().absolute()
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if data.is_absolute():
+        return data / "pgpaces"
     if os.geteuid() == 0:
         return Path(ROOT_HOME)
     import platformdirs

@@ -15,6 +15,7 @@ from typing import Any, cast
 from pgpaces.design import Cell, Design, Levels
 from pgpaces.errors import PlanError
 from pgpaces.plan import ON_ERROR, Pooler, PoolMode, PoolPlan, TrialPlan, trial_plan
+from pgpaces.units import COUNT_MAX, SEED_MAX, digits
 
 # Families of levels, each with a name of its own behind the dot.
 FAMILIES = {
@@ -28,14 +29,15 @@ FAMILIES = {
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,20}", text.strip()) or not low <= int(text) <= high:
+        number = digits(text.strip())
+        if number is None or not low <= number <= high:
             raise PlanError(
                 f"'{text}' is no whole number from {low} to {high}",
                 "put a comma between levels: 1,2,4"
                 if re.search(r"\d(?!\.\d)\D+\d", text)
                 else None,
             )
-        return int(text)
+        return number
 
     return read
 
@@ -75,9 +77,9 @@ def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
     found = []
     for word in text.split():
         name, at, weight = word.rpartition("@")
-        if at and not (weight.isascii() and weight.isdigit()):
+        if at and digits(weight) is None:
             raise PlanError(f"'{word}': the weight '{weight}' is no number")
-        found.append((name, int(weight)) if at else (word, None))
+        found.append((name, digits(weight)) if at else (word, None))
     if not found:
         raise PlanError("no script is named")
     return tuple(found)
@@ -106,7 +108,7 @@ TRIAL: Mapping[str, Kind] = {
     "latency_limit": Kind(str, "Later than this is late."),
     "policy": Kind(_one_of("run", "skip"), "What happens to work that is too late to start."),
     "duration": Kind(str, "How long a trial is, warm-up apart."),
-    "transactions": Kind(_whole(1, 2**31 - 1), "Or so many of each client."),
+    "transactions": Kind(_whole(1, COUNT_MAX), "Or so many of each client."),
     "warmup": Kind(str, "Load before it counts."),
     "grace": Kind(str, "Time for the backlog at the end."),
     "protocol": Kind(_one_of("simple", "extended", "prepared"), "How SQL is sent."),
@@ -114,14 +116,14 @@ TRIAL: Mapping[str, Kind] = {
     "threads": Kind(_whole(1, 1024), "Threads of the load generator; processes of Python users."),
     "poll": Kind(_one_of("auto", "epoll", "io_uring"), "How the generator waits."),
     "connect_each": Kind(_switch, "A connection of its own for every transaction."),
-    "max_tries": Kind(_whole(0, 2**31 - 1), "Of a transaction that fails by serialization."),
+    "max_tries": Kind(_whole(0, COUNT_MAX), "Of a transaction that fails by serialization."),
     "on_error": Kind(_one_of(*ON_ERROR), "What another failed statement ends."),
     "kill_switch": Kind(_number, "Stop when other sessions get so many times slower."),
 }
 # Of what, and where.
 OTHERS: Mapping[str, Kind] = {
     "scale": Kind(_whole(1, 1_000_000), "Size of the data."),
-    "data_seed": Kind(_whole(0, 2**63 - 1), "Seed of the data."),
+    "data_seed": Kind(_whole(0, SEED_MAX), "Seed of the data."),
     "variant": Kind(str, "A variant of the workload."),
     "scripts": Kind(_scripts, "Scripts to run, with weights: `by_fk1@3 one_fk1@1`."),
     "server": Kind(str, "A version to start, such as `15` or `package:15`, or its folder."),

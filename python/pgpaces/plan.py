@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pgpaces import shape
 from pgpaces.errors import PlanError
 from pgpaces.shape import Shape
-from pgpaces.units import RATE_MAX, SECOND_NS, duration_ns, rate_per_s
+from pgpaces.units import COUNT_MAX, RATE_MAX, SECOND_NS, duration_ns, rate_per_s, whole
 
 # Words of libpq whose value nobody but the server may see.
 _SECRETS = frozenset(
@@ -25,6 +25,15 @@ ON_ERROR = {
     "stop-client": (False, False, False),
     "stop": (False, True, False),
 }
+
+# The integers of a TrialPlan, where given: name, least, most.
+_RANGES = (
+    ("clients", 1, 100_000),
+    ("threads", 1, 1024),
+    ("transactions", 1, COUNT_MAX),
+    ("max_tries", 0, COUNT_MAX),
+    ("seed", 0, 2**64 - 1),
+)
 
 Model = Literal["open", "closed", "paced"]
 Policy = Literal["run", "skip"]
@@ -225,29 +234,25 @@ class TrialPlan:
 
     def __post_init__(self) -> None:
         """Raises PlanError for what cannot be."""
-        if self.clients is not None and not 1 <= self.clients <= 100_000:
-            raise PlanError(f"{self.clients} clients cannot be", "from 1 to 100000")
-        if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise PlanError(f"{self.threads} threads cannot be", "from 1 to 1024")
+        self._check_numbers()
         self._check_start_every()
-        if not 0 <= self.seed < 2**64:
-            raise PlanError(f"seed {self.seed} is out of range", "from 0 to 2^64 - 1")
         if self.policy == "skip" and self.load.model == "closed":
             raise PlanError(
                 "policy skip needs a rate: a closed load has no schedule to fall behind",
                 "add --rate, or use --policy run",
             )
-        if self.max_tries < 0:
-            raise PlanError(f"{self.max_tries} tries cannot be", "0 or more; 0: without a limit")
         if self.kill_switch is not None and not 1 < self.kill_switch < math.inf:
             raise PlanError(
                 f"a kill switch at {self.kill_switch:g} times cannot be", "more than 1, such as 3"
             )
-        if self.transactions is not None and self.transactions < 1:
-            raise PlanError("a trial needs at least one transaction of each client")
         if not self.limits:
             self._check_limits(everywhere=self.limit_ns is not None)
         self.segments()
+
+    def _check_numbers(self) -> None:
+        for name, low, high in _RANGES:
+            if (value := getattr(self, name)) is not None:
+                whole(value, name, low, high)
 
     def _check_start_every(self) -> None:
         if not self.start_every_ns:
@@ -431,8 +436,7 @@ class TargetPlan:
     """Where the load goes: a DSN of somebody's, or a server of ours.
 
     dsn: anything libpq reads; None for a server that pgpaces starts. overrides: keywords that come
-    before what dsn says. as_is: the load goes to the database that dsn names, as it stands: nothing
-    is made, marked or copied.
+    before what dsn says.
     server: version or folder of the installation to start; None for the embedded one.
     own: a database that the user hands over. alter_system: settings of the whole server may be
     changed; they are put back. restart: a shell command that restarts it. observe_command: one that
@@ -450,7 +454,6 @@ class TargetPlan:
     fresh: bool = False
     server_settings: tuple[tuple[str, str], ...] = field(default=())
     overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    as_is: bool = False
     alter_system: bool = False
     restart: str | None = None
     observe_command: str | None = None
@@ -489,5 +492,5 @@ class PoolPlan:
                 f"pgpool has no pool mode {self.mode}: a session keeps its server connections",
                 "leave out --pool-mode, or use --pool pgbouncer",
             )
-        if self.size is not None and not 1 <= self.size <= 10_000:
-            raise PlanError(f"a pool of {self.size} connections cannot be", "from 1 to 10000")
+        if self.size is not None:
+            whole(self.size, "pool_size", 1, 10_000)

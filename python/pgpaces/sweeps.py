@@ -265,5 +265,5 @@ def drafted(
 
 def load_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:
     """A stored experiment: `last`, an id, the end or start of one, or its name."""
-    opened = Store.open(store)
+    opened = Store.existing(store)
     return Sweep(page_of(opened, (opened.find_experiment(name),)))

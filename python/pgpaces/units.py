@@ -7,6 +7,8 @@ import re
 from pgpaces.errors import PlanError
 
 SECOND_NS = 1_000_000_000
+# The most that a count may be, and a seed that the store keeps.
+COUNT_MAX, SEED_MAX = 2**31 - 1, 2**63 - 1
 RATE_MAX = 1e7
 RATE_MIN = 1e-6
 _UNITS_NS = {
@@ -21,6 +23,21 @@ _RATE_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _SIZES = {"kB": 2**10, "MB": 2**20, "GB": 2**30}
 _DURATION_MAX_NS = 366 * 86_400 * SECOND_NS
 NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
+
+
+def digits(text: str) -> int | None:
+    """The number that a text of ASCII digits is, at most 20 of them; None of any other."""
+    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
+
+
+def whole(value: object, what: str, low: int, high: int = COUNT_MAX) -> int:
+    """The value, an integer from `low` to `high`. Raises PlanError for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return value
+    shown = str(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"
+    raise PlanError(
+        f"{what} {shown} is out of range", f"it must be an integer from {low} to {high}"
+    )
 
 
 def duration_ns(text: str, what: str = "duration", *, zero: bool = False) -> int:

@@ -147,7 +147,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
             f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
             "name a workload with run=, or leave them out",
         )
-    opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
+    opened, goal = Store.existing(store), Goal(metric, tuple(also), delta)
     found = compared(opened, (a, b), goal, factors, experiment)
     return of_comparison(opened, found, anyway=anyway)
 
@@ -176,7 +176,7 @@ def _chosen(experiment_id: str, store: str | Path | None) -> Answer:
     from pgpaces.experiment.reporting import page_of
     from pgpaces.store import Store
 
-    opened = Store.open(store)
+    opened = Store.existing(store)
     page = page_of(opened, (experiment_id,))
     section = replace(page.sections[0], said=page.answer)
     return Answer(section, lambda: page_of(opened, (experiment_id,)))
@@ -201,7 +201,7 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     from pgpaces.experiment.comparing import checked
     from pgpaces.store import Store
 
-    opened, goal = Store.open(store), Goal(metric, tuple(also), delta)
+    opened, goal = Store.existing(store), Goal(metric, tuple(also), delta)
     found = checked(opened, (baseline, run), goal, factors)
     return of_comparison(opened, found, anyway=anyway)
 
@@ -222,7 +222,7 @@ def trend(
     from pgpaces.experiment import trending
     from pgpaces.store import Store
 
-    opened = Store.open(store)
+    opened = Store.existing(store)
     found = trending.trended(opened, names, metric, factors)
     if found.unlike and not anyway:
         raise trending.refusal(found)
@@ -241,7 +241,7 @@ def forecast(
     from pgpaces.experiment import forecasting, reporting
     from pgpaces.store import Store
 
-    page = reporting.gathered(Store.open(store), names)
+    page = reporting.gathered(Store.existing(store), names)
     section = forecasting.section(forecasting.foreseen(page, chosen, to), page, to)
     return Answer(section, lambda: reporting.fronted(page, section))
 
@@ -331,6 +331,6 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
     from pgpaces import lateness
     from pgpaces.store import Store
 
-    opened = Store.open(store)
+    opened = Store.existing(store)
     found = lateness.sections(opened, name)
     return Answer(found[0], lambda: lateness.page(opened, found, name))

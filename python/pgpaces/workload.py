@@ -19,7 +19,7 @@ from typing import Any
 
 from pgpaces.errors import PlanError, WorkloadError
 from pgpaces.texts import encoded
-from pgpaces.units import SECOND_NS, duration_ns
+from pgpaces.units import SECOND_NS, duration_ns, whole
 from pgpaces.users import Users, of_functions, of_text
 
 SHIPPED = Path(__file__).parent / "workloads"
@@ -43,6 +43,10 @@ class WorkloadScript:
     text: str
     source: str = ""
     queries: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for a weight that cannot be."""
+        whole(self.weight, f"{self.name}: weight", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,8 @@ class Workload:
     Python functions instead, of which each has a script that stands for it.
     files: those that its programs read and users may replace. users_file: the Python file of its
     users, which `performed` executes. trusted: it may execute what its files say; of a folder this
-    is only so once its user has said so (trust.py).
+    is only so once its user has said so (trust.py). alone: scripts, a command or functions that are
+    no part of a workload, so they have no data of their own.
     """
 
     name: str
@@ -141,6 +146,7 @@ class Workload:
     needs: Needs = field(default_factory=Needs)
     users_file: Path | None = None
     trusted: bool = True
+    alone: bool = False
 
     @property
     def is_scripts(self) -> bool:
@@ -215,6 +221,7 @@ def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = 
         scripts=tuple(scripts),
         load={},
         variables={},
+        alone=True,
     )
 
 
@@ -264,6 +271,7 @@ def of_command(command: Command) -> Workload:
         load=dict(_ONCE),
         variables={},
         command=command,
+        alone=True,
     )
 
 

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pgpaces.units import COUNT_MAX
+
 SCALE_MAX = 1_000_000
 
 
@@ -23,14 +25,14 @@ class Script(Part):
     """One of `scripts`."""
 
     file: str
-    weight: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
+    weight: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 1
 
 
 class LoadDefaults(Part):
     """`[load]`."""
 
     rate: str | None = None
-    clients: Annotated[int, Field(ge=1)] | None = None
+    clients: Annotated[int, Field(ge=1, le=COUNT_MAX)] | None = None
     latency_limit: str | None = None
     start_every: str | None = None
 

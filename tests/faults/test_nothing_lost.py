@@ -239,6 +239,26 @@ def test_ctrl_c_twice_ends_at_once_and_keeps_what_there_is(
     pg15.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'")
 
 
+def test_ctrl_c_twice_at_once_counts_twice(pgpaces: Command, stuck: Any) -> None:
+    """Also where the second comes before the next look at the load, which is a second away."""
+    process = stuck("--grace", "10min")
+    status = Path(f"/proc/{process.pid}/status")
+    if not status.exists():
+        pytest.skip("skipped: needs /proc with the signals that are pending")
+    process.send_signal(signal.SIGINT)
+    until(lambda: not pending(status, signal.SIGINT), "the first signal to be taken")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "unfinished 2" in " ".join(out.split())
+
+
+def pending(status: Path, number: int) -> bool:
+    """Whether a signal has not been taken yet: two of them would be one."""
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return any(int(fields[name], 16) >> (number - 1) & 1 for name in ("SigPnd", "ShdPnd"))
+
+
 # --- the disk -------------------------------------------------------------------------------
 
 
@@ -316,7 +336,7 @@ def test_a_disk_that_is_full_from_the_start_is_an_error_before_anything_is_lost(
     assert [row["run"] for row in pgpaces("runs", "--json").json()] == [old["run"]]
 
 
-def test_a_read_only_store_is_an_error_and_stays_as_it_is(
+def test_a_read_only_store_is_an_error_for_a_run_and_can_be_read(
     pgpaces_home: Path, pg15: Postgres, small_disk: Path
 ) -> None:
     pgpaces = Command(pgpaces_home, small_disk / "results.db")
@@ -327,6 +347,8 @@ def test_a_read_only_store_is_an_error_and_stays_as_it_is(
     ended = pgpaces(*words)
     assert ended.code == 20, ended.err
     assert "hint:" in ended.err
+    assert [row["run"] for row in pgpaces("runs", "--json").json()] == [old["run"]]
+    assert pgpaces("show", "last", "--json").json()["counts"] == old["counts"]
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert pgpaces.store.read_bytes() == before
     assert pgpaces("show", "last", "--json").json()["run"] == old["run"]
@@ -412,44 +434,71 @@ def test_the_second_pgpaces_on_a_database_is_refused(pgpaces: Command, pg15: Pos
 
 # --- a kill between making a database and marking it ----------------------------------------
 
-KILLED_WHILE_MARKING = """
+KILLED = """
 import os, signal, sys
 from pgpaces.database import marks
 from pgpaces.cli.main import main
 mark = marks.set_mark
 def die(admin, dbname, new):
-    if new.state == {state!r} and dbname.endswith({end!r}):
+    if new.state == {state!r} and not {marked}:
         os.kill(os.getpid(), signal.SIGKILL)
     mark(admin, dbname, new)
+    if new.state == {state!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
 marks.set_mark = die
 sys.argv = ["pgpaces", *{words!r}]
 main()
 """
 
 
+def ours(server: Postgres) -> list[tuple[str, bool]]:
+    """The databases whose names begin as ours, and whether they are marked."""
+    return [
+        (name, marked)
+        for name, marked in server.execute(
+            "SELECT datname, shobj_description(oid, 'pg_database') IS NOT NULL FROM pg_database"
+            " WHERE datname LIKE 'pgpaces%'"
+        )
+    ]
+
+
 @pytest.mark.parametrize(
-    ("state", "end"),
-    [("preparing", ""), pytest.param("ready", "", marks=SLOW), ("copy", "_run")],
+    ("state", "marked", "then"),
+    [
+        ("copy", False, "--fresh"),
+        *(
+            pytest.param(state, marked, then, marks=SLOW)
+            for state in ("copy", "preparing")
+            for marked in (False, True)
+            for then in ("", "--fresh", "another workload", "server clean")
+            if (state, marked, then) != ("copy", False, "--fresh")
+        ),
+        pytest.param("ready", False, "", marks=SLOW),
+    ],
     ids=str,
 )
-def test_a_database_that_a_kill_left_without_its_mark_is_made_anew(
-    pgpaces: Command, pg15: Postgres, state: str, end: str
+def test_what_a_kill_left_while_a_database_was_made_is_dropped_by_whoever_comes_next(
+    pgpaces: Command, pg15: Postgres, state: str, marked: bool, then: str
 ) -> None:
-    seed = {"preparing": "501", "ready": "502", "copy": "503"}[state]
-    words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", seed]
-    words += ["--target", pg15.dsn("postgres")]
-    code = KILLED_WHILE_MARKING.format(state=state, end=end, words=words)
+    target = ("--target", pg15.dsn("postgres"))
+    words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", "501", *target]
+    code = KILLED.format(state=state, marked=marked, words=words)
+    pgpaces("server", "clean", *target)
     died = subprocess.run(
         [sys.executable, "-c", code], env=pgpaces.environment(), capture_output=True, check=False
     )
     assert died.returncode == -signal.SIGKILL, died.stderr
-    unmarked = pg15.execute(
-        "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces%'"
-        " AND shobj_description(oid, 'pg_database') IS NULL"
-    )
-    assert len(unmarked) == (0 if state == "ready" else 1)
-    ended = pgpaces(*words)
+    if then == "another workload":
+        ended = pgpaces("run", "select-only", *QUICK, "-c", "1", "-T", "1s", *target)
+    elif then == "server clean":
+        ended = pgpaces(*then.split(), *target)
+    else:
+        ended = pgpaces(*words, *then.split())
     assert ended.code == 0, ended.err
+    left = [name for name, is_marked in ours(pg15) if not is_marked or name.endswith("_run")]
+    assert not left
+    assert not [name for name, _ in ours(pg15) if name.startswith("pgpaces_new_")]
+    assert not list((pgpaces.home / "databases").iterdir())
 
 
 @pytest.mark.parametrize("kind", ["peopled", "another's", "with a comment"])
@@ -499,7 +548,11 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
     with frozen(everything(fragile)):
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert "unfinished 2" in " ".join(out.split())
+    told = " ".join(out.split())
+    assert "unfinished 2" in told
+    assert "warning: the server had not answered for" in told
+    assert "the next run drops the copy of the data" in told
+    assert "plans cannot be had" not in told, "it was not asked for them"
     assert pgpaces(*words, "-T", "1s").code == 0
     assert postmaster(fragile)
 

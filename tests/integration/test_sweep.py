@@ -77,6 +77,29 @@ def test_a_sweep_runs_every_cell_in_every_block(pgpaces: Command) -> None:
     assert seeds == {1: 1, 2: 2}
 
 
+def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
+    pgpaces: Command, pg15: Postgres, tmp_path: Path
+) -> None:
+    """As `run` does: in an empty database every transaction would fail."""
+    script = tmp_path / "x.sql"
+    script.write_text("INSERT INTO only_here VALUES (1);\n")
+    pg15.execute("CREATE TABLE only_here (i int)")
+    try:
+        target = ("-f", script, "--target", pg15.dsn("postgres"))
+        done = pgpaces("sweep", *target, "-c", "1", "-T", "1s", "--warmup", "0", "-L", "1s")
+        assert done.code == 0, done.err
+        store = Store.open(pgpaces.store)
+        trials = [store.load(row.id) for row in store.trials()]
+        assert [trial.workload["prepared"]["dbname"] for trial in trials] == ["postgres"]
+        kept = [tally for trial in trials for each in trial.intervals for tally in each.tallies]
+        assert sum(tally.on_time for tally in kept)
+        assert not any(tally.failed for tally in kept)
+        [[rows]] = pg15.execute("SELECT count(*) FROM only_here")
+        assert rows >= sum(tally.on_time for tally in kept)
+    finally:
+        pg15.execute("DROP TABLE only_here")
+
+
 def test_a_sweep_within_a_time_runs_every_cell_and_then_what_decides(pgpaces: Command) -> None:
     words = ("--clients", "1,2", *GRID[4:], "--within", "6s")
     done = pgpaces("sweep", "reporting", *words)

@@ -19,6 +19,7 @@ from pgpaces.errors import PlanError, StoreError
 from pgpaces.result import Place, Sample, Trial
 from pgpaces.store import ExperimentRow, Store, new_id
 from tests.unit import trials
+from tests.unit.calling import refused
 
 Pgpaces = Callable[..., Result]
 
@@ -137,11 +138,6 @@ def test_a_damaged_run_is_listed_among_the_others(store: Store, pgpaces: Pgpaces
     assert "damaged" in pgpaces("runs").stdout
 
 
-def test_a_store_that_is_not_there_yet_has_no_runs(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["runs", "--store", str(tmp_path / "new" / "x.db")])
-    assert "no runs yet" in done.stderr
-
-
 def test_options_of_the_list_before_a_command_are_refused(store: Store, pgpaces: Pgpaces) -> None:
     words = ["runs", "--store", "elsewhere.db", "delete", "last"]
     done = pgpaces(*words)
@@ -193,6 +189,37 @@ def test_what_is_named_is_copied_with_what_belongs_to_it(
     assert other.experiments() == [row]
     pgpaces("runs", "copy", str(other.path), "pi")
     assert {t.id for t in other.trials()} == {t.id for t in placed}
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("last", "other.db"), "runs copy other.db last"),
+        (("last",), "runs copy STORE last"),
+        (("good", "last"), "runs copy last good"),
+    ],
+    ids=str,
+)
+def test_a_run_where_the_store_is_expected_makes_no_file_of_that_name(
+    store: Store, pgpaces: Pgpaces, monkeypatch: Any, words: tuple[str, ...], hint: str
+) -> None:
+    store.tag("good", keep(store, whole()).id)
+    assert store.path
+    monkeypatch.chdir(store.path.parent)
+    error = refused(pgpaces("runs", "copy", *words))
+    assert isinstance(error, PlanError)
+    assert "the store to copy to comes first" in error.message
+    assert hint in str(error.hint)
+    assert not [each for each in store.path.parent.iterdir() if "results" not in each.name]
+
+
+def test_a_run_that_is_not_there_makes_no_store(
+    pgpaces: Pgpaces, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = refused(pgpaces("runs", "copy", "other.db", "nothing"))
+    assert "nothing" in error.message
+    assert not (tmp_path / "other.db").exists()
 
 
 def test_a_run_that_went_on_is_copied_anew_and_never_backwards(

@@ -13,6 +13,7 @@ from pgpaces.costs import Costs
 from pgpaces.design import Experiment
 from pgpaces.errors import PlanError
 from pgpaces.experiment.sweep import Order
+from pgpaces.store import Store
 from tests.unit.calling import refused
 
 FILE = """
@@ -61,6 +62,7 @@ def test_a_range_of_clients_is_answered_with_how_levels_are_written(
 
 def test_a_file_behind_resume_is_the_experiment_to_go_on_with(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(FILE)
+    Store.open(tmp_path / "results.db")
     error = refused(called(tmp_path, "--resume", str(tmp_path / "mine.toml")))
     assert "no experiment 'mine'" in error.message
 

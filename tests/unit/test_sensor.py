@@ -141,21 +141,57 @@ def test_a_server_that_dies_is_a_note_and_no_error() -> None:
     ]  # fmt: skip
 
 
+class Hanging(Faked):
+    """A server that answers once it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+
+    def read(self) -> Any:
+        self.asked.set()
+        self.release.wait(60)
+        return super().read()
+
+
 def test_a_server_that_hangs_holds_nobody() -> None:
-    release = threading.Event()
-
-    class Hanging(Faked):
-        def read(self) -> Any:
-            self.asked.set()
-            release.wait(60)
-            return super().read()
-
     hanging = Hanging()
     sensor = Sensor(hanging)
     sensor.begin(time.monotonic())
     assert hanging.asked.wait(30)
     assert not sensor.close()
-    release.set()
+    hanging.release.set()
+
+
+def test_a_server_that_has_hung_for_long_is_silent_and_is_not_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hanging = Hanging()
+    sensor = Sensor(hanging)
+    assert sensor.silent_s() == 0
+    sensor.begin(time.monotonic())
+    assert hanging.asked.wait(30)
+    assert sensor.silent_s() >= 1
+    waited: list[float | None] = []
+    join = threading.Thread.join
+
+    def joined(self: threading.Thread, timeout: float | None = None) -> None:
+        waited.append(timeout)
+        join(self, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    assert not sensor.close()
+    assert waited == [0.0]
+    hanging.release.set()
+
+
+def test_a_server_that_answers_is_not_silent() -> None:
+    answering = Faked()
+    sensor = Sensor(answering)
+    sensor.begin(time.monotonic())
+    assert answering.asked.wait(30)
+    assert sensor.close()
+    assert sensor.silent_s() == 0
 
 
 def test_a_sensor_that_never_began_is_closed_at_once() -> None:

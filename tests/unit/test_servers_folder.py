@@ -65,17 +65,6 @@ def test_home_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.M
     assert folder.server_folder("pg18").path == tmp_path / "servers" / "pg18"
 
 
-def test_home_of_root_is_below_var_lib_and_of_others_in_their_data_folder(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("PGPACES_HOME", raising=False)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert folder.home() == Path("/var/lib/pgpaces")
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setenv("XDG_DATA_HOME", "/home/x/.local/share")
-    assert folder.home().name == "pgpaces"
-
-
 def test_a_chosen_data_folder_is_made_and_marked(place: ServerFolder, tmp_path: Path) -> None:
     made = folder.make_data_home(place, tmp_path)
     assert made == tmp_path / "pgpaces-pg18"

@@ -85,13 +85,13 @@ GOAL = (
 )
 @click.option(
     "--pairs",
-    type=click.IntRange(8),
+    type=options.Count(8),
     metavar="N",
     help="At most so many, looked at three times from 24 on. [default: 24]",
 )
 @click.option(
     "--same",
-    type=click.IntRange(0),
+    type=options.Count(0),
     metavar="N",
     help="Pairs of A with itself: what the place itself tells apart. [default: 8]",
 )
@@ -172,7 +172,7 @@ def check(run: str, **given: Any) -> int:
 def _open(given: Mapping[str, Any]) -> Store:
     from pgpaces.store import Store
 
-    return Store.open(given["store_path"])
+    return Store.existing(given["store_path"])
 
 
 def _goal(given: Mapping[str, Any]) -> Goal:

@@ -61,7 +61,9 @@ def disk(**given: Any) -> int:
     if action is None:
         return _measure(names, given)
     _check_names(names, action)
-    store = _open(given["store_path"])
+    from pgpaces.store import Store
+
+    store = Store.existing(given["store_path"])
     if action == "list":
         _list(store, as_json=given["as_json"])
     else:

@@ -19,6 +19,7 @@ from pgpaces.cli import consent, options
 from pgpaces.costs import Costs
 from pgpaces.design import Target
 from pgpaces.errors import PlanError
+from pgpaces.units import SEED_MAX
 
 _SHORT = {
     "clients": "-c",
@@ -64,7 +65,14 @@ def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 OF_WHAT = (
-    click.option("-f", "--file", "files", multiple=True, metavar="FILE[@WEIGHT]", help="A script."),
+    click.option(
+        "-f",
+        "--file",
+        "files",
+        multiple=True,
+        metavar="FILE[@WEIGHT]",
+        help="A script; of no workload, in the database of --target as it stands.",
+    ),
     level_options,
     click.option(
         "--set", "settings", multiple=True, metavar="NAME=LEVELS", help="Server settings."
@@ -73,7 +81,9 @@ OF_WHAT = (
     *options.TOPOLOGY,
     consent.TRUST,
     click.option(
-        "--seed", type=click.IntRange(0), help="Of order, arrivals, parameters. [default: 1]"
+        "--seed",
+        type=options.Count(0, SEED_MAX),
+        help="Of order, arrivals, parameters. [default: 1]",
     ),
     click.option("--name", help="What the experiment is called."),
     click.option(
@@ -94,7 +104,11 @@ OF_WHAT = (
 RUNNING = (
     click.option("--dry-run", is_flag=True, help="Say what it would take, and stop."),
     click.option(
-        "-P", "--progress", type=click.IntRange(0), metavar="SECONDS", help="How often; 0: never."
+        "-P",
+        "--progress",
+        type=options.Count(0),
+        metavar="SECONDS",
+        help="How often; 0: never.",
     ),
     click.option(
         "--on-store-error",

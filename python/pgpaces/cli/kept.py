@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 def _open(path: str | None) -> Store:
     from pgpaces.store import Store
 
-    return Store.open(path)
+    return Store.existing(path)
 
 
 @click.command(
@@ -31,8 +33,12 @@ def _open(path: str | None) -> Store:
 @options.options((options.STORE,))
 def copy(other: str, names: Sequence[str], store_path: str | None) -> None:
     """Copy runs and experiments with everything to another STORE: by default all that it lacks."""
-    store, there = _open(store_path), _open(other)
+    from pgpaces.store import Store
+
+    store = _open(store_path)
+    _check_place(store, other, names)
     ids = [store.find_any(name) for name in names] if names else None
+    there = Store.open(other)
     missing = store.uncopied(there, ids)
     damaged: list[str] = []
     with click.progressbar(missing, label="copying", file=sys.stderr) as progress:
@@ -45,6 +51,21 @@ def copy(other: str, names: Sequence[str], store_path: str | None) -> None:
     if damaged:
         more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         raise StoreError(f"not copied: {damaged[0]}{more}", "all others are copied")
+
+
+def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
+    """Raises PlanError for a run where a store is expected, so that no file is called after it."""
+    if Path(other).name != other or Path(other).exists():
+        return
+    try:
+        store.find_any(other)
+    except PlanError:
+        return
+    raise PlanError(
+        f"'{other}' is a run in {store.address}, and the store to copy to comes first",
+        f"write: pgpaces runs copy {shlex.join([*(names[:1] or ['STORE']), other])}; to call a file"
+        f" so: ./{other}",
+    )
 
 
 @click.command(

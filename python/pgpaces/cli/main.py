@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import keyword
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import click
 
-from pgpaces.errors import PgpacesError
+from pgpaces.errors import PgpacesError, RunError
 
 # name: (module, one line for --help)
 COMMANDS = {
@@ -44,6 +48,11 @@ Examples:
   pgpaces runs
 """
 
+
+# What a stream says that takes no more.
+_NOT_TAKEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+
+_STDERR = 2
 
 # Never called: `main` hands pgbench's words to the face before click sees them.
 _PGBENCH = click.Command(
@@ -91,6 +100,7 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command and ends with its exit code (docs/reference/exit-codes.md)."""
+    _occupy_streams()
     # Whatever ends us, what we made on the way is cleared away.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup wants it to go on
@@ -100,26 +110,76 @@ def main() -> None:
         from pgpaces.cli import pgbench
 
         sys.exit(pgbench.main(sys.argv[1 if program == "pgbench" else 2 :], program))
+    sys.exit(_exit_code())
+
+
+def _occupy_streams() -> None:
+    """Opens nothing as the streams that are closed: else a file, such as the store, would be it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(_STDERR - 1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(_STDERR, "w", closefd=False)
+
+
+def _exit_code() -> int:
+    """Runs the command, and tells what went wrong; the exit code."""
+    code: object = 0
     try:
-        code = cli.main(prog_name="pgpaces", standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except PgpacesError as error:
+        with output():
+            code = cli.main(prog_name="pgpaces", standalone_mode=False)
+    except (PgpacesError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
+        code = getattr(error, "exit_code", 130)
+        # Where stderr takes nothing, the exit code tells it all the same.
+        with contextlib.suppress(OSError):
+            _tell(error)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _silence(sys.stderr)
+    return code if isinstance(code, int) else 0
+
+
+def _tell(error: BaseException) -> None:
+    if isinstance(error, PgpacesError):
         fail(error)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
+    elif isinstance(error, click.ClickException):
         error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    else:
         click.echo("interrupted", err=True)
-        sys.exit(130)
+
+
+@contextlib.contextmanager
+def output() -> Iterator[None]:
+    """Raises RunError where what is printed is not taken. A reader that has gone is no error."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOT_TAKEN or error.filename is not None:
+            raise
+        _silence(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise RunError(
+                f"the output cannot be written: {error.strerror}",
+                "make room where it goes, or send it elsewhere; what was measured is in the store"
+                " (`pgpaces runs`)",
+            ) from None
+
+
+def _silence(stream: TextIO) -> None:
+    """What is left in a stream that takes no more is to go nowhere, also at the very end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def put(text: str) -> None:
-    """Prints an answer. A reader that has gone away changes nothing, the exit code least."""
-    try:
+    """Prints an answer. A reader that has gone away changes nothing, the exit code least.
+
+    Raises RunError where it cannot be written.
+    """
+    with output():
         click.echo(text, nl=False)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(error: PgpacesError) -> None:

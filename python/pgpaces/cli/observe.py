@@ -10,6 +10,8 @@ import time
 
 import click
 
+from pgpaces.cli import options
+
 EXAMPLES = """\b
 Examples:
   pgpaces observe --count 10
@@ -18,7 +20,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("-n", "--count", type=click.IntRange(1), help="End after so many lines.")
+@click.option("-n", "--count", type=options.Count(1), help="End after so many lines.")
 def observe(count: int | None) -> int:
     """Print what this machine does, a line of JSON a second, until it is stopped.
 

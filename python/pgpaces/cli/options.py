@@ -10,11 +10,28 @@ import click
 
 from pgpaces.errors import PlanError
 from pgpaces.plan import ON_ERROR, PoolPlan, TargetPlan, pairs
+from pgpaces.units import COUNT_MAX, digits
 
 if TYPE_CHECKING:
     from pgpaces.workload import WorkloadScript
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Count(click.IntRange):
+    """An integer from `least` on, as far as it fits where it is kept."""
+
+    def __init__(self, least: int, most: int = COUNT_MAX) -> None:
+        super().__init__(least)
+        self._most = most
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The number. Fails for others."""
+        number = super().convert(value, param, ctx)
+        if number > self._most:
+            self.fail(f"{number} is more than {self._most}.", param, ctx)
+        return number
+
 
 STORE = click.option(
     "--store",
@@ -87,7 +104,10 @@ LAYOUT = (
         help="Of pgbouncer: how long a client keeps a connection. [default: session]",
     ),
     click.option(
-        "--pool-size", type=int, metavar="N", help="Server connections. [default: as clients]"
+        "--pool-size",
+        type=Count(1),
+        metavar="N",
+        help="Server connections. [default: as clients]",
     ),
     click.option(
         "--node",
@@ -121,8 +141,13 @@ LOAD = (
         "--rate", metavar="RATE", help="Open load: transactions a second in all, e.g. 10."
     ),
     click.option("--rate-per-client", metavar="RATE", help="Open load: this for each client."),
-    click.option("-c", "--clients", type=int, metavar="N", help="Connections."),
-    click.option("--users", type=int, metavar="N", help="Paced load: users with a --pace each."),
+    click.option("-c", "--clients", type=Count(1), metavar="N", help="Connections."),
+    click.option(
+        "--users",
+        type=Count(1),
+        metavar="N",
+        help="Paced load: users with a --pace each.",
+    ),
     click.option("--pace", metavar="RATE", help="Paced load: transactions a second of each user."),
     click.option(
         "--think-time", metavar="TIME", help="Closed load: mean pause before each; 0: none."
@@ -168,7 +193,11 @@ TRIAL = (
         "-T", "--duration", metavar="TIME", help="How long, warm-up apart. [default: 60s]"
     ),
     click.option(
-        "-t", "--transactions", type=int, metavar="N", help="Or this many of each client."
+        "-t",
+        "--transactions",
+        type=Count(1),
+        metavar="N",
+        help="Or this many of each client.",
     ),
     click.option(
         "--warmup",
@@ -190,7 +219,7 @@ TRIAL = (
     click.option(
         "-j",
         "--threads",
-        type=int,
+        type=Count(1),
         metavar="N",
         help="Threads of the load generator; processes of Python users.",
     ),
@@ -212,7 +241,7 @@ TRIAL = (
     ),
     click.option(
         "--max-tries",
-        type=click.IntRange(0),
+        type=Count(0),
         default=1,
         show_default=True,
         metavar="N",
@@ -241,12 +270,9 @@ def options(*groups: Sequence[Decorator]) -> Decorator:
     return add
 
 
-def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
-    """Where the options send the load; as_is: to a target's database as it stands.
-
-    Raises PlanError.
-    """
-    if as_is and given["own"] is not None:
+def target(given: Mapping[str, Any], *, alone: bool = False) -> TargetPlan:
+    """Where the options send the load; alone: of what is no workload. Raises PlanError."""
+    if alone and given["own"] is not None:
         raise PlanError(
             "--own is for the data of a workload; scripts alone run in the database of --target",
             "leave out --own, or name a workload as well",
@@ -275,7 +301,6 @@ def target(given: Mapping[str, Any], *, as_is: bool = False) -> TargetPlan:
         fresh=given["fresh"],
         server_settings=_server_settings(given),
         tls=None if given["tls"] is None else given["tls"] == "on",
-        as_is=as_is and given["target"] is not None,
         standbys=given["standbys"] or 0,
         nodes=nodes(given["target_node"]),
     )
@@ -338,8 +363,8 @@ def _weighted(value: str, option: str) -> tuple[str, int | None]:
     name, at, weight = value.rpartition("@")
     if not at:
         return value, None
-    if weight.isascii() and weight.isdigit():
-        return name, int(weight)
+    if (number := digits(weight)) is not None:
+        return name, number
     raise PlanError(f"{option} '{value}': the weight '{weight}' is not a number")
 
 

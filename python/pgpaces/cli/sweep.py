@@ -35,7 +35,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(drafting.OF_WHAT)
-@click.option("--trials", type=click.IntRange(1), metavar="N", help="Of each cell. [default: 1]")
+@click.option("--trials", type=options.Count(1), metavar="N", help="Of each cell. [default: 1]")
 @click.option(
     "--within",
     metavar="TIME",

@@ -40,7 +40,7 @@ def why(name: str, *, as_json: bool, output: str | None, store_path: str | None)
 
     # A form that cannot be is told before anything is read.
     form = render.form_of(output) if output else None
-    store = Store.open(store_path)
+    store = Store.existing(store_path)
     found = lateness.sections(store, name)
     put(escape.json_text([section(each) for each in found]) if as_json else _text(found))
     if output and form:

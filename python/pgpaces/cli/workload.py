@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pgpaces.cli.main import put
+
 if TYPE_CHECKING:
     from pgpaces.capture import Captured
     from pgpaces.workload import Workload
@@ -25,7 +27,7 @@ def list_() -> None:
     from pgpaces.report.escape import lines
 
     for name in workloads.shipped():
-        click.echo(lines(f"{name:15} {workloads.find(name).description}"))
+        put(lines(f"{name:15} {workloads.find(name).description}\n"))
 
 
 @workload.command()
@@ -43,7 +45,7 @@ def show(name: str) -> None:
         found = workloads.performed(found)
 
     def tell(text: str) -> None:
-        click.echo(line(text))
+        put(f"{line(text)}\n")
 
     tell(f"{found.name}: {found.description}")
     tell(f"folder {found.folder}")
@@ -158,7 +160,6 @@ def _tell(found: Captured, target: str) -> None:
     from rich.console import Console
 
     from pgpaces.capture import words
-    from pgpaces.cli.main import put
     from pgpaces.report import escape
 
     console = Console(highlight=False, markup=False)

@@ -2,6 +2,7 @@
 
 access.py    the way to a server: how it is administered, and how errors there are told
 marks.py     the mark on databases of ours; nothing without one is ever changed
+creation.py  databases of ours come into being and go, and what a kill left of them
 wishes.py    what data is wanted, and what was made of it
 data.py      a workload's data in a database of ours, or in one that was handed over
 making.py    its steps: SQL files by psql, programs under a warden
@@ -16,6 +17,7 @@ We never drop, truncate or overwrite what has no mark. Knows nothing of load and
 """
 
 from pgpaces.database.access import Access, connect
+from pgpaces.database.creation import clean
 from pgpaces.database.data import as_is, fingerprints, prepare
 from pgpaces.database.identity import (
     facts,
@@ -24,7 +26,7 @@ from pgpaces.database.identity import (
     same_server,
     settings_of,
 )
-from pgpaces.database.marks import Mark, clean, ours
+from pgpaces.database.marks import Mark, ours
 from pgpaces.database.originals import is_dsn
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
 from pgpaces.database.streaming import on_standbys, wait_for_standbys

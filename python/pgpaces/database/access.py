@@ -6,6 +6,7 @@ Knows nothing of marks, data and copies.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[tuple[Any, ...]]
 
 Say = Callable[[str], None]
-_LOCK_CLASS = 0x70677061  # "pgpa"
+LOCK_CLASS = 0x70677061  # "pgpa"
 _NOTICED_S = 2.0
 
 
@@ -89,7 +90,7 @@ def locked(admin: Session, name: str) -> bool:
     query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
     deadline = time.monotonic() + _NOTICED_S
     while True:
-        row = admin.execute(query, (_LOCK_CLASS, name)).fetchone()
+        row = admin.execute(query, (LOCK_CLASS, name)).fetchone()
         if row is not None and row[0]:
             return True
         if time.monotonic() > deadline:
@@ -152,3 +153,15 @@ def size(admin: Session, dbname: str) -> int:
     """Of a database, in bytes."""
     row = admin.execute("SELECT pg_database_size(%s)", (dbname,)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def server_id(admin: Session, access: Access) -> str:
+    """What tells a server from others: its system identifier, or its address if it hides that."""
+    import psycopg
+
+    try:
+        row = admin.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
+        return str(row[0]) if row else ""
+    except psycopg.errors.InsufficientPrivilege:
+        place = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
+        return hashlib.sha256("\0".join(place).encode()).hexdigest()[:16]

@@ -8,7 +8,6 @@ in the meantime is theirs and stays. Knows nothing of why a setting is wanted.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import threading
@@ -18,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.database.access import Access, Say, common, connect, locked
+from pgpaces.database.access import Access, Say, common, connect, locked, server_id
 from pgpaces.errors import ServerError
 from pgpaces.home import home
 
@@ -66,17 +65,7 @@ class Note:
     @classmethod
     def of(cls, admin: Session, access: Access) -> Note:
         """The note of a server, by its system identifier, or by its address where it hides that."""
-        import psycopg
-
-        try:
-            row = admin.execute(
-                "SELECT system_identifier::text FROM pg_control_system()"
-            ).fetchone()
-            name = str(row[0]) if row else ""
-        except psycopg.Error:
-            place = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
-            name = hashlib.sha256("\0".join(place).encode()).hexdigest()[:16]
-        return cls(_folder() / f"{name}.json")
+        return cls(_folder() / f"{server_id(admin, access)}.json")
 
     def read(self) -> list[Change]:
         """Every change, in the order in which they were made. Raises ServerError."""

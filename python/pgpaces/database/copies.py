@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pgpaces.database import marks
+from pgpaces.database import creation, marks
 from pgpaces.database.access import Access, Say, connect, explained, size, within
 from pgpaces.database.changes import Change, statement
-from pgpaces.database.marks import Mark
+from pgpaces.database.marks import COPY, Mark
 from pgpaces.database.wishes import Prepared
 from pgpaces.errors import PrepareError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pgpaces.database.access import Session
 
 # At the end of a run: for a sign of life, and for the drop of a copy, which may need a checkpoint.
-_ALIVE_S, _DROP_S = 5.0, 300.0
+_ALIVE_S, _DROP_S = 2.0, 300.0
 _CONNECT_S = "5"
 VACUUM_S = 120.0
 _STRATEGIES_SINCE = 150_000
@@ -35,18 +35,18 @@ def clone(
     access: Access, admin: Session, origin: Prepared, workload: str, say: Say
 ) -> Iterator[Prepared]:
     """A copy of the prepared database for a trial that writes; dropped at the end."""
-    dbname = f"{origin.dbname}_run"
+    dbname = creation.run_name(origin.dbname)
     started = time.monotonic()
     with explained(dbname):
         exists, comment = marks.comment_on(admin, dbname)
         if exists and Mark.read(comment) is None:
-            marks.check_left_behind(access, admin, dbname, origin.dbname)
+            raise marks.refuse(dbname)
         say(f"copying {origin.dbname}")
         if exists:
             marks.drop_ours(admin, dbname)
         copying = time.monotonic()
-        copy(admin, dbname, origin.dbname)
-        marks.set_mark(admin, dbname, Mark(workload, origin.fingerprint, "copy"))
+        mark = Mark(workload, origin.fingerprint, COPY)
+        creation.create(access, admin, dbname, mark, lambda name: copy(admin, name, origin.dbname))
         clone_seconds = time.monotonic() - copying
     try:
         yield replace(

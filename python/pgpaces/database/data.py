@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgpaces import programs, psql
-from pgpaces.database import changes, copies, making, marks, originals
+from pgpaces.database import changes, copies, creation, making, marks, originals
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
-from pgpaces.database.marks import Mark
+from pgpaces.database.marks import PREPARING, READY, Mark
 from pgpaces.database.wishes import Prepared, Wish
 from pgpaces.errors import ConsentError
 
@@ -39,6 +39,7 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
         fingerprint = _fingerprint(_identity(wish), major)
         dbname = wish.own or _dbname(wish, fingerprint)
         hold(held, dbname)
+        creation.drop_left_behind(access, admin, held, say)
         started = time.monotonic()
         created = _ensure(access, admin, Target(dbname, fingerprint, wish), say)
         seconds = time.monotonic() - started
@@ -70,12 +71,6 @@ class Target:
     dbname: str
     fingerprint: str
     wish: Wish
-
-    @property
-    def template(self) -> str:
-        """What it is made from, when it is made."""
-        original = self.wish.from_database
-        return "template1" if original is None or originals.is_dsn(original) else original
 
     def mark(self, state: str) -> Mark:
         """Its mark in a state."""
@@ -120,23 +115,23 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
     """Makes sure that the database holds the data; true if it was made now."""
     exists, comment = marks.comment_on(admin, target.dbname)
     mark = Mark.read(comment)
-    ready = mark is not None and (mark.fingerprint, mark.state) == (target.fingerprint, "ready")
+    ready = mark is not None and (mark.fingerprint, mark.state) == (target.fingerprint, READY)
     if exists and mark is not None:
         marks.check_owner(admin, target.dbname)
-    if ready and not target.wish.fresh:
+    if ready and not target.wish.fresh and marks.is_whole(admin, target.dbname):
         return False
     if target.wish.from_database is None:
         making.check_extensions(admin, target.wish.workload)
     with explained(target.dbname):
         if target.wish.own is not None:
             _empty_own(access, target, exists, mark)
+            marks.set_mark(admin, target.dbname, target.mark(PREPARING))
         else:
             if exists and mark is None:
-                marks.check_left_behind(access, admin, target.dbname, target.template)
+                raise marks.refuse(target.dbname)
             if exists:
                 marks.drop_ours(admin, target.dbname)
             _create(access, admin, target, say)
-        marks.set_mark(admin, target.dbname, target.mark("preparing"))
     try:
         with explained(target.dbname):
             _fill(access, admin, target, say)
@@ -145,7 +140,7 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
             with contextlib.suppress(Exception):
                 admin.execute(marks.drop(target.dbname))
         raise
-    marks.set_mark(admin, target.dbname, target.mark("ready"))
+    marks.set_mark(admin, target.dbname, target.mark(READY))
     return True
 
 
@@ -155,10 +150,14 @@ def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
     from pgpaces.sessions import Identifier
 
     original = target.wish.from_database
-    if original is not None:
-        originals.create(access, admin, original, target.dbname, say)
-    else:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(Identifier(target.dbname)))
+
+    def make(name: str) -> None:
+        if original is not None:
+            originals.create(access, admin, original, name, say)
+        else:
+            admin.execute(sql.SQL("CREATE DATABASE {}").format(Identifier(name)))
+
+    creation.create(access, admin, target.dbname, target.mark(PREPARING), make)
 
 
 def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:

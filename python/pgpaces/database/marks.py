@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from pgpaces.database.access import Access, common, connect, explained, hold
+from pgpaces.database.access import Access, connect
 from pgpaces.errors import ConsentError
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pgpaces.database.access import Session
 
 _MARK = "pgpaces "
+# States of data: of a copy for one trial, of data that is being made, and of such as may be used.
+COPY, PREPARING, READY = "copy", "preparing", "ready"
 _FORCE_SINCE = 130_000
 
 
@@ -50,6 +52,13 @@ class Mark:
             )
         except (ValueError, KeyError, TypeError):
             return None
+
+
+def is_whole(admin: Session, dbname: str) -> bool:
+    """Whether nothing broke off while the server dropped it: then it lets no session in."""
+    query = "SELECT datconnlimit <> -2 FROM pg_catalog.pg_database WHERE datname = %s"
+    row = admin.execute(query, (dbname,)).fetchone()
+    return row is not None and bool(row[0])
 
 
 def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:
@@ -86,41 +95,22 @@ def check_owner(admin: Session, dbname: str) -> None:
         )
 
 
-def check_left_behind(access: Access, admin: Session, dbname: str, template: str) -> None:
-    """Raises ConsentError for a database without a mark, unless a kill kept us from marking it.
-
-    Such a one bears the name that we give and no comment, is our own role's, and holds what its
-    template holds, by the OIDs of all that was ever made there. So nothing of anybody's is in it.
-    """
-    query = (
-        "SELECT shobj_description(oid, 'pg_database') IS NULL"
-        " AND pg_get_userbyid(datdba) = current_user"
-        " FROM pg_catalog.pg_database WHERE datname = %s"
+def refuse(dbname: str) -> ConsentError:
+    """Why a database without a mark is left alone: none of ours has its name before its mark."""
+    return ConsentError(
+        f"database {dbname} exists and has no mark of pgpaces",
+        "rename or drop it; pgpaces never changes a database that is not its own",
     )
-    row = admin.execute(query, (dbname,)).fetchone()
-    if row is None or not row[0] or _made(access, dbname) != _made(access, template):
-        raise ConsentError(
-            f"database {dbname} exists and has no mark of pgpaces",
-            "rename or drop it; pgpaces never changes a database that is not its own",
-        )
 
 
-def _made(access: Access, dbname: str) -> list[int]:
-    """The OIDs of what was made in a database since initdb, which a copy shares."""
-    catalogs = ("pg_class", "pg_proc", "pg_type", "pg_namespace", "pg_largeobject_metadata")
-    parts = (f"SELECT oid::bigint FROM pg_catalog.{name} WHERE oid >= 16384" for name in catalogs)
-    with connect(access, dbname) as session:
-        rows = session.execute(f"{' UNION ALL '.join(parts)} ORDER BY 1".encode()).fetchall()
-    return [int(oid) for (oid,) in rows]
-
-
-def drop(dbname: str) -> sql.Composed:
+def drop(dbname: str, *, if_exists: bool = False) -> sql.Composed:
     """The statement that drops a database."""
     from psycopg import sql
 
     from pgpaces.sessions import Identifier
 
-    return sql.SQL("DROP DATABASE {}").format(Identifier(dbname))
+    words = "DROP DATABASE IF EXISTS {}" if if_exists else "DROP DATABASE {}"
+    return sql.SQL(words).format(Identifier(dbname))
 
 
 def drop_ours(admin: Session, dbname: str) -> None:
@@ -141,20 +131,3 @@ def ours(access: Access) -> dict[str, tuple[Mark, int]]:
         rows = admin.execute(query).fetchall()
     marks = ((name, Mark.read(comment), size) for name, comment, size in rows)
     return {name: (mark, size) for name, mark, size in marks if mark is not None}
-
-
-def clean(access: Access) -> int:
-    """Drops every database that we made; the bytes that this frees. Raises PrepareError.
-
-    One that was handed over stays: it is for whoever made it to drop.
-    """
-    freed = 0
-    with connect(access) as admin, common(access) as held:
-        for dbname, (mark, size) in ours(access).items():
-            if mark.own:
-                continue
-            hold(held, dbname)
-            with explained(dbname):
-                admin.execute(drop(dbname))
-            freed += size
-    return freed

@@ -149,6 +149,7 @@ class Beside:
         self._sensors = sensors
         self.explained: tuple[Explained, ...] = ()
         self._notes: list[str] = []
+        self._silent_s = 0.0
 
     @property
     def reason(self) -> str | None:
@@ -169,6 +170,22 @@ class Beside:
     def look(self, load: Load) -> None:
         """To be called once a second."""
         self._guard.look(load)
+
+    def answers(self) -> bool:
+        """Whether the server does, behind the load: of one that is silent nothing more is asked."""
+        servers = self._sensors.servers if self._sensors else {}
+        self._silent_s = servers[""].silent_s() if servers else 0.0
+        return not self._silent_s
+
+    def _silence(self) -> Iterator[Finding]:
+        if self._silent_s:
+            copy = self._cell.prepared.cloned_from is not None
+            text = (
+                f"the server had not answered for {self._silent_s:.0f} s when the run ended; not"
+                " known are plans and what it counted at the end"
+                f"{'; the next run drops the copy of the data' if copy else ''}"
+            )
+            yield Finding("server", "warning", text, self._silent_s, "s")
 
     def explain(self) -> None:
         """How each statement is executed, once, behind the load: nothing is slower by it.
@@ -206,7 +223,7 @@ class Beside:
                 script.name, script.text, variables, lane.plan.seed
             )
         ]
-        as_is = cell.request.target.as_is and work.prepared.dbname == cell.prepared.dbname
+        as_is = cell.request.as_is and work.prepared.dbname == cell.prepared.dbname
         keywords = self._keywords if lane.node == POOL else for_driver(cell.connection(lane))
         dbname = work.prepared.dbname
         try:
@@ -227,7 +244,7 @@ class Beside:
     def findings(self, pace: throttle.Pace) -> list[Finding]:
         """What the sensors found. pace: what the load did meanwhile."""
         found = self._sensors.findings(pace) if self._sensors else []
-        return [*found, *self._counters.findings()]
+        return [*found, *self._counters.findings(), *self._silence()]
 
     def notes(self) -> list[str]:
         """What is to be said of it."""

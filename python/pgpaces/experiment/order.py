@@ -17,6 +17,7 @@ from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.reach import is_here
 from pgpaces.result import Place
+from pgpaces.units import digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ def _workload(experiment: Experiment, consent: trust.Consent) -> workload.Worklo
 
 def _weighted(file: str) -> tuple[str, int]:
     path, at, weight = file.rpartition("@")
-    return (path, int(weight)) if at and weight.isdigit() else (file, 1)
+    number = digits(weight) if at else None
+    return (file, 1) if number is None else (path, number)
 
 
 @dataclass(frozen=True, slots=True)

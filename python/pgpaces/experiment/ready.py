@@ -47,7 +47,7 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Cel
     whole = database.of_server(where.access, wanted) if wanted else {}
     of_server = {name: wanted[name] for name in whole}
     rest = {name: value for name, value in wanted.items() if name not in whole}
-    untouched = target.as_is and not wanted
+    untouched = request.as_is and not wanted
     with contextlib.ExitStack() as stack:
         around = Applied()
         if of_server:
@@ -100,14 +100,14 @@ def _works(where: Site, request: Request, say: Say, check: Check) -> Iterator[tu
 
 def _work(name: str, request: Request, prepared: database.Prepared) -> Work:
     scripts = choose(request.workload, request.scripts)
-    scale = request.scale or (1 if request.target.as_is else request.workload.scale)
+    scale = request.scale or (1 if request.as_is else request.workload.scale)
     return Work(name, request, scripts, commands_of(request.workload, scripts), prepared, scale)
 
 
 @contextlib.contextmanager
 def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[database.Prepared]:
     """The database that a load goes to. writes: what goes there changes it."""
-    if request.target.as_is:
+    if request.as_is:
         yield database.as_is(where.access)
         return
     wish = wish_of(request)

@@ -16,6 +16,7 @@ from pgpaces.generators import engine as generator
 from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan
 from pgpaces.result import Place
 from pgpaces.servers import pooler
+from pgpaces.units import SEED_MAX, whole
 from pgpaces.workload import Workload, WorkloadScript
 
 _SCALE_MAX = 1_000_000
@@ -65,6 +66,15 @@ class Request:
     missed_max: float | None = None
 
     @property
+    def as_is(self) -> bool:
+        """Whether the load goes to the database that the target names, as it stands.
+
+        So does what has no data of its own, of every command, unless a copy was asked for; on a
+        server of ours it goes to an empty database. Nothing is made, marked or copied then.
+        """
+        return self.workload.alone and self.from_database is None and self.target.dsn is not None
+
+    @property
     def node_names(self) -> tuple[str, ...]:
         """The servers and poolers that a load may go to."""
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
@@ -102,7 +112,7 @@ def _beside(main: Request, name: str, given: dict[str, str], consent: trust.Cons
     return Request(
         workload=base,
         trial=trial,
-        target=replace(main.target, as_is=False, own=None, fresh=False),
+        target=replace(main.target, own=None, fresh=False),
         scale=asked.scale,
         data_seed=asked.data_seed,
         scripts=asked.scripts,
@@ -123,7 +133,7 @@ def shares_data(main: Request, other: Request) -> bool:
     """Whether a workload works on the database of the one that it runs beside."""
     if not other.workload.init:
         return True
-    if main.from_database is not None or main.target.as_is or main.target.own is not None:
+    if main.from_database is not None or main.as_is or main.target.own is not None:
         return False
     return database.fingerprints(wish_of(main)) == database.fingerprints(wish_of(other))
 
@@ -145,9 +155,10 @@ def wish_of(request: Request) -> database.Wish:
 def check(request: Request) -> None:
     """Raises PlanError, ScriptError, TrustError for what cannot be, before anything is started."""
     trust.check(request.workload)
-    made = not request.target.as_is
-    if made and request.scale is not None and not 1 <= request.scale <= _SCALE_MAX:
-        raise PlanError(f"scale {request.scale} cannot be", f"from 1 to {_SCALE_MAX}")
+    made = not request.as_is
+    if made and request.scale is not None:
+        whole(request.scale, "scale", 1, _SCALE_MAX)
+    whole(request.data_seed, "data_seed", 0, SEED_MAX)
     if request.trial.kill_switch is not None and request.target.dsn is None:
         raise PlanError(
             "a kill switch guards the other sessions of somebody's server; ours has none",

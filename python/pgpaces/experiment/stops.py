@@ -6,6 +6,7 @@ And how whoever waits beside them hears of it. Knows loads only by their `stop` 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -56,7 +57,7 @@ class Stops:
     def ask(self) -> None:
         """First: nothing new falls due. Again: ends at once."""
         self.asked += 1
-        for load in self._loads:  # a handler may not wait for a lock of its own thread
+        for load in self._loads:  # whoever begins one meanwhile looks at `asked`
             if self.asked == 1:
                 load.stop()
             else:
@@ -70,7 +71,6 @@ class Stops:
     def rest(self, seconds: float) -> None:
         """Waits so long, or until somebody asks."""
         deadline = time.monotonic() + seconds
-        # A handler could not set an event whose lock its own thread holds.
         while not self.asked and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(_TURN_S, left))
 
@@ -101,22 +101,41 @@ def kept(
 
 @contextlib.contextmanager
 def signals(stops: Stops, listener: Listener) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP ask for the end, as long as this lasts, in the main thread."""
+    """Ctrl-C, SIGTERM and SIGHUP ask for the end, as long as this lasts, in the main thread.
+
+    Each counts, and at once: a handler in Python would run only when the main thread is back from
+    waiting for the next second, and once for all signals until then.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stops.ask()
-        listener.stopping(stops.asked)
-
     numbers = [signal.SIGINT, signal.SIGTERM]
     # A terminal that is gone ends it like Ctrl-C, but for what nohup keeps from hearing of it.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, handle) for number in numbers}
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+
+    def hear() -> None:
+        while heard := os.read(reads, 1):
+            if heard[0] in numbers:
+                stops.ask()
+                listener.stopping(stops.asked)
+
+    thread = threading.Thread(target=hear, name="pgpaces-signals", daemon=True)
+    thread.start()
+    wakes = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _heard_elsewhere) for number in numbers}
     try:
         yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+        signal.set_wakeup_fd(wakes)
+        os.close(writes)
+        thread.join()
+        os.close(reads)
+
+
+def _heard_elsewhere(_number: int, _frame: FrameType | None) -> None:
+    """The signal does nothing else than to be written to the pipe."""

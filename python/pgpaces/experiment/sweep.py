@@ -158,7 +158,7 @@ def _check_servers(requests: Iterable[Request]) -> None:
 
 def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot, ...]:
     """What is missing of an experiment that is gone on with. Raises PlanError if it is not it."""
-    store = Store.open(order.store)
+    store = Store.existing(order.store)
     row = store.experiment(order.resume or "")
     before = document.read(row.document)
     if row.state == "running":
@@ -222,16 +222,16 @@ def _preview(
 
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
-    wish = wish_of(request)
+    wish, as_is = wish_of(request), request.as_is
     fingerprints = database.fingerprints(wish)
     known = fingerprints & sizes.keys() if wish.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
         tuple(sum(command.is_sql for command in commands) for commands in lists),
-        request.workload.writes,
+        request.workload.writes and not as_is,
         (request.target, fingerprints),
-        max((sizes[each] for each in known), default=None),
+        0 if as_is else max((sizes[each] for each in known), default=None),
     )
 
 
@@ -437,7 +437,7 @@ def _together(machines: Sequence[Machine], keeping: Keeping, experiment_id: str)
 
 def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | None]:
     """What `name` means: its id, itself, and its goal. Raises PlanError, StoreError."""
-    opened = Store.open(store)
+    opened = Store.existing(store)
     row = opened.experiment(opened.find_experiment(name))
     return row.id, document.read(row.document), document.goal(row.document)
 

@@ -118,13 +118,11 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
             except BaseException:
                 load.abort()
                 raise
+        answers = looks.answers()
     stopped = keeper.error if cell.request.on_store_error == "stop" else None
-    state: State = "finished"
-    if (why := error or stopped) is not None:
-        state = "failed"
-    elif stops.asked or looks.reason:
-        state = "interrupted"
-    elif cell.request.observe:
+    why = error or stopped
+    state = _state(why, ended_early=bool(stops.asked or looks.reason))
+    if state == "finished" and cell.request.observe and answers:
         looks.explain()
     account, measured_ns = keeper.account, load.end_ns
     ended = account.ended_ns
@@ -151,6 +149,12 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
     summary = summarize(trial, account)
     failed = _finish(lambda: keeper.finish(trial, summary), keeping) or stopped
     return Outcome(trial, summary, error, failed, account.aborted, looks.reason)
+
+
+def _state(why: PgpacesError | None, *, ended_early: bool) -> State:
+    if why is not None:
+        return "failed"
+    return "interrupted" if ended_early else "finished"
 
 
 def _finish(finish: Callable[[], None], keeping: Keeping) -> StoreError | None:

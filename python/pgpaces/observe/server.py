@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 _ROLES_SINCE = 100_000
+# A server that leaves two sessions without an answer for so long is silent.
+_SILENT_S = 1.0
 
 
 class Reader:
@@ -264,6 +266,13 @@ class Sensor:
         known = [cpu_s for cpu_s in there if cpu_s is not None]
         server = 100 * sum(known) / took_s if len(known) == len(there) else None
         return Cost(100 * (self._counting.cpu_s + self._waiting.cpu_s) / took_s, server)
+
+    def silent_s(self) -> float:
+        """For how long the server has not answered; 0 where it does. Takes a second at most."""
+        threads = [self._counting, *([self._waiting] if self._others else [])]
+        while 0 < (hangs_s := min(each.hangs_s() for each in threads)) < _SILENT_S:
+            time.sleep(_SILENT_S / 20)
+        return hangs_s
 
     def close(self) -> bool:
         """Reads no more; false if the last reading hangs."""

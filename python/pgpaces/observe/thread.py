@@ -34,6 +34,7 @@ class Thread:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._gone = self._finishing = False
+        self._since_s: float | None = None
         self.cpu_s = 0.0
         self.silent: str | None = None
 
@@ -65,14 +66,21 @@ class Thread:
     def _try(self, look: Look) -> None:
         import psycopg
 
-        self._gone = True
+        self._gone, self._since_s = True, time.monotonic()
         try:
             look()
             self._gone = False
         except psycopg.Error as error:
             said = str(error).strip().splitlines() or [type(error).__name__]
             self.silent = self.silent or said[0]
+        finally:
+            self._since_s = None
         self.cpu_s = time.thread_time()
+
+    def hangs_s(self) -> float:
+        """For how long the look that goes on has had no answer; 0 where none goes on."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
 
     def stop(self) -> None:
         """Begins no further look; does not wait for one that goes on."""
@@ -83,7 +91,7 @@ class Thread:
         self.stop()
         if self._thread is None:
             return True
-        self._thread.join(_PATIENCE_S)
+        self._thread.join(max(0.0, _PATIENCE_S - self.hangs_s()))
         if self._thread.is_alive() and self._finishing:
             self._thread.join(_LAST_LOOKS_S)
         return not self._thread.is_alive()

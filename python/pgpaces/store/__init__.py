@@ -5,6 +5,7 @@ The only package that knows the database.
 store.py        the store: what can be kept and read
 address.py      where one is
 backend.py      the two databases: connecting, durability, errors, versions of the schema
+sqlite.py       a file, opened as far as the file system lets us
 schema.py       the tables
 form.py         how values lie in them, and their version
 rows.py         trials and their seconds as rows, and back

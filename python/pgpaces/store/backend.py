@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.errors import StoreError, StoreVersionError
-from pgpaces.store import address
+from pgpaces.home import home
+from pgpaces.store import address, sqlite
 from pgpaces.store.form import HEAD, json_text
 from pgpaces.store.listing import Cursor, as_far_as_it_is_text
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 _OTHER = "choose another store with --store"
+_OWN = f"{_OTHER}, or set PGPACES_HOME to a folder of yours"
 # Held while the schema changes: "pgpaces" in ASCII.
 _LOCK = 0x70677061636573
 # Of a connection that nobody decided otherwise about: what is lost is noticed in so many seconds.
@@ -34,7 +36,7 @@ _PATIENCE_S = 10
 _SQLITE_HINTS = {
     "full": "free some space, or choose another file with --store",
     "readonly": "make it writable, or choose another file with --store",
-    "unable to open": "does its folder exist, and may you write there?",
+    "unable to open": f"may you read it, and write in its folder? else {_OWN}",
     "locked": "another program holds it; try again",
     "disk I/O": "the disk is full or broken; choose another file with --store",
 }
@@ -89,7 +91,7 @@ class Backend:
             raise StoreError(message, hint) from None
         except OSError as error:
             raise StoreError(
-                f"the store {self.address} cannot be used: {error.strerror or error}", _OTHER
+                f"the store {self.address} cannot be used: {error.strerror or error}", _OWN
             ) from None
 
     def size_bytes(self) -> int:
@@ -116,36 +118,74 @@ def cursor(connection: sa.Connection) -> Iterator[Cursor]:
 
 
 def opened(place: Path | str | None) -> Backend:
-    """The database at a place, with the newest schema. Raises StoreError, StoreVersionError."""
+    """The database at a place, with the newest schema; a file is made where there is none.
+
+    Raises StoreError, StoreVersionError.
+    """
     found = address.default() if place is None else address.located(place)
-    backend = _file(found) if isinstance(found, Path) else _server(found)
-    with backend.explained():
-        if backend.path is not None:
-            backend.path.parent.mkdir(parents=True, exist_ok=True)
-        with backend.engine.connect() as connection:
-            if _version(connection) != HEAD:
-                with _alone(backend):
-                    _upgrade(connection, backend.address)
+    if not isinstance(found, Path):
+        return _up_to_date(_server(found))
+    backend = Backend(_engine(found, sqlite.writable), str(found), found)
+    if found.parent == home():
+        with backend.explained():
+            found.parent.mkdir(parents=True, exist_ok=True)
+    elif not found.parent.is_dir():
+        raise StoreError(
+            f"the store {found} cannot be made: there is no folder {found.parent}",
+            "is the path right? else make the folder",
+        )
+    return _up_to_date(backend)
+
+
+def existing(place: Path | str | None) -> Backend:
+    """The store at a place where there is one, which it may be impossible to write to.
+
+    The default one is made where nobody named another. Raises StoreError, StoreVersionError.
+    """
+    found = address.default() if place is None else address.located(place)
+    if not isinstance(found, Path):
+        backend = _server(found)
+    elif not found.exists() or (found.is_file() and not found.stat().st_size):
+        if found.parent == home():
+            return opened(found)
+        raise _absent(str(found))
+    else:
+        can_write = os.access(found, os.W_OK) and os.access(found.parent, os.W_OK)
+        connect = sqlite.writable if can_write else sqlite.readable
+        backend = Backend(_engine(found, connect), str(found), found)
+    with backend.explained(), backend.engine.connect() as connection:
+        if not sa.inspect(connection).get_table_names():
+            raise _absent(backend.address)
+    return _up_to_date(backend)
+
+
+def _absent(shown: str) -> StoreError:
+    return StoreError(
+        f"there is no store {shown}",
+        "is it the right place? `pgpaces run` makes a store where there is none",
+    )
+
+
+def _up_to_date(backend: Backend) -> Backend:
+    with backend.explained(), backend.engine.connect() as connection:
+        if _version(connection) != HEAD:
+            with _alone(backend):
+                _upgrade(connection, backend.address)
     return backend
 
 
 # --- SQLite -----------------------------------------------------------------------------------
 
 
-def _file(path: Path) -> Backend:
-    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)))
-    sa.event.listen(engine, "connect", _pragmas)
-    return Backend(engine, str(path), path)
-
-
-def _pragmas(connection: sqlite3.Connection, _record: object) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA busy_timeout = 5000")
+def _engine(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sa.Engine:
+    url = sa.URL.create("sqlite", database=str(path))
+    return sa.create_engine(url, creator=lambda: connect(path))
 
 
 def _explained_file(shown: str, error: Exception) -> tuple[str, str | None]:
     origin = getattr(error, "orig", error)
+    if Path(shown).is_dir():
+        return f"the store {shown} is a folder", f"name a file in it, or {_OTHER}"
     if isinstance(origin, sqlite3.DatabaseError) and not isinstance(origin, _OF_USE):
         return f"{shown} is not a store of pgpaces: {origin}", _OTHER
     text = str(origin)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args
 
 from pgpaces.result import State
 from pgpaces.soundness import check_summary
-from pgpaces.store import address, form
+from pgpaces.store import address, form, sqlite
 
 T = TypeVar("T")
 
@@ -212,8 +212,7 @@ def _sizes(cursor: Cursor) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _file(path: Path) -> Iterator[Cursor]:
-    where = f"{path.absolute().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(where, uri=True, timeout=5.0)) as connection:
+    with contextlib.closing(sqlite.readable(path)) as connection:
         connection.text_factory = as_far_as_it_is_text
         connection.execute("BEGIN")
         yield Cursor(connection.cursor(), "?")

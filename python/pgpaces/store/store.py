@@ -77,12 +77,20 @@ class Store:
 
     @classmethod
     def open(cls, place: Path | str | None = None) -> Store:
-        """Opens the store and brings it up to date, or creates it.
+        """Opens the store and brings it up to date, or creates it, in a folder that is there.
 
         place: a file, or the connection string of a PostgreSQL server; by default $PGPACES_STORE.
         Raises StoreError where that cannot be, StoreVersionError for one of a newer pgpaces.
         """
         return cls(backend.opened(place))
+
+    @classmethod
+    def existing(cls, place: Path | str | None = None) -> Store:
+        """Opens a store that is there; one that cannot be written to can be read.
+
+        Raises StoreError where there is none, and as `open`.
+        """
+        return cls(backend.existing(place))
 
     def close(self) -> None:
         """Lets go of its connections; what is used again is connected again."""

@@ -153,7 +153,7 @@ def _request(
     return experiment.Request(
         workload=workload.of_scripts(name, scripts, "run by pgpaces pgbench"),
         trial=_trial(options, facts),
-        target=TargetPlan(dsn="", overrides=tuple(setup.parameters.items()), as_is=True),
+        target=TargetPlan(dsn="", overrides=tuple(setup.parameters.items())),
         scale=max(1, facts.scale),
         keep=options.store,
         observe=False,

@@ -1,0 +1,181 @@
+"""What a kill left of our databases is dropped by whoever comes next, and nothing else is."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import Postgres
+from tests.integration.conftest import access_to
+
+from pgpaces import database, workload
+from pgpaces.database import Access, Wish
+from pgpaces.database.access import server_id
+from pgpaces.database.marks import Mark, set_mark
+
+pytestmark = pytest.mark.postgres
+NEW = "pgpaces_new_0123456789abcdef"
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def wish(name: str = "select-only", seed: int = 1) -> Wish:
+    return Wish(workload.find(name), 1, seed)
+
+
+@pytest.fixture
+def access(pg15: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Access]:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    yield access_to(pg15)
+    pg15.execute(f"DROP DATABASE IF EXISTS {NEW}")
+    database.clean(access_to(pg15))
+
+
+@pytest.fixture
+def noted(access: Access, tmp_path: Path) -> Path:
+    """The note of a database that a process which has ended was making."""
+    with database.connect(access) as admin:
+        server = server_id(admin, access)
+    (tmp_path / "databases").mkdir()
+    note = tmp_path / "databases" / NEW
+    note.write_text(server)
+    return note
+
+
+def names(server: Postgres) -> set[str]:
+    return {name for (name,) in server.execute("SELECT datname FROM pg_database")}
+
+
+def next_run(access: Access) -> None:
+    with database.prepare(access, wish(), silent):
+        pass
+
+
+def test_what_is_noted_and_no_process_makes_any_more_is_dropped(
+    pg15: Postgres, access: Access, noted: Path
+) -> None:
+    pg15.execute(f"CREATE DATABASE {NEW}")
+    next_run(access)
+    assert NEW not in names(pg15)
+    assert not noted.exists()
+
+
+def test_a_note_without_a_database_goes(access: Access, noted: Path) -> None:
+    next_run(access)
+    assert not noted.exists()
+
+
+@pytest.mark.parametrize("by", ["run", "clean"])
+def test_a_database_that_a_process_is_making_is_left_alone(
+    pg15: Postgres, access: Access, noted: Path, by: str
+) -> None:
+    pg15.execute(f"CREATE DATABASE {NEW}")
+    with noted.open() as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        _ = next_run(access) if by == "run" else database.clean(access)
+    assert NEW in names(pg15)
+    assert noted.exists()
+
+
+@pytest.mark.parametrize("by", ["run", "clean"])
+def test_a_database_that_is_neither_noted_nor_marked_is_left_alone(
+    pg15: Postgres, access: Access, by: str
+) -> None:
+    """Though it bears a name of ours: nobody knows whose it is, and it is in nobody's way."""
+    pg15.execute(f"CREATE DATABASE {NEW}")
+    _ = next_run(access) if by == "run" else database.clean(access)
+    assert NEW in names(pg15)
+
+
+def test_a_note_about_another_server_stays(pg15: Postgres, access: Access, noted: Path) -> None:
+    noted.write_text("7000000000000000000")
+    pg15.execute(f"CREATE DATABASE {NEW}")
+    next_run(access)
+    assert NEW in names(pg15)
+    assert noted.exists()
+
+
+def test_a_backend_that_still_copies_for_a_process_that_was_killed_is_ended(
+    pg15: Postgres, access: Access, noted: Path
+) -> None:
+    with closing(pg15.connect()) as left:
+        left.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))")
+        next_run(access)
+        sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = {}"
+        assert pg15.execute(sql.format(left.info.backend_pid)) == [(0,)]
+    assert not noted.exists()
+
+
+def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
+    pg15: Postgres, access: Access
+) -> None:
+    """The note of it is in the home of somebody else."""
+    pg15.execute(f"CREATE DATABASE {NEW}")
+    with database.connect(access) as admin:
+        set_mark(admin, NEW, Mark("select-only", "f", "preparing"))
+        admin.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))".encode())
+        next_run(access)
+        database.clean(access)
+        assert NEW in names(pg15)
+    next_run(access)
+    assert NEW not in names(pg15)
+
+
+def test_copies_and_unfinished_data_go_once_no_process_holds_them(
+    pg15: Postgres, access: Access
+) -> None:
+    with database.prepare(access, wish("tpcb-like", 93), silent) as made:
+        next_run(access)
+        assert made.dbname in names(pg15), "another run of ours is using it"
+    unfinished = "pgpaces_unfinished_0123456789"
+    for name, state in ((made.dbname, "copy"), (unfinished, "preparing")):
+        pg15.execute(f"CREATE DATABASE {name}")
+        with database.connect(access) as admin:
+            set_mark(admin, name, Mark("tpcb-like", made.fingerprint, state))
+    heard: list[str] = []
+    with database.prepare(access, wish(), heard.append):
+        assert not {made.dbname, unfinished} & names(pg15)
+    assert any(text.startswith(f"dropping {made.dbname}, which a run") for text in heard), heard
+
+
+def test_a_database_that_was_handed_over_stays_whatever_its_state(
+    pg15: Postgres, access: Access
+) -> None:
+    name = "pgpaces_handed_over"
+    pg15.execute(f"CREATE DATABASE {name}")
+    try:
+        with database.connect(access) as admin:
+            set_mark(admin, name, Mark("tpcb-like", "f", "preparing", own=True))
+        next_run(access)
+        database.clean(access)
+        assert name in names(pg15)
+    finally:
+        pg15.execute(f"DROP DATABASE {name}")
+
+
+def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) -> None:
+    name = "pgpaces_left_0000000000_run"
+    pg15.execute(f"CREATE DATABASE {name}")
+    with database.connect(access) as admin:
+        set_mark(admin, name, Mark("tpcb-like", "f", "copy"))
+    pg15.execute("ALTER ROLE u_trust CREATEDB")
+    try:
+        with database.prepare(access_to(pg15, "u_trust"), replace(wish(), seed=91), silent):
+            assert name in names(pg15)
+    finally:
+        pg15.execute("ALTER ROLE u_trust NOCREATEDB")
+
+
+def test_a_database_whose_drop_broke_off_is_made_anew(pg15: Postgres, access: Access) -> None:
+    """The server lets no session into it, and it bears its mark still."""
+    with database.prepare(access, wish(seed=92), silent) as made:
+        pass
+    pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{made.dbname}'")
+    with database.prepare(access, wish(seed=92), silent) as again:
+        assert (again.dbname, again.created) == (made.dbname, True)

@@ -1,0 +1,84 @@
+"""What is printed where nothing is taken: an error as any other, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+
+
+def environment(home: Path, buffered: bool) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    kept.pop("PYTHONUNBUFFERED", None)
+    return kept | {"PGPACES_HOME": str(home)} | ({} if buffered else {"PYTHONUNBUFFERED": "1"})
+
+
+@needs_full
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("command", ["workload list", "--version", "observe -n 1"])
+def test_an_output_that_is_full_is_an_error_with_an_exit_code(
+    tmp_path: Path, command: str, buffered: bool
+) -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pgpaces", *command.split()],
+            env=environment(tmp_path, buffered), stdout=full, stderr=subprocess.PIPE,
+            text=True, check=False,
+        )  # fmt: skip
+    error, hint = done.stderr.splitlines()
+    assert error == "pgpaces: error: the output cannot be written: No space left on device"
+    assert hint.startswith("pgpaces: hint: ")
+    assert done.returncode == 5
+
+
+@pytest.mark.parametrize("command", ["workload list", "--help", "observe -n 1"])
+def test_a_reader_that_has_gone_changes_nothing(tmp_path: Path, command: str) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-m", "pgpaces", *command.split()],
+        env=environment(tmp_path, True), stdout=writes, stderr=subprocess.PIPE, text=True,
+        check=False,
+    )  # fmt: skip
+    os.close(writes)
+    assert done.stderr == ""
+    assert done.returncode == (1 if command == "--help" else 0)  # click's own
+
+
+@needs_full
+def test_errors_that_nobody_hears_keep_their_exit_code(tmp_path: Path) -> None:
+    with FULL.open("w") as full:
+        words = [sys.executable, "-m", "pgpaces", "run"]
+        done = subprocess.run(words, env=environment(tmp_path, True), stderr=full, check=False)
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str) -> None:
+    """A store that was opened as stderr would be written to by whoever warns."""
+    store = tmp_path / "results.db"
+    command = f"exec {sys.executable} -m pgpaces runs copy {store} --store {store} {closed}"
+    from pgpaces.store import Store
+
+    Store.open(store).close()
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment(tmp_path, True), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+    refused = f"exec {sys.executable} -m pgpaces run nothing {closed}"
+    words = ["sh", "-c", refused]
+    done = subprocess.run(words, env=environment(tmp_path, True), capture_output=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_what_pgpaces_has_is_listed_before_it_is_imported() -> None:
+    import pgpaces
+
+    assert set(pgpaces.__all__) <= set(dir(pgpaces))

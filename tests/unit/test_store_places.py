@@ -1,0 +1,214 @@
+"""Where a store may be: named ones are there already or made in a folder that is; ours is made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pgpaces import home
+from pgpaces.cli.main import cli
+from pgpaces.errors import PgpacesError, StoreError
+from pgpaces.store import Store
+from tests.unit.calling import refused
+from tests.unit.test_cli_runs import keep, whole
+
+READING = [
+    "runs",
+    "runs -E",
+    "runs --tag x",
+    "show last",
+    "export last",
+    "report last",
+    "compare a b",
+    "check last --baseline a",
+    "trend",
+    "forecast",
+    "why",
+    "disk --list",
+    "runs copy ./elsewhere.db",
+    "runs tag a last",
+    "runs baseline a last",
+    "runs delete last --yes",
+    "sweep --resume",
+    "capacity --resume",
+]
+
+
+def error_of(command: str, store: Path) -> PgpacesError:
+    return refused(CliRunner().invoke(cli, [*command.split(), "--store", str(store)]))
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_store_that_is_not_there_is_an_error_for_who_reads_or_changes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    absent = tmp_path / "typo" / "x.db"
+    error = error_of(command, absent)
+    assert isinstance(error, StoreError)
+    assert error.message == f"there is no store {absent}"
+    assert error.hint
+    assert not list(tmp_path.iterdir()), "and nothing is made"
+
+
+@pytest.mark.parametrize("command", ["runs", "show last"])
+def test_a_file_without_anything_is_no_store(tmp_path: Path, command: str) -> None:
+    empty = tmp_path / "x.db"
+    empty.touch()
+    assert error_of(command, empty).message == f"there is no store {empty}"
+    assert empty.stat().st_size == 0
+
+
+def test_a_store_is_made_in_a_folder_that_is_there_and_in_no_other(tmp_path: Path) -> None:
+    assert Store.open(tmp_path / "x.db").trials() == []
+    with pytest.raises(StoreError, match="there is no folder"):
+        Store.open(tmp_path / "typo" / "x.db")
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("open_", [Store.open, Store.existing])
+def test_a_folder_is_no_store(tmp_path: Path, open_: object) -> None:
+    with pytest.raises(StoreError, match="is a folder") as caught:
+        open_(tmp_path)  # type: ignore[operator]
+    assert "name a file in it" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("open_", [Store.open, Store.existing])
+def test_the_default_store_is_made_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_: object
+) -> None:
+    monkeypatch.delenv("PGPACES_STORE", raising=False)
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "not" / "there"))
+    assert open_().trials() == []  # type: ignore[operator]
+
+
+def test_a_fresh_installation_has_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PGPACES_STORE", raising=False)
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    done = CliRunner().invoke(cli, ["runs"])
+    assert (done.exit_code, "no runs yet" in done.stderr) == (0, True)
+
+
+def test_what_cannot_be_made_names_the_variable_that_chooses_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("PGPACES_STORE", raising=False)
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(StoreError) as caught:
+        Store.open()
+    assert "PGPACES_HOME" in str(caught.value.hint)
+
+
+# --- what can be read and not written ---------------------------------------------------------
+
+
+@pytest.fixture
+def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store in which nothing can be written, as on a medium that is mounted read-only."""
+    path = tmp_path / "sealed" / "results.db"
+    path.parent.mkdir()
+    store = Store.open(path)
+    trial = whole()
+    keep(store, replace(trial, workload={**trial.workload, "scale": 1}))
+    store.close()
+    connect = sqlite3.connect
+
+    def refusing(where: str | Path, *more: object, **options: object) -> sqlite3.Connection:
+        if "immutable" not in str(where):
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(where, *more, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", refusing)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    return path
+
+
+@pytest.mark.parametrize("command", ["runs", "runs -E", "export last", "report last", "why"])
+def test_a_store_that_cannot_be_written_can_be_read(sealed: Path, command: str) -> None:
+    before = sealed.read_bytes()
+    done = CliRunner().invoke(cli, [*command.split(), "--store", str(sealed)])
+    assert done.exit_code == 0, done.exception
+    assert sealed.read_bytes() == before
+    assert [each.name for each in sealed.parent.iterdir()] == ["results.db"]
+
+
+@pytest.mark.parametrize("command", ["runs tag x last", "runs delete last --yes"])
+def test_what_would_change_it_is_an_error(sealed: Path, command: str) -> None:
+    error = error_of(command, sealed)
+    assert "readonly" in error.message
+    assert error.hint
+
+
+def test_a_log_of_changes_that_cannot_be_read_is_not_passed_over(sealed: Path) -> None:
+    sealed.with_name("results.db-wal").write_bytes(b"changes")
+    error = error_of("show last", sealed)
+    assert "its last changes are in results.db-wal" in error.message
+    assert "copy" in str(error.hint)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_somebody_elses_store_can_be_read(tmp_path: Path) -> None:
+    """As `nobody`, who may write neither the file nor its folder."""
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        store = Store.open(folder / "results.db")
+        keep(store, whole())
+        store.close()
+        code = (
+            f"import sys; sys.path[:0] = {sys.path!r}\n"
+            "import os, sqlite3, sqlalchemy.dialects.sqlite, pgpaces.store.store\n"
+            "from pgpaces.store import Store\n"
+            "os.setuid(65534)\n"
+            f"print(len(Store.existing({str(folder / 'results.db')!r}).trials()))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert done.stdout == "1\n", done.stderr
+    finally:
+        shutil.rmtree(folder)
+
+
+# --- the home ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"PGPACES_HOME": "/a", "XDG_DATA_HOME": "/b"}, "/a"),
+        ({"XDG_DATA_HOME": "/b"}, "/b/pgpaces"),
+        ({}, None),
+        ({"XDG_DATA_HOME": ""}, None),
+        ({"XDG_DATA_HOME": "relative"}, None),
+    ],
+    ids=str,
+)
+def test_the_home_is_where_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, user: int, variables: dict[str, str], expected: str | None
+) -> None:
+    for name in ("PGPACES_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    found = home.home()
+    if expected is not None:
+        assert found == Path(expected)
+    elif user == 0:
+        assert found == Path(home.ROOT_HOME)
+    else:
+        assert found.name == "pgpaces"
+        assert found.is_absolute()

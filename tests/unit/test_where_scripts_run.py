@@ -1,0 +1,86 @@
+"""One rule for all commands: what has no data of its own measures what the target has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgpaces import workload
+from pgpaces.design import Design, Experiment, Slot, Target
+from pgpaces.experiment.order import Builder, Order
+from pgpaces.experiment.request import Request, besides
+from pgpaces.plan import Load, TargetPlan, TrialPlan
+
+TRIAL = TrialPlan(load=Load("closed"), limit_ns=1)
+THERE = TargetPlan(dsn="host=pi4 dbname=shop")
+
+
+def script(folder: Path) -> str:
+    file = folder / "x.sql"
+    file.write_text("SELECT count(*) FROM orders;\n")
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "as_is"),
+    [
+        ("script", {}, True),
+        ("command", {}, True),
+        ("functions", {}, True),
+        ("script", {"target": TargetPlan()}, False),
+        ("script", {"from_database": "shop"}, False),
+        ("workload", {}, False),
+        ("scripts of a workload", {}, False),
+        ("functions on a workload", {}, False),
+    ],
+)
+def test_what_has_no_data_of_its_own_goes_to_the_database_as_it_stands(
+    tmp_path: Path, kind: str, changes: dict[str, Any], as_is: bool
+) -> None:
+    named = workload.find("reporting")
+
+    def look(connection: Any) -> None:
+        """A task."""
+
+    scripts = [workload.read_script(script(tmp_path))]
+    found = {
+        "script": workload.of_scripts("scripts", scripts),
+        "command": workload.of_command(workload.Command("pgbench -i", None, (), None)),
+        "functions": workload.of_tasks([_task(look)]),
+        "workload": named,
+        "scripts of a workload": workload.replace(named, scripts=tuple(scripts)),
+        "functions on a workload": workload.of_tasks([_task(look)], named),
+    }[kind]
+    assert Request(found, TRIAL, **({"target": THERE} | changes)).as_is is as_is
+
+
+def _task(function: Any) -> Any:
+    import pgpaces
+
+    return pgpaces.task(function)
+
+
+@pytest.mark.parametrize("names", [None, "reporting"])
+@pytest.mark.parametrize("original", [None, "shop"])
+def test_so_do_the_trials_of_experiments_and_searches(
+    tmp_path: Path, names: str | None, original: str | None
+) -> None:
+    design = Design(fixed={"clients": "1", "target": "pi", "duration": "1s"})
+    experiment = Experiment(
+        "x", names, design, files=(script(tmp_path),), from_database=original,
+        targets=(Target("pi", "host=127.0.0.1 dbname=shop"),),
+    )  # fmt: skip
+    builder = Builder.of(Order(experiment))
+    request = builder.request(Slot(1, design.cells()[0]), "id")
+    assert request.as_is is (names is None and original is None)
+    assert dict(request.target.overrides)["dbname"] == "shop"
+
+
+def test_a_script_beside_a_workload_works_on_its_data(tmp_path: Path) -> None:
+    main = Request(workload.find("reporting"), TRIAL, THERE)
+    [(_, other)] = besides(main, {"x": {"workload": script(tmp_path), "rate": "1/s"}})
+    from pgpaces.experiment.request import shares_data
+
+    assert shares_data(main, other)
