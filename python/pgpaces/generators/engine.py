@@ -63,6 +63,8 @@ class EnginePlan:
     connect_each: bool
     time_commands: bool
     verbose: bool
+    notices: bool
+    debug: bool
     poll: str
     log: LogPlan | None
 
@@ -102,6 +104,8 @@ class EnginePlan:
             connect_each=plan.connect_each,
             time_commands=plan.time_commands,
             verbose=plan.verbose,
+            notices=plan.notices,
+            debug=plan.debug,
             poll=plan.poll,
             log=plan.log,
         )
@@ -143,9 +147,12 @@ def decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def commands(name: str, text: str) -> list[Command]:
-    """The commands of a script. Raises ScriptError with line, column and caret."""
-    return [Command(*found) for found in _engine.parse_script(name, encoded(text))]
+def commands(name: str, text: str, *, parameters: bool = False) -> list[Command]:
+    """The commands of a script. Raises ScriptError with line, column and caret.
+
+    parameters: its SQL is to be sent with parameters; it may have too many.
+    """
+    return [Command(*found) for found in _engine.parse_script(name, encoded(text), parameters)]
 
 
 def rehearse(
