@@ -19,7 +19,7 @@ fn lines(desk: &Desk) -> Vec<&str> {
 }
 
 fn warning(message: &str) -> Vec<u8> {
-    let body = format!("SWARNING\0VWARNING\0C25P01\0M{message}\0Hdo not\0\0");
+    let body = format!("SWARNING\0VWARNING\0C25P01\0M{message}\0Hdo not\0Win f()\0\0");
     frame(b'N', body.as_bytes())
 }
 

@@ -73,11 +73,12 @@ impl Runner {
         }
     }
 
-    /// The server has a notice or a warning: shown as libpq shows it.
+    /// The server has a notice or a warning: shown as libpq shows it, which is without its context.
     #[cold]
     pub(super) fn say_notice(&self, notice: &ServerError, turn: &mut Turn<'_>) {
         let transaction = self.transaction.as_ref();
         let query = transaction.and_then(|t| self.query_text(t, turn.shared, false));
-        turn.record.say(Level::Plain, words::server_error(notice, query.as_deref()));
+        let notice = ServerError { context: None, ..notice.clone() };
+        turn.record.say(Level::Plain, words::server_error(&notice, query.as_deref()));
     }
 }

@@ -249,19 +249,20 @@ def _end(options: Options, outcome: experiment.Outcome, watch: _Watch, voice: Vo
         if aborted:
             text = "Run was aborted; the above results are incomplete."
             voice.tell(("error", text))
-    voice.tell(*_afterwards(options, outcome, account))
+    # A run that was aborted is incomplete, and that is told.
+    voice.tell(*_afterwards(options, outcome, None if aborted else report.unfinished(account)))
     if aborted:
         return _ABORTED_EXIT
     return _INTERRUPTED_EXIT if outcome.trial.state == "interrupted" else 0
 
 
 def _afterwards(
-    options: Options, outcome: experiment.Outcome, account: report.Account
+    options: Options, outcome: experiment.Outcome, lost: str | None
 ) -> Iterator[tuple[str, str]]:
-    """What pgbench has nothing for: what never finished, and where the result is or why it is not."""
+    """What pgbench has nothing for: why there is no result, what never finished."""
     if outcome.store_error is not None:
         yield "warning", f"the result is not stored: {outcome.store_error.message}"
-    if lost := report.unfinished(account):
+    if lost:
         yield "warning", lost
     if options.debug and options.store and outcome.store_error is None:
         from pgpaces.store import default_shown
