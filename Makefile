@@ -12,7 +12,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-slow fuzz lint format bench bench-check docs lock wheel clean
+.PHONY: help build run test test-slow conformance fuzz lint format bench bench-check docs lock wheel clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test: build ## All tests but the slow ones
 test-slow: build ## The slow tests, and random cases that are new each time
 	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release
 	pytest -q -m slow
+
+conformance: build ## PostgreSQL's own test suites of pgbench, run with us in its place; needs Debian
+	python tests/conformance/suites.py
 
 fuzz: ## Feed scripts, servers and stored results to what reads them, each for FUZZ_SECONDS (60); needs nightly Rust
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz

@@ -199,6 +199,7 @@ class TrialPlan:
     connect_each: a connection for every transaction.
     kill_switch: the load stops when other sessions of the server are so many times slower.
     time_commands: meta commands are timed as well. verbose: every failure and retry is told.
+    notices: those of the server are told. debug: every step of every client is told.
     poll: how the engine waits for its connections; auto: io_uring where
     a thread has many clients that never pause, and the system allows it; else epoll.
     """
@@ -228,6 +229,8 @@ class TrialPlan:
     connect_each: bool = False
     time_commands: bool = False
     verbose: bool = False
+    notices: bool = False
+    debug: bool = False
     poll: Polling = "auto"
     log: LogPlan | None = None
     kill_switch: float | None = None

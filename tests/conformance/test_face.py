@@ -5,6 +5,7 @@ The table is face.toml. What is determined is compared exactly; measurements are
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import re
@@ -23,6 +24,7 @@ import pytest
 from tests.conftest import PASSWORD, PG15_BIN, Postgres
 
 from pgpaces.cli.pgbench.run import LOCK
+from pgpaces.store import Store
 
 HERE = Path(__file__).parent
 TABLE = tomllib.loads((HERE / "face.toml").read_text())
@@ -54,6 +56,9 @@ FILES = {
     "open.sql": "begin;\nselect 1;\n",
     "copy.sql": "copy (select 1) to stdout;\n",
     "many.sql": "select 1\\; select 2;\n",
+    "warns.sql": "set local work_mem = '1MB';\n"
+    "do $$begin raise notice 'said' using detail = 'more', hint = 'do'; end$$;\n",
+    "parameters.sql": f"select {', '.join([':x'] * 256)};\n",
     "raise.sql": "do $$begin raise sqlstate '40001'; end$$;\n",
     "caller.sql": "select current_setting('application_name')::int;\n",
     "which.sql": "select current_database()::int;\n",
@@ -210,8 +215,8 @@ COUNTED = (
     (r"(latency limit: )\d+/\d+", r"\1N/N"),
     (r"client \d+ script", "client N script"),
 )
-# What 18 has not yet, and what is ours.
-NEWER = r"^( - )?number of other failures: .*\n|^pgbench: stored as run .*\n"
+# What 18 has not yet.
+NEWER = r"^( - )?number of other failures: .*\n"
 
 
 def shape(text: str, *, counts: bool = False) -> str:
@@ -278,6 +283,12 @@ def test_a_run_is_told_as_pgbench_tells_it(
 OURS = "import sys; from pgpaces.cli.pgbench import main; sys.exit(main(sys.argv[1:], 'pgbench'))"
 
 
+def stored() -> int:
+    """How many runs are in the store."""
+    with contextlib.closing(Store.open()) as store:
+        return len(store.trials())
+
+
 def started(words: list[str]) -> subprocess.Popen[str]:
     """The face as a program that goes on."""
     return subprocess.Popen(
@@ -302,12 +313,14 @@ def heard(process: subprocess.Popen[str], pattern: str) -> None:
 class TestOurs:
     def test_what_there_is_at_ctrl_c_is_printed_and_stored(self) -> None:
         process = started(["-n", "-S", "-T", "60", "-P", "1"])
+        before = stored()
         heard(process, "progress: 1.0 s")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 130
         assert re.search(r"^number of transactions actually processed: [1-9]", out, re.M)
-        assert re.search(r"^pgbench: stored as run \w+ in /\S+$", err, re.M)
+        assert "stored" not in err
+        assert stored() == before + 1
 
     def test_a_second_ctrl_c_ends_at_once_and_says_what_never_finished(
         self, connected: Postgres
@@ -321,10 +334,51 @@ class TestOurs:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 130
-        assert "; 2 transactions were due and never finished; 100.000% of 2 due were missed" in err
+        lost = "2 transactions were due and never finished; 100.000% of 2 due were missed"
+        assert f"pgbench: warning: {lost}\n" in err
 
-    def test_nothing_is_stored_where_nobody_wants_it(self, here: Here) -> None:
-        assert here(Row({}, "-n -S --no-store", "18")).stderr == ""
+    def test_where_a_result_is_stored_is_told_with_debug_alone(self, here: Here) -> None:
+        for words, more in (("", 1), ("--no-store", 0), ("--no-store --debug", 0)):
+            before = stored()
+            err = here(Row({}, f"-n -S -t 1 {words}", "18")).stderr
+            assert stored() == before + more
+            assert "stored" not in err
+            assert err == "" or "--debug" in words
+        err = here(Row({}, "-n -S -t 1 --debug", "18")).stderr
+        assert re.search(r"^pgbench: stored as run \w+ in /\S+$", err, re.M)
+
+    @pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
+    @pytest.mark.parametrize("script", ["set.sql", "two.sql", "error.sql", "if_run.sql"])
+    def test_every_step_is_told_as_pgbench_tells_it(
+        self, here: Here, script: str, protocol: str
+    ) -> None:
+        words = f"-n -f {script} -M {protocol} -t 2 --debug --random-seed=1 --no-store"
+        theirs, ours = [
+            [line for line in done.stderr.splitlines() if not re.search("receiving|pghost", line)]
+            for done in (run(pgbench("18"), words.replace(" --no-store", "").split()),
+                         here(Row({}, words, "18")))
+        ]  # fmt: skip
+        assert ours == theirs
+
+    @pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
+    def test_what_the_server_warns_of_is_told_as_pgbench_tells_it(
+        self, here: Here, protocol: str
+    ) -> None:
+        words = f"-n -f warns.sql -M {protocol} -t 2"
+        theirs, ours = run(pgbench("18"), words.split()), here(Row({}, words, "18"))
+        assert ours.stderr == theirs.stderr
+        assert ours.stderr.count("WARNING:  SET LOCAL can only be used") == 2
+        assert ours.stderr.count("DETAIL:  more\nHINT:  do\n") == 2
+
+    def test_what_cannot_be_sent_is_told_before_anything_is_printed(self, here: Here) -> None:
+        done = here(Row({}, "-n -f parameters.sql -M extended", "18"))
+        assert (done.code, done.stdout) == (1, "")
+        assert "statement has too many arguments (maximum is 255)" in done.stderr
+
+    def test_d_before_another_option_is_debug_as_it_was_up_to_16(self, here: Here) -> None:
+        done = here(Row({}, "-d -n -d face -S -t 1 --no-store", "18"))
+        assert done.code == 0
+        assert "client 0 receiving" in done.stderr
 
     def test_two_runs_on_one_database_are_told_of_each_other(
         self, connected: Postgres, here: Here

@@ -40,6 +40,8 @@ pub struct PlanIn {
     connect_each: bool,
     time_commands: bool,
     verbose: bool,
+    notices: bool,
+    debug: bool,
     poll: String,
     log: Option<LogIn>,
 }
@@ -129,6 +131,8 @@ impl PlanIn {
             connect_each: self.connect_each,
             time_commands: self.time_commands,
             verbose: self.verbose,
+            notices: self.notices,
+            debug: self.debug,
             poll: polling(&self.poll)?,
             log,
         })

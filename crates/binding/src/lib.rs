@@ -74,15 +74,21 @@ fn find_route(py: Python<'_>, conninfo: &Conninfo) -> PyResult<Route> {
     py.detach(|| route::find(&conninfo.0)).map(Route).map_err(|e| exception(&e))
 }
 
-/// The commands of a script: line, first line of text, and whether it is SQL.
+/// The commands of a script: line, first line of text, and whether it is SQL. Whether its SQL is to
+/// be sent with parameters, of which there must not be too many.
 #[pyfunction]
+#[pyo3(signature = (name, text, parameters = false))]
 fn parse_script(
     py: Python<'_>,
     name: &str,
     text: &[u8],
+    parameters: bool,
 ) -> PyResult<Vec<(u32, Py<PyBytes>, bool)>> {
     let mut scripts = Scripts::default();
     scripts.add(name, 1, text).map_err(|e| exception(&e))?;
+    if parameters {
+        scripts.check_parameters().map_err(|e| exception(&e))?;
+    }
     let commands = scripts.list.remove(0).commands.into_iter();
     let shown = |text: &[u8]| PyBytes::new(py, text).unbind();
     Ok(commands.map(|c| (c.line, shown(&c.text), matches!(c.action, Action::Sql(_)))).collect())

@@ -144,6 +144,10 @@ pub struct Plan {
     pub time_commands: bool,
     /// Whether every failure and retry is told.
     pub verbose: bool,
+    /// Whether notices and warnings of the server are told.
+    pub notices: bool,
+    /// Whether clients tell every step that they take.
+    pub debug: bool,
     /// How threads wait for their connections.
     pub poll: Polling,
     /// A log of every transaction.

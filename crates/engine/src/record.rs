@@ -114,8 +114,9 @@ pub enum Level {
     Error,
 }
 
-/// The most lines of a second that are kept.
+/// The most lines of a second that are kept, and the most bytes of them.
 const LINES_MAX: usize = 100_000;
+const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// How many transactions of a script fell due in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -218,6 +219,8 @@ pub struct Recorder {
     /// What was seen so far.
     pub batch: Batch,
     spare: Vec<Batch>,
+    /// The bytes of this second's lines, and of the one that was too many.
+    said: usize,
     in_flight: u64,
     counted_to: Ns,
 }
@@ -227,7 +230,7 @@ impl Recorder {
     #[must_use]
     pub fn new(worker: usize, start: Ns) -> Self {
         let batch = Batch { worker, second: start.div_euclid(SECOND), ..Batch::default() };
-        Self { batch, spare: Vec::new(), in_flight: 0, counted_to: start }
+        Self { batch, counted_to: start, ..Self::default() }
     }
 
     /// A transaction started.
@@ -284,14 +287,17 @@ impl Recorder {
 
     /// A line that the user is to see at once.
     pub fn say(&mut self, level: Level, text: String) {
-        match self.batch.lines.len() {
-            0..LINES_MAX => self.batch.lines.push((level, text)),
-            LINES_MAX => {
-                let text = "more lines in this second were left out".to_owned();
-                self.batch.lines.push((Level::Warning, text));
-            }
-            _ => {}
+        if self.said > LINE_BYTES_MAX {
+            return;
         }
+        self.said += text.len();
+        if self.said <= LINE_BYTES_MAX && self.batch.lines.len() < LINES_MAX {
+            self.batch.lines.push((level, text));
+            return;
+        }
+        self.said = usize::MAX;
+        let text = "more lines in this second were left out".to_owned();
+        self.batch.lines.push((Level::Warning, text));
     }
 
     /// Takes the second that ended at `end` and goes on with the next.
@@ -302,6 +308,7 @@ impl Recorder {
         fresh.worker = worker;
         fresh.second = second + 1;
         self.batch.ended = end;
+        self.said = 0;
         std::mem::replace(&mut self.batch, fresh)
     }
 

@@ -7,7 +7,7 @@ use crate::feeds::{automatic, first_variables};
 use crate::request::simple;
 use crate::script::eval::{Program, Scope, Variable, Variables};
 use crate::script::random::Random;
-use crate::script::{Action, Command, Names, Part, Results, Scripts, Slot, Sql};
+use crate::script::{Action, Command, Names, Part, Results, Scripts, Slot, Sql, misnamed};
 use bytes::BytesMut;
 
 /// The SQL commands of one execution of a script by the first client of a run with this seed: the
@@ -71,6 +71,10 @@ impl Rehearsal<'_> {
             let step = match &command.action {
                 Action::Sql(sql) => self.sql(place, sql).map(|()| next),
                 Action::Set { variable, value } => self.set(*variable, value).map(|()| next),
+                Action::Misnamed { variable, value } => {
+                    let name = self.names.name(*variable);
+                    self.set(*variable, value).and_then(|()| Err(misnamed("set", name)))
+                }
                 Action::Shell { variable, .. } => {
                     variable.iter().for_each(|slot| self.unknown[*slot as usize] = true);
                     Ok(next)

@@ -303,7 +303,25 @@ fn a_meta_command_that_fails_aborts_its_client_and_says_why() {
             failed,
         ),
         ("\\shell false", "false: could not launch shell command", "0 (shell)", failed),
-        ("\\shell say :y", "say: undefined variable \"y\"", "0 (shell)", failed),
+        ("\\shell say :y", "say: undefined variable \":y\"", "0 (shell)", failed),
+        (
+            "\\set 1x 1",
+            "set: invalid variable name: \"1x\"",
+            "0 (set)",
+            "assignment of meta-command failed",
+        ),
+        (
+            "\\setshell a-b say 1",
+            "setshell: invalid variable name: \"a-b\"",
+            "0 (setshell)",
+            failed,
+        ),
+        (
+            "\\set x 1 + least(1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17)",
+            "too many function arguments, maximum is 16",
+            "0 (set)",
+            "evaluation of meta-command failed",
+        ),
     ] {
         let (error, lines) = wrong(script, Protocol::Simple);
         assert!(error.starts_with("script 0:") && error.ends_with(reason), "{script}: {error}");

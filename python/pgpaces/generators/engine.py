@@ -65,6 +65,8 @@ class EnginePlan:
     connect_each: bool
     time_commands: bool
     verbose: bool
+    notices: bool
+    debug: bool
     poll: str
     log: LogPlan | None
 
@@ -104,6 +106,8 @@ class EnginePlan:
             connect_each=plan.connect_each,
             time_commands=plan.time_commands,
             verbose=plan.verbose,
+            notices=plan.notices,
+            debug=plan.debug,
             poll=plan.poll,
             log=plan.log,
         )
@@ -136,9 +140,12 @@ def probe(connection: Connection) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def commands(name: str, text: str) -> tuple[Command, ...]:
-    """The commands of a script, which is read once. Raises ScriptError with line, column, caret."""
-    found = _engine.parse_script(name, encoded(text))
+def commands(name: str, text: str, *, parameters: bool = False) -> tuple[Command, ...]:
+    """The commands of a script, which is read once. Raises ScriptError with line, column, caret.
+
+    parameters: its SQL is to be sent with parameters; it may have too many.
+    """
+    found = _engine.parse_script(name, encoded(text), parameters)
     return tuple(Command(line, decoded(shown), is_sql) for line, shown, is_sql in found)
 
 

@@ -7,8 +7,10 @@ use crate::error::Kind;
 use crate::plan::Protocol;
 use crate::request::{StatementName, parse, prepare, simple};
 use crate::script::eval::{Program, Scope, Value, Variable, Variables};
-use crate::script::{Action, Amount, Command, Names, Piece, Results, Script, Scripts, Sql};
-use bytes::BytesMut;
+use crate::script::{
+    Action, Amount, Command, Names, Piece, Results, Script, Scripts, Sql, is_variable_name,
+    misnamed,
+};
 use postgres_protocol::message::frontend;
 
 /// The longest command line of a shell command, as in pgbench.
@@ -65,6 +67,9 @@ impl Runner {
             transaction.command = transaction.next;
             transaction.next += 1;
             transaction.began = turn.at.now;
+            if turn.shared.debug {
+                self.say_step(command, turn);
+            }
             let step = match &command.action {
                 Action::Sql(sql) => self.sql(turn, sql, command)?,
                 action => match self.meta(turn, action) {
@@ -127,6 +132,11 @@ impl Runner {
             }
             Action::StartPipeline | Action::SyncPipeline | Action::EndPipeline => {
                 return self.pipeline(turn, action);
+            }
+            Action::Misnamed { variable, value } => {
+                self.eval(value, names)?;
+                let reason = misnamed("set", names.name(*variable));
+                return Err(Reason::of(reason, "assignment of meta-command failed"));
             }
             Action::Sql(_) | Action::Set { .. } => unreachable!("done where they are met"),
         }
@@ -264,19 +274,20 @@ impl Runner {
             Protocol::Simple => return simple(out, sql, &self.variables, &shared.scripts.names),
             Protocol::Extended => parse(out, "", sql)?,
             Protocol::Prepared if self.prepared[sql.id as usize] => {}
-            Protocol::Prepared => self.prepare(turn.connection.buffer(), sql)?,
+            Protocol::Prepared => self.prepare(turn, sql)?,
         }
         let out = turn.connection.buffer();
         shared.executions[sql.id as usize].write(out, sql, &self.variables, sync)
     }
 
     #[cold]
-    fn prepare(&mut self, out: &mut BytesMut, sql: &Sql) -> std::io::Result<()> {
+    fn prepare(&mut self, turn: &mut Turn<'_>, sql: &Sql) -> std::io::Result<()> {
         self.prepared[sql.id as usize] = true;
         if let Some(transaction) = &mut self.transaction {
             transaction.preparing = Preparing::Statement(sql.id);
         }
-        prepare(out, StatementName::new(sql.id).text(), sql)
+        turn.connection.begin_parsing();
+        prepare(turn.connection.buffer(), StatementName::new(sql.id).text(), sql)
     }
 
     /// Takes what a shell command answered.
@@ -295,6 +306,9 @@ impl Runner {
             (Some(_), _) if !end.succeeded => format!("{name}: could not launch shell command"),
             (Some(_), None) => format!("{name}: could not read result of shell command"),
             (Some(slot), Some(line)) => match integer(line) {
+                Some(_) if !is_variable_name(shared.scripts.names.name(*slot)) => {
+                    misnamed("setshell", shared.scripts.names.name(*slot))
+                }
                 Some(value) => {
                     self.variables.0[*slot as usize] = Variable::Value(Value::Int(value));
                     return Ok(());
@@ -323,7 +337,7 @@ pub(super) fn words_of(action: &Action) -> &'static str {
             Results::Gset(_) => "gset",
             Results::Aset(_) => "aset",
         },
-        Action::Set { .. } => "set",
+        Action::Set { .. } | Action::Misnamed { .. } => "set",
         Action::Sleep { .. } => "sleep",
         Action::Shell { variable: None, .. } => "shell",
         Action::Shell { variable: Some(_), .. } => "setshell",
@@ -424,7 +438,8 @@ fn shell_line(
                 if !variables.write(*slot, &mut line) {
                     let variable = String::from_utf8_lossy(names.name(*slot));
                     let name = first_word(pieces);
-                    let reason = format!("{name}: undefined variable \"{variable}\"");
+                    // With its colon, as pgbench has it here.
+                    let reason = format!("{name}: undefined variable \":{variable}\"");
                     return Err(not_executed(reason));
                 }
             }

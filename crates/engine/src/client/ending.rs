@@ -2,12 +2,14 @@
 //! up.
 
 use super::commands::{Reason, words_of};
-use super::{Failure, Next, Runner, Shared, State, Transaction, Trouble, TroubleOr, Turn, words};
+use super::{
+    Failure, Next, Preparing, Runner, Shared, State, Transaction, Trouble, TroubleOr, Turn, words,
+};
 use crate::error::Kind;
 use crate::pace::Ns;
 use crate::plan::{NO_LIMIT, Protocol};
 use crate::record::{Class, End, Level, Outcome, Recorder, SqlState};
-use crate::request::simple;
+use crate::request::{StatementName, simple};
 use crate::script::{Action, Command};
 use crate::wire::{Fault, ServerError, Status};
 
@@ -25,6 +27,7 @@ impl Runner {
     #[inline(never)]
     pub(super) fn failed(&mut self, turn: &mut Turn<'_>, error: &ServerError) {
         let shared = turn.shared;
+        let unparsed = turn.connection.take_parsing();
         turn.record.message(error.sqlstate, &error.message);
         let Some(transaction) = self.transaction.as_ref().filter(|t| t.failure.is_none()) else {
             return;
@@ -33,23 +36,37 @@ impl Runner {
             return;
         }
         let aborts = !may_pass(error.sqlstate) && !shared.continue_on_error;
-        if aborts {
-            let message =
-                words::server_error(error, self.query_text(transaction, shared).as_deref());
+        if aborts || shared.verbose {
+            let text = self.query_text(transaction, shared, unparsed);
+            let mut message = words::server_error(error, text.as_deref());
+            if let (true, true, Preparing::Statement(id)) =
+                (aborts, unparsed, transaction.preparing)
+            {
+                // As pgbench, which executes what it could not prepare.
+                turn.record.say(Level::Error, message);
+                let name = StatementName::new(id);
+                message = format!("prepared statement \"{}\" does not exist", name.text());
+            }
             let query = turn.connection.results();
-            let text = words::aborted_in_query(self.id, transaction, query, &message);
-            turn.record.say(Level::Error, text);
-        } else if shared.verbose {
-            let message =
-                words::server_error(error, self.query_text(transaction, shared).as_deref());
-            turn.record.say(Level::Info, words::failed(self.id, transaction, &message));
+            turn.record.say(
+                if aborts { Level::Error } else { Level::Info },
+                match aborts {
+                    true => words::aborted_in_query(self.id, transaction, query, &message),
+                    false => words::failed(self.id, transaction, &message),
+                },
+            );
         }
         let failure = Failure { sqlstate: error.sqlstate, aborts };
         self.transaction.as_mut().expect("seen above").failure = Some(failure);
     }
 
     /// The text of the command that is going on, where the server has it from us now.
-    fn query_text(&self, transaction: &Transaction, shared: &Shared) -> Option<String> {
+    pub(super) fn query_text(
+        &self,
+        transaction: &Transaction,
+        shared: &Shared,
+        parsing: bool,
+    ) -> Option<String> {
         let script = &shared.scripts.list[usize::from(transaction.due.script)];
         let Action::Sql(sql) = &script.commands[transaction.command].action else {
             return None;
@@ -60,8 +77,8 @@ impl Runner {
                 simple(&mut out, sql, &self.variables, &shared.scripts.names).ok()?;
                 out[5..out.len() - 1].to_vec()
             }
-            Protocol::Extended => sql.numbered.clone(),
-            Protocol::Prepared => return None,
+            Protocol::Prepared if !parsing => return None,
+            Protocol::Extended | Protocol::Prepared => sql.numbered.clone(),
         };
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }

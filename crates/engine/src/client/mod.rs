@@ -10,12 +10,14 @@
 //! ```
 //!
 //! `runner` is all of it but the connection: `commands` runs the commands of a script, `results`
-//! stores rows in variables, `ending` decides what a failure means, `words` says it.
+//! stores rows in variables, `ending` decides what a failure means, `words` says it, `steps` tells
+//! what it does where somebody asked.
 
 mod commands;
 mod ending;
 mod results;
 mod runner;
+mod steps;
 mod words;
 
 use crate::control::Control;
@@ -27,7 +29,7 @@ use crate::request::{Execution, StatementName};
 use crate::script::eval::Variables;
 use crate::script::random::Random;
 use crate::script::{Results, Scripts, Sql};
-use crate::wire::{Connection, Fault, Settings};
+use crate::wire::{Connection, Event, Fault, Settings};
 use postgres_protocol::message::frontend;
 use runner::{Failure, Preparing, Runner, Transaction};
 use std::sync::Arc;
@@ -57,6 +59,10 @@ pub struct Shared {
     pub time_commands: bool,
     /// Whether every failure and retry is told.
     pub verbose: bool,
+    /// Whether notices and warnings of the server are told.
+    pub notices: bool,
+    /// Whether clients tell every step that they take.
+    pub debug: bool,
     /// When the run ends: nothing is tried again after that.
     pub control: Arc<Control>,
 }
@@ -90,6 +96,8 @@ impl Shared {
             recover: plan.recover,
             time_commands: plan.time_commands,
             verbose: plan.verbose,
+            notices: plan.notices,
+            debug: plan.debug,
             control,
         }
     }
@@ -228,7 +236,11 @@ impl Client {
 
     /// Begins a new connection; its first bytes are outgoing.
     pub fn open(&mut self) {
-        self.connection = Some(Box::new(Connection::open(&self.shared.settings)));
+        let mut connection = Connection::open(&self.shared.settings);
+        if self.shared.notices {
+            connection.tell_notices();
+        }
+        self.connection = Some(Box::new(connection));
         self.runner.open();
     }
 
@@ -313,9 +325,17 @@ impl Client {
         let Self { shared, connection: Some(connection), runner } = self else {
             return Ok(Next::Server);
         };
+        if shared.debug {
+            runner.say_received(record);
+        }
         let mut next = Next::Server;
         connection.receive(bytes, |connection, event| {
-            next = runner.event(event, &mut Turn { shared, connection, record, at })?;
+            let mut turn = Turn { shared, connection, record, at };
+            match event {
+                // It may come at any time, and decides nothing.
+                Event::Notice(notice) => runner.say_notice(&notice, &mut turn),
+                event => next = runner.event(event, &mut turn)?,
+            }
             Ok::<(), Trouble>(())
         })?;
         Ok(next)

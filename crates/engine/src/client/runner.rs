@@ -114,6 +114,9 @@ impl Runner {
     pub(super) fn start(&mut self, due: Due, idle: bool, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         debug_assert_eq!(self.state, State::Free);
         let now = turn.at.now;
+        if turn.shared.debug {
+            self.say_begun(due, turn);
+        }
         turn.record.begin(now);
         self.transaction = Some(Transaction {
             due,
@@ -149,6 +152,7 @@ impl Runner {
                 self.failed(turn, &error);
                 Ok(Next::Server)
             }
+            Event::Notice(_) => Ok(Next::Server),
             Event::CopyIn => self.refuse_copy(turn).map(|()| Next::Server),
             Event::Columns | Event::Row | Event::Complete => {
                 self.keep(turn, &event).map(|()| Next::Server)
@@ -159,6 +163,9 @@ impl Runner {
     /// The server has answered everything up to a synchronization point.
     fn ready(&mut self, turn: &mut Turn<'_>) -> TroubleOr<Next> {
         self.awaited = self.awaited.checked_sub(1).ok_or_else(unasked)?;
+        if turn.shared.debug {
+            self.say_synced(turn.record);
+        }
         match self.state {
             State::Busy if self.awaited == 0 => self.answered(turn),
             State::Login(done) => Ok(self.logged_in(done, turn)),

@@ -38,6 +38,8 @@ fn plan(load: Load) -> Plan {
         connect_each: false,
         time_commands: false,
         verbose: false,
+        notices: false,
+        debug: false,
         poll: Polling::Auto,
         log: None,
     }

@@ -36,6 +36,7 @@ impl Scripts {
     fn expressions(&mut self, known: &impl Fn(Slot) -> Option<Value>) {
         for command in self.list.iter_mut().flat_map(|script| &mut script.commands) {
             if let Action::Set { value: program, .. }
+            | Action::Misnamed { value: program, .. }
             | Action::If { condition: program, .. }
             | Action::Elif { condition: program, .. } = &mut command.action
             {

@@ -4,6 +4,7 @@
 pub use super::program::Program;
 pub use super::value::{Malformed, Value, Variable, Variables, value_of_text};
 
+use super::expr::ARGUMENTS_MAX;
 use super::functions::{call, operate};
 use super::number::fixed;
 use super::program::{Draw, Op, bounds};
@@ -62,6 +63,10 @@ impl Scope<'_> {
                     let start = top - usize::from(count);
                     stack[start] = call(function, &stack[start..top])?;
                     top = start + 1;
+                }
+                Op::TooMany(_) => {
+                    let most = ARGUMENTS_MAX;
+                    return Err(format!("too many function arguments, maximum is {most}"));
                 }
                 Op::Draw(Draw::Uniform) => {
                     top -= 1;

@@ -10,7 +10,7 @@ use super::program::{Builder, Draw, Op, Program};
 /// How many operators, parentheses, calls and CASEs may wait for their ends at once.
 const NESTING_MAX: usize = 10_000;
 /// How many arguments a function takes at most, as in pgbench.
-const ARGUMENTS_MAX: usize = 16;
+pub(super) const ARGUMENTS_MAX: usize = 16;
 
 /// Compiles the expression from where `lexer` stands to the end of the command, and passes it.
 ///
@@ -270,10 +270,7 @@ impl<'a> Parser<'a, '_> {
         if is_variadic && given == 0 {
             return self.fault(format!("at least one argument expected ({name})"));
         }
-        if is_variadic && given > ARGUMENTS_MAX {
-            return self.fault(format!("too many function arguments, maximum is {ARGUMENTS_MAX}"));
-        }
-        if given < *least || given > *most {
+        if given < *least || (given > *most && !is_variadic) {
             return self.fault(format!("unexpected number of arguments ({name})"));
         }
         let mut count = given;
@@ -289,6 +286,11 @@ impl<'a> Parser<'a, '_> {
         self.operands.truncate(self.operands.len() - count);
         self.operands.push(start);
         match callee {
+            // pgbench finds this out when it computes it.
+            _ if count > ARGUMENTS_MAX => {
+                let count = u32::try_from(count).expect("fewer than 2^32 arguments");
+                self.builder.push(Op::TooMany(count));
+            }
             Callee::Operator(operator) => self.builder.operate(*operator),
             Callee::Function(function) => {
                 let count = u8::try_from(count).expect("at most 16 arguments");

@@ -160,21 +160,17 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn set(&mut self) -> Result<Action> {
-        let Some((at, name)) = self.lexer.word() else {
+        let Some((_, name)) = self.lexer.word() else {
             return Err(("missing argument".to_owned(), Place::Nowhere));
         };
         let value = self.expression()?;
-        self.check_name(at, name)?;
-        Ok(Action::Set { variable: self.names.slot(name), value })
-    }
-
-    /// pgbench finds this out when it runs the command.
-    fn check_name(&self, at: usize, name: &[u8]) -> Result<()> {
-        if is_variable_name(name) {
-            return Ok(());
-        }
-        let name = String::from_utf8_lossy(name);
-        Err((format!("invalid variable name ({name})"), self.column(at)))
+        let variable = self.names.slot(name);
+        // pgbench finds out when it runs the command whether that can be a name.
+        Ok(if is_variable_name(name) {
+            Action::Set { variable, value }
+        } else {
+            Action::Misnamed { variable, value }
+        })
     }
 
     fn shell(&mut self, words: &[Word<'_>]) -> Result<Action> {
@@ -186,13 +182,12 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn set_shell(&mut self, words: &[Word<'_>]) -> Result<Action> {
-        let [(at, name), line @ ..] = words else {
+        let [(_, name), line @ ..] = words else {
             return Err(("missing argument".to_owned(), Place::Line));
         };
         if line.is_empty() {
             return Err(("missing argument".to_owned(), Place::Line));
         }
-        self.check_name(*at, name)?;
         let variable = Some(self.names.slot(name));
         let line = substitute::shell(line.iter().map(|(_, word)| *word), self.names);
         Ok(Action::Shell { line, variable })

@@ -25,6 +25,7 @@ mod tests;
 
 mod value;
 
+pub(crate) use names::misnamed;
 pub use names::{Names, is_variable_name};
 
 use std::ops::Range;
@@ -84,6 +85,13 @@ pub enum Action {
     /// `\set`: assigns an expression's value.
     Set {
         /// The variable assigned to.
+        variable: Slot,
+        /// The value.
+        value: eval::Program,
+    },
+    /// `\set` of what cannot be a variable's name: fails behind its expression.
+    Misnamed {
+        /// What it is called.
         variable: Slot,
         /// The value.
         value: eval::Program,

@@ -65,6 +65,11 @@ pub(super) const fn is_name_byte(byte: u8) -> bool {
     is_name_start(byte) || byte.is_ascii_digit()
 }
 
+/// Why a command cannot assign a variable that cannot be called so.
+pub(crate) fn misnamed(command: &str, name: &[u8]) -> String {
+    format!("{command}: invalid variable name: \"{}\"", String::from_utf8_lossy(name))
+}
+
 /// How many bytes at the start of `text` can stand in a name.
 pub(super) fn name_length(text: &[u8]) -> usize {
     text.iter().position(|&byte| !is_name_byte(byte)).unwrap_or(text.len())

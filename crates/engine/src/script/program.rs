@@ -17,6 +17,8 @@ pub(super) enum Op {
     Operate(Operator),
     /// A function on so many values.
     Call(Function, u8),
+    /// A function on more values than any may have: fails.
+    TooMany(u32),
     /// Draws a number; two bounds, and for most a shape.
     Draw(Draw),
     /// Draws a number between these bounds, which are in order and not too far apart.
@@ -217,6 +219,7 @@ fn depth(ops: &[Op]) -> usize {
         match op {
             Op::Constant(_) | Op::Variable(_) | Op::Between(..) => now += 1,
             Op::Call(_, count) => now = now + 1 - usize::from(*count),
+            Op::TooMany(count) => now = now + 1 - *count as usize,
             Op::Draw(draw) => now = now + 1 - draw.arguments(),
             // Behind a jump stands another branch, which finds the stack without its value.
             Op::Operate(_) | Op::And(_) | Op::Or(_) | Op::Branch(_) | Op::Jump(_) => now -= 1,

@@ -243,6 +243,21 @@ impl Connection {
         self.session.results = 0;
     }
 
+    /// Notices are events from now on.
+    pub fn tell_notices(&mut self) {
+        self.session.notices = true;
+    }
+
+    /// A statement was written that is parsed before anything else.
+    pub fn begin_parsing(&mut self) {
+        self.session.parsing = true;
+    }
+
+    /// True where the server refused to parse it: what failed is not its execution. Told once.
+    pub fn take_parsing(&mut self) -> bool {
+        std::mem::take(&mut self.session.parsing)
+    }
+
     /// The row description or row of the last event, without its header.
     #[must_use]
     pub fn content(&self) -> &[u8] {

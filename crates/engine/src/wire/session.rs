@@ -13,8 +13,9 @@ use postgres_protocol::message::frontend;
 const PARAMETERS_MAX: usize = 100;
 const PARAMETER_LENGTH_MAX: usize = 1024;
 
-/// The longest notice that is looked into.
+/// The longest notice that is looked into, and the longest that is told.
 const NOTICE_MAX: usize = 1024;
+const NOTICE_TOLD_MAX: usize = 64 << 10;
 
 /// By type of message: what an open session lets go unread, and whether it completes a result.
 const USUAL: [Option<bool>; 256] = {
@@ -53,6 +54,8 @@ pub enum Event {
     CopyIn,
     /// The server reports an error; `Ready` follows unless it is fatal.
     Failed(Box<ServerError>),
+    /// Where notices are told: a warning or a notice, which has the form of an error.
+    Notice(Box<ServerError>),
     /// While rows are kept: a result begins. Its row description is in `Connection::content`.
     Columns,
     /// While rows are kept: a row, which is in `Connection::content`.
@@ -112,6 +115,10 @@ pub(super) struct Session {
     copying: bool,
     /// Whether rows are kept for the owner.
     pub(super) keeping: bool,
+    /// Whether notices are told to the owner.
+    pub(super) notices: bool,
+    /// A statement was sent to be parsed, and the server has not said that it did.
+    pub(super) parsing: bool,
     /// The row description or row of the last event.
     pub(super) content: Vec<u8>,
     /// How many results were complete since the owner last set it to 0.
@@ -186,7 +193,7 @@ impl Session {
                 return Ok(None);
             }
             let (tag, total) = header(input, self.stage())?;
-            if self.passes_over(tag) {
+            if self.passes_over(tag, total) {
                 if tag == b'N' && total <= NOTICE_MAX.min(input.len()) {
                     self.heed(&input[..total]);
                 }
@@ -209,7 +216,7 @@ impl Session {
     /// what decides nothing. The status, where the server is ready behind that.
     #[inline(always)]
     fn usual(&mut self, input: &mut &[u8]) -> Option<Status> {
-        if self.keeping || !matches!(self.phase, Phase::Open) {
+        if self.keeping || self.parsing || !matches!(self.phase, Phase::Open) {
             return None;
         }
         if self.skip > 0 || !self.held.is_empty() {
@@ -244,7 +251,7 @@ impl Session {
             }
         }
         let (tag, total) = header(&self.held, self.stage())?;
-        if self.passes_over(tag) {
+        if self.passes_over(tag, total) {
             self.skip = total - self.held.len();
             self.held.clear();
             return Ok(Some(Vec::new()));
@@ -256,17 +263,18 @@ impl Session {
     /// Keeps a notice of class 57P, operator intervention: the server's last words, perhaps.
     fn heed(&mut self, notice: &[u8]) {
         if memchr::memmem::find(notice, b"\0C57P").is_some() {
-            // It has the form of an error.
-            let error = [b"E", &notice[1..]].concat();
-            self.farewell = read_error(&error).ok().map(Box::new);
+            self.farewell = read_notice(notice);
         }
     }
 
     /// Whether a frame is let go unread; counts results on the way.
-    fn passes_over(&mut self, tag: u8) -> bool {
+    fn passes_over(&mut self, tag: u8, total: usize) -> bool {
         let passed = is_passed_over(tag, self.stage());
-        if passed && matches!(tag, b'C' | b'I') {
-            self.results = self.results.saturating_add(1);
+        match tag {
+            b'C' | b'I' if passed => self.results = self.results.saturating_add(1),
+            b'1' => self.parsing = false,
+            b'N' => return !self.notices || total > NOTICE_TOLD_MAX,
+            _ => {}
         }
         passed
     }
@@ -276,6 +284,10 @@ impl Session {
         let Some(tag) = frame.first().copied() else {
             return Ok(None);
         };
+        if tag == b'N' {
+            self.heed(frame);
+            return Ok(read_notice(frame).map(Event::Notice));
+        }
         if let Phase::Login(_) = self.phase {
             return self.login_frame(tag, frame, out);
         }
@@ -373,6 +385,12 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// A notice, unless it is malformed: nothing depends on it. It has the form of an error.
+fn read_notice(frame: &[u8]) -> Option<Box<ServerError>> {
+    let error = [b"E", &frame[1..]].concat();
+    read_error(&error).ok().map(Box::new)
 }
 
 #[inline]

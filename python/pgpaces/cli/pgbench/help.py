@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _TEXT = """\
-{command} measures PostgreSQL with pgbench's workloads or yours, and has pgbench's options.
+{command}, a benchmarking tool for PostgreSQL: pgbench's workloads or yours, and pgbench's options.
 
 Usage:
   {command} [OPTION]... [DBNAME]
@@ -72,13 +72,15 @@ Benchmarking options:
   --no-store               keep no result (pgpaces only)
 
 Common options:
-  --debug                  tell what is done
+  --debug                  tell every step of every client, and where the result is
   -d, --dbname=DBNAME      database, or a connection string
   -h, --host=HOSTNAME      server's host, or the folder of its socket
   -p, --port=PORT          server's port
   -U, --username=USERNAME  role to log in as
   -V, --version            print the version, then end
   -?, --help               print this, then end
+
+Report bugs to the maintainers of pgpaces, not to PostgreSQL.
 """
 
 

@@ -380,6 +380,7 @@ OPTIONS = (
     Option("report-latencies", "", "run", _flag("per_command"), takes=False, ours=True),
 )
 _SHORT = {option.short: option for option in OPTIONS if option.short}
+(_DEBUG,) = (option for option in OPTIONS if option.long == "debug")
 
 
 # --- the walk over the words ----------------------------------------------------------------
@@ -432,9 +433,15 @@ def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[O
         if not option.takes:
             yield option, ""
             continue
-        follows = letters[at + 1 :] or next(left, None)
+        rest = letters[at + 1 :]
+        follows = rest or next(left, None)
         if follows is None:
             raise line.usage_error(f"option requires an argument -- '{letter}'")
+        if option.long == "dbname" and not rest and re.match("-.", follows):
+            # Up to 16 it was --debug, and took no value; no database is called so.
+            yield _DEBUG, ""
+            yield from _given(line, [follows, *left])
+            return
         yield option, follows
         return
 

@@ -57,7 +57,12 @@ class _Facts:
 
 
 def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
-    """Runs the scripts with these texts and prints the report; the exit code."""
+    """Runs the scripts with these texts and prints the report; the exit code.
+
+    Raises ScriptError where one cannot be sent by the protocol.
+    """
+    for script, text in zip(options.scripts, texts, strict=True):
+        engine.commands(script.description, text, parameters=options.protocol != "simple")
     setup = connect(options, voice, "setup")
     with contextlib.closing(setup.session) as session:
         server = session.info.parameter_status("server_version") or "unknown"
@@ -194,6 +199,8 @@ def _trial(options: Options, facts: _Facts) -> TrialPlan:
         connect_each=options.connect_each,
         time_commands=options.per_command,
         verbose=options.verbose_errors,
+        notices=True,
+        debug=options.debug,
         log=log,
     )
 
@@ -242,24 +249,22 @@ def _end(options: Options, outcome: experiment.Outcome, watch: _Watch, voice: Vo
         if aborted:
             text = "Run was aborted; the above results are incomplete."
             voice.tell(("error", text))
-    voice.tell(*_afterwards(options, outcome, account))
+    # A run that was aborted is incomplete, and that is told.
+    voice.tell(*_afterwards(options, outcome, None if aborted else report.unfinished(account)))
     if aborted:
         return _ABORTED_EXIT
     return _INTERRUPTED_EXIT if outcome.trial.state == "interrupted" else 0
 
 
 def _afterwards(
-    options: Options, outcome: experiment.Outcome, account: report.Account
+    options: Options, outcome: experiment.Outcome, lost: str | None
 ) -> Iterator[tuple[str, str]]:
-    """What pgbench has nothing for: where the result is, and what never finished."""
-    lost = report.unfinished(account)
-    if not options.store or outcome.store_error is not None:
-        if outcome.store_error is not None:
-            yield "warning", f"the result is not stored: {outcome.store_error.message}"
-        if lost:
-            yield "warning", lost
-        return
-    from pgpaces.store import default_shown
+    """What pgbench has nothing for: why there is no result, what never finished."""
+    if outcome.store_error is not None:
+        yield "warning", f"the result is not stored: {outcome.store_error.message}"
+    if lost:
+        yield "warning", lost
+    if options.debug and options.store and outcome.store_error is None:
+        from pgpaces.store import default_shown
 
-    more = f"; {lost}" if lost else ""
-    yield "info", f"stored as run {outcome.trial.id} in {default_shown()}{more}"
+        yield "info", f"stored as run {outcome.trial.id} in {default_shown()}"
