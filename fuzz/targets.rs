@@ -7,7 +7,7 @@
 use pgpaces_engine::conninfo::{AuthMethod, ChannelBinding};
 use pgpaces_engine::script::eval::{Program, Scope, Value, Variable, Variables};
 use pgpaces_engine::script::random::Random;
-use pgpaces_engine::script::{Action, Command, Piece, Scripts};
+use pgpaces_engine::script::{Action, Command, Part, Scripts};
 use pgpaces_engine::stored;
 use pgpaces_engine::wire::{Connection, Credentials, Event, Fault, Settings};
 use std::sync::Arc;
@@ -128,12 +128,12 @@ fn run(scripts: &Scripts) {
             }
             Action::Sql(sql) => {
                 let mut out = Vec::new();
-                for piece in &sql.pieces {
-                    if let Piece::Variable(slot) = piece {
-                        variables.write(*slot, &mut out);
+                for part in sql.parts() {
+                    if let Part::Variable(slot) = part {
+                        variables.write(slot, &mut out);
                     }
                 }
-                let parameters = sql.pieces.iter().filter(|p| matches!(p, Piece::Variable(_)));
+                let parameters = sql.parts().filter(|part| matches!(part, Part::Variable(_)));
                 assert_eq!(parameters.count(), sql.parameters.len());
                 assert!(sql.id < scripts.statements);
             }
