@@ -53,12 +53,20 @@ def connect(
         ) from None
     if not as_the_load and made.info.parameter_status("server_encoding") == "SQL_ASCII":
         # As UTF-8 the server would refuse bytes that are none, in either direction.
-        made.pgconn.exec_(b"SET client_encoding = SQL_ASCII")
+        _convert_nothing(made)
     return with_text(made)
 
 
+def _convert_nothing(session: Session) -> None:
+    session.pgconn.exec_(b"SET client_encoding = SQL_ASCII")
+
+
 def with_text(session: Session) -> Session:
-    """The session, whose text is `str` from now on also in SQL_ASCII."""
+    """The session, whose text is `str` from now on in SQL_ASCII and without a codec in Python."""
+    try:
+        session.info.encoding  # noqa: B018
+    except psycopg.NotSupportedError:
+        _convert_nothing(session)
     for name in _TEXTS:
         session.adapters.register_loader(name, _Text)
     for dumper in (_AsText, _Unknown):  # the last one is for `str` of unknown type

@@ -15,7 +15,7 @@ from tests.conftest import Certificates, _postgres, quoted
 
 from pgpaces.cli import pgbench
 from pgpaces.cli.main import cli
-from pgpaces.errors import StoreError, WorkloadError
+from pgpaces.errors import ServerError, StoreError, WorkloadError
 from pgpaces.store import Store
 from pgpaces.texts import decoded
 
@@ -108,6 +108,9 @@ def server(pgpaces_home: Path, certificates: Certificates) -> Iterator[dict[str,
     """A server as initdb makes it without a locale."""
     settings = {"shared_preload_libraries": "pg_stat_statements"}
     for server in _postgres("pgpaces-ascii-", certificates, settings, None):
+        # Every database sees this name, and most can neither read nor convert it.
+        with psycopg.connect(server.dsn("postgres"), autocommit=True) as session:
+            session.execute(b'CREATE DATABASE "caf\xe9"')
         yield {"host": server.folder, "port": server.port, "user": "postgres"}
 
 
@@ -221,7 +224,7 @@ def test_a_copy_is_made_and_an_experiment_is_run_and_told(place: Place) -> None:
     assert place.trial().state == "finished"
     for told in (("runs",), ("compare", "clients=1", "clients=2", "--json")):
         place(*told)
-    place("server", "clean", "--target", place.dsn(dbname="postgres"))
+    place("server", "clean", "--target", place.dsn())
 
 
 def test_a_copy_through_pg_dump_holds_the_same_names(place: Place) -> None:
@@ -257,3 +260,33 @@ def test_a_store_is_refused_where_text_is_not_utf_8(place: Place) -> None:
         assert isinstance(error, StoreError)
         assert f"has encoding {place.charset.encoding}, expected UTF8" in error.message
         assert "createdb -E UTF8" in str(error.hint)
+
+
+def test_pgbenchs_face_runs_where_python_has_no_such_encoding(
+    server: dict[str, object], face: Face
+) -> None:
+    admin = Place({**server, "dbname": "postgres"}, CHARSETS["SQL_ASCII"], Path())
+    dbname = "db_euc_tw"
+    made = f"CREATE DATABASE {dbname} ENCODING 'EUC_TW' TEMPLATE template0 LC_COLLATE 'C'"
+    admin.execute(f"{made} LC_CTYPE 'C'".encode())
+    assert face("-i", "-q", "-I", "dtGvp", admin.dsn(dbname=dbname))[0] == 0
+    code, report, said = face("-S", *FEW, admin.dsn(dbname=dbname))
+    assert (code, b"actually processed: 8/8\n" in report) == (0, True), said
+
+
+def test_a_database_whose_name_is_not_utf_8_is_refused_in_words(
+    server: dict[str, object], face: Face, tmp_path: Path
+) -> None:
+    name = decoded(b"caf\xe9")
+    script = tmp_path / "script.sql"
+    script.write_text("SELECT 1;")
+    place = Place(server, CHARSETS["UTF8"], tmp_path)
+    refused = place.invoke(
+        "run", "-f", script, "--target", f"{place.dsn()} dbname={name}"
+    ).exception
+    assert isinstance(refused, ServerError)
+    assert "bytes that are not UTF-8" in refused.message
+    code, _, said = face(
+        "-S", "-t", "1", "-h", server["host"], "-p", server["port"], "-U", "postgres", name
+    )
+    assert (code, b'database "caf\xe9" does not exist' in said) == (1, True)

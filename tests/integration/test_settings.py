@@ -66,9 +66,9 @@ def drops_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a pooler that lets nobody set anything at the start of a session."""
     connect = settings.connect
 
-    def pooled(access: Access, dbname: str | None = None) -> Any:
+    def pooled(access: Access, dbname: str | None = None, **more: bool) -> Any:
         kept = {word: text for word, text in access.keywords.items() if word != "options"}
-        return connect(replace(access, keywords=kept), dbname)
+        return connect(replace(access, keywords=kept), dbname, **more)
 
     monkeypatch.setattr(settings, "connect", pooled)
 

@@ -125,7 +125,9 @@ def ours(access: Access) -> dict[str, tuple[Mark, int]]:
     """The databases on a server that bear our mark, with their size in bytes."""
     query = (
         "SELECT datname, shobj_description(oid, 'pg_database'), pg_database_size(oid)"
-        " FROM pg_catalog.pg_database WHERE NOT datistemplate ORDER BY 1"
+        " FROM pg_catalog.pg_database WHERE NOT datistemplate"
+        # Names of other databases may be in an encoding that the server cannot convert.
+        " AND shobj_description(oid, 'pg_database') LIKE 'pgpaces %' ORDER BY 1"
     )
     with connect(access) as admin:
         rows = admin.execute(query).fetchall()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgpaces import _engine
+from pgpaces.errors import ServerError
 from pgpaces.plan import LogPlan, TrialPlan, without_secrets
 from pgpaces.result import Interval, StatementTally, Tally, Times
 from pgpaces.shape import Segment
@@ -129,7 +130,13 @@ class Connection:
 
 def resolve(dsn: str, **overrides: str) -> Connection:
     """Resolves a connection string, URI or database name as libpq does. Raises ServerError."""
-    resolved = _engine.resolve(dsn, overrides)
+    try:
+        resolved = _engine.resolve(dsn, overrides)
+    except UnicodeEncodeError:
+        raise ServerError(
+            "the connection string holds bytes that are not UTF-8",
+            "the names that we connect with must be UTF-8: rename the database or the role",
+        ) from None
     keywords = resolved.keywords()
     return Connection(keywords, resolved.password(), tuple(resolved.warnings), resolved)
 
