@@ -148,7 +148,7 @@ def test_the_data_of_reporting_is_as_described_and_the_same_everywhere(
     pgpaces: Command, any_server: dict[str, str]
 ) -> None:
     dsn = psycopg.conninfo.make_conninfo(**{**any_server, "dbname": "postgres"})
-    quick = ("--scale", "2", "-T", "1s", "--warmup", "0", "-P", "0")
+    quick = ("--scale", "2", "-T", "1s", "--warmup", "0", "-P", "0", "--rate", "20")
     answer = pgpaces("run", "reporting", *quick, "--target", dsn, "--json").json()
     exported = json.loads(pgpaces("export", answer["run"], "--format", "json").out)
     prepared = exported["workload"]["prepared"]
@@ -173,7 +173,7 @@ def test_each_script_of_reporting_uses_the_plan_it_is_there_for(
 ) -> None:
     answer = pgpaces(
         "run", "reporting", "--scale", "2", "-T", "1s", "--warmup", "0", "-P", "0",
-        "--target", pg15.dsn("postgres"), "--json",
+        "--target", pg15.dsn("postgres"), "--json", "--rate", "20",
     ).json()  # fmt: skip
     exported = json.loads(pgpaces("export", answer["run"], "--format", "json").out)
     dbname = exported["workload"]["prepared"]["dbname"]

@@ -239,7 +239,7 @@ def failures(pg15: Postgres, cage: Cage) -> Iterator[tuple[str, int, list[object
     yield "bad setting", 2, ["run", "select-only", *QUICK, "--set", "nosuch=1"], {}
     failing = cage.kept / "failing.sql"
     failing.write_text("SELECT nonsense;\n")
-    yield "statement", 0, ["run", "-f", failing, *QUICK, "--verbose-errors"], {}
+    yield "statement", 5, ["run", "-f", failing, *QUICK, "--verbose-errors"], {}
     yield "stop", 5, ["run", "-f", failing, *QUICK, "--on-error", "stop"], {}
     yield "on connect", 2, ["run", "-f", failing, *QUICK, "--on-connect", "SELECT nonsense"], {}
 

@@ -143,7 +143,7 @@ def test_the_oldest_version_gets_the_same_data(fetched: Installation, pgpaces: C
     sums = set()
     for installation in (fetched, binaries.find()):
         version = ("--server", "maven:9.6") if installation is fetched else ()
-        pgpaces("run", "reporting", *version, "-c", "1", *QUICK).json()
+        pgpaces("run", "reporting", *version, "-c", "1", "--rate", "20", *QUICK).json()
         with embedded.start(embedded.ServerSpec(installation)) as server:
             sums.add(_sum_of_data(server))
     assert len(sums) == 1

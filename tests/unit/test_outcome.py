@@ -432,6 +432,17 @@ def test_a_server_that_answers_nobody_is_an_outage(
     assert all(said in finding.text for finding in told)
 
 
+@pytest.mark.parametrize(("node", "severity"), [("primary", "warning"), ("standby1", "invalid")])
+def test_whether_a_standby_answers_is_not_asked_of_its_primary(node: str, severity: str) -> None:
+    lanes = [{"of": "", "node": node, "scripts": ["a"], "clients": 4, "model": "open"}]
+    more = tuple(Sample(n, "standby1/sessions", "connected", 5.0) for n in range(9))
+    run = of(
+        *GOOD, LOST, *silent(11, 25),
+        samples=(*alive(*range(25)), *more), plan=PLAN | {"lanes": lanes},
+    )  # fmt: skip
+    assert [finding.severity for finding in found(run, "silence")] == [severity]
+
+
 def test_one_that_never_answered_is_told_once() -> None:
     run = of(*silent(0, 9), interval(9, Tally(0, 0, due=9, unfinished=9), in_flight_ns=SECOND_NS))
     [reason] = summarize(run).validity.reasons

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pgpaces.answers.summary import Summary
 
 # What a sensor reads in every second in which its server answers it.
-_ALIVE = ("sessions", "connected")
+_SOURCE, _ALIVE = "sessions", "connected"
+_NO_STANDBYS = ("primary", "pool", "")
 _SILENCE_S = 5.0
 _NOTHING = "no transaction succeeded"
 # What logs of pgbench call a failure of which they say no more.
@@ -132,7 +133,10 @@ class Silence:
 def silences(trial: Trial, account: Account) -> tuple[Silence, ...]:
     """Those of a trial, in their order. account: its intervals."""
     found = account.silences()
-    alive = {s.second for s in trial.samples if (s.source, s.name) == _ALIVE}
+    lanes = trial.plan.get("lanes", ())
+    standbys = {lane.get("node", "") for lane in lanes if not lane["of"]} - {*_NO_STANDBYS}
+    sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
+    alive = {s.second for s in trial.samples if s.source in sources and s.name == _ALIVE}
     usual_s = max([account.service_ns_max / 1e9, *(end - start for start, end in found[:-1])])
 
     def made(start: float, end: float) -> Silence:
