@@ -212,7 +212,7 @@ def test_the_same_run_once_more_is_the_same_request(
 
 
 @pytest.mark.parametrize("run", [run for run in RUNS if "--own" not in run])
-@pytest.mark.parametrize("key", ["connections", "contention", "disk"])
+@pytest.mark.parametrize("key", ["connections", "disk"])
 def test_a_sweep_has_the_data_and_scripts_of_the_run(
     run: str, key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

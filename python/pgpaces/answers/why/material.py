@@ -307,7 +307,7 @@ def material(trial: Trial, summary: Summary) -> Material:
             sums["count"][at] += tally.latency.count
             sums["latency"][at] += tally.latency.sum_ns / 1e9
             sums["lag"][at] += tally.lag.sum_ns / 1e9
-            # Of the late the others would have been late whenever they had been sent.
+            # Whose service alone was too long would have been late whenever it had been sent.
             long = _above(tally.service, limits.get(tally.script, 0))
             waited[at] += max(0, tally.late - long) + tally.skipped
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
