@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,25 @@ def test_a_folder_is_no_store(tmp_path: Path, open_: object) -> None:
     with pytest.raises(StoreError, match="is a folder") as caught:
         open_(tmp_path)  # type: ignore[operator]
     assert "name a file in it" in str(caught.value.hint)
+
+
+def test_a_store_that_was_removed_takes_nothing_and_says_so(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "x.db")
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with pytest.raises(StoreError, match="was removed while it was used"):
+        keep(store, whole())
+
+
+@pytest.mark.parametrize("open_", [Store.open, Store.existing])
+def test_threads_share_a_store(tmp_path: Path, open_: object) -> None:
+    Store.open(tmp_path / "x.db").close()
+    store: Store = open_(tmp_path / "x.db")  # type: ignore[operator]
+    for _ in range(2):
+        with ThreadPoolExecutor(1) as other:
+            other.submit(keep, store, whole()).result()
+        keep(store, whole())
+    assert len(store.trials()) == 4
 
 
 @pytest.mark.parametrize("open_", [Store.open, Store.existing])

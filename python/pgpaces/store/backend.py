@@ -77,6 +77,12 @@ class Backend:
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction. When this is left without an error, it is durable."""
+        if self.path is not None and not self.path.exists():
+            # SQLite would go on writing to a file that nobody finds any more.
+            raise StoreError(
+                f"the store {self.address} was removed while it was used",
+                "put it back, or name another with --store: what was stored in it is lost",
+            )
         with self.explained(), self.engine.begin() as connection:
             yield connection
 

@@ -1,6 +1,7 @@
 """A store's SQLite file, opened as far as the file system lets us: a copy on a CD can be read too.
 
-Without SQLAlchemy, as lists of runs are. Knows no tables.
+Without SQLAlchemy, as lists of runs are; its pool gives a connection to one thread at a time.
+Knows no tables.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _BUSY_S = 5.0
 
 def writable(path: Path) -> sqlite3.Connection:
     """For reading and writing; what is committed is durable. Makes the file."""
-    connection = sqlite3.connect(path, timeout=_BUSY_S)
+    connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
@@ -47,7 +48,7 @@ def readable(path: Path) -> sqlite3.Connection:
 
 def _opened(path: Path, how: str) -> sqlite3.Connection:
     where = f"{path.absolute().as_uri()}?{how}"
-    connection = sqlite3.connect(where, uri=True, timeout=_BUSY_S)
+    connection = sqlite3.connect(where, uri=True, timeout=_BUSY_S, check_same_thread=False)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
