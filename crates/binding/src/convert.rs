@@ -55,6 +55,13 @@ struct LogIn {
     detailed: bool,
 }
 
+impl From<LogIn> for Log {
+    fn from(log: LogIn) -> Self {
+        let LogIn { prefix, sampling, aggregate_s, detailed } = log;
+        Self { prefix, sampling, aggregate_s, detailed }
+    }
+}
+
 fn unknown(what: &str, found: &str, expected: &str) -> PyErr {
     exception(&Error::new(
         Kind::Plan,
@@ -98,10 +105,6 @@ impl PlanIn {
             "drop" => Backlog::Drop,
             other => return Err(unknown("backlog", other, "serve, drop")),
         };
-        let log = self.log.map(|log| {
-            let LogIn { prefix, sampling, aggregate_s, detailed } = log;
-            Log { prefix, sampling, aggregate_s, detailed }
-        });
         let stop = match (self.duration_ns, self.transactions) {
             (_, Some(count)) => Stop::Count(count),
             (duration, None) => Stop::Time(duration.unwrap_or(0)),
@@ -134,7 +137,7 @@ impl PlanIn {
             notices: self.notices,
             debug: self.debug,
             poll: polling(&self.poll)?,
-            log,
+            log: self.log.map(Log::from),
         })
     }
 }
