@@ -69,6 +69,15 @@ fn unknown(what: &str, found: &str, expected: &str) -> PyErr {
     ))
 }
 
+fn protocol(name: &str) -> PyResult<Protocol> {
+    match name {
+        "simple" => Ok(Protocol::Simple),
+        "extended" => Ok(Protocol::Extended),
+        "prepared" => Ok(Protocol::Prepared),
+        other => Err(unknown("protocol", other, "simple, extended, prepared")),
+    }
+}
+
 impl PlanIn {
     /// The engine's plan.
     pub fn plan(self) -> PyResult<Plan> {
@@ -89,12 +98,6 @@ impl PlanIn {
             "closed" => Load::Closed { think },
             other => return Err(unknown("load", other, "open, paced, closed")),
         };
-        let protocol = match self.protocol.as_str() {
-            "simple" => Protocol::Simple,
-            "extended" => Protocol::Extended,
-            "prepared" => Protocol::Prepared,
-            other => return Err(unknown("protocol", other, "simple, extended, prepared")),
-        };
         let policy = match self.policy.as_str() {
             "run" => Policy::Run,
             "skip" => Policy::Skip,
@@ -112,7 +115,7 @@ impl PlanIn {
         Ok(Plan {
             clients: self.clients,
             threads: self.threads,
-            protocol,
+            protocol: protocol(&self.protocol)?,
             describe: self.describe,
             load,
             shape: segments(self.shape),
