@@ -149,7 +149,7 @@ def _agreed(copy: _Copy, found: Workload, consent: Consent) -> Workload:
             _record(copy.digest, copy.original, listed)
         elif executes:
             raise _refusal(found, copy.original)
-    return workload.performed(replace(found, trusted=trusted), copy.original)
+    return workload.performed(replace(found, trusted=trusted, original=copy.original))
 
 
 def _refusal(found: Workload, folder: Path) -> TrustError:

@@ -126,7 +126,8 @@ class Workload:
     Python functions instead, of which each has a script that stands for it.
     files: those that its programs read and users may replace. users_file: the Python file of its
     users, which `performed` executes. trusted: it may execute what its files say; of a folder this
-    is only so once its user has said so (trust.py). alone: scripts, a command or functions that are
+    is only so once its user has said so (trust.py). original: the user's folder, where `folder` is
+    a private copy of it. alone: scripts, a command or functions that are
     no part of a workload, so they have no data of their own.
     """
 
@@ -146,6 +147,7 @@ class Workload:
     needs: Needs = field(default_factory=Needs)
     users_file: Path | None = None
     trusted: bool = True
+    original: Path | None = None
     alone: bool = False
 
     @property
@@ -180,7 +182,7 @@ class Workload:
         if self.folder == Path():
             return None
         base, slash, variant = self.name.partition("/")
-        found = base if self.folder.parent == SHIPPED else str(self.folder)
+        found = base if self.folder.parent == SHIPPED else str(self.original or self.folder)
         return f"{found}{slash}{variant}"
 
     @property
@@ -233,15 +235,12 @@ def of_tasks(functions: Sequence[Callable[..., Any]], base: Workload | None = No
     return replace(base, scripts=_tasks(found), load=_paused(found), users=found)
 
 
-def performed(found: Workload, original: Path | None = None) -> Workload:
-    """With what its users do, for which their Python file is executed.
-
-    original: the folder that messages name instead of its own. Raises WorkloadError.
-    """
+def performed(found: Workload) -> Workload:
+    """With what its users do, for which their Python file is executed. Raises WorkloadError."""
     file = found.users_file
     if file is None:
         return found
-    named = (original or found.folder) / file.relative_to(found.folder)
+    named = (found.original or found.folder) / file.relative_to(found.folder)
     users = of_text(_text(found.folder, file), named, file.parent)
     return replace(found, users=users, scripts=_tasks(users), load={**_paused(users), **found.load})
 

@@ -511,7 +511,7 @@ def test_machines_of_different_prices_are_told_apart() -> None:
     cheap, dear = Costs(price_per_month=2), Costs(price_per_month=8, currency="<b>EUR</b>|")
     two = replace(plan, factors=(*plan.factors, Factor("target", ("pi", "cloud"))))
     digests = [
-        priced(moved(made(slot, 60), **dict(slot.cell.levels)), one)
+        priced(moved(made(slot, 240), **dict(slot.cell.levels)), one)
         for slot in two.slots()
         for one in [cheap if ("target", "pi") in slot.cell.levels else dear]
     ]

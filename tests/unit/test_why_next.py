@@ -190,7 +190,7 @@ def place(dsn: str | None, more: Iterable[tuple[str, str]] = ()) -> dict[str, st
 def plain(request: Request) -> Request:
     """Without DSNs, which may be written in several ways; `place` compares them."""
     scale = request.scale or request.workload.scale
-    scale = 1 if request.target.as_is else scale
+    scale = 1 if request.as_is else scale
     target = dataclasses.replace(request.target, dsn=None, nodes=())
     return dataclasses.replace(request, target=target, scale=scale)
 

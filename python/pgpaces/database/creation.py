@@ -54,6 +54,8 @@ def create(
     """
     from psycopg import sql
 
+    from pgpaces.sessions import Identifier
+
     name = _PREFIX + secrets.token_hex(8)
     # As long as a backend works on it, also one whose client was killed.
     admin.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK_CLASS, name))
@@ -62,7 +64,7 @@ def create(
             make(name)
             marks.set_mark(admin, name, mark)
             rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
-            admin.execute(rename.format(sql.Identifier(name), sql.Identifier(dbname)))
+            admin.execute(rename.format(Identifier(name), Identifier(dbname)))
         except BaseException:
             with contextlib.suppress(Exception):
                 admin.execute(marks.drop(name, if_exists=True))
