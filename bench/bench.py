@@ -16,6 +16,7 @@ from typing import Any
 
 import answers
 import connections
+import coverage
 import cpu
 import instructions
 import latency
@@ -47,6 +48,7 @@ SECTIONS: dict[str, Section] = {
     "users": users.section,
     "connections": connections.many,
     "connecting": connections.connecting,
+    "coverage": coverage.section,
     "tools": tools.section,
 }
 BACKENDS = ("epoll", "io_uring")
@@ -126,7 +128,8 @@ def main() -> int:
     """Measures, prints, writes what was asked for."""
     given = arguments()
     counting = given.check or given.write_baseline
-    names = given.sections or (["instructions", "syscalls"] if counting else list(SECTIONS))
+    every = [name for name in SECTIONS if name != "coverage"]  # simulations: hours, and no server
+    names = given.sections or (["instructions", "syscalls"] if counting else every)
     confine()
     began = time.monotonic()
     with place(given.server) as found:

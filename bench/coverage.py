@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from figures import Finding, Note
-from page import write as fill
+from page import fill
 from session import Session
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -156,4 +156,5 @@ def section(session: Session) -> Iterator[Finding]:
             yield Note(SECTION, " | ".join(rows[-1]))
     if not session.quick:
         lines = [HEAD, ["---"] * len(HEAD), *rows]
-        fill(PAGE, "coverage", "\n".join(f"| {' | '.join(line)} |" for line in lines))
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        fill(PAGE, "coverage", f"\n{table}\n\n")

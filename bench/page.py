@@ -10,8 +10,6 @@ from typing import Any
 
 from figures import Finding, markdown
 
-MARKER = re.compile(r"(<!-- measured: cost -->\n).*?(<!-- end -->)", re.DOTALL)
-
 
 def measured(about: Mapping[str, Any], pairs: int, findings: Sequence[Finding]) -> str:
     """The part between the markers."""
@@ -23,9 +21,13 @@ def measured(about: Mapping[str, Any], pairs: int, findings: Sequence[Finding]) 
 
 def write(page: Path, about: Mapping[str, Any], pairs: int, findings: Sequence[Finding]) -> None:
     """Fills the page. ValueError for one without the markers."""
+    fill(page, "cost", measured(about, pairs, findings))
+
+
+def fill(page: Path, name: str, part: str) -> None:
+    """Fills the part of a page that has this name. ValueError for one without the markers."""
+    marker = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     text = page.read_text(encoding="utf-8")
-    if not MARKER.search(text):
-        raise ValueError(f"{page} has no measured part")
-    part = measured(about, pairs, findings)
-    filled = MARKER.sub(lambda found: found[1] + part + found[2], text)
-    page.write_text(filled, encoding="utf-8")
+    if not marker.search(text):
+        raise ValueError(f"{page} has no measured part '{name}'")
+    page.write_text(marker.sub(lambda found: found[1] + part + found[2], text), encoding="utf-8")

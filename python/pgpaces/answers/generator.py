@@ -7,7 +7,6 @@ the trial says.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 from pgpaces.answers.account import by_functions, own_scripts
 from pgpaces.answers.spread import QUANTILES, spread_of
 from pgpaces.answers.stats import proportion, quantile_ranks
-from pgpaces.result import Counts, Estimate, Finding, Severity, Times, Trial, merge, values_at_ranks
+from pgpaces.result import (
+    Counts,
+    Estimate,
+    Finding,
+    Severity,
+    Times,
+    Trial,
+    counts_at_most,
+    merge,
+    values_at_ranks,
+)
 
 if TYPE_CHECKING:
     from pgpaces.answers.account import Account, Ledger
@@ -192,9 +201,9 @@ def _at(times: Times, rank: int) -> float:
 
 
 def _above(times: Times, bound_ns: float) -> int:
-    """How many of these times are longer."""
-    ranks = range(1, times.count + 1)
-    return times.count - bisect_right(ranks, bound_ns, key=lambda rank: _at(times, rank))
+    """How many of these times are longer, to 3 significant digits."""
+    longer = times.count - counts_at_most((times,), (int(min(bound_ns, times.max_ns)),))[0]
+    return longer if bound_ns < times.max_ns else 0
 
 
 def _limits(trial: Trial) -> list[int]:
