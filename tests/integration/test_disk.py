@@ -130,6 +130,7 @@ def test_what_cannot_be_is_said_before_anything_is_written(
     disk: Path, words: list[str], sentence: str
 ) -> None:
     given = [word.format(disk=disk) for word in words]
+    Store.open(disk.parent / "store.db")
     done = run(*given, "--store", disk.parent / "store.db")
     assert done.returncode == PlanError.exit_code
     assert sentence in done.stderr
