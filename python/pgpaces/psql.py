@@ -93,8 +93,9 @@ def _restricts(program: Path) -> bool:
     """Whether this psql knows it: some got it in a release that fixes errors only."""
     try:
         done = subprocess.run(
-            [program, "--help=commands"], capture_output=True, text=True, timeout=10, check=False
-        )
+            [program, "--help=commands"], env=_not_of_libpq(), capture_output=True, text=True,
+            timeout=10, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False
     return _RESTRICT in done.stdout
@@ -167,7 +168,7 @@ def environment(way: Way) -> Iterator[Environment]:
 
     Where the system can do that the file has no name, so that not even kill -9 leaves it behind.
     """
-    variables = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    variables = _not_of_libpq()
     keywords = {k: _absolute(v) if k in _FILES else v for k, v in way.keywords.items()}
     variables |= {_VARIABLES[k]: v for k, v in keywords.items() if k in _VARIABLES}
     variables |= {
@@ -191,6 +192,11 @@ def environment(way: Way) -> Iterator[Environment]:
         name = f"/proc/self/fd/{file.fileno()}" if nameless else file.name
         files = (file.fileno(),) if nameless else ()
         yield Environment(variables | {"PGPASSFILE": str(name)}, files)
+
+
+def _not_of_libpq() -> dict[str, str]:
+    """Our variables without those that libpq reads, of which one may be a password."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PG")}
 
 
 def _absolute(file: str) -> str:

@@ -95,7 +95,7 @@ def test_a_command_that_fails_is_data_with_what_it_said(
     pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
 ) -> None:
     made = workload(tmp_path, "run = \"psql -Xc 'SELECT 1/0'\"")
-    ended = pgpaces("run", made, "-P", "0", "--json", *target)
+    ended = pgpaces("run", made, "--trust", "-P", "0", "--json", *target)
     assert (ended.code, "the first error: exit 1: " in ended.err) == (5, True)
     found = json.loads(ended.out)
     assert found["counts"]["failed"] == 1

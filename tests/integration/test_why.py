@@ -83,7 +83,7 @@ def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(
     first, again = asked
     assert again.workload == first.workload
     assert again.trial == first.trial
-    assert again.target.as_is
+    assert again.as_is
     keywords = [dict(resolve(str(one.target.dsn)).keywords) for one in asked]
     assert keywords[0] == keywords[1]
     assert keywords[1]["dbname"] == "postgres"
