@@ -221,7 +221,6 @@ def test_within_its_own_changes_a_run_may_make_more(access: Access) -> None:
         ({"transaction_isolation": "serializable"}, Terms(), ServerError, "cannot be set"),
         ({"no name": "1"}, Terms(), PlanError, "no setting 'no name'"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_set_is_named_with_the_reason(
     access: Access, wanted: dict[str, str], terms: Terms, kind: type[Exception], said: str

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 
-from pgpaces.answers import outcome, placed
+from pgpaces.answers import differences, outcome, pairing, placed
+from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.spending import Spending, took_s
-from pgpaces.design import Experiment
+from pgpaces.answers.wanted import Tried
+from pgpaces.design import Cell, Experiment
 from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import document, forecasting, lateness, strategies
 from pgpaces.experiment.strategies import Goal
-from pgpaces.report import closeups, facts, words
+from pgpaces.report import capacity, closeups, comparing, facts, verdicts, words
 from pgpaces.report.page import About, Page, gather
 from pgpaces.report.section import Section
 from pgpaces.store import Store
@@ -73,9 +75,7 @@ def _chosen(
         return replace(page, answer=(*page.answer, said), asked=_without_trials(page))
     made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
-    found = strategies.section(
-        goal, experiment.design.cells(), digests, partial(lateness.limit, store)
-    )
+    found = _standing(store, goal, experiment.design.cells(), digests)
     first = replace(found, said=())
     failed = outcome.no_trial(digest.summary for digest in digests)
     return replace(
@@ -85,6 +85,33 @@ def _chosen(
         searched=isinstance(goal, Sought),
         asked=_without_trials(page),
     )
+
+
+def _standing(
+    store: Store, goal: Sought | Pairing, cells: Sequence[Cell], digests: Sequence[Digest]
+) -> Section:
+    """The answer so far of what trials are chosen for. cells: those of the design."""
+    tried = [Tried.of(digest) for digest in digests]
+    if isinstance(goal, Pairing):
+        return _compared(goal, tried, digests)
+    own = strategies.Searches(goal, tuple(cells)).own(tried)
+    found = [trials.found(goal, cell, own[cell.key]) for cell in cells]
+    return capacity.section(found, {each.cell.key: lateness.limit(store, each) for each in found})
+
+
+def _compared(goal: Pairing, tried: Sequence[Tried], digests: Sequence[Digest]) -> Section:
+    pairs = tuple(pairing.pairs(goal, tried))
+    a, b, _ = (cell.key for cell in goal.cells)
+    of = {key: [t.digest for t in tried if t.digest and t.cell.key == key] for key in (a, b)}
+    names = [name for name, level in goal.a.items() if goal.b[name] != level]
+    differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
+    seen = comparing.Seen(
+        pairs,
+        ids=tuple(digest.trial.id for digest in digests),
+        left_out=len(digests) - 2 * len(pairs),
+        notes=comparing.differing(differing),
+    )
+    return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), seen)
 
 
 def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:

@@ -6,22 +6,18 @@ here is only which of them is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pgpaces.answers import differences, outcome, pairing, spending
+from pgpaces.answers import outcome, pairing, spending
 from pgpaces.answers.capacity import trials, words
 from pgpaces.answers.capacity.trials import Sought
-from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.spending import Spending
 from pgpaces.answers.wanted import Tried, Wanted, settled
-from pgpaces.answers.why import Limit
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.report import capacity, comparing, verdicts
-from pgpaces.report.section import Section
 
 Goal = Sought | Pairing | Spending
 _KINDS: Mapping[str, type[Goal]] = {
@@ -33,7 +29,6 @@ _KINDS: Mapping[str, type[Goal]] = {
 # After so many trials of a search none of which measured anything it ends.
 _HOPELESS = 2
 
-Limiting = Callable[[trials.Found], Limit | None]
 # The fewest trials that there will be, and the most.
 Expected = tuple[Sequence[Wanted], Sequence[Wanted]]
 
@@ -212,33 +207,6 @@ def strategies(
     if isinstance(goal, Spending):
         return {machine: Spends(goal, tuple(own)) for machine, own in found.items()}
     return {machine: Searches(goal, tuple(own)) for machine, own in found.items()}
-
-
-def section(
-    goal: Sought | Pairing, cells: Sequence[Cell], digests: Sequence[Digest], limiting: Limiting
-) -> Section:
-    """The answer so far. cells: those of the design. limiting: which resource a search met."""
-    tried = [Tried.of(digest) for digest in digests]
-    if isinstance(goal, Pairing):
-        return _compared(goal, tried, digests)
-    own = Searches(goal, tuple(cells)).own(tried)
-    found = [trials.found(goal, cell, own[cell.key]) for cell in cells]
-    return capacity.section(found, {each.cell.key: limiting(each) for each in found})
-
-
-def _compared(goal: Pairing, tried: Sequence[Tried], digests: Sequence[Digest]) -> Section:
-    pairs = tuple(pairing.pairs(goal, tried))
-    a, b, _ = (cell.key for cell in goal.cells)
-    of = {key: [t.digest for t in tried if t.digest and t.cell.key == key] for key in (a, b)}
-    names = [name for name, level in goal.a.items() if goal.b[name] != level]
-    differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
-    seen = comparing.Seen(
-        pairs,
-        ids=tuple(digest.trial.id for digest in digests),
-        left_out=len(digests) - 2 * len(pairs),
-        notes=comparing.differing(differing),
-    )
-    return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), seen)
 
 
 def asked(goal: Goal) -> tuple[str, ...]:
