@@ -29,7 +29,7 @@ _POINTS_MIN = 10
 _PRIOR_EVENTS = 10.0
 _FREEDOM_EVENTS = 0.4
 _TAIL_ABOVE = 0.01
-_MEAN_FREEDOM = 3.0
+_MEAN_FREEDOM = 5.0
 _EXPONENT_MAX = 700.0
 
 
@@ -258,7 +258,7 @@ def inefficiency(series: Numbers) -> float:
 def mean(sums: Numbers, counts: Numbers, effect: float = 1.0) -> Estimate | None:
     """The mean of values, none below 0, of which each second has a count and a sum; None of none.
 
-    Student's t of its logarithm, because the larger a mean is the more it varies, with a third of
+    Student's t of its logarithm, because the larger a mean is the more it varies, with a fifth of
     the independent seconds as degrees of freedom: few of them tell their own variance badly.
     effect: the design effect of the values, which decides its tails.
     """
