@@ -23,6 +23,17 @@ assert len(engine.commands("big", script.text)) >= 1
 assert found.hash
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform == "linux" else 1))
 """
+TIMED = """
+import sys, time
+from pgpaces import workload
+from pgpaces.generators import engine
+start = time.process_time()
+script = workload.read_script(sys.argv[1])
+found = workload.of_scripts("big", [script])
+assert len(engine.commands("big", script.text)) >= 1
+assert found.hash
+print(time.process_time() - start)
+"""
 SCRIPTS = {
     "one line": b"INSERT INTO t VALUES %s(0, '');\n" % (b"(1234, 'a text'), " * (SIZE // 18)),
     "a quoted text": b"SELECT length('%s');\n" % (b"x" * SIZE),
@@ -43,6 +54,19 @@ def test_reading_a_script_takes_three_times_its_size_at_most(name: str, tmp_path
     big.write_bytes(SCRIPTS[name])
     grown = peak_bytes(big) - peak_bytes(small)
     assert grown < 3 * big.stat().st_size, f"{grown / big.stat().st_size:.2f} times its size"
+
+
+def test_reading_takes_time_in_proportion_to_the_size(tmp_path: Path) -> None:
+    """Four times the text in at most eight times the CPU time, of the least of three."""
+
+    def cpu_s(size: int) -> float:
+        path = tmp_path / f"{size}.sql"
+        path.write_bytes(SCRIPTS["one line"][:size] + b"(0, '');\n")
+        runs = [subprocess.run([sys.executable, "-c", TIMED, path], capture_output=True, check=True)
+                for _ in range(3)]  # fmt: skip
+        return min(float(done.stdout) for done in runs)
+
+    assert cpu_s(SIZE) < 8 * cpu_s(SIZE // 4)
 
 
 def test_a_script_is_parsed_once() -> None:

@@ -557,3 +557,21 @@ def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path:
         psql.run(way, step, {}, print, trusted=False)
     assert "17.6" in (error.value.hint or "")
     psql.run(way, step, {}, print)
+
+
+def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anything(
+    tmp_path: Path,
+) -> None:
+    told = tmp_path / "told"
+    noting = tmp_path / "psql"
+    script = f"#!/bin/sh\nprintf '%s\\n' '\\restrict'\nprintf '%s ' \"$@\" > {told}\n"
+    noting.write_text(script)
+    noting.chmod(0o755)
+    step = trust.find(str(folder(tmp_path))).init[0]
+    psql.run(psql.Way(noting, {}, "d"), step, {}, print, trusted=False)
+    words = told.read_text().split()
+    assert words[0] == "-X"
+    assert words.index("\\restrict") == words.index("-c") + 1 < words.index("-f")
+    psql.run(psql.Way(noting, {}, "d"), step, {}, print)
+    assert "\\restrict" not in (words := told.read_text().split())
+    assert words[0] == "-X"

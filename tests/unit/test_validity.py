@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pgpaces.answers import condition
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.summary import summarize
@@ -180,6 +181,31 @@ def test_a_warm_up_that_lasts_longer_than_its_minimum_is_cut() -> None:
     assert found.latency.mean.value == pytest.approx(10)
     assert found.scripts[0].counts == found.counts
     assert any("the first 20 s are left out" in f.text for f in found.validity.findings)
+
+
+@pytest.mark.parametrize(
+    ("text", "hangs"),
+    [
+        ("missed > 5%", True),
+        ("p95 > 30ms", True),
+        ("rate < 3.9/s", True),
+        ("missed > 90%", False),
+        ("p50 > 30ms", False),
+    ],
+)
+def test_a_condition_that_the_cut_decides_says_so(text: str, hangs: bool) -> None:
+    """40 of 360 were due in the part that is cut, and took longer than the limit."""
+    told = series([*SETTLING, *STEADY])
+    slow = [replace(t, on_time=0, late=t.due) for each in told.intervals[:20] for t in each.tallies]
+    intervals = [
+        replace(each, tallies=(slow[n],)) if n < 20 else each
+        for n, each in enumerate(told.intervals)
+    ]
+    told = replace(told, intervals=tuple(intervals))
+    cut, whole = summarize(told), summarize(told, cut_off=False)
+    assert (cut.cut_s, whole.cut_s, whole.counts.missed) == (20, 0, 40)
+    assert condition.hangs_on_the_cut(condition.parse(text), cut, whole) is hangs
+    assert not condition.hangs_on_the_cut(condition.parse(text), cut, None)
 
 
 def test_what_settles_within_the_minimum_is_not_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,6 +126,23 @@ def test_a_factor_that_is_no_load(said: str, first: list[str]) -> None:
 )  # fmt: skip
 def test_one_cell(said: str, first: str) -> None:
     assert answer([row(said)])[0].startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("said", "cut", "hangs"),
+    [
+        ("h", Counts(100, 20, 80), "the one cell: with the warm-up that was cut 32 % missed"),
+        ("h", Counts(100, 99, 1), None),
+        ("b", Counts(2000, 2000), "the one cell: with the warm-up that was cut 2.1 % missed"),
+        ("?", Counts(100, 0, 100), None),
+    ],
+)
+def test_a_verdict_that_hangs_on_the_cut_says_so(said: str, cut: Counts, hangs: str | None) -> None:
+    """Two trials, so twice what was cut in each."""
+    known = row(said)
+    trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=cut))
+    hanging = [text for text in answer([replace(known, trials=(trial, trial))]) if "hangs" in text]
+    assert hanging == ([] if hangs is None else [f"{hangs}, so the verdict hangs on the cut."])
 
 
 def test_what_would_decide_is_said_in_time_that_one_can_spend() -> None:

@@ -64,6 +64,19 @@ def verdict(row: Row, missed_max: float) -> Verdict:
     return "did not hold" if row.missed.low > missed_max else "not known"
 
 
+def hangs_on_the_cut(row: Row, missed_max: float) -> float | None:
+    """The share that missed with what was cut as warm-up, where it would contradict the verdict.
+
+    None where nothing is claimed, or where both shares lie on one side of the threshold.
+    """
+    if verdict(row, missed_max) == "not known":
+        return None
+    cut = [digest.summary.left_out for digest in row.trials]
+    due = row.counts.due + sum(counts.due for counts in cut)
+    share = (row.counts.missed + sum(counts.missed for counts in cut)) / due
+    return share if (share > missed_max) != (verdict(row, missed_max) != "held") else None
+
+
 def needed_s(row: Row, missed_max: float) -> float | None:
     """How many seconds of trials would decide a cell whose verdict is not known, about.
 

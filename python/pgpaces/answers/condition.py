@@ -6,11 +6,9 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from pgpaces.errors import PlanError
-from pgpaces.result import Counts
 from pgpaces.units import duration_ns, rate_per_s
 
 if TYPE_CHECKING:
@@ -43,11 +41,14 @@ def parse(text: str) -> Callable[[Summary], bool]:
     return lambda summary: summary.counts.due == 0 or holds(summary)
 
 
-def hangs_on_the_cut(holds: Callable[[Summary], bool], summary: Summary) -> bool:
-    """Whether a condition on counts would be decided otherwise with what was cut as warm-up."""
-    counts, cut = summary.counts, summary.left_out
-    sums = Counts(*(a + b for a, b in zip(astuple(counts), astuple(cut), strict=True)))
-    return holds(replace(summary, counts=sums)) != holds(summary)
+def hangs_on_the_cut(
+    holds: Callable[[Summary], bool], summary: Summary, whole: Summary | None
+) -> bool:
+    """Whether a condition would be decided otherwise with what was cut as warm-up.
+
+    whole: the answer of the same trial without a cut; None where nothing was cut.
+    """
+    return whole is not None and holds(whole) != holds(summary)
 
 
 def _parse(text: str) -> Callable[[Summary], bool]:

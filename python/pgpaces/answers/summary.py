@@ -128,10 +128,11 @@ class _Part:
         ]
 
 
-def summarize(trial: Trial, account: Account | None = None) -> Summary:
+def summarize(trial: Trial, account: Account | None = None, *, cut_off: bool = True) -> Summary:
     """The answer of one trial. Raises StoreError where its counts do not add up.
 
     account: its intervals, where they were not kept; else it is made from those of the trial.
+    cut_off: a warm-up that outlasted the minimum is left out, as in every answer that is shown.
     """
     account = Account.of(trial.intervals) if account is None else account
     scripts = account.ledgers(trial)
@@ -139,7 +140,7 @@ def summarize(trial: Trial, account: Account | None = None) -> Summary:
     end = _end(trial, every)
     numbers = own_scripts(trial)
     own = every if len(numbers) == len(trial.workload["scripts"]) else _of(scripts, numbers)
-    cut = _cut(trial, account, own)
+    cut = _cut(trial, account, own) if cut_off else Cut()
     part = _Part(trial, account, scripts, cut.seconds, end)
     kept = part.seconds(own)
     total = kept.counts

@@ -133,7 +133,7 @@ def run(**given: Any) -> int:
     finally:
         progress.done()
     _print(outcome, as_json=given["as_json"])
-    if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary):
+    if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
         text = f"--fail-if '{given['fail_if']}' is decided by the warm-up that was left out"
         click.echo(f"warning: {text}: see the finding above", err=True)
     return _exit_code(outcome, fails is not None and fails(outcome.summary))

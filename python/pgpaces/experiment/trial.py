@@ -38,7 +38,7 @@ class Outcome:
     """A trial that was run, its answer, and why it could not all be stored, if so.
 
     The trial's intervals are in the store. aborted: how many clients gave up. killed: why the kill
-    switch stopped it, if it did.
+    switch stopped it, if it did. whole: the answer with the warm-up that was cut, if one was.
     """
 
     trial: Trial
@@ -47,6 +47,7 @@ class Outcome:
     store_error: StoreError | None = None
     aborted: int = 0
     killed: str | None = None
+    whole: Summary | None = None
 
 
 def run(request: Request, listener: Listener | None = None) -> Outcome:
@@ -148,7 +149,8 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
     )
     summary = summarize(trial, account)
     failed = _finish(lambda: keeper.finish(trial, summary), keeping) or stopped
-    return Outcome(trial, summary, error, failed, account.aborted, looks.reason)
+    whole = summarize(trial, account, cut_off=False) if summary.cut_s else None
+    return Outcome(trial, summary, error, failed, account.aborted, looks.reason, whole)
 
 
 def _state(why: PgpacesError | None, *, ended_early: bool) -> State:

@@ -165,6 +165,7 @@ def _one(material: Material, row: Row) -> Iterable[Sentence]:
     yield Sentence(
         f"{said}: missed {share(missed)} of {row.counts.due:,} due{_within([row])}.", "main"
     )
+    yield from _hanging(material, [row])
     yield from _undecided(material, [row])
     yield _rule(material, [row])
 
@@ -376,8 +377,17 @@ def _by_cell(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     for verdict in ("held", "did not hold", "not known"):
         if found := groups.get(verdict):
             yield Sentence(_group(verdict, found, len(rows)), "main")
+    yield from _hanging(material, rows)
     yield from _undecided(material, rows)
     yield _rule(material, rows)
+
+
+def _hanging(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
+    """What would be said otherwise if no warm-up had been cut."""
+    for row in rows:
+        if (with_it := breaks.hangs_on_the_cut(row, material.missed_max)) is not None:
+            text = f"{cell_name(row)}: with the warm-up that was cut {100 * with_it:.2g} % missed"
+            yield Sentence(f"{text}, so the verdict hangs on the cut.", "warning")
 
 
 def _group(verdict: str, found: Sequence[Row], total: int) -> str:
