@@ -87,6 +87,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}")
     parser.add_argument("--quick", action="store_true", help="short runs, 3 pairs: a first look")
     parser.add_argument("--pairs", type=int, help=f"of runs against time (default {PAIRS})")
+    parser.add_argument("--only", default="", metavar="WORDS", help="of coverage: these cells")
+    parser.add_argument("--trials", type=int, default=0, help="of coverage: of each cell")
     parser.add_argument("--backends", nargs="+", default=BACKENDS, choices=BACKENDS)
     parser.add_argument("--server", help="installation to run against (default 15, if there)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all raw values")
@@ -133,9 +135,9 @@ def main() -> int:
     confine()
     began = time.monotonic()
     with place(given.server) as found:
-        session = Session(
-            found, given.pairs or (3 if given.quick else PAIRS), given.quick, tuple(given.backends)
-        )
+        pairs = given.pairs or (3 if given.quick else PAIRS)
+        backends = tuple(given.backends)
+        session = Session(found, pairs, given.quick, backends, given.only, given.trials)
         about: dict[str, Any] = facts(found)
         print(", ".join(f"{name}: {value}" for name, value in about.items()))
         findings = show(measure(session, names))

@@ -1,7 +1,8 @@
 """How often 95 % intervals of a trial hold the truth: simulated loads through the whole summary.
 
-`python bench/bench.py coverage` writes docs/explanation/coverage.md's table; `--quick` takes a
-hundredth of the trials and writes nothing. Trials are made by all CPUs, a cell by each.
+`python bench/bench.py coverage` writes docs/explanation/coverage.md's table, a row as each cell is
+done; `--only "M/M/16 300"` takes the cells whose first columns have these words, `--trials` another
+number of trials; `--quick` takes a hundredth of them and writes nothing. A cell is made by one CPU.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,10 +126,8 @@ def batch(load: Load, seconds: int, trials: int, seed: int) -> Cell:
     return cell
 
 
-def measured(load: Load, seconds: int, quick: bool) -> Cell:
+def measured(load: Load, seconds: int, trials: int) -> Cell:
     """A cell, in batches that fit into memory."""
-    trials = TRIALS_OF_AN_HOUR if seconds == HOUR_S else TRIALS
-    trials = max(4, trials // 100) if quick else trials
     size = min(trials, max(4, BATCH * 300 // seconds))
     whole = Cell(load, seconds)
     for seed, start in enumerate(range(0, trials, size), 1):
@@ -143,18 +142,41 @@ def measured(load: Load, seconds: int, quick: bool) -> Cell:
     return whole
 
 
+Key = tuple[str, ...]
+CELLS: dict[Key, tuple[Load, int]] = {
+    (load.name, f"{load.utilization:g}", f"{seconds} s"): (load, seconds)
+    for seconds in LENGTHS_S
+    for load in (*QUEUES, *OTHERS, *COLD)
+    if load not in COLD or seconds == 60
+}
+
+
+def kept() -> dict[Key, Sequence[str]]:
+    """The rows that the page has."""
+    lines = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines()]
+    return {key: line for line in lines if (key := tuple(line[:3])) in CELLS}
+
+
+def keep(row: Sequence[str]) -> None:
+    """Writes a row into the page's table, in the order of the cells."""
+    rows = kept() | {tuple(row[:3]): row}
+    lines = [HEAD, ["---"] * len(HEAD), *(rows[key] for key in CELLS if key in rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    fill(PAGE, "coverage", f"\n{table}\n\n")
+
+
 def section(session: Session) -> Iterator[Finding]:
-    """The table, a line as each cell is done."""
-    cells = [(load, seconds) for load in (*QUEUES, *OTHERS, *COLD) for seconds in LENGTHS_S]
-    if session.quick:
-        cells = [(load, seconds) for load, seconds in cells if seconds < HOUR_S]
-    rows: list[Sequence[str]] = []
+    """The table, a row as each cell is done."""
     with ProcessPoolExecutor() as pool:
-        waiting = [pool.submit(measured, *cell, session.quick) for cell in cells]
-        for each in waiting:
-            rows.append(each.result().row())
-            yield Note(SECTION, " | ".join(rows[-1]))
-    if not session.quick:
-        lines = [HEAD, ["---"] * len(HEAD), *rows]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        fill(PAGE, "coverage", f"\n{table}\n\n")
+        waiting = []
+        for key, (load, seconds) in CELLS.items():
+            trials = session.trials or (TRIALS_OF_AN_HOUR if seconds == HOUR_S else TRIALS)
+            if session.quick:
+                trials = max(4, trials // 100)
+            if set(session.only.split()) <= set(" ".join(key).split()):
+                waiting.append(pool.submit(measured, load, seconds, trials))
+        for each in as_completed(waiting):
+            row = each.result().row()
+            if not session.quick:
+                keep(row)
+            yield Note(SECTION, " | ".join(row))

@@ -14,12 +14,17 @@ from place import Place, takes_backend
 
 @dataclass(frozen=True)
 class Session:
-    """One run of the bench. pairs: of runs against time; quick: short ones."""
+    """One run of the bench. pairs: of runs against time; quick: short ones.
+
+    only, trials: of coverage, words of the cells to measure and trials of each.
+    """
 
     place: Place
     pairs: int
     quick: bool
     asked: tuple[str, ...]
+    only: str = ""
+    trials: int = 0
 
     @cached_property
     def missing(self) -> dict[str, str]:
