@@ -272,6 +272,21 @@ class Ledger:
     def last(self, told: Sequence[bytes], end_ns: int, taken: int, lost: bool) -> Interval:
         """The last one. taken: of an open load, how many were; lost: a process went down."""
 
+def student_cdf(freedom: float, t: float) -> float:
+    """P(T <= t) of Student's distribution. ValueError for freedom that is not positive."""
+
+def student_quantile(freedom: float, p: float) -> float:
+    """The t with P(T <= t) = p. ValueError outside 0 to 1."""
+
+def binomial_cdf(k: float, n: float, p: float) -> float:
+    """P(B <= k) of n events, each with probability p. ValueError outside 0 to 1."""
+
+def chi_squared_quantile(freedom: float, p: float) -> float:
+    """The x with P(X <= x) = p of the chi-squared distribution. ValueError outside 0 to 1."""
+
+def fisher_above(above: float, below: float, x: float) -> float:
+    """P(F > x) of the ratio of two variances with these degrees of freedom."""
+
 def resolve(dsn: str, overrides: dict[str, str]) -> Conninfo:
     """Resolves a connection string, URI or database name. Raises PgpacesError."""
 

@@ -79,14 +79,19 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_only_result_and_generators_import_the_binding() -> None:
+def test_only_results_distributions_and_generators_import_the_binding() -> None:
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         if any(name.startswith("pgpaces._engine") for name in imports(path))
     }
     functions = {f"generators/users/{name}.py" for name in ("load", "process", "seats")}
-    assert users == {"result.py", "generators/engine.py", *functions}
+    assert users == {
+        "result.py",
+        "answers/distributions.py",
+        "generators/engine.py",
+        *functions,
+    }
 
 
 def test_one_place_opens_administrative_sessions_and_quotes_names() -> None:

@@ -4,6 +4,7 @@
 
 mod actors;
 mod convert;
+mod distributions;
 mod errors;
 mod histogram;
 
@@ -191,6 +192,11 @@ fn engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<convert::Times>()?;
     module.add_function(wrap_pyfunction!(histogram::histogram_count, module)?)?;
     module.add_function(wrap_pyfunction!(histogram::histogram_counts, module)?)?;
+    module.add_function(wrap_pyfunction!(distributions::student_cdf, module)?)?;
+    module.add_function(wrap_pyfunction!(distributions::student_quantile, module)?)?;
+    module.add_function(wrap_pyfunction!(distributions::binomial_cdf, module)?)?;
+    module.add_function(wrap_pyfunction!(distributions::chi_squared_quantile, module)?)?;
+    module.add_function(wrap_pyfunction!(distributions::fisher_above, module)?)?;
     module.add_function(wrap_pyfunction!(resolve, module)?)?;
     module.add_function(wrap_pyfunction!(find_route, module)?)?;
     module.add_function(wrap_pyfunction!(parse_script, module)?)?;

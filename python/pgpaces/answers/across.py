@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median_high, stdev
 
+from pgpaces.answers.distributions import student_quantile
 from pgpaces.answers.stats import Z95, pearson, proportion
 from pgpaces.result import Estimate
 
@@ -25,9 +26,8 @@ Hits = Sequence[Sequence[tuple[int, int]]]
 
 def students(values: int) -> float:
     """How many standard errors the interval of so many values reaches: Student's t."""
-    from scipy.special import stdtrit
 
-    return float(stdtrit(max(_FREEDOM_MIN, values - 1), 1 - _TAIL))
+    return student_quantile(max(_FREEDOM_MIN, values - 1), 1 - _TAIL)
 
 
 def together(machines: Machines, *, bounded: bool = True) -> Estimate | None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pgpaces.answers import stats
+from pgpaces.answers.distributions import student_quantile
 from pgpaces.errors import StoreError
 from pgpaces.result import Estimate
 
@@ -311,8 +312,7 @@ def ratio_of_runs(values: Sequence[float], bases: Sequence[float]) -> Estimate |
     errors = [statistics.variance(found) / len(found) for found in logs]
     if sum(errors) == 0:
         return Estimate(value, value, value, n)
-    from scipy.special import stdtrit
 
     parts = sum(e * e / (len(found) - 1) for e, found in zip(errors, logs, strict=True))
-    half = float(stdtrit(sum(errors) ** 2 / parts, 0.975)) * math.sqrt(sum(errors))
+    half = student_quantile(sum(errors) ** 2 / parts, 0.975) * math.sqrt(sum(errors))
     return Estimate(value, value * math.exp(-half), value * math.exp(half), n)

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pgpaces.answers.distributions import student_cdf, student_quantile
 from pgpaces.result import Estimate
 
 ALPHA = 0.05
@@ -50,11 +51,10 @@ class Effect:
         return self._beyond(margin - abs(self.value))
 
     def _beyond(self, distance: float) -> float:
-        from scipy.special import stdtr
 
         if self.error == 0:
             return 0.0 if distance > 0 else 0.5
-        return float(stdtr(self.freedom, -distance / self.error))
+        return student_cdf(self.freedom, -distance / self.error)
 
     def detectable(self) -> float:
         """The smallest effect that is found in 8 of 10 cases: (t.975 + t.80) standard errors."""
@@ -81,20 +81,18 @@ class Effect:
 
     def _between(self, near: float, far: float, error: float, freedom: int) -> float:
         """How often a mean lies so far from 0, on either side."""
-        from scipy.special import stdtr
 
         ends = ((near, far), (-far, -near))
         return sum(
-            float(stdtr(freedom, (high - self.value) / error))
-            - float(stdtr(freedom, (low - self.value) / error))
+            student_cdf(freedom, (high - self.value) / error)
+            - student_cdf(freedom, (low - self.value) / error)
             for low, high in ends
         )
 
 
 def _t(freedom: float, q: float) -> float:
-    from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, q))
+    return student_quantile(freedom, q)
 
 
 def over_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect | None:

@@ -16,6 +16,7 @@ from statistics import fmean, stdev
 from pgpaces.answers import breaks
 from pgpaces.answers.cells import Row, board, of_kind
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.distributions import student_quantile
 from pgpaces.design import Cell, Factor
 from pgpaces.result import Estimate
 
@@ -47,7 +48,6 @@ class Ratio:
 
 def ratio(logs: Sequence[float]) -> Estimate | None:
     """exp of the mean of logarithms, with Student's t of k - 1 degrees of freedom."""
-    from scipy.special import stdtrit
 
     k = len(logs)
     if k == 0:
@@ -55,7 +55,7 @@ def ratio(logs: Sequence[float]) -> Estimate | None:
     middle = fmean(logs)
     if k == 1:
         return Estimate.alone(math.exp(middle), 1)
-    half = float(stdtrit(k - 1, 1 - _TAIL)) * stdev(logs) / math.sqrt(k)
+    half = student_quantile(k - 1, 1 - _TAIL) * stdev(logs) / math.sqrt(k)
     return Estimate(math.exp(middle), math.exp(middle - half), math.exp(min(middle + half, 700)), k)
 
 

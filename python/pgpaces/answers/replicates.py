@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 
 from pgpaces.answers.cells import board, sound
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.distributions import student_cdf, student_quantile
 from pgpaces.design import Cell
 from pgpaces.result import Estimate
 
@@ -82,7 +83,6 @@ def _against(
     name: str, left: Sequence[str], groups: Sequence[Logs]
 ) -> tuple[float, Estimate] | None:
     """p and ratio of a machine against the others that are left; None of too few pairs."""
-    from scipy.special import stdtr, stdtrit
 
     errors = [
         logs[name] - fmean(others)
@@ -93,8 +93,8 @@ def _against(
         return None
     k, middle = len(errors), fmean(errors)
     error = stdev(errors) / math.sqrt(k)
-    half = float(stdtrit(k - 1, 1 - _TAIL / 2)) * error
+    half = student_quantile(k - 1, 1 - _TAIL / 2) * error
     ends = (math.exp(middle - half), math.exp(middle + half))
     beyond = abs(middle) - _MARGIN
     t = beyond / error if error > 0 else math.copysign(math.inf, beyond)
-    return 2 * float(stdtr(k - 1, -t)), Estimate(math.exp(middle), *ends, k)
+    return 2 * student_cdf(k - 1, -t), Estimate(math.exp(middle), *ends, k)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from pgpaces.answers import breaks
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.distributions import normal_cdf
 from pgpaces.answers.wanted import Tried, Wanted, settled
 from pgpaces.design import Cell, place
 from pgpaces.errors import PlanError
@@ -272,14 +273,14 @@ def _orders(rows: Sequence[Row], length: float) -> Iterable[tuple[Cell, float, C
     of the variance, which a trial takes down as it adds to its time.
     """
     import numpy as np
-    from scipy.special import ndtr
 
     if len(rows) < 2:
         return
     shares = np.array([each.missed.value if each.missed else 0.0 for each in rows])
     spread = np.array([_variance(each) for each in rows])
     both = spread[:, None] + spread[None, :]
-    wrong = ndtr(-abs(shares[:, None] - shares[None, :]) / np.sqrt(both))
+    apart = abs(shares[:, None] - shares[None, :]) / np.sqrt(both)
+    wrong = np.vectorize(normal_cdf)(-apart)
     np.fill_diagonal(wrong, 0.0)
     wrong[wrong <= _WRONG] = 0.0
     own = wrong * spread[:, None] / both

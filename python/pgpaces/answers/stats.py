@@ -1,16 +1,18 @@
 """Shares, means, quantiles and their intervals, each with its source. Numbers in, estimates out.
 
-All intervals are of 95 %. numpy and scipy are imported where they are used: they take longer to
-load than a command takes to start.
+All intervals are of 95 %. numpy is imported where it is used: it takes longer to load than a
+command takes to start.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers.distributions import binomial_cdf, student_quantile
 from pgpaces.result import Estimate
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[Any]
 
-Z95 = 1.959963984540054
+Z95 = student_quantile(math.inf, 0.975)
 _TAIL = 0.025
 # With fewer points than this their variance says next to nothing.
 _POINTS_MIN = 10
@@ -66,7 +68,7 @@ class Clusters:
     @property
     def phi(self) -> float:
         """The dispersion with which Wilson's interval is as wide as Student's."""
-        return self.effect * (students(self.freedom, 1 - _TAIL) / Z95) ** 2
+        return self.effect * (student_quantile(self.freedom, 1 - _TAIL) / Z95) ** 2
 
     @property
     def tails(self) -> tuple[float, float]:
@@ -78,21 +80,10 @@ class Clusters:
     def reach(self) -> tuple[float, float]:
         """How many standard errors an interval reaches, down and up."""
         below, above = self.tails
-        return students(self.freedom, 1 - below), students(self.freedom, 1 - above)
+        return student_quantile(self.freedom, 1 - below), student_quantile(self.freedom, 1 - above)
 
 
 INDEPENDENT = Clusters()
-
-
-def students(freedom: float, share: float) -> float:
-    """Student's quantile; the normal one of infinite degrees of freedom."""
-    if math.isinf(freedom):
-        from scipy.special import ndtri
-
-        return float(ndtri(share))
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, share))
 
 
 def clusters(sums: Numbers, counts: Numbers, stddev: float | None) -> Clusters:
@@ -214,23 +205,12 @@ def _stretched(rank: int, m: int, n: int) -> int:
 
 def _rank_below(q: float, m: int, tail: float) -> int:
     """The largest rank with P(B < rank) <= tail; 0 where there is none."""
-    from scipy.special import bdtr, bdtrik
-
-    # The inverse in real numbers is within one of the rank; the distribution itself decides.
-    low = min(m, int(bdtrik(tail, m, q)) + 2)
-    while low > 0 and bdtr(low - 1, m, q) > tail:
-        low -= 1
-    return low
+    return bisect_right(range(1, m + 1), tail, key=lambda rank: binomial_cdf(rank - 1, m, q))
 
 
 def _rank_above(q: float, m: int, tail: float) -> int:
     """The smallest rank with P(B >= rank) <= tail, of m values that are enough for one."""
-    from scipy.special import bdtr, bdtrik
-
-    high = max(1, int(bdtrik(1 - tail, m, q)) - 1)
-    while bdtr(high - 1, m, q) < 1 - tail:
-        high += 1
-    return high
+    return 1 + bisect_left(range(1, m + 1), 1 - tail, key=lambda rank: binomial_cdf(rank - 1, m, q))
 
 
 def inefficiency(series: Numbers) -> float:
@@ -291,5 +271,5 @@ def rate(per_second: Numbers) -> Estimate | None:
         return Estimate.alone(value, n)
     independent = len(per_second) / inefficiency(per_second)
     error = float(np.std(per_second, ddof=1)) / math.sqrt(independent)
-    half = students(max(1.0, independent - 1), 1 - _TAIL) * error
+    half = student_quantile(max(1.0, independent - 1), 1 - _TAIL) * error
     return Estimate(value, max(0.0, value - half), value + half, n)

@@ -14,6 +14,7 @@ from typing import Literal
 from pgpaces.answers.capacity.centre import bracket, indicated, judged, line
 from pgpaces.answers.capacity.goal import Goal, Point, excused, of_role
 from pgpaces.answers.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
+from pgpaces.answers.distributions import fisher_above
 from pgpaces.result import Estimate
 
 Flag = Literal[
@@ -282,11 +283,9 @@ def speed_spread(found: Fit) -> float | None:
     The log odds differ by slope times the log of the speed, beside what differs within trials: an
     F test of the two variances at 1 %.
     """
-    from scipy.special import fdtrc
-
     if not 0 < found.within < found.variance:
         return None
-    if fdtrc(found.n - 2, found.n, found.variance / found.within) > _NOISE_P:
+    if fisher_above(found.n - 2, found.n, found.variance / found.within) > _NOISE_P:
         return None
     return math.sqrt(found.variance - found.within) / found.slope
 

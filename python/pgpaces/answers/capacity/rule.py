@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pgpaces.answers.capacity.goal import Goal, Point
+from pgpaces.answers.distributions import chi_squared_quantile, student_cdf, student_quantile
 from pgpaces.answers.stats import dispersion, pearson
 
 Verdict = Literal["passed", "failed", "undecided"]
@@ -47,7 +48,6 @@ def bounds(points: Sequence[Point], tail: float) -> Bounds:
     The exact Poisson limits (Garwood 1936) of K/phi events; phi = max(1, phi_trial (1 + 2/k),
     phi_window), Pearson's dispersion over k trials and over windows of 10 s.
     """
-    from scipy.special import chdtri
 
     missed, due, k = sum(p.missed for p in points), sum(p.due for p in points), len(points)
     windows = [window for point in points for window in point.windows]
@@ -55,9 +55,8 @@ def bounds(points: Sequence[Point], tail: float) -> Bounds:
     if missed:
         trials = pearson([(p.missed, p.due) for p in points]) * (1 + 2 / k)
         phi = max(1.0, trials, dispersion(windows))
-    # chdtri takes the probability above.
-    high = phi / 2 * float(chdtri(2 * missed / phi + 2, tail)) / due
-    low = phi / 2 * float(chdtri(2 * missed / phi, 1 - tail)) / due if missed else 0.0
+    high = phi / 2 * chi_squared_quantile(2 * missed / phi + 2, 1 - tail) / due
+    low = phi / 2 * chi_squared_quantile(2 * missed / phi, tail) / due if missed else 0.0
     return Bounds(low, min(1.0, high), k, phi)
 
 
@@ -186,13 +185,12 @@ def drawn(points: Sequence[Point], goal: Goal, tail: float, steps: int) -> tuple
 
     The terms of Fieller's inequality: f(x) + s2/2, and t sqrt(var f(x) + s2^2 / (2 d)) around it.
     """
-    from scipy.special import stdtrit
 
     curves = _through(points, _logit(goal.missed_max))
     if curves is None:
         return ()
     curve = curves[1]
-    t = float(stdtrit(curve.freedom, 1 - tail))
+    t = student_quantile(curve.freedom, 1 - tail)
     low, high = (math.log(end(point.load for point in points)) for end in (min, max))
     found = []
     for n in range(steps + 1):
@@ -219,7 +217,6 @@ def _where(curve: _Curve, target: float, tail: float) -> tuple[float, float, flo
 
 def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
     """The straight line, and the curve to be used, which may be the same."""
-    from scipy.special import stdtr
 
     n = len(x)
     middle, mean = sum(x) / n, sum(y) / n
@@ -236,7 +233,7 @@ def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
     bend = sum(a * b for a, b in zip(bows, left, strict=True)) / curve
     rest = max(line.rest - bend * bend * curve, 0.0)
     t = bend * math.sqrt(curve / max(rest / (n - 3), _VARIANCE_MIN))
-    if bend <= 0 or stdtr(n - 3, -t) > _BENT_P:
+    if bend <= 0 or student_cdf(n - 3, -t) > _BENT_P:
         return line, line
     return line, replace(line, bend=bend, rest=rest)
 
@@ -252,9 +249,8 @@ def _crossing(curve: _Curve, gap: float) -> float:
 
 def _ends(curve: _Curve, gap: float, at: float, tail: float) -> tuple[float, float]:
     """How far below and above the crossing loads are that cannot be told from it."""
-    from scipy.special import stdtrit
 
-    t2 = float(stdtrit(curve.freedom, 1 - tail)) ** 2
+    t2 = student_quantile(curve.freedom, 1 - tail) ** 2
 
     def told(x: float) -> bool:
         return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)

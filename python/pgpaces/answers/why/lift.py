@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers.distributions import student_quantile
 from pgpaces.answers.stats import inefficiency
 from pgpaces.result import Estimate
 
@@ -98,14 +99,13 @@ def lift(seen: Seen) -> Estimate | None:
 def _half(moves: Numbers) -> float:
     """Half of the interval of a sum of what seconds contribute, which has mean 0."""
     import numpy as np
-    from scipy.special import stdtrit
 
     n = len(moves)
     if n < 2:
         return math.inf
     # A sum of n independent values with mean 0.
     error = math.sqrt(float(np.square(moves).sum()) * n / (n - 1) * inefficiency(moves))
-    return float(stdtrit(max(1.0, n / inefficiency(moves) - 1), 1 - _TAIL)) * error
+    return student_quantile(max(1.0, n / inefficiency(moves) - 1), 1 - _TAIL) * error
 
 
 def chance(seen: Seen) -> float:

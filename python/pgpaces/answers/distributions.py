@@ -1,0 +1,32 @@
+"""Distribution functions that intervals and tests need, from the binding and the standard library.
+
+They are those of scipy, which takes longer to load than a command takes to start. Probabilities are
+above 0 and below 1, degrees of freedom above 0; ValueError for others.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+from pgpaces import _engine
+
+_NORMAL = NormalDist()
+normal_cdf = _NORMAL.cdf
+chi_squared_quantile = _engine.chi_squared_quantile
+fisher_above = _engine.fisher_above
+
+
+def student_cdf(freedom: float, t: float) -> float:
+    """P(T <= t) of Student's distribution; of an infinite t, too."""
+    return float(t > 0) if math.isinf(t) else _engine.student_cdf(freedom, t)
+
+
+def student_quantile(freedom: float, p: float) -> float:
+    """The t with P(T <= t) = p; the normal quantile for infinite degrees of freedom."""
+    return _NORMAL.inv_cdf(p) if math.isinf(freedom) else _engine.student_quantile(freedom, p)
+
+
+def binomial_cdf(k: int, n: int, p: float) -> float:
+    """P(B <= k) of n events, each with probability p; 0 for k < 0."""
+    return _engine.binomial_cdf(k, n, p)
