@@ -1,6 +1,6 @@
-"""What was measured, as frozen values: distributions, tallies, intervals, trials, estimates.
+"""What was measured, as frozen values: trials, their counts, estimates and what was seen of servers.
 
-Knows where none of it came from. The only module that imports the binding's histogram type.
+Knows where none of it came from. Its seconds are in record.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from pgpaces._engine import Histogram, histogram_count, histogram_counts
+from pgpaces.record import Interval, Tally
 
 State = Literal["running", "finished", "interrupted", "failed"]
 Severity = Literal["info", "warning", "invalid"]
@@ -55,191 +55,6 @@ class Finding:
     text: str
     value: float | None = None
     unit: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2).
-
-    Without a histogram, although something was counted, its shape is not known: what was imported
-    as sums. A maximum of 0 is then not known either.
-    """
-
-    count: int = 0
-    sum_ns: int = 0
-    square_sum: float = 0.0
-    max_ns: int = 0
-    histogram: bytes = b""
-
-    @property
-    def shaped(self) -> bool:
-        """Whether its quantiles are known."""
-        return bool(self.histogram) or self.count == 0
-
-    @property
-    def mean_ns(self) -> float | None:
-        """The mean, or None of nothing."""
-        return self.sum_ns / self.count if self.count else None
-
-    @property
-    def stddev_ns(self) -> float | None:
-        """The standard deviation of all that was counted; None where it is not known."""
-        mean = self.mean_ns
-        if mean is None or not (self.shaped or self.square_sum):
-            return None
-        return math.sqrt(max(0.0, self.square_sum / self.count - mean * mean))
-
-
-def merge(parts: Iterable[Times]) -> Times:
-    """One distribution of several, of one trial; of no known shape, if one of them is."""
-    histogram, shaped = Histogram(), True
-    count = sum_ns = max_ns = 0
-    square_sum = 0.0
-    for part in parts:
-        if part.count:
-            histogram.add(part.histogram)
-            shaped = shaped and part.shaped
-            count += part.count
-            sum_ns += part.sum_ns
-            square_sum += part.square_sum
-            max_ns = max(max_ns, part.max_ns)
-    return Times(count, sum_ns, square_sum, max_ns, histogram.encode() if count and shaped else b"")
-
-
-def times_of(values_ns: Iterable[int]) -> Times:
-    """The distribution of these times."""
-    histogram = Histogram()
-    count = sum_ns = max_ns = square_sum = 0
-    for ns in values_ns:
-        histogram.record(ns)
-        count, sum_ns, square_sum = count + 1, sum_ns + ns, square_sum + ns * ns
-        max_ns = max(max_ns, ns)
-    encoded = histogram.encode() if count else b""
-    return Times(count, sum_ns, float(square_sum), max_ns, encoded)
-
-
-def counted(times: Times) -> int:
-    """How many times its histogram counts. ValueError where that cannot be read."""
-    return histogram_count(times.histogram)
-
-
-def counts_at_most(parts: Iterable[Times], values_ns: Sequence[int]) -> list[int]:
-    """How many times of all parts are at most as long as each of these, to 3 significant digits."""
-    sums = [0] * len(values_ns)
-    for part in parts:
-        for place, count in enumerate(histogram_counts(part.histogram, values_ns)):
-            sums[place] += count
-    return sums
-
-
-def value_at_rank(times: Times, rank: int) -> int | None:
-    """The time with `rank` in ascending order, ns, from 1; None beyond the count.
-
-    Good to 3 significant digits; the last one is the exact maximum.
-    """
-    return values_at_ranks(times, (rank,))[0]
-
-
-# Above this a histogram tells no time from another.
-_LONGEST_NS = 3_600_000_000_000
-
-
-def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
-    """The times at several ranks; as value_at_rank. None where the shape is not known.
-
-    None too for a time of more than an hour that is not the longest: how long it was is not known.
-    """
-    if not times.shaped:
-        return [None] * len(ranks)
-    histogram = Histogram()
-    histogram.add(times.histogram)
-
-    def at(rank: int) -> int | None:
-        found = histogram.value_at_rank(rank) if 0 < rank < times.count else None
-        if rank == times.count > 0:
-            return times.max_ns
-        if found is not None and found >= _LONGEST_NS < times.max_ns:
-            return None
-        return found and min(found, times.max_ns)
-
-    return [at(rank) for rank in ranks]
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What became known in one second about one script's transactions of one due second.
-
-    due = on_time + late + skipped + sum(failed) + unfinished, summed over all tallies of a due
-    second and script, when the trial is over. failed: by SQLSTATE. retried: how many, of those that
-    succeeded or failed, were tried more than once. retries: tries behind the first, of all.
-    """
-
-    due_second: int
-    script: int
-    due: int = 0
-    on_time: int = 0
-    late: int = 0
-    skipped: int = 0
-    failed: Mapping[str, int] = field(default_factory=dict)
-    unfinished: int = 0
-    latency: Times = Times()
-    lag: Times = Times()
-    service: Times = Times()
-    retried: int = 0
-    retries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StatementTally:
-    """Times of one command of a script that ended in one second.
-
-    failed: failures that ended their transaction. retries: failures after which it was tried again.
-    """
-
-    script: int
-    command: int
-    failed: int = 0
-    times: Times = Times()
-    retries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """What became known in one second; second 0 begins the measured part.
-
-    cpu_ns: CPU time of each worker thread. dispatch: lag of transactions whose client was idle
-    when they were due. in_flight_ns: integral of transactions in flight. ended_ns: its end.
-    pending_ns: integral of what is due and not done; waited_ns: for how long what ended had been
-    due; both 0 in a closed load.
-    connect_ns: what connecting and disconnecting took, where every transaction has a connection of
-    its own. aborted: the thread of each client that gave up. lines: level (error, warning, info, or
-    plain for what wants no prefix) and text of what is to be told at once, in pgbench's words.
-    outages: clients that got a lost connection back. outage_ns_max: the longest of these outages,
-    and of those that last when the run ends. down: clients without a connection at its end.
-    some_down_ns, all_down_ns: for how long of it one client at least was without, and all were.
-    """
-
-    second: int
-    tallies: tuple[Tally, ...] = ()
-    statements: tuple[StatementTally, ...] = ()
-    messages: tuple[tuple[str, str], ...] = ()
-    cpu_ns: tuple[int, ...] = ()
-    dispatch: Times = Times()
-    in_flight_ns: int = 0
-    pending_ns: int = 0
-    waited_ns: int = 0
-    ended_ns: int = 0
-    connects: int = 0
-    disconnects: int = 0
-    notes: tuple[str, ...] = ()
-    connect_ns: int = 0
-    aborted: tuple[int, ...] = ()
-    lines: tuple[tuple[str, str], ...] = ()
-    outages: int = 0
-    outage_ns_max: int = 0
-    down: int = 0
-    some_down_ns: int = 0
-    all_down_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
 _GAPS_MAX_S = 100_000
 # So much longer than its seconds a trial may have measured: a table of it still fits in memory.
 _MEASURED_MAX_S = 1_000_000
-_COUNTS = ("due", "on_time", "late", "skipped", "unfinished", "retried", "retries")
 
 
 def check(trial: Trial) -> None:
@@ -194,6 +193,10 @@ def _count(value: object, what: str) -> None:
         raise ValueError(f"{what} is {value}, and cannot be negative")
 
 
+def _whole(value: object, what: str) -> None:
+    _expect(value, (int,), what)
+
+
 def _texts(values: Iterable[object], what: str) -> None:
     for value in values:
         _expect(value, (str,), what)
@@ -214,42 +217,41 @@ def _script(script: object) -> int:
 
 def _interval(interval: Interval, commands: list[int], shaped: bool) -> None:
     second = f"second {_expect(interval.second, (int,), 'a second')}"
-    _expect(interval.ended_ns, (int,), f"{second}: its end")
-    for name in ("in_flight_ns", "connects", "disconnects", "connect_ns"):
-        _count(getattr(interval, name), f"{second}: {name}")
-    for value in (*interval.cpu_ns, *interval.aborted):
-        _count(value, f"{second}: a thread's value")
-    for message in interval.messages:
-        _texts(message, f"{second}: a message")
-    _times(interval.dispatch, f"{second}: dispatch")
+    _record(interval, second)
+    scripts = len(commands) if commands else None
     for tally in interval.tallies:
-        _tally(tally, second, commands, shaped)
+        _record(tally, second, shaped)
+        _within(tally.script, scripts, f"{second}: script")
     for statement in interval.statements:
-        _statement(statement, second, commands)
+        _record(statement, second)
+        _within(statement.script, scripts, f"{second}: script")
+        known = commands[statement.script] if commands else None
+        _within(statement.command, known, f"{second}: command")
 
 
-def _tally(tally: Tally, second: str, commands: list[int], shaped: bool) -> None:
-    _expect(tally.due_second, (int,), f"{second}: a due second")
-    _within(tally.script, len(commands) if commands else None, f"{second}: script")
-    for name in _COUNTS:
-        _count(getattr(tally, name), f"{second}: {name}")
-    failed: Mapping[Any, Any] = _expect(tally.failed, (dict,), f"{second}: failed")
-    for state, count in failed.items():
-        _count(count, f"{second}: failed with {state}")
-    for name in ("latency", "lag", "service"):
-        _times(getattr(tally, name), f"{second}: {name}", shaped)
+def _record(found: Interval | Tally | StatementTally, second: str, shaped: bool = True) -> None:
+    """Every number is of its kind, and none is negative that cannot be."""
+    for one in record.declared(type(found)):
+        value, what = getattr(found, one.name), f"{second}: {one.name}"
+        if one.is_times:
+            _times(value, what, shaped)
+        elif one.type is int:
+            (_whole if one.entry.signed else _count)(value, what)
+        else:
+            _several(value, what)
 
 
-def _statement(statement: StatementTally, second: str, commands: list[int]) -> None:
-    _within(statement.script, len(commands) if commands else None, f"{second}: script")
-    _within(
-        statement.command,
-        commands[statement.script] if commands else None,
-        f"{second}: command",
-    )
-    _count(statement.failed, f"{second}: failed statements")
-    _count(statement.retries, f"{second}: retried statements")
-    _times(statement.times, f"{second}: statement times")
+def _several(value: Any, what: str) -> None:
+    """Counts by name, or a list of counts or of texts."""
+    if isinstance(value, Mapping):
+        for name, count in value.items():
+            _count(count, f"{what} with {name}")
+        return
+    for each in _expect(value, (tuple,), what):
+        if isinstance(each, tuple):
+            _texts(each, what)
+        elif not isinstance(each, str):
+            _count(each, what)
 
 
 def _within(number: object, count: int | None, what: str) -> None:

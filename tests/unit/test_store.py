@@ -8,13 +8,20 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
 
+import pgpaces
 from pgpaces import _engine
 from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.result import Finding, Interval, StatementTally, Tally, Times, Trial
 from pgpaces.store import Store, new_id
+
+MIGRATIONS = Path(pgpaces.__file__).parent / "migrations"
 
 
 def histogram(*times_ns: int) -> bytes:
@@ -249,3 +256,30 @@ def test_ids_sort_by_time_and_differ() -> None:
     assert len(set(ids)) == 100
     assert all(len(found) == 26 for found in ids)
     assert [i[:10] for i in ids] == sorted(i[:10] for i in ids)
+
+
+def tables_of(engine: sa.Engine) -> dict[str, Any]:
+    found = sa.inspect(engine)
+    return {
+        name: (
+            {c["name"]: (str(c["type"]), c["nullable"]) for c in found.get_columns(name)},
+            sorted(found.get_pk_constraint(name)["constrained_columns"]),
+            sorted((str(key["referred_table"]), *key["constrained_columns"])
+                   for key in found.get_foreign_keys(name)),
+            sorted((str(index["name"]), *index["column_names"])
+                   for index in found.get_indexes(name)),
+        )
+        for name in found.get_table_names()
+    }  # fmt: skip
+
+
+def test_a_new_store_has_the_tables_that_migrations_make_of_the_oldest(tmp_path: Path) -> None:
+    old = sa.create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with old.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.commit()
+    new = Store.open(tmp_path / "new.db")
+    assert tables_of(sa.create_engine(f"sqlite:///{new.path}")) == tables_of(old)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pgpaces import _engine
 from pgpaces.errors import ServerError
 from pgpaces.plan import LogPlan, TrialPlan, without_secrets
-from pgpaces.result import Interval, StatementTally, Tally, Times
+from pgpaces.record import Interval, copied
 from pgpaces.shape import Segment
 from pgpaces.texts import decoded, encoded
 
@@ -195,7 +195,7 @@ class Engine:
     def __iter__(self) -> Iterator[Interval]:
         """One interval a second until the load is over; then why it ended early, if it did."""
         while (interval := self._run.next_interval()) is not None:
-            yield interval_of(interval)
+            yield copied(Interval, interval)
 
     @property
     def end_ns(self) -> int:
@@ -210,54 +210,3 @@ class Engine:
         """Ends at once; what is in flight stays unfinished."""
         self._run.abort()
 
-
-def _times(times: _engine.Times) -> Times:
-    return Times(times.count, times.sum_ns, times.square_sum, times.max_ns, times.histogram)
-
-
-def _tally(tally: _engine.Tally) -> Tally:
-    return Tally(
-        due_second=tally.due_second,
-        script=tally.script,
-        due=tally.due,
-        on_time=tally.on_time,
-        late=tally.late,
-        skipped=tally.skipped,
-        failed=dict(tally.failed),
-        unfinished=tally.unfinished,
-        latency=_times(tally.latency),
-        lag=_times(tally.lag),
-        service=_times(tally.service),
-        retried=tally.retried,
-        retries=tally.retries,
-    )
-
-
-def interval_of(interval: _engine.Interval) -> Interval:
-    """The binding's interval as a value."""
-    return Interval(
-        second=interval.second,
-        tallies=tuple(_tally(t) for t in interval.tallies),
-        statements=tuple(
-            StatementTally(s.script, s.command, s.failed, _times(s.times), s.retries)
-            for s in interval.statements
-        ),
-        messages=tuple(interval.messages),
-        cpu_ns=tuple(interval.cpu_ns),
-        dispatch=_times(interval.dispatch),
-        in_flight_ns=interval.in_flight_ns,
-        pending_ns=interval.pending_ns,
-        waited_ns=interval.waited_ns,
-        ended_ns=interval.ended_ns,
-        connects=interval.connects,
-        disconnects=interval.disconnects,
-        notes=tuple(interval.notes),
-        connect_ns=interval.connect_ns,
-        aborted=tuple(interval.aborted),
-        lines=tuple(interval.lines),
-        outages=interval.outages,
-        outage_ns_max=interval.outage_ns_max,
-        down=interval.down,
-        some_down_ns=interval.some_down_ns,
-        all_down_ns=interval.all_down_ns,
-    )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
 from pgpaces.errors import PgpacesError
-from pgpaces.result import Finding, Interval, StatementTally, Tally, merge
+from pgpaces.record import Interval, Offset, merged
+from pgpaces.result import Finding
 
 # Far enough ahead that every load has heard of it.
 _AHEAD_NS = 20_000_000
@@ -61,8 +62,7 @@ class _Seat:
 
     load: Load
     seconds: Iterator[Interval]
-    script: int
-    thread: int
+    offset: Offset
 
 
 class Together:
@@ -84,7 +84,7 @@ class Together:
         scripts = accumulate((load.scripts for load in loads), initial=0)
         threads = accumulate((load.threads for load in loads), initial=0)
         self._seats = [
-            _Seat(load, iter(load), script, thread)
+            _Seat(load, iter(load), Offset(script, thread))
             for load, script, thread in zip(loads, scripts, threads, strict=False)
         ]
 
@@ -147,46 +147,8 @@ class Together:
             load.abort()
 
     def _sum(self, parts: Sequence[tuple[_Seat, Interval]]) -> Interval:
-        """One second of all. down: clients of all of them; all_down: every one of them had none.
-
-        Where some have ended, what is left of the others is no outage of all.
-        """
+        """One second of all."""
         if len(self._seats) == 1:
             return parts[0][1]
-        cpu_ns = [0] * self.threads
-        for seat, part in parts:
-            cpu_ns[seat.thread : seat.thread + len(part.cpu_ns)] = part.cpu_ns
-        found = [part for _, part in parts]
-        return Interval(
-            second=found[0].second,
-            tallies=tuple(_tally(t, seat.script) for seat, part in parts for t in part.tallies),
-            statements=tuple(
-                _statement(s, seat.script) for seat, part in parts for s in part.statements
-            ),
-            messages=tuple(message for part in found for message in part.messages),
-            cpu_ns=tuple(cpu_ns),
-            dispatch=merge(part.dispatch for part in found),
-            in_flight_ns=sum(part.in_flight_ns for part in found),
-            pending_ns=sum(part.pending_ns for part in found),
-            waited_ns=sum(part.waited_ns for part in found),
-            ended_ns=max(part.ended_ns for part in found),
-            connects=sum(part.connects for part in found),
-            disconnects=sum(part.disconnects for part in found),
-            notes=tuple(dict.fromkeys(note for part in found for note in part.notes)),
-            connect_ns=sum(part.connect_ns for part in found),
-            aborted=tuple(seat.thread + number for seat, part in parts for number in part.aborted),
-            lines=tuple(line for part in found for line in part.lines),
-            outages=sum(part.outages for part in found),
-            outage_ns_max=max(part.outage_ns_max for part in found),
-            down=sum(part.down for part in found),
-            some_down_ns=max(part.some_down_ns for part in found),
-            all_down_ns=min(part.all_down_ns for part in found) * (len(found) == len(self._seats)),
-        )
-
-
-def _tally(tally: Tally, first: int) -> Tally:
-    return replace(tally, script=tally.script + first)
-
-
-def _statement(tally: StatementTally, first: int) -> StatementTally:
-    return replace(tally, script=tally.script + first)
+        numbered = [(seat.offset, part) for seat, part in parts]
+        return merged(numbered, self.threads, everyone=len(parts) == len(self._seats))

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.errors import StoreError, StoreVersionError
 from pgpaces.home import home
-from pgpaces.store import address, sqlite
+from pgpaces.store import address, schema, sqlite
 from pgpaces.store.form import HEAD, json_text
 from pgpaces.store.listing import Cursor, as_far_as_it_is_text
 
@@ -176,7 +176,7 @@ def _up_to_date(backend: Backend) -> Backend:
     with backend.explained(), backend.engine.connect() as connection:
         if _version(connection) != HEAD:
             with _alone(backend):
-                _upgrade(connection, backend.address)
+                _upgrade(connection, backend)
     return backend
 
 
@@ -319,14 +319,22 @@ def _alone(backend: Backend) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _upgrade(connection: sa.Connection, shown: str) -> None:
-    """Brings the schema to HEAD; alembic is imported only where there is something to do."""
-    current = _version(connection)  # somebody may have been quicker
+def _upgrade(connection: sa.Connection, backend: Backend) -> None:
+    """Brings the schema to HEAD; alembic is imported only where there is an older one."""
+    current, shown = _version(connection), backend.address  # another session may have been quicker
     if current == HEAD:
         return
-    if current is None and sa.inspect(connection).get_table_names():
-        raise StoreError(f"{shown} is a database of something else", _OTHER)
-    if current is not None and current > HEAD:
+    if current is None:
+        if sa.inspect(connection).get_table_names():
+            raise StoreError(f"{shown} is a database of something else", _OTHER)
+        connection.rollback()
+        if backend.path is not None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        schema.metadata.create_all(connection, checkfirst=False)
+        connection.execute(sa.insert(schema.version), {"version_num": HEAD})
+        connection.commit()
+        return
+    if current > HEAD:
         raise StoreVersionError(
             f"the store {shown} was written by a newer pgpaces (version {current}, we know {HEAD})",
             f"upgrade pgpaces, or {_OTHER}",

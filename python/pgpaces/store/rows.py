@@ -73,71 +73,13 @@ def _place_row(place: Place | None) -> dict[str, Any]:
     return {} if place is None else {**asdict(place), "levels": dict(place.levels)}
 
 
-def _times_row(prefix: str, times: Times) -> dict[str, Any]:
+def second_rows(trial_id: str, interval: Interval) -> dict[str, list[dict[str, Any]]]:
+    """A second as rows of its tables, by name."""
+    own = {"trial": trial_id, "second": interval.second}
     return {
-        f"{prefix}_count": times.count,
-        f"{prefix}_sum_ns": times.sum_ns,
-        f"{prefix}_square_sum": times.square_sum,
-        f"{prefix}_max_ns": times.max_ns,
-        f"{prefix}_histogram": times.histogram,
-    }
-
-
-def interval_row(trial_id: str, interval: Interval) -> dict[str, Any]:
-    """A second without its tallies and statements."""
-    return {
-        "trial": trial_id,
-        "second": interval.second,
-        "cpu_ns": list(interval.cpu_ns),
-        "in_flight_ns": interval.in_flight_ns,
-        "pending_ns": interval.pending_ns,
-        "waited_ns": interval.waited_ns,
-        "ended_ns": interval.ended_ns,
-        "connects": interval.connects,
-        "disconnects": interval.disconnects,
-        "messages": [list(message) for message in interval.messages],
-        "connect_ns": interval.connect_ns,
-        "aborted": list(interval.aborted),
-        "outages": interval.outages,
-        "outage_ns_max": interval.outage_ns_max,
-        "down": interval.down,
-        "some_down_ns": interval.some_down_ns,
-        "all_down_ns": interval.all_down_ns,
-        **_times_row("dispatch", interval.dispatch),
-    }
-
-
-def tally_row(trial_id: str, second: int, tally: Tally) -> dict[str, Any]:
-    """What became known in a second about a due second and script."""
-    return {
-        "trial": trial_id,
-        "second": second,
-        "due_second": tally.due_second,
-        "script": tally.script,
-        "due": tally.due,
-        "on_time": tally.on_time,
-        "late": tally.late,
-        "skipped": tally.skipped,
-        "failed": dict(tally.failed),
-        "unfinished": tally.unfinished,
-        "retried": tally.retried,
-        "retries": tally.retries,
-        **_times_row("latency", tally.latency),
-        **_times_row("lag", tally.lag),
-        **_times_row("service", tally.service),
-    }
-
-
-def statement_row(trial_id: str, second: int, tally: StatementTally) -> dict[str, Any]:
-    """The times of one command in a second."""
-    return {
-        "trial": trial_id,
-        "second": second,
-        "script": tally.script,
-        "command": tally.command,
-        "failed": tally.failed,
-        "retries": tally.retries,
-        **_times_row("times", tally.times),
+        "interval": [{**own, **record.row(interval)}],
+        "tally": [{**own, **record.row(tally)} for tally in interval.tallies],
+        "statement": [{**own, **record.row(each)} for each in interval.statements],
     }
 
 
@@ -209,71 +151,21 @@ def samples(found: Iterable[Row]) -> tuple[Sample, ...]:
 
 def intervals(found: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
     """A trial's intervals from the rows of three tables, each in order; gaps stay gaps."""
-    seconds = {row["second"]: _interval(row) for row in found["interval"]}
-    tallies: dict[int, list[Tally]] = {second: [] for second in seconds}
-    for row in found["tally"]:
-        if row["second"] not in tallies:
-            raise ValueError(f"second {row['second']} has counts and no interval")
-        tallies[row["second"]].append(_tally(row))
-    statements: dict[int, list[StatementTally]] = {second: [] for second in seconds}
-    for row in found["statement"]:
-        if row["second"] not in statements:
-            raise ValueError(f"second {row['second']} has statements and no interval")
-        times = _times(row, "times")
-        statements[row["second"]].append(
-            StatementTally(row["script"], row["command"], row["failed"], times, row["retries"])
-        )
+    seconds = {row["second"]: record.of_row(Interval, row) for row in found["interval"]}
+    tallies = _by_second(found["tally"], Tally, seconds, "counts")
+    statements = _by_second(found["statement"], StatementTally, seconds, "statements")
     return tuple(
         replace(interval, tallies=tuple(tallies[second]), statements=tuple(statements[second]))
         for second, interval in seconds.items()
     )
 
 
-def _interval(row: Row) -> Interval:
-    return Interval(
-        second=row["second"],
-        cpu_ns=tuple(row["cpu_ns"]),
-        in_flight_ns=row["in_flight_ns"],
-        pending_ns=row["pending_ns"],
-        waited_ns=row["waited_ns"],
-        ended_ns=row["ended_ns"],
-        connects=row["connects"],
-        disconnects=row["disconnects"],
-        messages=tuple((state, text) for state, text in row["messages"]),
-        dispatch=_times(row, "dispatch"),
-        connect_ns=row["connect_ns"],
-        aborted=tuple(row["aborted"]),
-        outages=row["outages"],
-        outage_ns_max=row["outage_ns_max"],
-        down=row["down"],
-        some_down_ns=row["some_down_ns"],
-        all_down_ns=row["all_down_ns"],
-    )
-
-
-def _tally(row: Row) -> Tally:
-    return Tally(
-        due_second=row["due_second"],
-        script=row["script"],
-        due=row["due"],
-        on_time=row["on_time"],
-        late=row["late"],
-        skipped=row["skipped"],
-        failed=row["failed"],
-        unfinished=row["unfinished"],
-        latency=_times(row, "latency"),
-        lag=_times(row, "lag"),
-        service=_times(row, "service"),
-        retried=row["retried"],
-        retries=row["retries"],
-    )
-
-
-def _times(row: Row, prefix: str) -> Times:
-    return Times(
-        row[f"{prefix}_count"],
-        row[f"{prefix}_sum_ns"],
-        row[f"{prefix}_square_sum"],
-        row[f"{prefix}_max_ns"],
-        row[f"{prefix}_histogram"],
-    )
+def _by_second(
+    found: Iterable[Row], kind: type[Any], seconds: Iterable[int], what: str
+) -> dict[int, list[Any]]:
+    parts: dict[int, list[Any]] = {second: [] for second in seconds}
+    for row in found:
+        if row["second"] not in parts:
+            raise ValueError(f"second {row['second']} has {what} and no interval")
+        parts[row["second"]].append(record.of_row(kind, row))
+    return parts

@@ -1,16 +1,20 @@
 """The tables of the result database as they are in its newest version, and how values lie in them.
 
-Knows no connection: `migrations/` makes these tables.
+Knows no connection. A new store is made of these tables; `migrations/` turns an older one into them.
+What a second has is declared in `record.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
+from pgpaces import record
 from pgpaces.store import form
 
 
@@ -62,162 +66,145 @@ class Reading(sa.TypeDecorator[float]):
 metadata = sa.MetaData()
 
 
-def _times_columns(prefix: str) -> list[sa.Column[Any]]:
-    return [
-        sa.Column(f"{prefix}_count", sa.BigInteger),
-        sa.Column(f"{prefix}_sum_ns", sa.BigInteger),
-        sa.Column(f"{prefix}_square_sum", sa.Double),
-        sa.Column(f"{prefix}_max_ns", sa.BigInteger),
-        sa.Column(f"{prefix}_histogram", sa.LargeBinary),
-    ]
+_INTEGERS = {True: sa.Integer, False: sa.BigInteger}
+_TIMES: dict[str, type[sa.types.TypeEngine[Any]]] = {
+    "count": sa.BigInteger,
+    "sum_ns": sa.BigInteger,
+    "square_sum": sa.Double,
+    "max_ns": sa.BigInteger,
+    "histogram": sa.LargeBinary,
+}
+
+
+def _column(name: str, kind: Any, *more: Any, null: bool = False, key: bool = False) -> Any:
+    return sa.Column(name, kind, *more, nullable=null, primary_key=key)
+
+
+def _of_trial() -> Any:
+    return _column("trial", sa.String(26), sa.ForeignKey("trial.id"), key=True)
+
+
+def _recorded(kind: type) -> Iterator[Any]:
+    """The columns of a class of the record."""
+    for one in record.declared(kind):
+        if one.is_times:
+            yield from (_column(f"{one.name}_{part}", type_) for part, type_ in _TIMES.items())
+        elif one.entry.stored:
+            type_ = _INTEGERS[one.entry.small] if one.type is int else sa.JSON
+            yield _column(one.name, type_, key=one.entry.key)
 
 
 experiment = sa.Table(
     "experiment",
     metadata,
-    sa.Column("id", sa.String(26), primary_key=True),
-    sa.Column("name", Words),
-    sa.Column("started_at", Moment),
-    sa.Column("ended_at", Moment),
-    sa.Column("heartbeat", Moment),
-    sa.Column("state", sa.String(12)),
-    sa.Column("version", sa.String(40)),
-    sa.Column("document", sa.JSON),
+    _column("id", sa.String(26), key=True),
+    _column("name", Words),
+    _column("started_at", Moment),
+    _column("ended_at", Moment, null=True),
+    _column("heartbeat", Moment),
+    _column("state", sa.String(12)),
+    _column("version", sa.String(40)),
+    _column("document", sa.JSON),
+    sa.Index("experiment_newest", "started_at", "id"),
 )
 failure = sa.Table(
     "failure",
     metadata,
-    sa.Column("experiment", sa.String(26), primary_key=True),
-    sa.Column("cell", sa.String(40), primary_key=True),
-    sa.Column("block", sa.Integer, primary_key=True),
-    sa.Column("attempt", sa.Integer, primary_key=True),
-    sa.Column("at", Moment),
-    sa.Column("error", Words),
+    _column("experiment", sa.String(26), sa.ForeignKey("experiment.id"), key=True),
+    _column("cell", sa.String(40), key=True),
+    _column("block", sa.Integer, key=True),
+    _column("attempt", sa.Integer, key=True),
+    _column("at", Moment),
+    _column("error", Words),
 )
 trial = sa.Table(
     "trial",
     metadata,
-    sa.Column("id", sa.String(26), primary_key=True),
-    sa.Column("state", sa.String(12)),
-    sa.Column("started_at", Moment),
-    sa.Column("ended_at", Moment),
-    sa.Column("heartbeat", Moment),
-    sa.Column("version", sa.String(40)),
-    sa.Column("plan", sa.JSON),
-    sa.Column("workload", sa.JSON),
-    sa.Column("server", sa.JSON),
-    sa.Column("host", sa.JSON),
-    sa.Column("measured_ns", sa.BigInteger),
-    sa.Column("error", Words),
-    sa.Column("notes", sa.JSON),
-    sa.Column("findings", sa.JSON),
-    sa.Column("summary", sa.JSON(none_as_null=True)),
-    sa.Column("experiment", sa.String(26)),
-    sa.Column("cell", sa.String(40)),
-    sa.Column("levels", sa.JSON(none_as_null=True)),
-    sa.Column("block", sa.Integer),
-    sa.Column("attempt", sa.Integer),
-    sa.Column("explained", sa.JSON),
-    sa.Column("digest_version", sa.Integer),
-    sa.Column("digest", sa.Text),
+    _column("id", sa.String(26), key=True),
+    _column("state", sa.String(12)),
+    _column("started_at", Moment),
+    _column("ended_at", Moment, null=True),
+    _column("heartbeat", Moment),
+    _column("version", sa.String(40)),
+    _column("plan", sa.JSON),
+    _column("workload", sa.JSON),
+    _column("server", sa.JSON),
+    _column("host", sa.JSON),
+    _column("measured_ns", sa.BigInteger, null=True),
+    _column("error", Words, null=True),
+    _column("notes", sa.JSON),
+    _column("findings", sa.JSON),
+    _column("summary", sa.JSON(none_as_null=True), null=True),
+    _column("experiment", sa.String(26), null=True),
+    _column("cell", sa.String(40), null=True),
+    _column("levels", sa.JSON(none_as_null=True), null=True),
+    _column("block", sa.Integer, null=True),
+    _column("attempt", sa.Integer, null=True),
+    _column("explained", sa.JSON),
+    _column("digest_version", sa.Integer, null=True),
+    _column("digest", sa.Text, null=True),
+    sa.Index("trial_newest", "started_at", "id"),
+    sa.Index("trial_place", "experiment", "block"),
 )
-interval = sa.Table(
-    "interval",
-    metadata,
-    sa.Column("trial", sa.String(26), primary_key=True),
-    sa.Column("second", sa.Integer, primary_key=True),
-    sa.Column("cpu_ns", sa.JSON),
-    sa.Column("in_flight_ns", sa.BigInteger),
-    sa.Column("pending_ns", sa.BigInteger),
-    sa.Column("waited_ns", sa.BigInteger),
-    sa.Column("ended_ns", sa.BigInteger),
-    sa.Column("connects", sa.Integer),
-    sa.Column("disconnects", sa.Integer),
-    sa.Column("messages", sa.JSON),
-    sa.Column("connect_ns", sa.BigInteger),
-    sa.Column("aborted", sa.JSON),
-    sa.Column("outages", sa.Integer),
-    sa.Column("outage_ns_max", sa.BigInteger),
-    sa.Column("down", sa.Integer),
-    sa.Column("some_down_ns", sa.BigInteger),
-    sa.Column("all_down_ns", sa.BigInteger),
-    *_times_columns("dispatch"),
-)
-tally = sa.Table(
-    "tally",
-    metadata,
-    sa.Column("trial", sa.String(26), primary_key=True),
-    sa.Column("second", sa.Integer, primary_key=True),
-    sa.Column("due_second", sa.Integer, primary_key=True),
-    sa.Column("script", sa.Integer, primary_key=True),
-    sa.Column("due", sa.BigInteger),
-    sa.Column("on_time", sa.BigInteger),
-    sa.Column("late", sa.BigInteger),
-    sa.Column("skipped", sa.BigInteger),
-    sa.Column("failed", sa.JSON),
-    sa.Column("unfinished", sa.BigInteger),
-    sa.Column("retried", sa.BigInteger),
-    sa.Column("retries", sa.BigInteger),
-    *_times_columns("latency"),
-    *_times_columns("lag"),
-    *_times_columns("service"),
-)
-statement = sa.Table(
-    "statement",
-    metadata,
-    sa.Column("trial", sa.String(26), primary_key=True),
-    sa.Column("second", sa.Integer, primary_key=True),
-    sa.Column("script", sa.Integer, primary_key=True),
-    sa.Column("command", sa.Integer, primary_key=True),
-    sa.Column("failed", sa.BigInteger),
-    sa.Column("retries", sa.BigInteger),
-    *_times_columns("times"),
-)
+_second = partial(_column, "second", sa.Integer, key=True)
+interval = sa.Table("interval", metadata, _of_trial(), *_recorded(record.Interval))
+tally = sa.Table("tally", metadata, _of_trial(), _second(), *_recorded(record.Tally))
+statement = sa.Table("statement", metadata, _of_trial(), _second(), *_recorded(record.StatementTally))
 sample = sa.Table(
     "sample",
     metadata,
-    sa.Column("trial", sa.String(26), primary_key=True),
-    sa.Column("second", sa.Integer, primary_key=True),
-    sa.Column("source", Words, primary_key=True),
-    sa.Column("name", Words, primary_key=True),
-    sa.Column("value", Reading),
-    sa.Column("unit", Words),
+    _of_trial(),
+    _second(),
+    _column("source", Words, key=True),
+    _column("name", Words, key=True),
+    _column("value", Reading, null=True),
+    _column("unit", Words),
 )
 observed = sa.Table(
     "observed",
     metadata,
-    sa.Column("trial", sa.String(26), primary_key=True),
-    sa.Column("node", Words, primary_key=True),
-    sa.Column("moved", sa.JSON),
-    sa.Column("executed", sa.JSON),
-    sa.Column("grown", sa.JSON),
-    sa.Column("blocked", sa.JSON),
-    sa.Column("looks", sa.BigInteger),
-    sa.Column("events", sa.JSON),
-    sa.Column("tenths", sa.LargeBinary),
+    _of_trial(),
+    _column("node", Words, key=True),
+    _column("moved", sa.JSON),
+    _column("executed", sa.JSON),
+    _column("grown", sa.JSON),
+    _column("blocked", sa.JSON),
+    _column("looks", sa.BigInteger),
+    _column("events", sa.JSON),
+    _column("tenths", sa.LargeBinary),
 )
 tag = sa.Table(
     "tag",
     metadata,
-    sa.Column("name", Words, primary_key=True),
-    sa.Column("id", sa.String(26), primary_key=True),
+    _column("name", Words, key=True),
+    _column("id", sa.String(26), key=True),
+    sa.Index("ix_tag_id", "id"),
 )
 baseline = sa.Table(
     "baseline",
     metadata,
-    sa.Column("name", Words, primary_key=True),
-    sa.Column("id", sa.String(26)),
+    _column("name", Words, key=True),
+    _column("id", sa.String(26)),
+    sa.Index("ix_baseline_id", "id"),
 )
 disk = sa.Table(
     "disk",
     metadata,
-    sa.Column("id", sa.String(26), primary_key=True),
-    sa.Column("name", Words),
-    sa.Column("started_at", Moment),
-    sa.Column("version", sa.String(40)),
-    sa.Column("host", sa.JSON),
-    sa.Column("device", Words),
-    sa.Column("document", sa.JSON),
+    _column("id", sa.String(26), key=True),
+    _column("name", Words),
+    _column("started_at", Moment),
+    _column("version", sa.String(40)),
+    _column("host", sa.JSON),
+    _column("device", Words),
+    _column("document", sa.JSON),
+    sa.Index("disk_newest", "started_at", "id"),
+)
+# The table in which alembic keeps the version.
+version = sa.Table(
+    "alembic_version",
+    metadata,
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
 # What belongs to a trial, in the order in which it can be taken away.
 PARTS = (observed, sample, statement, tally, interval)

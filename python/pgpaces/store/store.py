@@ -122,13 +122,9 @@ class Store:
             stored = sa.select(known.second).where(known.trial == trial_id, known.second == second)
             if connection.execute(stored).first() is not None:
                 return
-            connection.execute(sa.insert(schema.interval), rows.interval_row(trial_id, interval))
-            if interval.tallies:
-                tallies = [rows.tally_row(trial_id, second, t) for t in interval.tallies]
-                connection.execute(sa.insert(schema.tally), tallies)
-            if interval.statements:
-                statements = [rows.statement_row(trial_id, second, s) for s in interval.statements]
-                connection.execute(sa.insert(schema.statement), statements)
+            for table, found in rows.second_rows(trial_id, interval).items():
+                if found:
+                    connection.execute(sa.insert(schema.metadata.tables[table]), found)
             beat = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
             connection.execute(beat.values(heartbeat=datetime.now(UTC)))
 

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from pgpaces import _engine
 from pgpaces.errors import RunError, WorkloadError
-from pgpaces.generators.engine import EnginePlan, interval_of
+from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import Counter
 from pgpaces.generators.users.order import STUCK, Order, hidden
 from pgpaces.result import Finding, Interval, Tally, merge, times_of
@@ -265,7 +265,7 @@ class UsersLoad:
 
     def _named(self, found: _engine.Interval) -> Interval:
         """An interval with the names of exception classes instead of their codes."""
-        interval, late_ns = interval_of(found), self._late_ns
+        interval, late_ns = copied(Interval, found), self._late_ns
         self._late_ns = []
         warnings = (text for _, text in interval.lines if _UNAWAITED in text)
         self._unawaited = self._unawaited or next(warnings, "").rpartition("Warning: ")[2]

@@ -1,0 +1,117 @@
+"""Distributions of times: exact sums, and a histogram. The only user of the binding's histograms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pgpaces._engine import Histogram, histogram_count, histogram_counts
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2).
+
+    Without a histogram, although something was counted, its shape is not known: what was imported
+    as sums. A maximum of 0 is then not known either.
+    """
+
+    count: int = 0
+    sum_ns: int = 0
+    square_sum: float = 0.0
+    max_ns: int = 0
+    histogram: bytes = b""
+
+    @property
+    def shaped(self) -> bool:
+        """Whether its quantiles are known."""
+        return bool(self.histogram) or self.count == 0
+
+    @property
+    def mean_ns(self) -> float | None:
+        """The mean, or None of nothing."""
+        return self.sum_ns / self.count if self.count else None
+
+    @property
+    def stddev_ns(self) -> float | None:
+        """The standard deviation of all that was counted; None where it is not known."""
+        mean = self.mean_ns
+        if mean is None or not (self.shaped or self.square_sum):
+            return None
+        return math.sqrt(max(0.0, self.square_sum / self.count - mean * mean))
+
+
+def merge(parts: Iterable[Times]) -> Times:
+    """One distribution of several, of one trial; of no known shape, if one of them is."""
+    histogram, shaped = Histogram(), True
+    count = sum_ns = max_ns = 0
+    square_sum = 0.0
+    for part in parts:
+        if part.count:
+            histogram.add(part.histogram)
+            shaped = shaped and part.shaped
+            count += part.count
+            sum_ns += part.sum_ns
+            square_sum += part.square_sum
+            max_ns = max(max_ns, part.max_ns)
+    return Times(count, sum_ns, square_sum, max_ns, histogram.encode() if count and shaped else b"")
+
+
+def times_of(values_ns: Iterable[int]) -> Times:
+    """The distribution of these times."""
+    histogram = Histogram()
+    count = sum_ns = max_ns = square_sum = 0
+    for ns in values_ns:
+        histogram.record(ns)
+        count, sum_ns, square_sum = count + 1, sum_ns + ns, square_sum + ns * ns
+        max_ns = max(max_ns, ns)
+    encoded = histogram.encode() if count else b""
+    return Times(count, sum_ns, float(square_sum), max_ns, encoded)
+
+
+def counted(times: Times) -> int:
+    """How many times its histogram counts. ValueError where that cannot be read."""
+    return histogram_count(times.histogram)
+
+
+def counts_at_most(parts: Iterable[Times], values_ns: Sequence[int]) -> list[int]:
+    """How many times of all parts are at most as long as each of these, to 3 significant digits."""
+    sums = [0] * len(values_ns)
+    for part in parts:
+        for place, count in enumerate(histogram_counts(part.histogram, values_ns)):
+            sums[place] += count
+    return sums
+
+
+def value_at_rank(times: Times, rank: int) -> int | None:
+    """The time with `rank` in ascending order, ns, from 1; None beyond the count.
+
+    Good to 3 significant digits; the last one is the exact maximum.
+    """
+    return values_at_ranks(times, (rank,))[0]
+
+
+# Above this a histogram tells no time from another.
+_LONGEST_NS = 3_600_000_000_000
+
+
+def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
+    """The times at several ranks; as value_at_rank. None where the shape is not known.
+
+    None too for a time of more than an hour that is not the longest: how long it was is not known.
+    """
+    if not times.shaped:
+        return [None] * len(ranks)
+    histogram = Histogram()
+    histogram.add(times.histogram)
+
+    def at(rank: int) -> int | None:
+        found = histogram.value_at_rank(rank) if 0 < rank < times.count else None
+        if rank == times.count > 0:
+            return times.max_ns
+        if found is not None and found >= _LONGEST_NS < times.max_ns:
+            return None
+        return found and min(found, times.max_ns)
+
+    return [at(rank) for rank in ranks]
