@@ -16,7 +16,7 @@ from tests.integration.conftest import access_to
 
 from pgpaces import database, psql, workload
 from pgpaces.database import Access, Wish, copies, originals
-from pgpaces.database.marks import Mark, set_mark
+from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import (
     ConsentError,
@@ -284,7 +284,7 @@ def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_fr
         pass
     pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
     with database.connect(access) as admin:
-        set_mark(admin, made.dbname, Mark("tpcb-like", made.fingerprint, "copy"))
+        set_ownership(admin, made.dbname, Ownership("tpcb-like", made.fingerprint, "copy"))
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
     with database.prepare(access, wish("tpcb-like"), silent) as again:
         assert again.dbname == made.dbname

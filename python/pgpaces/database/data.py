@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgpaces import programs, psql
-from pgpaces.database import changes, copies, creation, making, marks, originals
+from pgpaces.database import changes, copies, creation, making, originals, ownership
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
-from pgpaces.database.marks import PREPARING, READY, Mark
+from pgpaces.database.ownership import PREPARING, READY, Ownership
 from pgpaces.database.wishes import Prepared, Wish
 from pgpaces.errors import ConsentError
 
@@ -50,7 +50,9 @@ def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
         else:
             if wish.workload.writes:
                 # No copy is made of a database handed over: the next trial must make it anew.
-                marks.set_mark(admin, dbname, Target(dbname, fingerprint, wish).mark("used"))
+                ownership.set_ownership(
+                    admin, dbname, Target(dbname, fingerprint, wish).ownership("used")
+                )
             yield copies.settle(admin, prepared, checkpoint=created)
 
 
@@ -72,9 +74,11 @@ class Target:
     fingerprint: str
     wish: Wish
 
-    def mark(self, state: str) -> Mark:
-        """Its mark in a state."""
-        return Mark(self.wish.workload.name, self.fingerprint, state, self.wish.own is not None)
+    def ownership(self, state: str) -> Ownership:
+        """Its ownership in a state."""
+        return Ownership(
+            self.wish.workload.name, self.fingerprint, state, self.wish.own is not None
+        )
 
 
 def _identity(wish: Wish) -> str:
@@ -113,24 +117,24 @@ def _plain(text: str, length: int) -> str:
 
 def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
     """Makes sure that the database holds the data; true if it was made now."""
-    exists, comment = marks.comment_on(admin, target.dbname)
-    mark = Mark.read(comment)
-    ready = mark is not None and (mark.fingerprint, mark.state) == (target.fingerprint, READY)
-    if exists and mark is not None:
-        marks.check_owner(admin, target.dbname)
-    if ready and not target.wish.fresh and marks.is_whole(admin, target.dbname):
+    exists, comment = ownership.comment_on(admin, target.dbname)
+    owned = Ownership.read(comment)
+    ready = owned is not None and (owned.fingerprint, owned.state) == (target.fingerprint, READY)
+    if exists and owned is not None:
+        ownership.check_owner(admin, target.dbname)
+    if ready and not target.wish.fresh and ownership.is_whole(admin, target.dbname):
         return False
     if target.wish.from_database is None:
         making.check_extensions(admin, target.wish.workload)
     with explained(target.dbname):
         if target.wish.own is not None:
-            _empty_own(access, target, exists, mark)
-            marks.set_mark(admin, target.dbname, target.mark(PREPARING))
+            _empty_own(access, target, exists, owned)
+            ownership.set_ownership(admin, target.dbname, target.ownership(PREPARING))
         else:
-            if exists and mark is None:
-                raise marks.refuse(target.dbname)
+            if exists and owned is None:
+                raise ownership.refuse(target.dbname)
             if exists:
-                marks.drop_ours(admin, target.dbname)
+                ownership.drop_owned(admin, target.dbname)
             _create(access, admin, target, say)
     try:
         with explained(target.dbname):
@@ -138,9 +142,9 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
     except BaseException:
         if target.wish.own is None:
             with contextlib.suppress(Exception):
-                admin.execute(marks.drop(target.dbname))
+                admin.execute(ownership.drop(target.dbname))
         raise
-    marks.set_mark(admin, target.dbname, target.mark(READY))
+    ownership.set_ownership(admin, target.dbname, target.ownership(READY))
     return True
 
 
@@ -157,7 +161,7 @@ def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
         else:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(Identifier(name)))
 
-    creation.create(access, admin, target.dbname, target.mark(PREPARING), make)
+    creation.create(access, admin, target.dbname, target.ownership(PREPARING), make)
 
 
 def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
@@ -171,7 +175,7 @@ def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
     making.make(way, wish.workload, values, lambda text: say(f"preparing {what}: {text}"))
 
 
-def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) -> None:
+def _empty_own(access: Access, target: Target, exists: bool, owned: Ownership | None) -> None:
     """A database that the user handed over: used if empty, emptied if that was said too."""
     from psycopg import sql
 
@@ -192,7 +196,7 @@ def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) 
             " WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
         ).fetchall()
         used = [name for name, count in schemas if count or name != "public"]
-        if used and mark is None and not target.wish.fresh:
+        if used and owned is None and not target.wish.fresh:
             raise ConsentError(
                 f"database {target.dbname} is not empty: schema {', '.join(used)}",
                 "--own takes an empty database; add --fresh to drop everything that is in it",

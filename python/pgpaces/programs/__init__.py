@@ -6,7 +6,7 @@ inputs.py   what programs that make data read, so that data is not used again wr
 runner.py   runs them one after the other, under
 warden.py   a process of its own, which ends them when we end
 
-Knows no load and no marks.
+Knows no load and no ownership.
 """
 
 from pgpaces.programs.given import Given, given

@@ -1,6 +1,6 @@
-"""The mark on databases of ours, and what may be done without one: nothing.
+"""Who owns a database: pgpaces changes only those whose comment says they are its own.
 
-The mark is the database's comment: it says what the data is, and whether it is complete. Knows
+The ownership is the database's comment: it says what the data is, and whether it is complete. Knows
 nothing of how data is made.
 """
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from pgpaces.database.access import Session
 
-_MARK = "pgpaces "
+_PREFIX = "pgpaces "
 # States of data: of a copy for one trial, of data that is being made, and of such as may be used.
 COPY, PREPARING, READY = "copy", "preparing", "ready"
 _FORCE_SINCE = 130_000
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Ownership:
     """What a database of ours says of itself; own: it was handed over, not made by us."""
 
     workload: str
@@ -35,15 +35,15 @@ class Mark:
 
     def text(self) -> str:
         """The comment on the database."""
-        return _MARK + json.dumps(asdict(self))
+        return _PREFIX + json.dumps(asdict(self))
 
     @classmethod
-    def read(cls, comment: str | None) -> Mark | None:
-        """The mark in a comment; None where it is not ours."""
-        if comment is None or not comment.startswith(_MARK):
+    def read(cls, comment: str | None) -> Ownership | None:
+        """The ownership that a comment states; None where it is not ours."""
+        if comment is None or not comment.startswith(_PREFIX):
             return None
         try:
-            values = json.loads(comment.removeprefix(_MARK))
+            values = json.loads(comment.removeprefix(_PREFIX))
             return cls(
                 values["workload"],
                 values["fingerprint"],
@@ -71,14 +71,14 @@ def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:
     return (False, None) if row is None else (True, row[0])
 
 
-def set_mark(admin: Session, dbname: str, mark: Mark) -> None:
-    """Marks a database; a comment that it had is lost."""
+def set_ownership(admin: Session, dbname: str, owned: Ownership) -> None:
+    """Makes a database ours; a comment that it had is lost."""
     from psycopg import sql
 
     from pgpaces.sessions import Identifier
 
     statement = sql.SQL("COMMENT ON DATABASE {} IS {}")
-    admin.execute(statement.format(Identifier(dbname), sql.Literal(mark.text())))
+    admin.execute(statement.format(Identifier(dbname), sql.Literal(owned.text())))
 
 
 def check_owner(admin: Session, dbname: str) -> None:
@@ -96,7 +96,7 @@ def check_owner(admin: Session, dbname: str) -> None:
 
 
 def refuse(dbname: str) -> ConsentError:
-    """Why a database without a mark is left alone: none of ours has its name before its mark."""
+    """Why a database without ownership is left alone: none of ours has its name before it."""
     return ConsentError(
         f"database {dbname} exists and has no mark of pgpaces",
         "rename or drop it; pgpaces never changes a database that is not its own",
@@ -113,16 +113,16 @@ def drop(dbname: str, *, if_exists: bool = False) -> sql.Composed:
     return sql.SQL(words).format(Identifier(dbname))
 
 
-def drop_ours(admin: Session, dbname: str) -> None:
-    """Drops a database with our mark that nobody holds: who is in it was left behind by a kill."""
+def drop_owned(admin: Session, dbname: str) -> None:
+    """Drops a database that we own and nobody holds: who is in it was left behind by a kill."""
     from psycopg import sql
 
     force = " WITH (FORCE)" if admin.info.server_version >= _FORCE_SINCE else ""
     admin.execute(drop(dbname) + sql.SQL(force))
 
 
-def ours(access: Access) -> dict[str, tuple[Mark, int]]:
-    """The databases on a server that bear our mark, with their size in bytes."""
+def ours(access: Access) -> dict[str, tuple[Ownership, int]]:
+    """The databases on a server that pgpaces owns, with their size in bytes."""
     query = (
         "SELECT datname, shobj_description(oid, 'pg_database'), pg_database_size(oid)"
         " FROM pg_catalog.pg_database WHERE NOT datistemplate"
@@ -131,5 +131,5 @@ def ours(access: Access) -> dict[str, tuple[Mark, int]]:
     )
     with connect(access) as admin:
         rows = admin.execute(query).fetchall()
-    marks = ((name, Mark.read(comment), size) for name, comment, size in rows)
-    return {name: (mark, size) for name, mark, size in marks if mark is not None}
+    found = ((name, Ownership.read(comment), size) for name, comment, size in rows)
+    return {name: (owned, size) for name, owned, size in found if owned is not None}
