@@ -15,7 +15,7 @@ from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.integration.conftest import access_to
 
 from pgpaces import database, psql, workload
-from pgpaces.database import Access, Wish, copies, originals
+from pgpaces.database import Access, DatasetSpec, copies, originals
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import (
@@ -56,15 +56,15 @@ def original(access: Access) -> Iterator[str]:
     database.clean(access)
 
 
-def wish(name: str = "select-only", **more: Any) -> Wish:
-    return Wish(workload.find(name), 1, 1, **more)
+def spec(name: str = "select-only", **more: Any) -> DatasetSpec:
+    return DatasetSpec(workload.find(name), 1, 1, **more)
 
 
 def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
     access: Access, original: str
 ) -> None:
     before = rows(access, "SELECT count(*) FROM reading", original)
-    wanted = wish(from_database=original, occasion="first")
+    wanted = spec(from_database=original, occasion="first")
     with database.prepare(access, wanted, silent) as made:
         assert made.created
         assert made.dbname.startswith("pgpaces_from_sensors_a_")
@@ -85,7 +85,7 @@ def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
 
 
 def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, original: str) -> None:
-    wanted = wish("tpcb-like", from_database=original)
+    wanted = spec("tpcb-like", from_database=original)
     with database.prepare(access, wanted, silent) as made:
         assert made.cloned_from is not None
         assert made.dbname == f"{made.cloned_from}_run"
@@ -108,7 +108,7 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Acce
         admin.execute("ALTER DATABASE owned SET work_mem = '5MB'")
     told: list[str] = []
     try:
-        with database.prepare(role, wish(from_database="owned"), told.append) as made:
+        with database.prepare(role, spec(from_database="owned"), told.append) as made:
             assert rows(role, "SHOW work_mem", made.dbname) == ["5MB"]
         [warning] = [text for text in told if text.startswith("warning")]
         assert "log_statement_stats (permission denied" in warning
@@ -121,7 +121,7 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Acce
 
 def test_the_database_of_the_target_itself_can_be_copied(access: Access, original: str) -> None:
     there = replace(access, keywords={**access.keywords, "dbname": original})
-    with database.prepare(there, wish("tpcb-like", from_database=original), silent) as made:
+    with database.prepare(there, spec("tpcb-like", from_database=original), silent) as made:
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
 
 
@@ -132,7 +132,7 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
     with (
         database.connect(used),
         pytest.raises(ConsentError, match=r"1 of postgres \(pgpaces admin\)") as raised,
-        database.prepare(access, wish(from_database=original), silent),
+        database.prepare(access, spec(from_database=original), silent),
     ):
         pass
     assert "pg_dump copies it" in str(raised.value.hint)
@@ -141,7 +141,7 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
 def test_an_original_that_is_not_there_is_named(access: Access) -> None:
     with (
         pytest.raises(DatabaseAbsentError, match="no database nosuch"),
-        database.prepare(access, wish(from_database="nosuch"), silent),
+        database.prepare(access, spec(from_database="nosuch"), silent),
     ):
         pass
 
@@ -155,14 +155,14 @@ def test_no_room_is_told_before_anything_is_copied(
     monkeypatch.setattr("os.statvfs", lambda _: Full)
     with (
         pytest.raises(PrepareError, match=r"no room for a copy .* 3 MiB are free"),
-        database.prepare(access, wish(from_database=original), silent),
+        database.prepare(access, spec(from_database=original), silent),
     ):
         pass
 
 
 def test_what_is_handed_over_is_no_copy() -> None:
     with pytest.raises(PlanError, match="handed over"):
-        wish(from_database="a", own="b")
+        spec(from_database="a", own="b")
 
 
 def dsn(access: Access, dbname: str, **more: str) -> str:
@@ -179,7 +179,7 @@ def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
 ) -> None:
     source = dsn(access, original)
     used = replace(access, keywords={**access.keywords, "dbname": original})
-    wanted = wish(from_database=source)
+    wanted = spec(from_database=source)
     with database.connect(used), database.prepare(with_programs(access), wanted, silent) as made:
         assert made.dbname.startswith("pgpaces_from_sensors_a_")
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
@@ -194,7 +194,7 @@ def test_an_older_server_is_copied_to_a_newer_one(pg15: Postgres, pg18: Access) 
         with database.connect(access_to(pg15), "elder") as session:
             session.execute("CREATE TABLE reading AS SELECT 7 AS i")
         source = dsn(access_to(pg15), "elder")
-        with database.prepare(with_programs(pg18), wish(from_database=source), silent) as made:
+        with database.prepare(with_programs(pg18), spec(from_database=source), silent) as made:
             assert rows(pg18, "SELECT i FROM reading", made.dbname) == [7]
     finally:
         pg15.execute("DROP DATABASE elder")
@@ -218,7 +218,7 @@ def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
         source = dsn(pg18, "locked", user="copies_weak")
         with (
             pytest.raises(PrepareError, match=r"pg_dump: error: .*permission denied for table"),
-            database.prepare(pg18, wish(from_database=source), silent),
+            database.prepare(pg18, spec(from_database=source), silent),
         ):
             pass
         query = "SELECT count(*) FROM pg_database WHERE datname LIKE 'pgpaces_from%'"
@@ -248,7 +248,7 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
         words = {"host": "127.0.0.1", "port": pg15.port, "user": "u_scram", "password": PASSWORD,
                  "dbname": "secret", "sslmode": "disable"}  # fmt: skip
         access = replace(access_to(pg15), psql=folder / "psql")
-        wanted = wish(from_database=quoted(words))
+        wanted = spec(from_database=quoted(words))
         assert "s3" not in repr(wanted)
         with database.prepare(access, wanted, silent) as made:
             assert "s3" not in repr(made)
@@ -263,7 +263,7 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
 
 def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> None:
     access = access_to(pg15)
-    with database.prepare(access, wish(), silent) as made:
+    with database.prepare(access, spec(), silent) as made:
         pass
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname, application_name="pgpaces"))
     try:
@@ -280,20 +280,20 @@ def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_fr
     pg15: Postgres,
 ) -> None:
     access = access_to(pg15)
-    with database.prepare(access, wish("tpcb-like"), silent) as made:
+    with database.prepare(access, spec("tpcb-like"), silent) as made:
         pass
     pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
     with database.connect(access) as admin:
         set_ownership(admin, made.dbname, Ownership("tpcb-like", made.fingerprint, "copy"))
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
-    with database.prepare(access, wish("tpcb-like"), silent) as again:
+    with database.prepare(access, spec("tpcb-like"), silent) as again:
         assert again.dbname == made.dbname
     with pytest.raises(psycopg.OperationalError):
         left.execute("SELECT 1")
 
 
 def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:
-    wanted = replace(wish("tpcb-like"), seed=77)
+    wanted = replace(spec("tpcb-like"), seed=77)
     pg15.execute("ALTER ROLE u_trust CREATEDB")
     try:
         with database.prepare(access_to(pg15, "u_trust"), wanted, silent) as made:
@@ -323,7 +323,7 @@ def test_autovacuum_at_work_is_waited_for_and_then_noted(
 
 
 def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> None:
-    with database.prepare(access_to(pg15), wish("tpcb-like"), silent) as made:
+    with database.prepare(access_to(pg15), spec("tpcb-like"), silent) as made:
         pg15.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'pgpaces admin' AND pid <> pg_backend_pid()"

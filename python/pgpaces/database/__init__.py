@@ -3,7 +3,7 @@
 access.py    the way to a server: how it is administered, and how errors there are told
 ownership.py whether a database is ours; one that is not is never changed
 creation.py  databases of ours come into being and go, and what a kill left of them
-wishes.py    what data is wanted, and what was made of it
+specification.py  which data is wanted, and what was made of it
 data.py      a workload's data in a database of ours, or in one that was handed over
 making.py    its steps: SQL files by psql, programs under a warden
 originals.py copies of databases of somebody's, from here or from another server
@@ -29,8 +29,8 @@ from pgpaces.database.identity import (
 from pgpaces.database.originals import is_dsn
 from pgpaces.database.ownership import Ownership, ours
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
+from pgpaces.database.specification import DatasetSpec, Prepared
 from pgpaces.database.streaming import on_standbys, wait_for_standbys
-from pgpaces.database.wishes import Prepared, Wish
 
 __all__ = [
     "Access",
@@ -38,7 +38,7 @@ __all__ = [
     "Ownership",
     "Prepared",
     "Terms",
-    "Wish",
+    "DatasetSpec",
     "applied",
     "as_is",
     "as_options",

@@ -15,7 +15,7 @@ from pgpaces.database import creation, ownership
 from pgpaces.database.access import Access, Say, connect, explained, size, within
 from pgpaces.database.changes import Change, statement
 from pgpaces.database.ownership import COPY, Ownership
-from pgpaces.database.wishes import Prepared
+from pgpaces.database.specification import Prepared
 from pgpaces.errors import PrepareError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from pgpaces.experiment.request import (
     choose,
     commands_of,
     shares_data,
-    wish_of,
+    spec_of,
 )
 from pgpaces.experiment.site import Say, Site, restarting
 from pgpaces.plan import PoolPlan
@@ -110,9 +110,9 @@ def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[
     if request.as_is:
         yield database.as_is(where.access)
         return
-    wish = wish_of(request)
-    wish = replace(wish, workload=replace(wish.workload, writes=writes))
-    with database.prepare(where.access, wish, say) as prepared:
+    spec = spec_of(request)
+    spec = replace(spec, workload=replace(spec.workload, writes=writes))
+    with database.prepare(where.access, spec, say) as prepared:
         yield prepared
 
 

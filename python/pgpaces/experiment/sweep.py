@@ -26,7 +26,7 @@ from pgpaces.experiment import document
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.queue import Chosen, Listed, Queue
-from pgpaces.experiment.request import Request, check, choose, commands_of, wish_of
+from pgpaces.experiment.request import Request, check, choose, commands_of, spec_of
 from pgpaces.experiment.site import without_pg_variables
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.experiment.strategies import Expected, Goal, Strategy, strategies
@@ -222,9 +222,9 @@ def _preview(
 
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
-    wish, as_is = wish_of(request), request.as_is
-    fingerprints = database.fingerprints(wish)
-    known = fingerprints & sizes.keys() if wish.from_database is None else ()
+    spec, as_is = spec_of(request), request.as_is
+    fingerprints = database.fingerprints(spec)
+    known = fingerprints & sizes.keys() if spec.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,

@@ -1,4 +1,4 @@
-"""What data is wanted, and what was made of it: values.
+"""The specification of a dataset, and what was made of it: values.
 
 Knows no server.
 """
@@ -13,7 +13,7 @@ from pgpaces.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DatasetSpec:
     """The data wanted: a workload's, at a scale, for a seed, in a database of ours or `own`.
 
     from_database: instead, a copy of this one, a name on the same server or a DSN of another, in
