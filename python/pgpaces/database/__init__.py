@@ -6,7 +6,7 @@ creation.py  databases of ours come into being and go, and what a kill left of t
 specification.py  which data is wanted, and what was made of it
 data.py      a workload's data in a database of ours, or in one that was handed over
 making.py    its steps: SQL files by psql, programs under a warden
-originals.py copies of databases of somebody's, from here or from another server
+source.py    source databases: copied, from here or from another server
 copies.py    copies for trials that write, and a server at rest before them
 settings.py  settings applied as mildly as it can be, verified
 changes.py   settings that outlive a session: noted before they are changed, put back after
@@ -26,19 +26,19 @@ from pgpaces.database.identity import (
     same_server,
     settings_of,
 )
-from pgpaces.database.originals import is_dsn
 from pgpaces.database.ownership import Ownership, ours
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
+from pgpaces.database.source import is_dsn
 from pgpaces.database.specification import DatasetSpec, Prepared
 from pgpaces.database.streaming import on_standbys, wait_for_standbys
 
 __all__ = [
     "Access",
     "Applied",
+    "DatasetSpec",
     "Ownership",
     "Prepared",
     "Terms",
-    "DatasetSpec",
     "applied",
     "as_is",
     "as_options",

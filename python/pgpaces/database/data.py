@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgpaces import programs, psql
-from pgpaces.database import changes, copies, creation, making, originals, ownership
+from pgpaces.database import changes, copies, creation, making, ownership, source
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
 from pgpaces.database.ownership import PREPARING, READY, Ownership
 from pgpaces.database.specification import DatasetSpec, Prepared
@@ -34,7 +34,7 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
     Raises ConsentError for a database that is not ours, PrepareError where making it fails.
     """
     changes.put_back_left_behind(access, None, say)
-    with originals.elsewhere(access, spec.from_database) as admin, common(access) as held:
+    with source.elsewhere(access, spec.from_database) as admin, common(access) as held:
         major = admin.info.server_version // 10_000
         fingerprint = _fingerprint(_identity(spec), major)
         dbname = spec.own or _dbname(spec, fingerprint)
@@ -84,7 +84,7 @@ class Target:
 def _identity(spec: DatasetSpec) -> str:
     """What the data depends on beside the server's version."""
     if spec.from_database is not None:
-        return f"{originals.identity(spec.from_database)} {spec.occasion}"
+        return f"{source.identity(spec.from_database)} {spec.occasion}"
     values = {**spec.variables, "scale": str(spec.scale), "seed": str(spec.seed)}
     read = programs.identity(spec.workload, values)
     return f"{spec.workload.data_hash} {spec.scale} {spec.seed}{' ' if read else ''}{read}"
@@ -103,8 +103,8 @@ def fingerprints(spec: DatasetSpec) -> frozenset[str]:
 def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
     """A name after the folder that makes the data: workloads with the same data share it."""
     if spec.from_database is not None:
-        original = _plain(originals.name_of(spec.from_database), 35)
-        return f"pgpaces_from_{original}_{fingerprint}"
+        name = _plain(source.name_of(spec.from_database), 35)
+        return f"pgpaces_from_{name}_{fingerprint}"
     workload = spec.workload
     first = workload.init[0].path.resolve().parent.name if workload.init else workload.name
     return f"pgpaces_{_plain(first, 40)}_{fingerprint}"
@@ -153,11 +153,11 @@ def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
 
     from pgpaces.sessions import Identifier
 
-    original = target.spec.from_database
+    from_database = target.spec.from_database
 
     def make(name: str) -> None:
-        if original is not None:
-            originals.create(access, admin, original, name, say)
+        if from_database is not None:
+            source.create(access, admin, from_database, name, say)
         else:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(Identifier(name)))
 
@@ -167,7 +167,7 @@ def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
 def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
     spec = target.spec
     if spec.from_database is not None:
-        originals.fill(access, admin, spec.from_database, target.dbname, say)
+        source.fill(access, admin, spec.from_database, target.dbname, say)
         return
     what = f"{spec.workload.name} at scale {spec.scale}"
     values = {**spec.variables, "scale": str(spec.scale), "seed": str(spec.seed)}

@@ -12,7 +12,7 @@ from typing import Any
 from pgpaces import database, host
 from pgpaces.disk.device import device_of
 from pgpaces.experiment import costs
-from pgpaces.experiment.document import shown_original, shown_target
+from pgpaces.experiment.document import shown_source, shown_target
 from pgpaces.experiment.lanes import Lane, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
@@ -111,7 +111,7 @@ def requested(request: Request) -> dict[str, Any]:
         "files": [[s.source, s.weight] for s in workload.scripts if s.source == s.name],
         "scripts": [list(pair) for pair in request.scripts],
         "command": str(workload.command) if workload.command and not workload.reference else None,
-        "from_database": shown_original(request.from_database),
+        "from_database": shown_source(request.from_database),
         "target": None
         if target.dsn is None
         else shown_target(target.dsn, **dict(target.overrides)),

@@ -11,7 +11,7 @@ from pgpaces.costs import Costs
 from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.experiment.request import OnStoreError, Request, besides
-from pgpaces.experiment.site import for_driver, original
+from pgpaces.experiment.site import for_driver, source_database
 from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
@@ -119,7 +119,7 @@ class Builder:
             scripts=asked.scripts,
             on_store_error=self.order.on_store_error,
             place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
-            from_database=original(experiment.from_database),
+            from_database=source_database(experiment.from_database),
             occasion=experiment_id,
             costs=self._costs(asked.target),
             node=asked.node,

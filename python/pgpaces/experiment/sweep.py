@@ -174,7 +174,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
             (
                 "the database that is copied",
                 before.from_database,
-                document.shown_original(now.from_database),
+                document.shown_source(now.from_database),
             ),
         )
         if old != new

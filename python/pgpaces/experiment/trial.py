@@ -22,7 +22,7 @@ from pgpaces.experiment.keeper import Keeper
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.ready import ready
 from pgpaces.experiment.request import OnStoreError, Request, check
-from pgpaces.experiment.site import Site, original, site
+from pgpaces.experiment.site import Site, site, source_database
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.generators import engine as generator
 from pgpaces.generators.together import Together
@@ -58,7 +58,7 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
     """
     listener, stops = listener or Listener(), Stops()
     check(request)
-    request = replace(request, from_database=original(request.from_database))
+    request = replace(request, from_database=source_database(request.from_database))
     store = Store.open(request.store) if request.keep else None
     with site(request.target, listener.say) as where:
         return run_at(where, request, Keeping(listener, stops, store))

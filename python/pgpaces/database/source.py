@@ -1,4 +1,4 @@
-"""Copies of databases of somebody's, which are read and never changed, as templates of ours.
+"""Source databases: read and never changed, copied as templates of ours.
 
 On the same server by CREATE DATABASE ... TEMPLATE, from another through pg_dump | pg_restore. Knows
 nothing of workloads.
@@ -44,7 +44,7 @@ def keywords_of(dsn: str) -> dict[str, str]:
 
 
 def name_of(text: str) -> str:
-    """What the original is called."""
+    """The name of the source database."""
     if not is_dsn(text):
         return text
     keywords = keywords_of(text)
@@ -52,7 +52,7 @@ def name_of(text: str) -> str:
 
 
 def identity(text: str) -> str:
-    """What tells an original from others; without its password."""
+    """What tells a source database from others; without its password."""
     if not is_dsn(text):
         return text
     keywords = keywords_of(text)
@@ -60,64 +60,64 @@ def identity(text: str) -> str:
 
 
 @contextlib.contextmanager
-def elsewhere(access: Access, original: str | None) -> Iterator[Session]:
-    """An administrative session that is not in the original: nobody may be in it for a copy."""
-    if original is None or is_dsn(original) or original != access.dbname:
+def elsewhere(access: Access, source: str | None) -> Iterator[Session]:
+    """An administrative session that is not in the source database: it must be free for a copy."""
+    if source is None or is_dsn(source) or source != access.dbname:
         with connect(access) as admin:
             yield admin
         return
-    other = "postgres" if original != "postgres" else "template1"
+    other = "postgres" if source != "postgres" else "template1"
     with connect(access, other) as admin:
         yield admin
 
 
-def create(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
-    """Makes `dbname` as a copy of the original; empty where that is on another server.
+def create(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
+    """Makes `dbname` as a copy of the source database; empty where that is on another server.
 
     Raises ConsentError where sessions use it, DatabaseAbsentError, PrepareError, psycopg.Error.
     """
-    if is_dsn(original):
-        _for_dump(access, admin, original, dbname, say)
+    if is_dsn(source):
+        _for_dump(access, admin, source, dbname, say)
     else:
-        _by_template(access, admin, original, dbname, say)
+        _by_template(access, admin, source, dbname, say)
 
 
-def fill(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
+def fill(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
     """Brings what `create` could not. Raises PrepareError, ServerError, psycopg.Error."""
-    if is_dsn(original):
-        _through_dump(access, admin, original, dbname, say)
+    if is_dsn(source):
+        _through_dump(access, admin, source, dbname, say)
 
 
-def _by_template(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
+def _by_template(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
     import psycopg
 
     row = admin.execute(
-        "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s", (original,)
+        "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s", (source,)
     ).fetchone()
     if row is None:
         raise DatabaseAbsentError(
-            f"there is no database {original} on this server",
+            f"there is no database {source} on this server",
             "name one that is there, or give the DSN of its server",
         )
     bytes_needed = int(row[0])
-    used = copies.users(admin, original)
+    used = copies.users(admin, source)
     if used:
         raise ConsentError(
-            f"database {original} cannot be copied while sessions use it: {used}",
+            f"database {source} cannot be copied while sessions use it: {used}",
             "end them for the time of the copy, or give its DSN (--from-database"
-            f" 'dbname={original} host=...'): then pg_dump copies it, which works while it is used",
+            f" 'dbname={source} host=...'): then pg_dump copies it, which works while it is used",
         )
-    _check_room(access, admin, original, bytes_needed)
-    say(f"copying {original} ({bytes_needed / _MIB:.0f} MiB)")
+    _check_room(access, admin, source, bytes_needed)
+    say(f"copying {source} ({bytes_needed / _MIB:.0f} MiB)")
     try:
-        _tell(copies.copy(admin, dbname, original), say)
+        _tell(copies.copy(admin, dbname, source), say)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConsentError(
-            f"the role may not copy database {original}: {error.diag.message_primary}",
+            f"the role may not copy database {source}: {error.diag.message_primary}",
             "let its owner or a superuser run this, or give its DSN: then pg_dump copies it",
         ) from None
     except psycopg.errors.DiskFull as error:
-        raise _no_room(original, bytes_needed, str(error.diag.message_primary)) from None
+        raise _no_room(source, bytes_needed, str(error.diag.message_primary)) from None
 
 
 def _tell(refused: list[str], say: Say) -> None:
@@ -125,7 +125,7 @@ def _tell(refused: list[str], say: Say) -> None:
         say(f"warning: the copy is without settings of the original: {', '.join(refused)}")
 
 
-def _check_room(access: Access, admin: Session, original: str, bytes_needed: int) -> None:
+def _check_room(access: Access, admin: Session, source: str, bytes_needed: int) -> None:
     """Raises PrepareError where the disk of the data is one that we see, and it is too full."""
     import psycopg
 
@@ -138,31 +138,31 @@ def _check_room(access: Access, admin: Session, original: str, bytes_needed: int
         return
     free = found.f_bavail * found.f_frsize
     if free < bytes_needed:
-        raise _no_room(original, bytes_needed, f"{free / _MIB:.0f} MiB are free")
+        raise _no_room(source, bytes_needed, f"{free / _MIB:.0f} MiB are free")
 
 
-def _no_room(original: str, bytes_needed: int, why: str) -> PrepareError:
+def _no_room(source: str, bytes_needed: int, why: str) -> PrepareError:
     return PrepareError(
-        f"there is no room for a copy of {original}: it takes {bytes_needed / _MIB:.0f} MiB; {why}",
+        f"there is no room for a copy of {source}: it takes {bytes_needed / _MIB:.0f} MiB; {why}",
         "make room, drop copies of earlier experiments (`pgpaces server clean`), or copy it to"
         " another server by giving its DSN as --from-database",
     )
 
 
-def _for_dump(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
+def _for_dump(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
     import psycopg
     from psycopg import sql
 
     from pgpaces.sessions import Identifier
 
-    with _session_in(access, original) as session:
+    with _session_in(access, source) as session:
         psql.dump_programs(access.psql, access.folders, session.info.server_version // 10_000)
         row: Any = session.execute(
             "SELECT pg_database_size(oid), pg_encoding_to_char(encoding), datcollate, datctype"
             " FROM pg_catalog.pg_database WHERE datname = current_database()"
         ).fetchone()
-        own = copies.settings_of(session, name_of(original))
-    _check_room(access, admin, name_of(original), row[0])
+        own = copies.settings_of(session, name_of(source))
+    _check_room(access, admin, name_of(source), row[0])
     create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
     try:
         admin.execute(create.format(Identifier(dbname), *row[1:]))
@@ -172,13 +172,13 @@ def _for_dump(access: Access, admin: Session, original: str, dbname: str, say: S
     _tell(copies.give(admin, dbname, own), say)
 
 
-def _session_in(access: Access, original: str) -> contextlib.AbstractContextManager[Session]:
-    return connect(Access(keywords_of(original), access.psql))
+def _session_in(access: Access, source: str) -> contextlib.AbstractContextManager[Session]:
+    return connect(Access(keywords_of(source), access.psql))
 
 
-def _through_dump(access: Access, admin: Session, original: str, dbname: str, say: Say) -> None:
-    name = name_of(original)
-    with _session_in(access, original) as session:
+def _through_dump(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
+    name = name_of(source)
+    with _session_in(access, source) as session:
         version = session.info.server_version // 10_000
         bytes_needed = size(session, name)
     dump, restore = psql.dump_programs(access.psql, access.folders, version)
@@ -187,8 +187,8 @@ def _through_dump(access: Access, admin: Session, original: str, dbname: str, sa
         share = f"{size(admin, dbname) / _MIB:.0f} of about {bytes_needed / _MIB:.0f} MiB"
         say(f"copying {name} by pg_dump, {share}, {seconds:.0f} s")
 
-    source = psql.Way(dump, keywords_of(original), name)
-    psql.pipe(source, psql.Way(restore, access.keywords, dbname), progress)
+    dump_way = psql.Way(dump, keywords_of(source), name)
+    psql.pipe(dump_way, psql.Way(restore, access.keywords, dbname), progress)
     # A dump brings neither statistics nor what vacuum knows; both decide about plans.
     say(f"analyzing the copy of {name}")
     with connect(access, dbname) as session:
