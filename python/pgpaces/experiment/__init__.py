@@ -8,7 +8,7 @@ cell.py      one whose data and servers stand ready
 costs.py     what the machine of a trial's server costs
 beside.py    what looks at the server beside the load
 site.py      where the load goes: somebody's server, or one of ours
-keeper.py    what keeps a trial's seconds
+recorder.py  what keeps a trial's seconds
 stops.py     how loads are ended from outside
 listener.py  who hears what happens
 sweep.py     an experiment: planned, run machine by machine, gone on with
@@ -24,9 +24,9 @@ comparing.py, trending.py, forecasting.py, lateness.py  answers from the store
 Knows no terminal.
 """
 
-from pgpaces.experiment.keeper import keep
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.machine import Progress, SweepListener
+from pgpaces.experiment.recorder import record
 from pgpaces.experiment.request import OnStoreError, Request, besides, choose
 from pgpaces.experiment.site import Site, server_settings, site
 from pgpaces.experiment.trial import Outcome, run
@@ -41,7 +41,7 @@ __all__ = [
     "SweepListener",
     "besides",
     "choose",
-    "keep",
+    "record",
     "run",
     "server_settings",
     "site",

@@ -1,4 +1,4 @@
-"""Keeps what a trial yields: in the store second by second, and in its account.
+"""Records what a trial yields: in the store second by second, and in its account.
 
 Knows the store and the answers, and nothing of servers and loads.
 """
@@ -19,7 +19,7 @@ from pgpaces.result import Estimate, Interval, Trial
 from pgpaces.store import Store
 
 
-class Keeper:
+class Recorder:
     """Stores intervals as they come, and takes them into account; then they are let go.
 
     What the store does not take is kept in memory and tried again. error: why it did not take a
@@ -77,7 +77,7 @@ class Keeper:
             self._store.finish(trial, brief(summary), digest(trial, summary, self.account))
 
 
-def keep(store: Store, trial: Trial) -> Summary:
+def record(store: Store, trial: Trial) -> Summary:
     """Stores a whole trial that was measured elsewhere; its answer. Raises StoreError."""
     account = Account.of(trial.intervals)
     summary = summarize(trial, account)
