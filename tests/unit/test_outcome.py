@@ -276,7 +276,7 @@ def test_a_script_that_never_succeeds_is_told_beside_those_that_do() -> None:
 
 def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> None:
     scripts = [{"name": name, "weight": 1, "commands": []} for name in ("own", "other")]
-    lanes = [
+    components = [
         {"of": of_, "scripts": [name], "clients": 1, "model": "open", "limit_ns": None}
         for of_, name in (("", "own"), ("reporting", "other"))
     ]
@@ -284,7 +284,7 @@ def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> 
         interval(0, Tally(0, 0, due=9, on_time=9)),
         interval(1, Tally(1, 1, due=9, failed={MISSING[0]: 9}), messages=(MISSING,)),
         workload={"scripts": scripts},
-        plan=PLAN | {"lanes": lanes},
+        plan=PLAN | {"lanes": components},
     )
     assert outcome.no_measurement(summarize(run)) is None
     [reason] = summarize(run).validity.reasons
@@ -434,11 +434,11 @@ def test_a_server_that_answers_nobody_is_an_outage(
 
 @pytest.mark.parametrize(("node", "severity"), [("primary", "warning"), ("standby1", "invalid")])
 def test_whether_a_standby_answers_is_not_asked_of_its_primary(node: str, severity: str) -> None:
-    lanes = [{"of": "", "node": node, "scripts": ["a"], "clients": 4, "model": "open"}]
+    components = [{"of": "", "node": node, "scripts": ["a"], "clients": 4, "model": "open"}]
     more = tuple(Sample(n, "standby1/sessions", "connected", 5.0) for n in range(9))
     run = of(
         *GOOD, LOST, *silent(11, 25),
-        samples=(*alive(*range(25)), *more), plan=PLAN | {"lanes": lanes},
+        samples=(*alive(*range(25)), *more), plan=PLAN | {"lanes": components},
     )  # fmt: skip
     assert [finding.severity for finding in found(run, "silence")] == [severity]
 

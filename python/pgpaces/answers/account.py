@@ -357,8 +357,8 @@ class Account:
 
 def own_scripts(trial: Trial) -> range:
     """The numbers of a trial's own scripts; those of workloads beside it come behind them."""
-    lanes = trial.plan.get("lanes", ())
-    beside = sum(len(lane["scripts"]) for lane in lanes if lane["of"])
+    components = trial.plan.get("lanes", ())
+    beside = sum(len(component["scripts"]) for component in components if component["of"])
     return range(len(trial.workload["scripts"]) - beside)
 
 

@@ -185,8 +185,8 @@ def _queued(trial: Trial, load: Load, service: Times, lags: Times) -> float | No
     waited = service.count - lags.count
     if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _HELD * service_ns:
         return None
-    lanes = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients", 1)},)
-    clients = max(1, sum(lane["clients"] for lane in lanes if not lane["of"]))
+    components = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients", 1)},)
+    clients = max(1, sum(component["clients"] for component in components if not component["of"]))
     span_ns, limit_ns = load.seconds * 1e9, max(_limits(trial))
     due = load.own.between(0, max(0, load.own.end)).counts.due
     rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0

@@ -133,8 +133,10 @@ class Silence:
 def silences(trial: Trial, account: Account) -> tuple[Silence, ...]:
     """Those of a trial, in their order. account: its intervals."""
     found = account.silences()
-    lanes = trial.plan.get("lanes", ())
-    standbys = {lane.get("node", "") for lane in lanes if not lane["of"]} - {*_NO_STANDBYS}
+    components = trial.plan.get("lanes", ())
+    standbys = {component.get("node", "") for component in components if not component["of"]} - {
+        *_NO_STANDBYS
+    }
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
     alive = {s.second for s in trial.samples if s.source in sources and s.name == _ALIVE}
     usual_s = max([account.service_ns_max / 1e9, *(end - start for start, end in found[:-1])])

@@ -215,10 +215,12 @@ def _background(trial: Trial) -> dict[str, list[int]]:
     """The numbers of the scripts of each workload beside the trial's own, by its name."""
     numbers: dict[str, list[int]] = {}
     first = 0
-    for lane in trial.plan.get("lanes", ()):
-        if lane["of"]:
-            numbers.setdefault(lane["of"], []).extend(range(first, first + len(lane["scripts"])))
-        first += len(lane["scripts"])
+    for component in trial.plan.get("lanes", ()):
+        if component["of"]:
+            numbers.setdefault(component["of"], []).extend(
+                range(first, first + len(component["scripts"]))
+            )
+        first += len(component["scripts"])
     return numbers
 
 

@@ -3,7 +3,7 @@
 request.py   what a trial is asked to be
 trial.py     one trial, from its plan to its answer in the store
 ready.py     everything that one needs: data, settings, standbys that have it all, a pool
-lanes.py     its loads: scripts of one workload that go to one server
+components.py  its component loads: scripts of one workload that go to one server
 cell.py      one whose data and servers stand ready
 costs.py     what the machine of a trial's server costs
 beside.py    what looks at the server beside the load

@@ -88,10 +88,10 @@ def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
 def _measure(cell: Cell, keeping: Keeping) -> Outcome:
     """Generates the load and stores what it does, until its end or somebody's."""
     listener, stops, store = keeping.listener, keeping.stops, keeping.store
-    connections = [cell.connection(lane) for lane in cell.lanes]
+    connections = [cell.connection(component) for component in cell.components]
     for connection in connections:
         generator.probe(connection)
-    plan = cell.lanes[0].engine_plan()
+    plan = cell.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = record(cell)
     with (
@@ -99,8 +99,8 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         beside(cell, listener, jobs) as looks,
     ):
         loads = [
-            (lane.work.name, (job or lane).load(connection))
-            for lane, job, connection in zip(cell.lanes, jobs, connections, strict=True)
+            (component.work.name, (job or component).load(connection))
+            for component, job, connection in zip(cell.components, jobs, connections, strict=True)
         ]
         bulk.end_together(loads)
         load = Together(

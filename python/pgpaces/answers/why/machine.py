@@ -286,7 +286,7 @@ def _clients(material: Material) -> int:
     """The clients of an open load; 0 of another, in which none can be too few."""
     if material.trial.plan.get("model") != "open":
         return 0
-    clients = sum(lane["clients"] for lane in material.trial.plan.get("lanes", ()))
+    clients = sum(component["clients"] for component in material.trial.plan.get("lanes", ()))
     return int(clients or material.trial.plan.get("clients") or 0)
 
 

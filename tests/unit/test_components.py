@@ -1,4 +1,4 @@
-"""Lanes: which scripts go to which server, with what share of the load. No server is asked."""
+"""Component loads: which scripts go to which server, with what share. No server is asked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pgpaces import workload
 from pgpaces.database import Access, Prepared
 from pgpaces.errors import ConnectionsError, PlanError
 from pgpaces.experiment import ready
-from pgpaces.experiment.lanes import Work, clients_at, lanes, limits
+from pgpaces.experiment.components import Work, clients_at, component_loads, limits
 from pgpaces.experiment.request import Request, besides, check, commands_of
 from pgpaces.experiment.site import Site
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
@@ -64,57 +64,61 @@ def works(draw: st.DrawFn) -> tuple[Work, tuple[str, ...]]:
 @given(works())
 def test_rates_and_clients_of_the_lanes_add_up_to_the_whole(case: tuple[Work, Any]) -> None:
     given_work, nodes = case
-    found = lanes([given_work], nodes, None)
+    found = component_loads([given_work], nodes, None)
     plan = given_work.request.trial
-    assert sum(lane.clients for lane in found) == plan.clients
-    assert min(lane.clients for lane in found) >= 1
+    assert sum(component.clients for component in found) == plan.clients
+    assert min(component.clients for component in found) >= 1
     if plan.load.model == "open":
-        assert sum(lane.plan.load.rate or 0 for lane in found) == pytest.approx(plan.load.rate)
+        assert sum(component.plan.load.rate or 0 for component in found) == pytest.approx(
+            plan.load.rate
+        )
     else:
-        assert {lane.plan.load for lane in found} == {plan.load}
+        assert {component.plan.load for component in found} == {plan.load}
 
 
 @given(works())
 def test_what_a_script_gets_on_all_nodes_together_is_its_weight(case: tuple[Work, Any]) -> None:
     given_work, nodes = case
-    found = lanes([given_work], nodes, None)
+    found = component_loads([given_work], nodes, None)
     plan = given_work.request.trial
     total = sum(script.weight for script in given_work.scripts)
     units = set()
     for place, script in enumerate(given_work.scripts):
-        there = [lane for lane in found if place in lane.places]
-        parts = [lane.weights[lane.places.index(place)] for lane in there]
+        there = [component for component in found if place in component.places]
+        parts = [component.weights[component.places.index(place)] for component in there]
         assert there or not script.weight
         assert len(set(parts)) <= 1, "each of its nodes gets as much of it"
         if script.weight:
             units.add(Fraction(sum(parts), script.weight))
         if plan.load.rate is not None and plan.load.model == "open":
             rates = [
-                (lane.plan.load.rate or 0) * part / sum(lane.weights)
-                for lane, part in zip(there, parts, strict=True)
+                (component.plan.load.rate or 0) * part / sum(component.weights)
+                for component, part in zip(there, parts, strict=True)
             ]
             assert sum(rates) == pytest.approx(plan.load.rate * script.weight / total)
     assert len(units) == 1
 
 
 @given(works(), works())
-def test_lanes_have_seeds_and_labels_of_their_own(one: Any, other: Any) -> None:
+def test_components_have_seeds_and_labels_of_their_own(one: Any, other: Any) -> None:
     (own, nodes), (beside, more) = one, other
     both = max(nodes, more, key=len)
-    found = lanes([own, replace(beside, name="beside")], both, None)
-    labels = [label for lane in found for label in lane.labels]
+    found = component_loads([own, replace(beside, name="beside")], both, None)
+    labels = [label for component in found for label in component.labels]
     assert len(set(labels)) == len(labels)
     if own.request.trial.seed == beside.request.trial.seed:
-        assert len({lane.plan.seed for lane in found}) == len(found)
-    mine = [lane for lane in found if not lane.work.name]
-    assert len({lane.plan.seed for lane in mine}) == len(mine)
-    assert mine[0].plan.seed == own.request.trial.seed, "a trial with one lane is as before"
-    assert all(0 <= lane.plan.seed < 2**64 for lane in found)
+        assert len({component.plan.seed for component in found}) == len(found)
+    mine = [component for component in found if not component.work.name]
+    assert len({component.plan.seed for component in mine}) == len(mine)
+    assert mine[0].plan.seed == own.request.trial.seed, "a trial with one component is as before"
+    assert all(0 <= component.plan.seed < 2**64 for component in found)
 
 
 def test_a_script_is_named_by_its_node_only_where_it_goes_to_several() -> None:
-    found = lanes([work((1, 1), nodes=(("read", "any"),), trial={"clients": 9})], NODES[:3], None)
-    assert [(lane.node, lane.labels) for lane in found] == [
+    found = component_loads(
+        [work((1, 1), nodes=(("read", "any"),), trial={"clients": 9})], NODES[:3], None
+    )
+    assert [(component.node, component.labels) for component in found] == [
         ("primary", ("read on primary", "write")),
         ("standby1", ("read on standby1",)),
         ("standby2", ("read on standby2",)),
@@ -123,7 +127,7 @@ def test_a_script_is_named_by_its_node_only_where_it_goes_to_several() -> None:
 
 def test_a_workload_beside_another_names_its_scripts() -> None:
     other = replace(work((1, 2)), name="reporting")
-    own, beside = lanes([work((1,)), other], ("primary",), None)
+    own, beside = component_loads([work((1,)), other], ("primary",), None)
     assert (own.labels, beside.labels) == (("read",), ("reporting/read", "reporting/write"))
     assert (own.facts()["of"], beside.facts()["of"]) == ("", "reporting")
 
@@ -142,14 +146,14 @@ def test_a_workload_beside_another_names_its_scripts() -> None:
     ],
 )
 def test_where_a_load_goes(asked: dict[str, Any], nodes: tuple[str, ...], where: list[str]) -> None:
-    found = lanes([work(**asked, trial={"clients": 8})], nodes, None)
-    assert [lane.node for lane in found] == where
+    found = component_loads([work(**asked, trial={"clients": 8})], nodes, None)
+    assert [component.node for component in found] == where
 
 
 def test_a_limit_of_a_script_goes_where_the_script_goes() -> None:
     plan = {"clients": 4, "limit_ns": 500, "limits": (("read", 100), ("write", 900))}
     one = work((1, 1), nodes=(("write", "standby1"),), trial=plan)
-    primary, standby = found = lanes([one], NODES[:2], None)
+    primary, standby = found = component_loads([one], NODES[:2], None)
     assert primary.engine_plan().limits == [(0, 100)]
     assert standby.engine_plan().limits == [(0, 900)]
     assert limits(found, 500) == [["read", 100], ["write", 900]]
@@ -157,7 +161,7 @@ def test_a_limit_of_a_script_goes_where_the_script_goes() -> None:
 
 def test_a_limit_of_a_script_on_several_nodes_is_said_of_each() -> None:
     one = work((1,), node="any", trial={"clients": 4, "limits": (("read", 100),)})
-    assert limits(lanes([one], NODES[:2], None), None) == [
+    assert limits(component_loads([one], NODES[:2], None), None) == [
         ["read on primary", 100],
         ["read on standby1", 100],
     ]
@@ -173,14 +177,14 @@ def test_fewer_clients_than_servers_are_refused_before_anything_is_started() -> 
 def test_fewer_clients_than_servers_are_refused_where_only_the_server_knows_how_many() -> None:
     open_load = work(node="any", trial={"load": Load("open", 0.1)})
     with pytest.raises(PlanError, match="1 client cannot go to 3 servers"):
-        lanes([open_load], NODES[:3], free=1)
+        component_loads([open_load], NODES[:3], free=1)
 
 
 def test_a_script_without_weight_needs_no_client() -> None:
     idle = work((1, 0), nodes=(("write", "standby1"),), trial={"clients": 1})
     check(replace(idle.request, target=TargetPlan(standbys=1)))
-    (lane,) = lanes([idle], NODES[:2], None)
-    assert (lane.node, lane.labels, lane.clients) == ("primary", ("read",), 1)
+    (component,) = component_loads([idle], NODES[:2], None)
+    assert (component.node, component.labels, component.clients) == ("primary", ("read",), 1)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +237,7 @@ def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(
     given_: tuple[Work, tuple[str, ...]],
 ) -> None:
     of, nodes = given_
-    found = {lane.node: lane.clients for lane in lanes([of], nodes, None)}
+    found = {component.node: component.clients for component in component_loads([of], nodes, None)}
     assert clients_at(of.request, nodes) == found
 
 

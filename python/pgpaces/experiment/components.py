@@ -1,8 +1,8 @@
-"""The lanes of a trial: scripts of one workload that go to one server, with clients of their own.
+"""The component loads of a trial: scripts of one workload that go to one server, with own clients.
 
-A trial has one lane unless its scripts go to several servers, or other workloads run beside it.
-Of an open load each lane has its share of the rate: independent Poisson streams add up to one of
-their sum. Of clients and users each has its share, one at least.
+A trial has one component unless its scripts go to several servers, or other workloads run beside
+it. Of an open load each component has its share of the rate: independent Poisson streams add up to
+one of their sum. Of clients and users each has its share, one at least.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ComponentLoad:
     """Scripts of a work that go to a node.
 
     places: of its scripts among those of the work; weights: of each, here. plan: with its share of
@@ -118,33 +118,35 @@ class Lane:
         }
 
 
-def lanes(works: Sequence[Work], nodes: Sequence[str], free: int | None) -> tuple[Lane, ...]:
-    """The lanes of these works, the trial's own first. nodes: names of those that there are.
+def component_loads(
+    works: Sequence[Work], nodes: Sequence[str], free: int | None
+) -> tuple[ComponentLoad, ...]:
+    """The component loads of these works, the trial's own first. nodes: names of all.
 
     free: connections that the server has left; None where it does not say. Raises PlanError.
     """
     if free is not None and any(work.request.workload.command is not None for work in works):
         free = max(1, free - _OF_COMMAND)
-    found = [lane for work in works for lane in _of_work(work, nodes, free)]
+    found = [component for work in works for component in _of_work(work, nodes, free)]
     named = []
-    for number, lane in enumerate(found):
-        before = f"{lane.work.name}/" if lane.work.name else ""
-        behind = f" on {lane.node}"
+    for number, component in enumerate(found):
+        before = f"{component.work.name}/" if component.work.name else ""
+        behind = f" on {component.node}"
         labels = tuple(
-            f"{before}{script.name}{behind if _goes_twice(lane.work, place, found) else ''}"
-            for place, script in zip(lane.places, lane.scripts, strict=True)
+            f"{before}{script.name}{behind if _goes_twice(component.work, place, found) else ''}"
+            for place, script in zip(component.places, component.scripts, strict=True)
         )
-        seed = (lane.plan.seed + number * _SEEDS) % 2**64
-        named.append(replace(lane, labels=labels, plan=replace(lane.plan, seed=seed)))
+        seed = (component.plan.seed + number * _SEEDS) % 2**64
+        named.append(replace(component, labels=labels, plan=replace(component.plan, seed=seed)))
     return tuple(named)
 
 
-def _goes_twice(work: Work, place: int, among: Sequence[Lane]) -> bool:
+def _goes_twice(work: Work, place: int, among: Sequence[ComponentLoad]) -> bool:
     """Whether a script goes to several nodes."""
-    return sum(lane.work is work and place in lane.places for lane in among) > 1
+    return sum(component.work is work and place in component.places for component in among) > 1
 
 
-def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[Lane]:
+def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[ComponentLoad]:
     plan = work.request.trial
     weights = _weights(work.request, work.scripts, nodes)
     shares = {node: sum(found.values(), Fraction()) for node, found in weights.items()}
@@ -160,7 +162,7 @@ def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[Lan
         here = {work.scripts[place].name for place in found}
         own = tuple((name, limit) for name, limit in plan.limits if name in here)
         share = replace(plan, load=load, clients=count, limits=own)
-        yield Lane(work, node, tuple(found), whole, share)
+        yield ComponentLoad(work, node, tuple(found), whole, share)
 
 
 def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
@@ -200,11 +202,11 @@ def _shares(clients: int, weights: Sequence[Fraction]) -> list[int]:
     return counts
 
 
-def limits(found: Sequence[Lane], general: int | None) -> list[list[Any]]:
+def limits(found: Sequence[ComponentLoad], general: int | None) -> list[list[Any]]:
     """The script and limit, ns, of each with another limit than the general one; 0: none."""
     every: dict[str, int | None] = {}
-    for lane in found:
-        own = dict(lane.plan.limits)
-        for label, script in zip(lane.labels, lane.scripts, strict=True):
-            every[label] = own.get(script.name, lane.plan.limit_ns)
+    for component in found:
+        own = dict(component.plan.limits)
+        for label, script in zip(component.labels, component.scripts, strict=True):
+            every[label] = own.get(script.name, component.plan.limit_ns)
     return [[label, limit or 0] for label, limit in every.items() if limit != general]
