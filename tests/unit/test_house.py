@@ -85,7 +85,7 @@ def test_only_result_and_generators_import_the_binding() -> None:
         for path in PACKAGE.rglob("*.py")
         if any(name.startswith("pgpaces._engine") for name in imports(path))
     }
-    functions = {f"generators/users/{name}.py" for name in ("load", "process", "seats")}
+    functions = {f"generators/users/{name}.py" for name in ("load", "process", "virtual_users")}
     assert users == {"result.py", "generators/engine.py", *functions}
 
 

@@ -56,7 +56,7 @@ class Load(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
+class _Member:
     """A load, and where its numbers begin among those of all."""
 
     load: Load
@@ -83,8 +83,8 @@ class Together:
         self._failure: PgpacesError | None = None
         scripts = accumulate((load.scripts for load in loads), initial=0)
         threads = accumulate((load.threads for load in loads), initial=0)
-        self._seats = [
-            _Seat(load, iter(load), script, thread)
+        self._members = [
+            _Member(load, iter(load), script, thread)
             for load, script, thread in zip(loads, scripts, threads, strict=False)
         ]
 
@@ -106,29 +106,31 @@ class Together:
 
     def __iter__(self) -> Iterator[Interval]:
         """Seconds of all. Raises why the first of them ended early, when all have ended."""
-        own = [seat for seat in self._seats if seat.load in self._own]
-        others = [seat for seat in self._seats if seat.load not in self._own]
+        own = [member for member in self._members if member.load in self._own]
+        others = [member for member in self._members if member.load not in self._own]
         over = False
         while own or others:
             own, parts = self._second(own)
             # The trial's own are heard first, so that the others end when they do.
             if not over and (not own or self.end_ns <= max(part.ended_ns for _, part in parts)):
                 over = True
-                for seat in others:
-                    seat.load.stop()
+                for member in others:
+                    member.load.stop()
             others, more = self._second(others)
             if parts or more:
                 yield self._sum([*parts, *more])
         if self._failure is not None:
             raise self._failure
 
-    def _second(self, seats: Sequence[_Seat]) -> tuple[list[_Seat], list[tuple[_Seat, Interval]]]:
+    def _second(
+        self, running: Sequence[_Member]
+    ) -> tuple[list[_Member], list[tuple[_Member, Interval]]]:
         """The next second of each, and those that had one. One that fails ends all."""
         left, parts = [], []
-        for seat in seats:
+        for member in running:
             try:
-                parts.append((seat, next(seat.seconds)))
-                left.append(seat)
+                parts.append((member, next(member.seconds)))
+                left.append(member)
             except StopIteration:
                 pass
             except PgpacesError as error:
@@ -146,22 +148,22 @@ class Together:
         for load in self._loads:
             load.abort()
 
-    def _sum(self, parts: Sequence[tuple[_Seat, Interval]]) -> Interval:
+    def _sum(self, parts: Sequence[tuple[_Member, Interval]]) -> Interval:
         """One second of all. down: clients of all of them; all_down: every one of them had none.
 
         Where some have ended, what is left of the others is no outage of all.
         """
-        if len(self._seats) == 1:
+        if len(self._members) == 1:
             return parts[0][1]
         cpu_ns = [0] * self.threads
-        for seat, part in parts:
-            cpu_ns[seat.thread : seat.thread + len(part.cpu_ns)] = part.cpu_ns
+        for member, part in parts:
+            cpu_ns[member.thread : member.thread + len(part.cpu_ns)] = part.cpu_ns
         found = [part for _, part in parts]
         return Interval(
             second=found[0].second,
-            tallies=tuple(_tally(t, seat.script) for seat, part in parts for t in part.tallies),
+            tallies=tuple(_tally(t, member.script) for member, part in parts for t in part.tallies),
             statements=tuple(
-                _statement(s, seat.script) for seat, part in parts for s in part.statements
+                _statement(s, member.script) for member, part in parts for s in part.statements
             ),
             messages=tuple(message for part in found for message in part.messages),
             cpu_ns=tuple(cpu_ns),
@@ -174,13 +176,16 @@ class Together:
             disconnects=sum(part.disconnects for part in found),
             notes=tuple(dict.fromkeys(note for part in found for note in part.notes)),
             connect_ns=sum(part.connect_ns for part in found),
-            aborted=tuple(seat.thread + number for seat, part in parts for number in part.aborted),
+            aborted=tuple(
+                member.thread + number for member, part in parts for number in part.aborted
+            ),
             lines=tuple(line for part in found for line in part.lines),
             outages=sum(part.outages for part in found),
             outage_ns_max=max(part.outage_ns_max for part in found),
             down=sum(part.down for part in found),
             some_down_ns=max(part.some_down_ns for part in found),
-            all_down_ns=min(part.all_down_ns for part in found) * (len(found) == len(self._seats)),
+            all_down_ns=min(part.all_down_ns for part in found)
+            * (len(found) == len(self._members)),
         )
 
 

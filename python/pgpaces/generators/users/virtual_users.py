@@ -1,4 +1,4 @@
-"""Users of one process: each waits until something is due, does it, and says what became of it.
+"""Virtual users of one process: each waits until something is due, does it, and says what became of it.
 
 In threads where tasks are functions, as coroutines where they are that: both go through the same
 schedule and record. Knows no pipe and no other process.
@@ -120,7 +120,7 @@ def _says(value: Any, name: str) -> bool:
 
 
 @dataclass(slots=True)
-class Seat:
+class VirtualUser:
     """One user. given: what its functions get by name; setup: its generator, once it is begun."""
 
     stage: Stage
@@ -337,7 +337,7 @@ class Cast:
         tasks = {task.name: task for task in self.users.tasks}
         return [call(tasks[name].function, self.variables, task=True) for name in self.names]
 
-    def seats(self, stage: Stage, first: int, count: int) -> list[Seat]:
+    def virtual_users(self, stage: Stage, first: int, count: int) -> list[VirtualUser]:
         """The users, numbered from `first`. Raises WorkloadError."""
         calls = self.calls()
         wanted = any(source == "setup" for each in calls for _, source in each.sources)
@@ -349,7 +349,7 @@ class Cast:
             given = {"dsn": self.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
             own = make.arguments(given)
             found.append(
-                Seat(
+                VirtualUser(
                     stage,
                     place,
                     given,
@@ -400,15 +400,15 @@ class Threads:
 
     name = "Python threads"
 
-    def __init__(self, seats: Sequence[Seat], over: Callable[[], None]) -> None:
+    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
         """over: is called whenever the last of them has nothing more to do."""
-        self._seats, self._over, self.probe = seats, over, Probe()
+        self._users, self._over, self.probe = users, over, Probe()
         self._begun, self._left = threading.Event(), threading.Event()
         self._slots, self._lock = threading.Semaphore(_AT_ONCE), threading.Lock()
-        self._errors: list[tuple[Seat, BaseException]] = []
+        self._errors: list[tuple[VirtualUser, BaseException]] = []
         self._ready = threading.Semaphore(0)
         self._threads = [
-            threading.Thread(target=self._life, args=(seat,), daemon=True) for seat in seats
+            threading.Thread(target=self._life, args=(user,), daemon=True) for user in users
         ]
 
     def set_up(self) -> None:
@@ -418,7 +418,7 @@ class Threads:
                 thread.start()
             except RuntimeError as error:
                 raise WorkloadError(
-                    f"{len(self._seats)} users of a process need a thread each, and {error} after"
+                    f"{len(self._users)} users of a process need a thread each, and {error} after"
                     f" {count}",
                     "more processes (--threads), fewer users, or coroutines (async def)",
                 ) from None
@@ -437,33 +437,33 @@ class Threads:
 
     def end(self, patience_s: float) -> None:
         """Puts away what they have, as far as they come to an end by then."""
-        for seat in self._seats:
-            if seat.acts:
-                _cancel(seat.given["setup"])
+        for user in self._users:
+            if user.acts:
+                _cancel(user.given["setup"])
         until = time.monotonic() + patience_s
         self._left.set()
-        for seat, thread in zip(self._seats, self._threads, strict=True):
-            if seat.done:  # else it hangs, and goes down with the process
+        for user, thread in zip(self._users, self._threads, strict=True):
+            if user.done:  # else it hangs, and goes down with the process
                 thread.join(max(0.0, until - time.monotonic()))
 
-    def _life(self, seat: Seat) -> None:
+    def _life(self, user: VirtualUser) -> None:
         try:
             with self._slots:
-                seat.set_up()
+                user.set_up()
         except BaseException as error:
-            self._errors.append((seat, error))
+            self._errors.append((user, error))
         finally:
             self._ready.release()
         self._begun.wait()
         try:
-            seat.live()
+            user.live()
         finally:
             with self._lock:
-                seat.done = True
-                if all(each.done for each in self._seats):
+                user.done = True
+                if all(each.done for each in self._users):
                     self._over()
         self._left.wait()
-        seat.tear_down()
+        user.tear_down()
 
 
 def _cancel(value: Any) -> None:
@@ -474,14 +474,14 @@ def _cancel(value: Any) -> None:
             cancel()
 
 
-def refused(seat: Seat, error: BaseException) -> WorkloadError:
+def refused(user: VirtualUser, error: BaseException) -> WorkloadError:
     """Why a user cannot be set up."""
-    number = seat.given["number"]
+    number = user.given["number"]
     if isinstance(error, StopIteration | StopAsyncIteration):
         return WorkloadError(
             f"the set-up of user {number} yielded nothing", "it yields once what tasks get"
         )
-    return WorkloadError(f"the set-up of user {number} failed: {seat.tell(error)}")
+    return WorkloadError(f"the set-up of user {number} failed: {user.tell(error)}")
 
 
 class Coroutines:
@@ -489,10 +489,10 @@ class Coroutines:
 
     name = "asyncio"
 
-    def __init__(self, seats: Sequence[Seat], over: Callable[[], None]) -> None:
-        self._seats, self._over, self.probe = seats, over, Probe()
+    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
+        self._users, self._over, self.probe = users, over, Probe()
         self._loop = asyncio.SelectorEventLoop(Exact())
-        self._alarm = Alarm(seats[0].stage, self._loop)
+        self._alarm = Alarm(users[0].stage, self._loop)
         self._tasks: list[asyncio.Task[None]] = []
         self._probing: asyncio.Task[None] | None = None
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
@@ -524,32 +524,32 @@ class Coroutines:
     async def _set_up(self) -> None:
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(seat: Seat) -> None:
+        async def one(user: VirtualUser) -> None:
             async with slots:
                 try:
-                    await seat.set_up_together()
+                    await user.set_up_together()
                 except Exception as error:
-                    raise refused(seat, error) from None
+                    raise refused(user, error) from None
 
-        await asyncio.gather(*(one(seat) for seat in self._seats))
+        await asyncio.gather(*(one(user) for user in self._users))
 
     def _begin(self) -> None:
         self._probing = self._loop.create_task(self.probe.as_coroutine())
-        self._tasks = [self._loop.create_task(self._life(seat)) for seat in self._seats]
+        self._tasks = [self._loop.create_task(self._life(user)) for user in self._users]
 
-    async def _life(self, seat: Seat) -> None:
+    async def _life(self, user: VirtualUser) -> None:
         try:
-            await seat.live_together(self._alarm)
+            await user.live_together(self._alarm)
         finally:
-            seat.done = True
-            if all(each.done for each in self._seats):
+            user.done = True
+            if all(each.done for each in self._users):
                 self._over()
 
     async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(seat.tear_down_together() for seat in self._seats))
+        await asyncio.gather(*(user.tear_down_together() for user in self._users))
 
 
 def cost_ns(plan: Any, *, shared: bool = False) -> int:
@@ -568,8 +568,8 @@ def cost_ns(plan: Any, *, shared: bool = False) -> int:
         times.append(time.perf_counter_ns())
 
     clock = Call(act, (), {})
-    seat = Seat(stage, 0, {"setup": None, "loop": 0}, [clock], _nothing, str)
-    seat.set_up()
-    seat.live()
+    user = VirtualUser(stage, 0, {"setup": None, "loop": 0}, [clock], _nothing, str)
+    user.set_up()
+    user.live()
     gaps = sorted(behind - before for before, behind in pairwise(times))
     return gaps[len(gaps) // 2] if gaps else 0
