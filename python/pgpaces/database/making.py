@@ -1,4 +1,4 @@
-"""Runs the steps that make a workload's data: SQL files by psql, programs under a warden.
+"""Runs the steps that make a workload's data: SQL files by psql, programs under a watchdog.
 
 Knows nothing of ownership, load and results.
 """

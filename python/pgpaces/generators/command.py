@@ -1,6 +1,6 @@
 """Load by a command: any program, timed from its start to its end, again and again.
 
-One execution is one transaction of a closed load with one client. The program runs under a warden
+One execution is one transaction of a closed load with one client. The program runs under a watchdog
 (programs/), which takes the times and ends it when we end. Knows no server, no store, no terminal.
 """
 

@@ -1,4 +1,4 @@
-"""Virtual users of one process: each waits until something is due, does it, and says what became of it.
+"""Virtual users of one process: each waits until something is due, does it, records the outcome.
 
 In threads where tasks are functions, as coroutines where they are that: both go through the same
 schedule and record. Knows no pipe and no other process.

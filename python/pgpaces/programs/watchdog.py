@@ -1,6 +1,6 @@
 """A program of its own: runs commands one after the other, and ends them when pgpaces ends.
 
-Run as `python -I -S warden.py` in a session of its own, so that neither Ctrl-C nor the death of
+Run as `python -I -S watchdog.py` in a session of its own, so that neither Ctrl-C nor the death of
 pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces holds. Lines there:
 
     {"run": ...}    run this, in a session of its own: words, variables, folder, timeout_s, polite_s
@@ -151,7 +151,7 @@ def signals() -> int:
     return reader
 
 
-class Warden:
+class Watchdog:
     """What it was told, and the command that runs."""
 
     def __init__(self) -> None:
@@ -209,9 +209,9 @@ class Warden:
 def main() -> int:
     """Work, and leave nothing behind."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    warden = Warden()
+    watchdog = Watchdog()
     say(ready=True)
-    warden.work()
+    watchdog.work()
     if sys.argv[3]:
         import shutil
 
