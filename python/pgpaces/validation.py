@@ -1,4 +1,4 @@
-"""Whether a trial that was read from a file can be one: every value of its kind, no count negative,
+"""Validation of a trial that was read from a file: every value of its kind, no count negative,
 every histogram readable and of as many times as its count says.
 
 The sums of a trial are checked where it is summarized (`answers/summary.py`).
