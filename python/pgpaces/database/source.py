@@ -15,7 +15,7 @@ from pgpaces import psql
 from pgpaces.database import copies
 from pgpaces.database.access import Access, Say, connect, size
 from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError, ServerError
-from pgpaces.reach import is_here
+from pgpaces.locality import is_local
 
 if TYPE_CHECKING:
     from pgpaces.database.access import Session
@@ -129,7 +129,7 @@ def _check_room(access: Access, admin: Session, source: str, bytes_needed: int) 
     """Raises PrepareError where the disk of the data is one that we see, and it is too full."""
     import psycopg
 
-    if not is_here(access.keywords):
+    if not is_local(access.keywords):
         return
     try:
         row: Any = admin.execute("SELECT current_setting('data_directory')").fetchone()

@@ -16,8 +16,8 @@ from pgpaces.experiment.request import POOL, PRIMARY
 from pgpaces.experiment.site import for_driver
 from pgpaces.experiment.stops import Load
 from pgpaces.generators import engine as generator
+from pgpaces.locality import is_local
 from pgpaces.observe import host, plans, postgres, remote, server
-from pgpaces.reach import is_here
 from pgpaces.result import Explained, Finding, Observed, Sample
 
 # Characters of a script up to which its statements are explained: that executes each once more.
@@ -64,7 +64,7 @@ def _sensing(
         dbname = cell.prepared.dbname if not name else next(served, cell.prepared.dbname)
         connection = cell.way(node, dbname)
         keywords = for_driver(connection)
-        place = "" if is_here(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
+        place = "" if is_local(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
         if place not in places:
             places.add(place)
             command = None if name else cell.request.target.observe_command

@@ -17,7 +17,7 @@ from pgpaces.experiment.document import shown_source, shown_target
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
-from pgpaces.reach import is_here
+from pgpaces.locality import is_local
 from pgpaces.result import Finding, Trial
 from pgpaces.store import new_id
 from pgpaces.texts import decoded
@@ -275,7 +275,7 @@ def _unconfirmed(cell: Cell) -> Iterator[Finding]:
 def _data_device(server: Mapping[str, Any]) -> dict[str, str]:
     """The device of the data of a server on this machine; nothing where that is not known."""
     data = server.get("data_directory")
-    if not data or not is_here(server["target"]):
+    if not data or not is_local(server["target"]):
         return {}
     with contextlib.suppress(OSError):
         Path(data).lstat()  # behind a tunnel is another machine, with other folders

@@ -14,8 +14,8 @@ from pgpaces.experiment.request import OnStoreError, Request, besides
 from pgpaces.experiment.site import for_driver, source_database
 from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
+from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
-from pgpaces.reach import is_here
 from pgpaces.result import Place
 from pgpaces.units import digits
 
@@ -66,7 +66,7 @@ class _Resolved:
 def _resolved(target: Target) -> _Resolved:
     keywords = for_driver(generator.resolve(target.dsn))
     host = keywords.get("hostaddr") or keywords.get("host", "")
-    return _Resolved(target, keywords, HERE if is_here(keywords) else host)
+    return _Resolved(target, keywords, HERE if is_local(keywords) else host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pgpaces.experiment.site import Site, site, source_database
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.generators import engine as generator
 from pgpaces.generators.together import Together
-from pgpaces.reach import is_here
+from pgpaces.locality import is_local
 from pgpaces.result import Finding, State, Trial
 from pgpaces.store import Store
 
@@ -209,7 +209,7 @@ def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
     data = server.get("data_directory")
     try:
         return bool(
-            is_here(server["target"]) and data and Path(data).stat().st_dev == store.stat().st_dev
+            is_local(server["target"]) and data and Path(data).stat().st_dev == store.stat().st_dev
         )
     except OSError:
         return False

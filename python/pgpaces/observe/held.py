@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.reach import is_here
+from pgpaces.locality import is_local
 
 if TYPE_CHECKING:
     import psycopg
@@ -94,7 +94,7 @@ class Backends:
     """
 
     def __init__(self, keywords: Mapping[str, str]) -> None:
-        self._here = is_here(keywords)
+        self._here = is_local(keywords)
         self._ended_s = 0.0
         self._path: Path | None = None
         self._last_s: float | None = None

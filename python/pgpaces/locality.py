@@ -1,4 +1,4 @@
-"""Whether a server is reached as one on this machine, by libpq's keywords. Asks nobody.
+"""Locality of a server: whether it is reached as one on this machine, by libpq's keywords.
 
 A tunnel looks like that too. What is on the other side is to be looked at by whoever needs to know.
 """
@@ -15,7 +15,7 @@ def by_socket(keywords: Mapping[str, Any]) -> bool:
     return not keywords.get("hostaddr") and name.startswith(("/", "@"))
 
 
-def is_here(keywords: Mapping[str, Any]) -> bool:
+def is_local(keywords: Mapping[str, Any]) -> bool:
     """Whether a server is reached as one on this machine; of several hosts all must be."""
     names = str(keywords.get("hostaddr") or keywords.get("host") or "").split(",")
     return all(not name or name.startswith(("/", "@")) or _loops_back(name) for name in names)
