@@ -12,7 +12,7 @@ from pathlib import Path
 from figures import Figure, Finding, Goal
 from session import Session
 
-from pgpaces.answers import breaks, cells, differences, forecast, foreseen, stored, trend
+from pgpaces.answers import cells, crossing, differences, forecast, foreseen, stored, trend
 from pgpaces.answers import compare as pairs
 from pgpaces.answers.capacity import answer
 from pgpaces.answers.capacity import goal as capacity
@@ -43,7 +43,7 @@ def section(_session: Session) -> Iterator[Finding]:
     a, b = ([d for d in two if _level(d) == level] for level in TWO.factors[0].levels)
     runs = [trend.Run(digest.trial.id, digest.summary.rate) for digest in two]
     sides = [pairs.side(digest.summary) for digest in two]
-    lines = breaks.lines(cells.rows(LOADS.cells(), loads), "clients")
+    lines = crossing.lines(cells.rows(LOADS.cells(), loads), "clients")
     points = _points()
     asked: dict[str, Callable[[], object]] = {
         "compare, 500 pairs, 5 metrics": lambda: stored.verdict(a, b, goal),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pgpaces.answers import breaks, cells, differences
+from pgpaces.answers import cells, crossing, differences
 from pgpaces.answers.compare import METRICS
 from pgpaces.answers.digest import Digest, Track
 from pgpaces.answers.forecast import Point, forecast
@@ -61,7 +61,7 @@ def test_use_during_the_warm_up_does_not_count() -> None:
 def test_a_line_has_a_point_for_each_trial_that_counts() -> None:
     broken = replace(DIGESTS[0], trial=replace(DIGESTS[0].trial, state="interrupted"))
     rows = cells.rows(PLAN.cells(), [broken, *DIGESTS[1:]])
-    (found,) = foresee(breaks.lines(rows, "clients"), "clients")
+    (found,) = foresee(crossing.lines(rows, "clients"), "clients")
     assert sorted(point.load for point in found.points) in ([1, 1, 2], [1, 2, 2])
     assert found.left_out == 1
     assert found.tried == 2

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from pgpaces.answers import breaks, spending, stats
+from pgpaces.answers import crossing, spending, stats
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.spending import Spending
@@ -388,7 +388,7 @@ def answered(seed: int, budget_s: float = 1800.0) -> Answered:
     signs = [
         np.sign(seen[a] - seen[b]) * np.sign(truth[a].value - truth[b].value) for a, b in apart
     ]
-    verdicts = [(breaks.verdict(r, MISSED_MAX), truth[r.cell.key].value) for r in rows]
+    verdicts = [(crossing.verdict(r, MISSED_MAX), truth[r.cell.key].value) for r in rows]
     return Answered(
         tau=float(np.mean(signs)),
         every=kendalltau([seen[k] for k in truth], [p.value for p in truth.values()]).statistic,

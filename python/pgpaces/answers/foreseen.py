@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pgpaces.answers.breaks import Line, level_of, quantity
 from pgpaces.answers.cells import sound
+from pgpaces.answers.crossing import Line, level_of, quantity
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.forecast import Forecast, Point, forecast
 

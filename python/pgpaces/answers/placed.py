@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pgpaces.answers.breaks import quantity
+from pgpaces.answers.crossing import quantity
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Cell, Design, Factor
 from pgpaces.result import Place, Trial

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pgpaces.answers import breaks
+from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.wanted import Tried, Wanted, settled
@@ -259,8 +259,8 @@ def _seconds(of: Row) -> float:
 def _verdicts(rows: Iterable[Row], missed_max: float) -> Iterable[tuple[Cell, float]]:
     """Cells of which it is not known whether they hold, and seconds of load that would tell."""
     for each in rows:
-        if breaks.verdict(each, missed_max) == "not known":
-            needed = breaks.needed_s(each, missed_max)
+        if crossing.verdict(each, missed_max) == "not known":
+            needed = crossing.needed_s(each, missed_max)
             yield each.cell, math.inf if needed is None else max(1.0, needed - _seconds(each))
 
 

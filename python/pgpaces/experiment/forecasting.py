@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pgpaces.answers import breaks
-from pgpaces.answers.breaks import Line
+from pgpaces.answers import crossing
+from pgpaces.answers.crossing import Line
 from pgpaces.answers.forecast import LOADS_MIN, REACH, TRIALS_MIN
 from pgpaces.answers.foreseen import Foreseen, foresee
 from pgpaces.design import Factor
@@ -61,7 +61,7 @@ def added(page: Page) -> Page:
         factor = _factor(page)
     except PlanError:
         return page
-    lines = [line for line in breaks.lines(page.rows, factor.name) if _enough(line)]
+    lines = [line for line in crossing.lines(page.rows, factor.name) if _enough(line)]
     found = [each for each in foresee(lines[:_LINES_MAX], factor.name) if not each.found.refusal]
     if not found:
         return page
@@ -77,7 +77,7 @@ def _enough(line: Line) -> bool:
 def _factor(page: Page) -> Factor:
     """The factor that is the load: users or clients that wait for their answers."""
     known = {factor.name: factor for factor in page.factors}
-    able = [known[name] for name in LOADS if name in known and breaks.numeric(known[name])]
+    able = [known[name] for name in LOADS if name in known and crossing.numeric(known[name])]
     models = {str(digest.trial.plan.get("model", "")) for digest in page.digests}
     if "open" in models or (not able and any(name in known for name in _RATES)):
         raise PlanError(
@@ -95,7 +95,7 @@ def _factor(page: Page) -> Factor:
 
 def _chosen(page: Page, factor: Factor, text: str) -> list[Line]:
     """The lines that have these levels, all of them where none are named."""
-    lines = breaks.lines(page.rows, factor.name)
+    lines = crossing.lines(page.rows, factor.name)
     if not text:
         return list(lines)
     wanted = named(text)

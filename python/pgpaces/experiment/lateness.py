@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pgpaces.answers import breaks
+from pgpaces.answers import crossing
 from pgpaces.answers.capacity.trials import Found
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
@@ -75,7 +75,7 @@ def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
 
 def _missed(row: Row, page: Page) -> bool:
     """Whether it did not hold, or would not have if its trials were valid."""
-    if breaks.verdict(row, page.missed_max) == "did not hold":
+    if crossing.verdict(row, page.missed_max) == "did not hold":
         return True
     return not row.sound and row.missed is not None and row.missed.value > page.missed_max
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pgpaces.answers.breaks import Line
+from pgpaces.answers.crossing import Line
 from pgpaces.answers.forecast import Reading
 from pgpaces.answers.foreseen import Foreseen
 from pgpaces.report import verdicts, words

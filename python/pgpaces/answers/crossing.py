@@ -1,4 +1,4 @@
-"""Up to where a load holds and from where it breaks, and whether a setting moves that. Pure.
+"""Threshold crossing: up to where a load holds, from where it does not, what moves that. Pure.
 
 Rows of cells in; values out, for which the report has the words. "Held" is claimed where even the
 upper end of the interval of what missed is within what may miss, "did not hold" where its lower end
@@ -129,8 +129,8 @@ def level_of(row: Row, factor: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
-    """Where a line breaks. held: the highest level that held below every one that did not.
+class ThresholdCrossing:
+    """Where a line crosses the threshold. held: the highest level that held below every one that did not.
 
     broke: the lowest that did not hold. unknown: between them, or below what held. irregular: one
     held above one that did not.
@@ -144,19 +144,19 @@ class Break:
 
     @property
     def open(self) -> tuple[Row, ...]:
-        """What is not known and lies above all that held: there the break may be."""
+        """What is not known and lies above all that held: there it may cross."""
         rows = self.line.rows
         above = rows[rows.index(self.held) + 1 :] if self.held else rows
         return tuple(row for row in self.unknown if row in above)
 
 
-def find_break(line: Line, missed_max: float) -> Break:
-    """Where a line breaks."""
+def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
+    """Where a line crosses the threshold."""
     said = [verdict(row, missed_max) for row in line.rows]
     end = said.index("did not hold") if "did not hold" in said else len(said)
     held = max((at for at in range(end) if said[at] == "held"), default=None)
     unknown = tuple(row for at, row in enumerate(line.rows[:end]) if said[at] == "not known")
-    return Break(
+    return ThresholdCrossing(
         line,
         None if held is None else line.rows[held],
         None if end == len(said) else line.rows[end],
@@ -167,7 +167,7 @@ def find_break(line: Line, missed_max: float) -> Break:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Whether a factor moves the break. better, worse: cells that differ in it alone, of which
+    """Whether a factor moves the crossing. better, worse: cells that differ in it alone, of which
 
     one held and the other did not, as pairs. known: all lines broke, or held to their end, and
     nothing about where they do is not known.
@@ -178,7 +178,7 @@ class Shift:
     known: bool
 
 
-def shift(found: Sequence[Break], factor: str, main: str, missed_max: float) -> Shift:
+def shift(found: Sequence[ThresholdCrossing], factor: str, main: str, missed_max: float) -> Shift:
     """Whether one level of a factor holds where another does not."""
     groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
     for each in found:

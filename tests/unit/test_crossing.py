@@ -1,4 +1,4 @@
-"""Up to where a load holds, from where it breaks, and what is not known."""
+"""Up to where a load holds, from where it does not, and what is not known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers import breaks
+from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
 from pgpaces.design import Cell, Design, Factor
 from pgpaces.report import words
@@ -27,8 +27,8 @@ def row(clients: int, said: str, other: str = "x", sound: bool = True) -> Row:
     return Row(cell, trials=(None,), sound=sound, missed=missed)  # type: ignore[arg-type]
 
 
-def line(said: str, other: str = "x") -> breaks.Line:
-    return breaks.Line(
+def line(said: str, other: str = "x") -> crossing.Line:
+    return crossing.Line(
         (("set.a", other),), tuple(row(n, each, other) for n, each in enumerate(said, 1))
     )
 
@@ -49,10 +49,10 @@ def line(said: str, other: str = "x") -> breaks.Line:
 def test_the_break_lies_between_what_held_and_what_did_not(
     said: str, held: int | None, broke: int | None, unknown: list[int], irregular: bool
 ) -> None:
-    found = breaks.find_break(line(said), 0.05)
+    found = crossing.find_crossing(line(said), 0.05)
 
     def level(row: Row | None) -> int | None:
-        return None if row is None else int(breaks.level_of(row, "clients"))
+        return None if row is None else int(crossing.level_of(row, "clients"))
 
     assert (level(found.held), level(found.broke)) == (held, broke)
     assert [level(each) for each in found.unknown] == unknown
@@ -61,35 +61,38 @@ def test_the_break_lies_between_what_held_and_what_did_not(
 
 @given(st.text("hb?", min_size=1, max_size=8))
 def test_what_held_is_always_below_what_broke(said: str) -> None:
-    found = breaks.find_break(line(said), 0.05)
+    found = crossing.find_crossing(line(said), 0.05)
     if found.held and found.broke:
         assert int(found.held.cell.levels[0][1]) < int(found.broke.cell.levels[0][1])
 
 
 @pytest.mark.parametrize("said", "hb?")
 def test_a_verdict_needs_the_whole_interval_on_one_side(said: str) -> None:
-    assert breaks.verdict(row(1, said), 0.05) == SAID[said]
+    assert crossing.verdict(row(1, said), 0.05) == SAID[said]
 
 
 def test_nothing_is_concluded_from_trials_that_are_not_valid() -> None:
-    assert breaks.verdict(row(1, "h", sound=False), 0.05) == "not known"
+    assert crossing.verdict(row(1, "h", sound=False), 0.05) == "not known"
 
 
 def test_a_setting_moves_the_break_where_one_level_holds_and_another_does_not() -> None:
-    found = [breaks.find_break(line("hhb", "x"), 0.05), breaks.find_break(line("hbb", "y"), 0.05)]
-    moved = breaks.shift(found, "set.a", "clients", 0.05)
+    found = [
+        crossing.find_crossing(line("hhb", "x"), 0.05),
+        crossing.find_crossing(line("hbb", "y"), 0.05),
+    ]
+    moved = crossing.shift(found, "set.a", "clients", 0.05)
     ((better, worse),) = moved.pairs
     assert (better.cell.levels, worse.cell.levels) == (
         (("clients", "2"), ("set.a", "x")),
         (("clients", "2"), ("set.a", "y")),
     )
-    same = breaks.shift(
-        [found[0], breaks.find_break(line("hhb", "y"), 0.05)], "set.a", "clients", 0.05
+    same = crossing.shift(
+        [found[0], crossing.find_crossing(line("hhb", "y"), 0.05)], "set.a", "clients", 0.05
     )
     assert same.pairs == ()
     assert same.known
-    blind = breaks.shift(
-        [found[0], breaks.find_break(line("???", "y"), 0.05)], "set.a", "clients", 0.05
+    blind = crossing.shift(
+        [found[0], crossing.find_crossing(line("???", "y"), 0.05)], "set.a", "clients", 0.05
     )
     assert not blind.known
 
@@ -103,17 +106,17 @@ def test_a_setting_moves_the_break_where_one_level_holds_and_another_does_not() 
     ],
 )  # fmt: skip
 def test_levels_are_numbers_with_their_units(level: str, value: float | None) -> None:
-    assert breaks.quantity(level) == value
+    assert crossing.quantity(level) == value
 
 
 def test_the_main_factor_is_the_load_with_most_levels_and_else_any_with_numbers() -> None:
     clients, rate = Factor("clients", ("1", "2")), Factor("rate", ("1/s", "2/s", "3/s"))
     memory = Factor("set.work_mem", ("1MB", "2MB", "4MB", "8MB"))
     names = Factor("set.jit", ("on", "off"))
-    assert breaks.main_factor([clients, memory, rate]) == rate
-    assert breaks.main_factor([names, memory]) == memory
-    assert breaks.main_factor([names]) is None
-    assert breaks.main_factor([Factor("server", ("15", "18"))]) is None, "versions are names"
+    assert crossing.main_factor([clients, memory, rate]) == rate
+    assert crossing.main_factor([names, memory]) == memory
+    assert crossing.main_factor([names]) is None
+    assert crossing.main_factor([Factor("server", ("15", "18"))]) is None, "versions are names"
 
 
 def test_the_words_say_what_held_what_broke_and_what_moves_it() -> None:
