@@ -16,7 +16,7 @@ from pgpaces.answers.capacity.goal import Goal
 from pgpaces.answers.capacity.trials import PREFLIGHT, Sought
 from pgpaces.answers.digest import Bucket, Digest
 from pgpaces.answers.pairing import AGAIN, Pairing
-from pgpaces.answers.spending import Spending
+from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.answers.validity import Validity
 from pgpaces.answers.wanted import Tried, Wanted, role
 from pgpaces.design import ROLE, Cell, Slot
@@ -29,7 +29,7 @@ from tests.unit.experiments import made
 BASE = made(Slot(1, Cell(())), 12)
 SOUGHT = Sought(Goal(0.01, 10.0, 0.1, 1e6), each=1.0)
 PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.Goal("rate"))
-SPENDING = Spending(1800.0, 0.05, seed=7, trial_s=60.0)
+SPENDING = TimeBudget(1800.0, 0.05, seed=7, trial_s=60.0)
 Found = Callable[[Wanted], Digest | None]
 
 

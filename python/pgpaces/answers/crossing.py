@@ -130,7 +130,7 @@ def level_of(row: Row, factor: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdCrossing:
-    """Where a line crosses the threshold. held: the highest level that held below every one that did not.
+    """Where a line crosses its threshold. held: the highest that held below all that did not.
 
     broke: the lowest that did not hold. unknown: between them, or below what held. irregular: one
     held above one that did not.

@@ -11,7 +11,7 @@ from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
-from pgpaces.answers.spending import Spending, took_s
+from pgpaces.answers.time_budget import TimeBudget, took_s
 from pgpaces.answers.wanted import Tried
 from pgpaces.design import Cell, Experiment
 from pgpaces.errors import PgpacesError, PlanError
@@ -69,7 +69,7 @@ def _chosen(
     Of a budget over the cells of a design it is the page of any sweep, and how it was spent.
     """
     experiment, goal = asked
-    if isinstance(goal, Spending):
+    if isinstance(goal, TimeBudget):
         page = gather(digests, replace(about, chosen=True), experiment)
         said = words.spent(page.rows, goal.budget_s, took_s(digests))
         return replace(page, answer=(*page.answer, said), asked=_without_trials(page))

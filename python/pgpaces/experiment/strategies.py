@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pgpaces.answers import outcome, pairing, spending
+from pgpaces.answers import outcome, pairing, time_budget
 from pgpaces.answers.capacity import trials, words
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.pairing import Pairing
-from pgpaces.answers.spending import Spending
+from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.answers.wanted import Tried, Wanted, settled
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import PlanError, StoreError
 
-Goal = Sought | Pairing | Spending
+Goal = Sought | Pairing | TimeBudget
 _KINDS: Mapping[str, type[Goal]] = {
     "capacity": Sought,
     "comparison": Pairing,
-    "spending": Spending,
+    "spending": TimeBudget,
 }
 
 # After so many trials of a search none of which measured anything it ends.
@@ -157,36 +157,36 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Spends:
+class Budgeted:
     """A budget of time over the cells of a machine."""
 
-    goal: Spending
+    goal: TimeBudget
     cells: tuple[Cell, ...]
 
     def __post_init__(self) -> None:
         """Raises PlanError where it has no room for a trial of each cell."""
-        spending.check(self.goal, self.cells)
+        time_budget.check(self.goal, self.cells)
 
     def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
         """The next one of the first pass, then of what decides."""
-        return spending.wanted(self.goal, self.cells, tried)
+        return time_budget.wanted(self.goal, self.cells, tried)
 
     def samples(self) -> Sequence[Wanted]:
         """The first pass."""
-        return spending.first(self.goal, self.cells)
+        return time_budget.first(self.goal, self.cells)
 
     def expected(self) -> Expected:
         """As many as fit."""
-        found = spending.expected(self.goal, self.cells)
+        found = time_budget.expected(self.goal, self.cells)
         return found, found
 
     def left(self, tried: Sequence[Tried]) -> int:
         """How many the rest of the budget has room for."""
-        return spending.left(self.goal, self.cells, tried)
+        return time_budget.left(self.goal, self.cells, tried)
 
     def given_up(self, tried: Sequence[Tried]) -> str:
         """Which cells have no trial."""
-        return spending.given_up(self.goal, self.cells, tried)
+        return time_budget.given_up(self.goal, self.cells, tried)
 
 
 def strategies(
@@ -204,8 +204,8 @@ def strategies(
     for cell in cells:
         target = dict(cell.levels).get("target", HERE)
         found.setdefault(machine_of.get(target, HERE), []).append(cell)
-    if isinstance(goal, Spending):
-        return {machine: Spends(goal, tuple(own)) for machine, own in found.items()}
+    if isinstance(goal, TimeBudget):
+        return {machine: Budgeted(goal, tuple(own)) for machine, own in found.items()}
     return {machine: Searches(goal, tuple(own)) for machine, own in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""A budget of time over the cells of a design: which trial is worth its time. Pure.
+"""A time budget over the cells of a design: which trial is worth its time. Pure.
 
 A first pass runs every cell once, in trials short enough that most of the budget is left. What is
 left goes where a trial decides, in turn: to the cell of which it is not known whether it holds, and
@@ -37,8 +37,8 @@ _WRONG = 0.025
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
-    """How the time of a machine is spent.
+class TimeBudget:
+    """A time budget: how the time of a machine is spent.
 
     budget_s: of each machine, from its first trial on. missed_max: up to this share missed a cell
     holds. seed: of the design. trial_s: how long a trial is, warm-up apart; None: so long that the
@@ -62,7 +62,7 @@ class _Open:
     why: str
 
 
-def trial_s(goal: Spending, cells: Sequence[Cell]) -> float:
+def trial_s(goal: TimeBudget, cells: Sequence[Cell]) -> float:
     """How long each trial of these cells is, warm-up apart, in whole seconds where it is chosen."""
     if goal.trial_s is not None:
         return goal.trial_s
@@ -72,14 +72,14 @@ def trial_s(goal: Spending, cells: Sequence[Cell]) -> float:
     return max(SHORTEST_S, math.floor(max(each / 1.1, each - 30)))
 
 
-def takes_s(goal: Spending, cells: Sequence[Cell]) -> float:
+def takes_s(goal: TimeBudget, cells: Sequence[Cell]) -> float:
     """What a trial takes about, with all that is around it."""
     length = trial_s(goal, cells)
     warmup_s = min(length / 10, 30) if goal.warmup_s is None else goal.warmup_s
     return length + warmup_s + _AROUND_S
 
 
-def check(goal: Spending, cells: Sequence[Cell]) -> None:
+def check(goal: TimeBudget, cells: Sequence[Cell]) -> None:
     """Raises PlanError where the budget does not even allow a trial of each cell."""
     first_s = takes_s(goal, cells) * len(cells)
     if first_s <= goal.budget_s:
@@ -95,7 +95,7 @@ def check(goal: Spending, cells: Sequence[Cell]) -> None:
     )
 
 
-def wanted(goal: Spending, cells: Sequence[Cell], tried: Sequence[Tried]) -> Wanted | None:
+def wanted(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> Wanted | None:
     """The next trial; None where the budget has no room for it, or nothing is open."""
     every = _own(cells, tried)
     own = {key: settled(trials) for key, trials in every.items()}
@@ -115,13 +115,13 @@ def wanted(goal: Spending, cells: Sequence[Cell], tried: Sequence[Tried]) -> Wan
     return None
 
 
-def first(goal: Spending, cells: Sequence[Cell]) -> list[Wanted]:
+def first(goal: TimeBudget, cells: Sequence[Cell]) -> list[Wanted]:
     """The first pass."""
     ordered = sorted(cells, key=lambda cell: place(goal.seed, 1, cell))
     return [_next(cell, (), trial_s(goal, cells), "") for cell in ordered]
 
 
-def expected(goal: Spending, cells: Sequence[Cell]) -> list[Wanted]:
+def expected(goal: TimeBudget, cells: Sequence[Cell]) -> list[Wanted]:
     """The first pass, and as many more trials as fit: nobody knows of which cells."""
     count = int(goal.budget_s / takes_s(goal, cells))
     passes = [
@@ -132,7 +132,7 @@ def expected(goal: Spending, cells: Sequence[Cell]) -> list[Wanted]:
     return passes[:count]
 
 
-def left(goal: Spending, cells: Sequence[Cell], tried: Sequence[Tried]) -> int:
+def left(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> int:
     """How many trials the rest of the budget has room for; 0 where no more is wanted."""
     if wanted(goal, cells, tried) is None:
         return 0
@@ -140,7 +140,7 @@ def left(goal: Spending, cells: Sequence[Cell], tried: Sequence[Tried]) -> int:
     return max(1, int(rest / takes_s(goal, cells)))
 
 
-def given_up(goal: Spending, cells: Sequence[Cell], tried: Sequence[Tried]) -> str:
+def given_up(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> str:
     """Which cells have no trial that ended; empty where each has one."""
     own = _own(cells, tried)
     without = [cell for cell in cells if not any(_ended(t) for t in own[cell.key])]
@@ -151,7 +151,7 @@ def given_up(goal: Spending, cells: Sequence[Cell], tried: Sequence[Tried]) -> s
     return f"{len(without)} of {len(cells)} cells have no trial that ended{why}"
 
 
-def spent_s(goal: Spending, cells: Sequence[Cell], tried: Sequence[Tried]) -> float:
+def spent_s(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> float:
     """What the trials of these cells took of the budget, with the pauses between them."""
     own = [t for found in _own(cells, tried).values() for t in found]
     return sum(_took_s(goal, cells, t) for t in own) + sum(_pauses_s(own))
@@ -190,7 +190,7 @@ def _lasted_s(digest: Digest) -> float:
     return max(0.0, (trial.ended_at - trial.started_at).total_seconds())
 
 
-def _took_s(goal: Spending, cells: Sequence[Cell], tried: Tried) -> float:
+def _took_s(goal: TimeBudget, cells: Sequence[Cell], tried: Tried) -> float:
     """What a trial took; one that could not be run is taken for as long as any."""
     return takes_s(goal, cells) if tried.digest is None else _lasted_s(tried.digest)
 
@@ -223,7 +223,7 @@ def _next(cell: Cell, trials: Sequence[Tried], length: float, why: str) -> Wante
 
 
 def _open(
-    goal: Spending, cells: Sequence[Cell], own: Mapping[str, Sequence[Tried]], left_s: float
+    goal: TimeBudget, cells: Sequence[Cell], own: Mapping[str, Sequence[Tried]], left_s: float
 ) -> list[_Open]:
     """What is not known, what is worth most first. Verdicts and orders have every other trial.
 

@@ -1,22 +1,22 @@
-"""A sweep within a time, as people write it, made into an experiment. Starts nothing."""
+"""A sweep in a time budget, as people write it, made into an experiment. Starts nothing."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pgpaces.answers.spending import Spending
+from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.design import Experiment, Levels
 from pgpaces.draft import Draft
 from pgpaces.errors import PlanError
 from pgpaces.units import SECOND_NS, duration_ns
 
 
-def ask(draft: Draft) -> tuple[Experiment, Spending]:
+def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
     """The experiment and how its time is spent. Raises PlanError for what cannot be.
 
     A duration is that of each trial, and of each the same; without one it follows from the time.
     """
-    assert draft.within is not None
+    assert draft.time_budget is not None
     if "transactions" in draft.levels or any("transactions" in part for part in draft.extra):
         raise PlanError(
             "trials that end by count take nobody knows how long",
@@ -24,14 +24,14 @@ def ask(draft: Draft) -> tuple[Experiment, Spending]:
         )
     if len(draft.levels.get("duration", ())) > 1 or any("duration" in e for e in draft.extra):
         raise PlanError("within a time all trials are of one duration", "give one, or leave it out")
-    budget_s = duration_ns(draft.within, "within") / SECOND_NS
+    budget_s = duration_ns(draft.time_budget, "within") / SECOND_NS
     trial = draft.levels.get("duration")
     warmups = [
         *draft.levels.get("warmup", ()),
         *(e["warmup"] for e in draft.extra if "warmup" in e),
     ]
     experiment = replace(draft, trials=1).experiment(_profile)
-    goal = Spending(
+    goal = TimeBudget(
         budget_s=budget_s,
         missed_max=draft.missed_max,
         seed=draft.seed,

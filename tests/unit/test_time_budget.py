@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from pgpaces.answers import crossing, spending, stats
+from pgpaces.answers import crossing, stats, time_budget
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.spending import Spending
+from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.answers.validity import Validity
 from pgpaces.answers.wanted import Tried, Wanted
 from pgpaces.design import Cell, Design, Factor, Slot
@@ -72,11 +72,13 @@ def digest(
     return replace(BASE, trial=trial, summary=summary, series=())
 
 
-def run(goal: Spending, cells: Sequence[Cell], server: Server, pause_s: float = 0.5) -> list[Tried]:
+def run(
+    goal: TimeBudget, cells: Sequence[Cell], server: Server, pause_s: float = 0.5
+) -> list[Tried]:
     """An experiment from its first trial to its end."""
     tried: list[Tried] = []
     now = 0.0
-    while (wanted := spending.wanted(goal, cells, tried)) is not None:
+    while (wanted := time_budget.wanted(goal, cells, tried)) is not None:
         assert len(tried) < 1000, "it never ends"
         windows, took_s = server(wanted, now)
         tried.append(Tried.of(digest(wanted, windows, now, took_s)))
@@ -122,11 +124,11 @@ def test_a_budget_is_never_overrun_by_more_than_a_trial(
         windows, took_s = normal(wanted, now)
         return windows, took_s * slower
 
-    goal = Spending(budget_s, MISSED_MAX, seed)
+    goal = TimeBudget(budget_s, MISSED_MAX, seed)
     tried = run(goal, every, server)
-    longest = max(spending.spent_s(goal, every, [each]) for each in tried)
-    assert spending.spent_s(goal, every, tried) <= budget_s + longest
-    if slower * spending.takes_s(goal, every) * (count + 1) <= budget_s:
+    longest = max(time_budget.spent_s(goal, every, [each]) for each in tried)
+    assert time_budget.spent_s(goal, every, tried) <= budget_s + longest
+    if slower * time_budget.takes_s(goal, every) * (count + 1) <= budget_s:
         assert {t.cell for t in tried} == set(every)
     for cell in every:
         assert [t.block for t in trials_of(tried, cell)] == [
@@ -135,20 +137,20 @@ def test_a_budget_is_never_overrun_by_more_than_a_trial(
 
 
 def test_the_first_pass_is_the_first_block_of_the_design() -> None:
-    goal = Spending(1800, MISSED_MAX, GRID.seed)
+    goal = TimeBudget(1800, MISSED_MAX, GRID.seed)
     every = GRID.cells()
     first = [slot.cell for slot in replace(GRID, trials=1).slots()]
-    assert [w.cell for w in spending.first(goal, every)] == first
+    assert [w.cell for w in time_budget.first(goal, every)] == first
     tried = run(goal, every, lambda w, _: ([(1, 40)], 1.1 * seconds_of(w) + 0.5))
     assert [t.cell for t in tried[: len(first)]] == first
-    assert {seconds_of(w) for w in spending.first(goal, every)} == {35.0}
-    assert spending.takes_s(goal, every) * len(every) <= 0.4 * 1800
+    assert {seconds_of(w) for w in time_budget.first(goal, every)} == {35.0}
+    assert time_budget.takes_s(goal, every) * len(every) <= 0.4 * 1800
 
 
 def test_what_is_left_goes_where_it_decides() -> None:
     every = cells("holds", "breaks", "near")
     server = shares({"holds": 0.0, "breaks": 0.9, "near": 0.055}, rate=20.0)
-    tried = run(Spending(600, MISSED_MAX), every, server)
+    tried = run(TimeBudget(600, MISSED_MAX), every, server)
     counts = {str(c): len(trials_of(tried, c)) for c in every}
     assert counts["variant=holds"] == counts["variant=breaks"] == 1
     assert counts["variant=near"] > 1
@@ -156,31 +158,33 @@ def test_what_is_left_goes_where_it_decides() -> None:
 
 def test_where_nothing_is_open_it_ends_before_its_time() -> None:
     every = cells("holds", "breaks")
-    goal = Spending(600, MISSED_MAX)
+    goal = TimeBudget(600, MISSED_MAX)
     tried = run(goal, every, shares({"holds": 0.0, "breaks": 0.9}, rate=100.0))
     assert len(tried) == 2
-    assert spending.spent_s(goal, every, tried) < 300
-    assert spending.left(goal, every, tried) == 0
-    assert spending.given_up(goal, every, tried) == ""
+    assert time_budget.spent_s(goal, every, tried) < 300
+    assert time_budget.left(goal, every, tried) == 0
+    assert time_budget.given_up(goal, every, tried) == ""
 
 
 def test_cells_that_miss_alike_share_what_is_left() -> None:
     every = cells("a", "b", "c")
     server = shares({"a": 0.5, "b": 0.5, "c": 0.5})
-    counts = [len(trials_of(run(Spending(900, MISSED_MAX), every, server), cell)) for cell in every]
+    counts = [
+        len(trials_of(run(TimeBudget(900, MISSED_MAX), every, server), cell)) for cell in every
+    ]
     assert max(counts) - min(counts) <= 1
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 20.0])
 def test_pauses_between_trials_are_of_the_budget(pause_s: float) -> None:
     every = cells("a", "b", "c")
-    tried = run(Spending(900, MISSED_MAX), every, shares(dict.fromkeys("abc", 0.5)), pause_s)
+    tried = run(TimeBudget(900, MISSED_MAX), every, shares(dict.fromkeys("abc", 0.5)), pause_s)
     digests = [t.digest for t in tried if t.digest is not None]
-    assert 700 < spending.took_s(digests) <= 900
+    assert 700 < time_budget.took_s(digests) <= 900
 
 
 def test_a_night_between_two_trials_is_not() -> None:
-    every, goal = cells("a", "b", "c"), Spending(900, MISSED_MAX)
+    every, goal = cells("a", "b", "c"), TimeBudget(900, MISSED_MAX)
     tried = run(goal, every, shares(dict.fromkeys("abc", 0.5)))
     night = timedelta(hours=9)
 
@@ -194,7 +198,7 @@ def test_a_night_between_two_trials_is_not() -> None:
 
     half = len(tried) // 2
     broken = [*tried[:half], *map(later, tried[half:])]
-    more = spending.spent_s(goal, every, broken) - spending.spent_s(goal, every, tried)
+    more = time_budget.spent_s(goal, every, broken) - time_budget.spent_s(goal, every, tried)
     assert 0 < more <= 60
 
 
@@ -202,16 +206,16 @@ def test_machines_that_work_at_the_same_time_take_as_long_as_one() -> None:
     wanted = [Wanted(cell, 1, {"duration": "60s"}) for cell in cells("a", "b", "c")]
     starts = (0.0, 5.0, 70.0)
     ran = [digest(w, [(0, 9)], at, 60.0) for w, at in zip(wanted, starts, strict=True)]
-    assert spending.took_s(ran) == pytest.approx(130)
-    assert spending.took_s(ran[:1]) == pytest.approx(60)
+    assert time_budget.took_s(ran) == pytest.approx(130)
+    assert time_budget.took_s(ran[:1]) == pytest.approx(60)
 
 
 def test_who_goes_on_with_an_interrupted_experiment_asks_for_the_same_trial() -> None:
-    every, goal = cells("a", "b", "c"), Spending(600, MISSED_MAX)
+    every, goal = cells("a", "b", "c"), TimeBudget(600, MISSED_MAX)
     tried = run(goal, every, shares({"a": 0.04, "b": 0.06, "c": 0.3}))
     assert len(tried) > 4
     for n in range(len(tried)):
-        wanted = spending.wanted(goal, every, tried[:n])
+        wanted = time_budget.wanted(goal, every, tried[:n])
         assert wanted is not None
         assert (wanted.cell, wanted.block) == (tried[n].cell, tried[n].block)
     for n in (1, len(tried) - 1):
@@ -224,11 +228,11 @@ def test_who_goes_on_with_an_interrupted_experiment_asks_for_the_same_trial() ->
         assert [w.attempt for w in again] == [2]
 
 
-def run_again(goal: Spending, every: Sequence[Cell], tried: list[Tried]) -> list[Wanted]:
+def run_again(goal: TimeBudget, every: Sequence[Cell], tried: list[Tried]) -> list[Wanted]:
     """What is asked for from here on, of a server that misses half."""
     found = []
     now = 10_000.0
-    while (wanted := spending.wanted(goal, every, tried)) is not None:
+    while (wanted := time_budget.wanted(goal, every, tried)) is not None:
         found.append(wanted)
         tried.append(Tried.of(digest(wanted, [(50, 100)], now, 70.0)))
         now += 70
@@ -236,38 +240,38 @@ def run_again(goal: Spending, every: Sequence[Cell], tried: list[Tried]) -> list
 
 
 def test_a_cell_that_cannot_be_run_is_tried_three_times_and_named() -> None:
-    every, goal = cells("a", "broken", "c"), Spending(1200, MISSED_MAX)
+    every, goal = cells("a", "broken", "c"), TimeBudget(1200, MISSED_MAX)
     normal = shares({"a": 0.04, "c": 0.06})
     tried: list[Tried] = []
-    while (wanted := spending.wanted(goal, every, tried)) is not None:
-        assert spending.given_up(goal, every, tried) == ""
+    while (wanted := time_budget.wanted(goal, every, tried)) is not None:
+        assert time_budget.given_up(goal, every, tried) == ""
         if wanted.cell == every[1]:
             tried.append(Tried(wanted.cell, wanted.block, None, "no such index"))
         else:
             windows, took_s = normal(wanted, 0.0)
             tried.append(Tried.of(digest(wanted, windows, 100.0 * len(tried), took_s)))
     assert [t.block for t in trials_of(tried, every[1])] == [1, 2, 3]
-    given_up = spending.given_up(goal, every, tried)
+    given_up = time_budget.given_up(goal, every, tried)
     assert given_up == "1 of 3 cells have no trial that ended: no such index"
-    assert spending.spent_s(goal, every, tried) <= 1200
+    assert time_budget.spent_s(goal, every, tried) <= 1200
 
 
 def test_a_trial_that_is_not_valid_is_run_again_in_another_block() -> None:
-    every, goal = cells("a", "b"), Spending(600, MISSED_MAX)
-    first = spending.wanted(goal, every, [])
+    every, goal = cells("a", "b"), TimeBudget(600, MISSED_MAX)
+    first = time_budget.wanted(goal, every, [])
     assert first is not None
     bad = Tried.of(digest(first, [(0, 900)], 0.0, 100.0, invalid="steal"))
-    second = spending.wanted(goal, every, [bad])
+    second = time_budget.wanted(goal, every, [bad])
     assert second is not None
     assert second.cell != first.cell
     good = Tried.of(digest(second, [(0, 900)], 100.0, 100.0))
-    third = spending.wanted(goal, every, [bad, good])
+    third = time_budget.wanted(goal, every, [bad, good])
     assert third is not None
     assert (third.cell, third.block, third.attempt) == (first.cell, 2, 1)
 
 
 def test_attempts_that_failed_are_one_trial_and_take_their_time() -> None:
-    every, goal = cells("a", "b", "c"), Spending(1200, MISSED_MAX)
+    every, goal = cells("a", "b", "c"), TimeBudget(1200, MISSED_MAX)
     tried = run(goal, every, shares({"a": 0.04, "b": 0.06, "c": 0.3}))[:3]
     last = tried[-1].digest
     assert last is not None
@@ -276,13 +280,13 @@ def test_attempts_that_failed_are_one_trial_and_take_their_time() -> None:
     failed = Tried.of(replace(last, trial=replace(last.trial, state="failed")))
     again = Tried.of(replace(last, trial=replace(last.trial, place=place)))
     once, twice = (
-        spending.wanted(goal, every, [*tried[:-1], *t]) for t in ([again], [failed, again])
+        time_budget.wanted(goal, every, [*tried[:-1], *t]) for t in ([again], [failed, again])
     )
     assert once == twice
-    took = spending.spent_s(goal, every, [*tried[:-1], failed, again])
-    assert took > spending.spent_s(goal, every, tried)
+    took = time_budget.spent_s(goal, every, [*tried[:-1], failed, again])
+    assert took > time_budget.spent_s(goal, every, tried)
     hopeless = [*tried[:-1], *[failed] * 4]
-    wanted = spending.wanted(goal, every, hopeless)
+    wanted = time_budget.wanted(goal, every, hopeless)
     assert wanted is not None
     assert wanted.why == "it has no valid trial"
 
@@ -290,22 +294,25 @@ def test_attempts_that_failed_are_one_trial_and_take_their_time() -> None:
 @pytest.mark.parametrize(
     ("goal", "said"),
     [
-        (Spending(60, MISSED_MAX), "5 s, the shortest there are, of each of 18 cells takes 117 s"),
-        (Spending(600, MISSED_MAX, trial_s=60), "60 s of each of 18 cells takes 1206 s"),
-        (Spending(200, MISSED_MAX, warmup_s=10), "of each of 18 cells takes 288 s"),
+        (
+            TimeBudget(60, MISSED_MAX),
+            "5 s, the shortest there are, of each of 18 cells takes 117 s",
+        ),
+        (TimeBudget(600, MISSED_MAX, trial_s=60), "60 s of each of 18 cells takes 1206 s"),
+        (TimeBudget(200, MISSED_MAX, warmup_s=10), "of each of 18 cells takes 288 s"),
     ],
 )
-def test_a_budget_without_room_for_a_first_pass_is_refused(goal: Spending, said: str) -> None:
+def test_a_budget_without_room_for_a_first_pass_is_refused(goal: TimeBudget, said: str) -> None:
     every = GRID.cells()
     with pytest.raises(PlanError, match=said):
         strategies.strategies(goal, every, {})
-    enough = spending.takes_s(goal, every) * len(every)
-    spending.check(replace(goal, budget_s=enough), every)
+    enough = time_budget.takes_s(goal, every) * len(every)
+    time_budget.check(replace(goal, budget_s=enough), every)
 
 
 def test_every_machine_has_the_whole_budget() -> None:
     every = [Cell((("target", name),)) for name in ("a", "b", "c")]
-    found = strategies.strategies(Spending(60, MISSED_MAX), every, {"a": "one", "b": "two"})
+    found = strategies.strategies(TimeBudget(60, MISSED_MAX), every, {"a": "one", "b": "two"})
     takes = {
         name: sum(seconds_of(w) for w in s.samples()) / len(s.samples())
         for name, s in found.items()
@@ -374,7 +381,7 @@ def on_the_board(seed: int) -> Server:
 def answered(seed: int, budget_s: float = 1800.0) -> Answered:
     """The experiment on the board, and what it is worth."""
     truth, every = long_runs(1_000_000 + seed), GRID.cells()
-    tried = run(Spending(budget_s, MISSED_MAX, GRID.seed), every, on_the_board(seed))
+    tried = run(TimeBudget(budget_s, MISSED_MAX, GRID.seed), every, on_the_board(seed))
     digests = [t.digest for t in tried if t.digest is not None]
     rows = [
         row(c, [d for d in digests if d.trial.place and d.trial.place.cell == c.key]) for c in every
@@ -398,7 +405,7 @@ def answered(seed: int, budget_s: float = 1800.0) -> Answered:
             (said == "held") != (p <= MISSED_MAX) for said, p in verdicts if said != "not known"
         ),
         trials=len(tried),
-        minutes=spending.took_s(digests) / 60,
+        minutes=time_budget.took_s(digests) / 60,
     )
 
 
