@@ -25,8 +25,8 @@ class Draft:
     """What is known of an experiment so far; see design.Experiment.
 
     levels: by name, in the order of the tables to come. factors: names that vary even where they
-    have one level. quick: what `quick` changes, `trials` among it. time_budget: time of each machine
-    in which trials are chosen, instead of `trials`.
+    have one level. quick: what `quick` changes, `trials` among it. time_budget: of each machine, in
+    which trials are chosen, instead of `trials`.
     """
 
     name: str = ""

@@ -16,8 +16,8 @@ from pgpaces.answers import outcome, volume
 from pgpaces.answers.capacity.goal import Goal as CapacityGoal
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import Summary, summarize
-from pgpaces.answers.wanted import Tried
 from pgpaces.design import Cell, Factor
 from pgpaces.experiment.strategies import Searches
 from pgpaces.report import render
@@ -353,17 +353,17 @@ def test_a_search_ends_where_its_first_trials_measured_nothing() -> None:
     good = [made(slot, 20) for slot in plan.slots()]
     cell = Cell(())
 
-    def tried(*digests: Digest) -> list[Tried]:
+    def told(*digests: Digest) -> list[Tell]:
         levels = (("rate", "50/s"), ("role", "short"))
-        return [Tried(Cell(levels), n, d, "", 1) for n, d in enumerate(digests, 1)]
+        return [Tell(Cell(levels), n, d, "", 1) for n, d in enumerate(digests, 1)]
 
     search = Searches(Sought(CapacityGoal(0.05, 50, 1, 1000)), (cell,))
     bad = [failing(digest) for digest in good]
-    assert search.wanted(tried(bad[0])) is not None
-    assert search.wanted(tried(*bad)) is None
-    assert search.given_up(tried(*bad)).startswith("no transaction succeeded in 3 trials")
-    assert search.wanted(tried(good[0], *bad)) is not None
-    assert not search.given_up(tried(good[0], *bad))
+    assert search.ask(told(bad[0])) is not None
+    assert search.ask(told(*bad)) is None
+    assert search.given_up(told(*bad)).startswith("no transaction succeeded in 3 trials")
+    assert search.ask(told(good[0], *bad)) is not None
+    assert not search.given_up(told(good[0], *bad))
 
 
 # ---- a server that does not answer ----

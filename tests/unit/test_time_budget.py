@@ -17,9 +17,9 @@ from scipy.stats import kendalltau
 from pgpaces.answers import crossing, stats, time_budget
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.sequential import Ask, Tell
 from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.answers.validity import Validity
-from pgpaces.answers.wanted import Tried, Wanted
 from pgpaces.design import Cell, Design, Factor, Slot
 from pgpaces.errors import PlanError
 from pgpaces.experiment import strategies
@@ -38,27 +38,25 @@ GRID = Design(
 )
 Windows = Sequence[tuple[int, int]]
 # What a trial of so many seconds found by windows, missed and due, and how long it took.
-Server = Callable[[Wanted, float], tuple[Windows, float]]
+Server = Callable[[Ask, float], tuple[Windows, float]]
 
 
-def seconds_of(wanted: Wanted) -> float:
-    return float((wanted.given["duration"] or "").removesuffix("s"))
+def seconds_of(ask: Ask) -> float:
+    return float((ask.given["duration"] or "").removesuffix("s"))
 
 
-def digest(
-    wanted: Wanted, windows: Windows, start_s: float, took_s: float, invalid: str = ""
-) -> Digest:
+def digest(ask: Ask, windows: Windows, start_s: float, took_s: float, invalid: str = "") -> Digest:
     """A trial that found this and ran from then on for so long."""
     missed, due = (sum(each) for each in zip(*windows, strict=True))
     phi = stats.dispersion(windows)
     reasons = (Finding("generator", "invalid", invalid),) if invalid else ()
-    place = Place("E", wanted.cell.key, dict(wanted.cell.levels), wanted.block, wanted.attempt)
+    place = Place("E", ask.cell.key, dict(ask.cell.levels), ask.block, ask.attempt)
     trial = replace(
         BASE.trial,
-        id=f"{wanted.cell.key}-{wanted.block}-{wanted.attempt}",
+        id=f"{ask.cell.key}-{ask.block}-{ask.attempt}",
         started_at=START + timedelta(seconds=start_s),
         ended_at=START + timedelta(seconds=start_s + took_s),
-        measured_ns=int(seconds_of(wanted) * 1e9),
+        measured_ns=int(seconds_of(ask) * 1e9),
         place=place,
     )
     summary = replace(
@@ -66,7 +64,7 @@ def digest(
         counts=Counts(due, due - missed, missed, 0, 0, 0),
         missed=stats.proportion(missed, due, phi),
         phi=phi,
-        seconds=seconds_of(wanted),
+        seconds=seconds_of(ask),
         validity=Validity("invalid" if invalid else "valid", reasons),
     )
     return replace(BASE, trial=trial, summary=summary, series=())
@@ -74,26 +72,26 @@ def digest(
 
 def run(
     goal: TimeBudget, cells: Sequence[Cell], server: Server, pause_s: float = 0.5
-) -> list[Tried]:
+) -> list[Tell]:
     """An experiment from its first trial to its end."""
-    tried: list[Tried] = []
+    told: list[Tell] = []
     now = 0.0
-    while (wanted := time_budget.wanted(goal, cells, tried)) is not None:
-        assert len(tried) < 1000, "it never ends"
-        windows, took_s = server(wanted, now)
-        tried.append(Tried.of(digest(wanted, windows, now, took_s)))
+    while (ask := time_budget.ask(goal, cells, told)) is not None:
+        assert len(told) < 1000, "it never ends"
+        windows, took_s = server(ask, now)
+        told.append(Tell.of(digest(ask, windows, now, took_s)))
         now += took_s + pause_s
-    return tried
+    return told
 
 
 def shares(every: dict[str, float], rate: float = 10.0, seed: int = 1) -> Server:
     """A server that misses this share of each cell, by the level of its only factor."""
     draw = np.random.default_rng(seed)
 
-    def found(wanted: Wanted, _: float) -> tuple[Windows, float]:
-        (level,) = dict(wanted.cell.levels).values()
-        due = max(1, int(rate * seconds_of(wanted)))
-        return [(int(draw.binomial(due, every[level])), due)], 1.1 * seconds_of(wanted) + 0.5
+    def found(ask: Ask, _: float) -> tuple[Windows, float]:
+        (level,) = dict(ask.cell.levels).values()
+        due = max(1, int(rate * seconds_of(ask)))
+        return [(int(draw.binomial(due, every[level])), due)], 1.1 * seconds_of(ask) + 0.5
 
     return found
 
@@ -102,8 +100,8 @@ def cells(*names: str) -> tuple[Cell, ...]:
     return tuple(Cell((("variant", name),)) for name in names)
 
 
-def trials_of(tried: Sequence[Tried], cell: Cell) -> list[Tried]:
-    return [t for t in tried if t.cell.key == cell.key]
+def trials_of(told: Sequence[Tell], cell: Cell) -> list[Tell]:
+    return [t for t in told if t.cell.key == cell.key]
 
 
 @settings(max_examples=40, deadline=None)
@@ -120,19 +118,19 @@ def test_a_budget_is_never_overrun_by_more_than_a_trial(
     draw = np.random.default_rng(seed)
     normal = shares({str(n): float(draw.choice([0.0, 0.04, 0.3])) for n in range(count)}, seed=seed)
 
-    def server(wanted: Wanted, now: float) -> tuple[Windows, float]:
-        windows, took_s = normal(wanted, now)
+    def server(ask: Ask, now: float) -> tuple[Windows, float]:
+        windows, took_s = normal(ask, now)
         return windows, took_s * slower
 
     goal = TimeBudget(budget_s, MISSED_MAX, seed)
-    tried = run(goal, every, server)
-    longest = max(time_budget.spent_s(goal, every, [each]) for each in tried)
-    assert time_budget.spent_s(goal, every, tried) <= budget_s + longest
+    told = run(goal, every, server)
+    longest = max(time_budget.spent_s(goal, every, [each]) for each in told)
+    assert time_budget.spent_s(goal, every, told) <= budget_s + longest
     if slower * time_budget.takes_s(goal, every) * (count + 1) <= budget_s:
-        assert {t.cell for t in tried} == set(every)
+        assert {t.cell for t in told} == set(every)
     for cell in every:
-        assert [t.block for t in trials_of(tried, cell)] == [
-            n + 1 for n in range(len(trials_of(tried, cell)))
+        assert [t.block for t in trials_of(told, cell)] == [
+            n + 1 for n in range(len(trials_of(told, cell)))
         ]
 
 
@@ -141,8 +139,8 @@ def test_the_first_pass_is_the_first_block_of_the_design() -> None:
     every = GRID.cells()
     first = [slot.cell for slot in replace(GRID, trials=1).slots()]
     assert [w.cell for w in time_budget.first(goal, every)] == first
-    tried = run(goal, every, lambda w, _: ([(1, 40)], 1.1 * seconds_of(w) + 0.5))
-    assert [t.cell for t in tried[: len(first)]] == first
+    told = run(goal, every, lambda w, _: ([(1, 40)], 1.1 * seconds_of(w) + 0.5))
+    assert [t.cell for t in told[: len(first)]] == first
     assert {seconds_of(w) for w in time_budget.first(goal, every)} == {35.0}
     assert time_budget.takes_s(goal, every) * len(every) <= 0.4 * 1800
 
@@ -150,8 +148,8 @@ def test_the_first_pass_is_the_first_block_of_the_design() -> None:
 def test_what_is_left_goes_where_it_decides() -> None:
     every = cells("holds", "breaks", "near")
     server = shares({"holds": 0.0, "breaks": 0.9, "near": 0.055}, rate=20.0)
-    tried = run(TimeBudget(600, MISSED_MAX), every, server)
-    counts = {str(c): len(trials_of(tried, c)) for c in every}
+    told = run(TimeBudget(600, MISSED_MAX), every, server)
+    counts = {str(c): len(trials_of(told, c)) for c in every}
     assert counts["variant=holds"] == counts["variant=breaks"] == 1
     assert counts["variant=near"] > 1
 
@@ -159,11 +157,11 @@ def test_what_is_left_goes_where_it_decides() -> None:
 def test_where_nothing_is_open_it_ends_before_its_time() -> None:
     every = cells("holds", "breaks")
     goal = TimeBudget(600, MISSED_MAX)
-    tried = run(goal, every, shares({"holds": 0.0, "breaks": 0.9}, rate=100.0))
-    assert len(tried) == 2
-    assert time_budget.spent_s(goal, every, tried) < 300
-    assert time_budget.left(goal, every, tried) == 0
-    assert time_budget.given_up(goal, every, tried) == ""
+    told = run(goal, every, shares({"holds": 0.0, "breaks": 0.9}, rate=100.0))
+    assert len(told) == 2
+    assert time_budget.spent_s(goal, every, told) < 300
+    assert time_budget.left(goal, every, told) == 0
+    assert time_budget.given_up(goal, every, told) == ""
 
 
 def test_cells_that_miss_alike_share_what_is_left() -> None:
@@ -178,17 +176,17 @@ def test_cells_that_miss_alike_share_what_is_left() -> None:
 @pytest.mark.parametrize("pause_s", [0.5, 20.0])
 def test_pauses_between_trials_are_of_the_budget(pause_s: float) -> None:
     every = cells("a", "b", "c")
-    tried = run(TimeBudget(900, MISSED_MAX), every, shares(dict.fromkeys("abc", 0.5)), pause_s)
-    digests = [t.digest for t in tried if t.digest is not None]
+    told = run(TimeBudget(900, MISSED_MAX), every, shares(dict.fromkeys("abc", 0.5)), pause_s)
+    digests = [t.digest for t in told if t.digest is not None]
     assert 700 < time_budget.took_s(digests) <= 900
 
 
 def test_a_night_between_two_trials_is_not() -> None:
     every, goal = cells("a", "b", "c"), TimeBudget(900, MISSED_MAX)
-    tried = run(goal, every, shares(dict.fromkeys("abc", 0.5)))
+    told = run(goal, every, shares(dict.fromkeys("abc", 0.5)))
     night = timedelta(hours=9)
 
-    def later(each: Tried) -> Tried:
+    def later(each: Tell) -> Tell:
         assert each.digest is not None
         assert each.digest.trial.ended_at is not None
         trial = each.digest.trial
@@ -196,45 +194,45 @@ def test_a_night_between_two_trials_is_not() -> None:
         moved = replace(each.digest, trial=replace(trial, started_at=start, ended_at=end))
         return replace(each, digest=moved)
 
-    half = len(tried) // 2
-    broken = [*tried[:half], *map(later, tried[half:])]
-    more = time_budget.spent_s(goal, every, broken) - time_budget.spent_s(goal, every, tried)
+    half = len(told) // 2
+    broken = [*told[:half], *map(later, told[half:])]
+    more = time_budget.spent_s(goal, every, broken) - time_budget.spent_s(goal, every, told)
     assert 0 < more <= 60
 
 
 def test_machines_that_work_at_the_same_time_take_as_long_as_one() -> None:
-    wanted = [Wanted(cell, 1, {"duration": "60s"}) for cell in cells("a", "b", "c")]
+    ask = [Ask(cell, 1, {"duration": "60s"}) for cell in cells("a", "b", "c")]
     starts = (0.0, 5.0, 70.0)
-    ran = [digest(w, [(0, 9)], at, 60.0) for w, at in zip(wanted, starts, strict=True)]
+    ran = [digest(w, [(0, 9)], at, 60.0) for w, at in zip(ask, starts, strict=True)]
     assert time_budget.took_s(ran) == pytest.approx(130)
     assert time_budget.took_s(ran[:1]) == pytest.approx(60)
 
 
 def test_who_goes_on_with_an_interrupted_experiment_asks_for_the_same_trial() -> None:
     every, goal = cells("a", "b", "c"), TimeBudget(600, MISSED_MAX)
-    tried = run(goal, every, shares({"a": 0.04, "b": 0.06, "c": 0.3}))
-    assert len(tried) > 4
-    for n in range(len(tried)):
-        wanted = time_budget.wanted(goal, every, tried[:n])
-        assert wanted is not None
-        assert (wanted.cell, wanted.block) == (tried[n].cell, tried[n].block)
-    for n in (1, len(tried) - 1):
-        last = tried[n].digest
+    told = run(goal, every, shares({"a": 0.04, "b": 0.06, "c": 0.3}))
+    assert len(told) > 4
+    for n in range(len(told)):
+        ask = time_budget.ask(goal, every, told[:n])
+        assert ask is not None
+        assert (ask.cell, ask.block) == (told[n].cell, told[n].block)
+    for n in (1, len(told) - 1):
+        last = told[n].digest
         assert last is not None
         ended = last.trial.started_at + timedelta(seconds=1)
         cut = replace(last, trial=replace(last.trial, state="interrupted", ended_at=ended))
-        following = run_again(goal, every, [*tried[:n], Tried.of(cut)])
-        again = [w for w in following if (w.cell, w.block) == (tried[n].cell, tried[n].block)]
+        following = run_again(goal, every, [*told[:n], Tell.of(cut)])
+        again = [w for w in following if (w.cell, w.block) == (told[n].cell, told[n].block)]
         assert [w.attempt for w in again] == [2]
 
 
-def run_again(goal: TimeBudget, every: Sequence[Cell], tried: list[Tried]) -> list[Wanted]:
+def run_again(goal: TimeBudget, every: Sequence[Cell], told: list[Tell]) -> list[Ask]:
     """What is asked for from here on, of a server that misses half."""
     found = []
     now = 10_000.0
-    while (wanted := time_budget.wanted(goal, every, tried)) is not None:
-        found.append(wanted)
-        tried.append(Tried.of(digest(wanted, [(50, 100)], now, 70.0)))
+    while (ask := time_budget.ask(goal, every, told)) is not None:
+        found.append(ask)
+        told.append(Tell.of(digest(ask, [(50, 100)], now, 70.0)))
         now += 70
     return found
 
@@ -242,53 +240,53 @@ def run_again(goal: TimeBudget, every: Sequence[Cell], tried: list[Tried]) -> li
 def test_a_cell_that_cannot_be_run_is_tried_three_times_and_named() -> None:
     every, goal = cells("a", "broken", "c"), TimeBudget(1200, MISSED_MAX)
     normal = shares({"a": 0.04, "c": 0.06})
-    tried: list[Tried] = []
-    while (wanted := time_budget.wanted(goal, every, tried)) is not None:
-        assert time_budget.given_up(goal, every, tried) == ""
-        if wanted.cell == every[1]:
-            tried.append(Tried(wanted.cell, wanted.block, None, "no such index"))
+    told: list[Tell] = []
+    while (ask := time_budget.ask(goal, every, told)) is not None:
+        assert time_budget.given_up(goal, every, told) == ""
+        if ask.cell == every[1]:
+            told.append(Tell(ask.cell, ask.block, None, "no such index"))
         else:
-            windows, took_s = normal(wanted, 0.0)
-            tried.append(Tried.of(digest(wanted, windows, 100.0 * len(tried), took_s)))
-    assert [t.block for t in trials_of(tried, every[1])] == [1, 2, 3]
-    given_up = time_budget.given_up(goal, every, tried)
+            windows, took_s = normal(ask, 0.0)
+            told.append(Tell.of(digest(ask, windows, 100.0 * len(told), took_s)))
+    assert [t.block for t in trials_of(told, every[1])] == [1, 2, 3]
+    given_up = time_budget.given_up(goal, every, told)
     assert given_up == "1 of 3 cells have no trial that ended: no such index"
-    assert time_budget.spent_s(goal, every, tried) <= 1200
+    assert time_budget.spent_s(goal, every, told) <= 1200
 
 
 def test_a_trial_that_is_not_valid_is_run_again_in_another_block() -> None:
     every, goal = cells("a", "b"), TimeBudget(600, MISSED_MAX)
-    first = time_budget.wanted(goal, every, [])
+    first = time_budget.ask(goal, every, [])
     assert first is not None
-    bad = Tried.of(digest(first, [(0, 900)], 0.0, 100.0, invalid="steal"))
-    second = time_budget.wanted(goal, every, [bad])
+    bad = Tell.of(digest(first, [(0, 900)], 0.0, 100.0, invalid="steal"))
+    second = time_budget.ask(goal, every, [bad])
     assert second is not None
     assert second.cell != first.cell
-    good = Tried.of(digest(second, [(0, 900)], 100.0, 100.0))
-    third = time_budget.wanted(goal, every, [bad, good])
+    good = Tell.of(digest(second, [(0, 900)], 100.0, 100.0))
+    third = time_budget.ask(goal, every, [bad, good])
     assert third is not None
     assert (third.cell, third.block, third.attempt) == (first.cell, 2, 1)
 
 
 def test_attempts_that_failed_are_one_trial_and_take_their_time() -> None:
     every, goal = cells("a", "b", "c"), TimeBudget(1200, MISSED_MAX)
-    tried = run(goal, every, shares({"a": 0.04, "b": 0.06, "c": 0.3}))[:3]
-    last = tried[-1].digest
+    told = run(goal, every, shares({"a": 0.04, "b": 0.06, "c": 0.3}))[:3]
+    last = told[-1].digest
     assert last is not None
     assert last.trial.place is not None
     place = replace(last.trial.place, attempt=2)
-    failed = Tried.of(replace(last, trial=replace(last.trial, state="failed")))
-    again = Tried.of(replace(last, trial=replace(last.trial, place=place)))
+    failed = Tell.of(replace(last, trial=replace(last.trial, state="failed")))
+    again = Tell.of(replace(last, trial=replace(last.trial, place=place)))
     once, twice = (
-        time_budget.wanted(goal, every, [*tried[:-1], *t]) for t in ([again], [failed, again])
+        time_budget.ask(goal, every, [*told[:-1], *t]) for t in ([again], [failed, again])
     )
     assert once == twice
-    took = time_budget.spent_s(goal, every, [*tried[:-1], failed, again])
-    assert took > time_budget.spent_s(goal, every, tried)
-    hopeless = [*tried[:-1], *[failed] * 4]
-    wanted = time_budget.wanted(goal, every, hopeless)
-    assert wanted is not None
-    assert wanted.why == "it has no valid trial"
+    took = time_budget.spent_s(goal, every, [*told[:-1], failed, again])
+    assert took > time_budget.spent_s(goal, every, told)
+    hopeless = [*told[:-1], *[failed] * 4]
+    ask = time_budget.ask(goal, every, hopeless)
+    assert ask is not None
+    assert ask.why == "it has no valid trial"
 
 
 @pytest.mark.parametrize(
@@ -368,11 +366,11 @@ def long_runs(seed: int) -> dict[str, Estimate]:
 
 
 def on_the_board(seed: int) -> Server:
-    def found(wanted: Wanted, _: float) -> tuple[Windows, float]:
-        clients, workers = (int(level) for _, level in wanted.cell.levels)
-        seconds = seconds_of(wanted)
+    def found(ask: Ask, _: float) -> tuple[Windows, float]:
+        clients, workers = (int(level) for _, level in ask.cell.levels)
+        seconds = seconds_of(ask)
         warmup = min(30.0, seconds / 10)
-        ran = board.run(clients, workers, seconds + warmup, (seed, wanted.block))
+        ran = board.run(clients, workers, seconds + warmup, (seed, ask.block))
         return ran.windows(warmup, seconds + warmup), max(seconds + warmup, ran.over_s) + 1.0
 
     return found
@@ -381,8 +379,8 @@ def on_the_board(seed: int) -> Server:
 def answered(seed: int, budget_s: float = 1800.0) -> Answered:
     """The experiment on the board, and what it is worth."""
     truth, every = long_runs(1_000_000 + seed), GRID.cells()
-    tried = run(TimeBudget(budget_s, MISSED_MAX, GRID.seed), every, on_the_board(seed))
-    digests = [t.digest for t in tried if t.digest is not None]
+    told = run(TimeBudget(budget_s, MISSED_MAX, GRID.seed), every, on_the_board(seed))
+    digests = [t.digest for t in told if t.digest is not None]
     rows = [
         row(c, [d for d in digests if d.trial.place and d.trial.place.cell == c.key]) for c in every
     ]
@@ -404,7 +402,7 @@ def answered(seed: int, budget_s: float = 1800.0) -> Answered:
         wrong=sum(
             (said == "held") != (p <= MISSED_MAX) for said, p in verdicts if said != "not known"
         ),
-        trials=len(tried),
+        trials=len(told),
         minutes=time_budget.took_s(digests) / 60,
     )
 

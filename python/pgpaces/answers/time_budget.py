@@ -16,7 +16,7 @@ from itertools import pairwise
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.wanted import Tried, Wanted, settled
+from pgpaces.answers.sequential import Ask, Tell, settled
 from pgpaces.design import Cell, place
 from pgpaces.errors import PlanError
 
@@ -95,12 +95,12 @@ def check(goal: TimeBudget, cells: Sequence[Cell]) -> None:
     )
 
 
-def wanted(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> Wanted | None:
+def ask(goal: TimeBudget, cells: Sequence[Cell], told: Sequence[Tell]) -> Ask | None:
     """The next trial; None where the budget has no room for it, or nothing is open."""
-    every = _own(cells, tried)
+    every = _own(cells, told)
     own = {key: settled(trials) for key, trials in every.items()}
     length = trial_s(goal, cells)
-    left_s = goal.budget_s - spent_s(goal, cells, tried)
+    left_s = goal.budget_s - spent_s(goal, cells, told)
     untried = [cell for cell in cells if not own[cell.key]]
     if untried:
         cell = min(untried, key=lambda cell: place(goal.seed, 1, cell))
@@ -115,45 +115,45 @@ def wanted(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> W
     return None
 
 
-def first(goal: TimeBudget, cells: Sequence[Cell]) -> list[Wanted]:
+def first(goal: TimeBudget, cells: Sequence[Cell]) -> list[Ask]:
     """The first pass."""
     ordered = sorted(cells, key=lambda cell: place(goal.seed, 1, cell))
     return [_next(cell, (), trial_s(goal, cells), "") for cell in ordered]
 
 
-def expected(goal: TimeBudget, cells: Sequence[Cell]) -> list[Wanted]:
+def expected(goal: TimeBudget, cells: Sequence[Cell]) -> list[Ask]:
     """The first pass, and as many more trials as fit: nobody knows of which cells."""
     count = int(goal.budget_s / takes_s(goal, cells))
     passes = [
-        Wanted(each.cell, block, each.given)
+        Ask(each.cell, block, each.given)
         for block in range(1, 2 + count // len(cells))
         for each in first(goal, cells)
     ]
     return passes[:count]
 
 
-def left(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> int:
-    """How many trials the rest of the budget has room for; 0 where no more is wanted."""
-    if wanted(goal, cells, tried) is None:
+def left(goal: TimeBudget, cells: Sequence[Cell], told: Sequence[Tell]) -> int:
+    """How many trials the rest of the budget has room for; 0 where none is next."""
+    if ask(goal, cells, told) is None:
         return 0
-    rest = goal.budget_s - spent_s(goal, cells, tried)
+    rest = goal.budget_s - spent_s(goal, cells, told)
     return max(1, int(rest / takes_s(goal, cells)))
 
 
-def given_up(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> str:
+def given_up(goal: TimeBudget, cells: Sequence[Cell], told: Sequence[Tell]) -> str:
     """Which cells have no trial that ended; empty where each has one."""
-    own = _own(cells, tried)
+    own = _own(cells, told)
     without = [cell for cell in cells if not any(_ended(t) for t in own[cell.key])]
-    if not without or wanted(goal, cells, tried) is not None:
+    if not without or ask(goal, cells, told) is not None:
         return ""
     errors = [t.error for cell in without for t in own[cell.key] if t.error]
     why = f": {errors[0]}" if errors else f": {goal.budget_s:g} s were over before"
     return f"{len(without)} of {len(cells)} cells have no trial that ended{why}"
 
 
-def spent_s(goal: TimeBudget, cells: Sequence[Cell], tried: Sequence[Tried]) -> float:
+def spent_s(goal: TimeBudget, cells: Sequence[Cell], told: Sequence[Tell]) -> float:
     """What the trials of these cells took of the budget, with the pauses between them."""
-    own = [t for found in _own(cells, tried).values() for t in found]
+    own = [t for found in _own(cells, told).values() for t in found]
     return sum(_took_s(goal, cells, t) for t in own) + sum(_pauses_s(own))
 
 
@@ -170,16 +170,16 @@ def took_s(digests: Iterable[Digest]) -> float:
     return total
 
 
-def _own(cells: Sequence[Cell], tried: Sequence[Tried]) -> dict[str, list[Tried]]:
-    found: dict[str, list[Tried]] = {cell.key: [] for cell in cells}
-    for each in tried:
+def _own(cells: Sequence[Cell], told: Sequence[Tell]) -> dict[str, list[Tell]]:
+    found: dict[str, list[Tell]] = {cell.key: [] for cell in cells}
+    for each in told:
         if each.cell.key in found:
             found[each.cell.key].append(each)
     return found
 
 
-def _ended(tried: Tried) -> bool:
-    return tried.digest is not None and tried.digest.trial.state == "finished"
+def _ended(told: Tell) -> bool:
+    return told.digest is not None and told.digest.trial.state == "finished"
 
 
 def _lasted_s(digest: Digest) -> float:
@@ -190,14 +190,14 @@ def _lasted_s(digest: Digest) -> float:
     return max(0.0, (trial.ended_at - trial.started_at).total_seconds())
 
 
-def _took_s(goal: TimeBudget, cells: Sequence[Cell], tried: Tried) -> float:
+def _took_s(goal: TimeBudget, cells: Sequence[Cell], told: Tell) -> float:
     """What a trial took; one that could not be run is taken for as long as any."""
-    return takes_s(goal, cells) if tried.digest is None else _lasted_s(tried.digest)
+    return takes_s(goal, cells) if told.digest is None else _lasted_s(told.digest)
 
 
-def _pauses_s(tried: Iterable[Tried]) -> list[float]:
+def _pauses_s(told: Iterable[Tell]) -> list[float]:
     """Between the end of a trial and the start of the next one: copies of data, servers."""
-    trials = sorted((t.digest.trial for t in tried if t.digest), key=lambda t: t.started_at)
+    trials = sorted((t.digest.trial for t in told if t.digest), key=lambda t: t.started_at)
     return [
         min(_PAUSE_MAX_S, pause)
         for before, after in pairwise(trials)
@@ -206,24 +206,24 @@ def _pauses_s(tried: Iterable[Tried]) -> list[float]:
     ]
 
 
-def _usual_pause_s(tried: Sequence[Tried]) -> float:
+def _usual_pause_s(told: Sequence[Tell]) -> float:
     """The median: making data once is not usual."""
-    pauses = sorted(_pauses_s(tried))
+    pauses = sorted(_pauses_s(told))
     return pauses[len(pauses) // 2] if pauses else 0.0
 
 
-def _next(cell: Cell, trials: Sequence[Tried], length: float, why: str) -> Wanted:
+def _next(cell: Cell, trials: Sequence[Tell], length: float, why: str) -> Ask:
     """The next trial of a cell; one that was interrupted is run again."""
     block = max((t.block for t in trials), default=0)
     last = [t for t in trials if t.block == block]
     again = last and all(t.digest and t.digest.trial.state in _CUT for t in last)
     attempt = 1 + max(t.attempt for t in last) if again else 1
     block = block if again else block + 1
-    return Wanted(cell, block, {"duration": f"{length:g}s"}, why, attempt)
+    return Ask(cell, block, {"duration": f"{length:g}s"}, why, attempt)
 
 
 def _open(
-    goal: TimeBudget, cells: Sequence[Cell], own: Mapping[str, Sequence[Tried]], left_s: float
+    goal: TimeBudget, cells: Sequence[Cell], own: Mapping[str, Sequence[Tell]], left_s: float
 ) -> list[_Open]:
     """What is not known, what is worth most first. Verdicts and orders have every other trial.
 

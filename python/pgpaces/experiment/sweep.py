@@ -19,7 +19,7 @@ from typing import Any
 from pgpaces import database, levels, workload
 from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, between, preview
-from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.answers.sequential import Ask, Tell
 from pgpaces.design import Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
@@ -119,18 +119,18 @@ def _expected(
 ) -> Preview:
     """The preview of trials that are chosen as it goes: of the fewest, and of the most."""
 
-    def of(wanted: Iterable[Wanted]) -> Preview:
-        steps = [(Slot(w.block, w.cell), _request(builder, w, experiment_id)) for w in wanted]
+    def of(ask: Iterable[Ask]) -> Preview:
+        steps = [(Slot(w.block, w.cell), _request(builder, w, experiment_id)) for w in ask]
         return _preview(order, steps, builder.machines)
 
     least, most = zip(*chosen, strict=True)
     return between(of(chain.from_iterable(least)), of(chain.from_iterable(most)))
 
 
-def _request(builder: Builder, wanted: Wanted, experiment_id: str) -> Request:
-    found = builder.request(Slot(wanted.block, wanted.cell), experiment_id, wanted.given)
+def _request(builder: Builder, ask: Ask, experiment_id: str) -> Request:
+    found = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.given)
     assert found.place is not None
-    return replace(found, place=replace(found.place, attempt=wanted.attempt))
+    return replace(found, place=replace(found.place, attempt=ask.attempt))
 
 
 def _check(slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
@@ -287,7 +287,7 @@ class _Work:
 
     def given_up(self) -> str:
         """Why there is no answer; empty where there is one, or where nothing was chosen."""
-        said = (strategy.given_up(queue.tried) for strategy, queue in self.chosen.values())
+        said = (strategy.given_up(queue.told) for strategy, queue in self.chosen.values())
         return "; ".join(filter(None, said))
 
 
@@ -309,9 +309,9 @@ def _work(planned: Planned, store: Store) -> _Work:
 def _chosen(planned: Planned, store: Store, goal: Goal) -> _Work:
     builder, id_ = planned.builder, planned.id
     ids = [each.id for each in store.placed(id_)] if planned.order.resume else []
-    tried = [Tried.of(digest) for digest in store.digests(ids)]
+    told = [Tell.of(digest) for digest in store.digests(ids)]
     expected: dict[TargetPlan, dict[str, Any]] = {}
-    for each in tried:
+    for each in told:
         if each.digest is not None and each.digest.trial.state == "finished":
             target = builder.request(Slot(each.block, each.cell), id_).target
             expected.setdefault(target, dict(each.digest.trial.server))
@@ -321,15 +321,15 @@ def _chosen(planned: Planned, store: Store, goal: Goal) -> _Work:
             strategy,
             Chosen(
                 strategy,
-                list(tried),
-                lambda wanted: _request(builder, wanted, id_),
+                list(told),
+                lambda ask: _request(builder, ask, id_),
                 lambda trial: store.digests([trial])[0],
             ),
         )
         for name, strategy in strategies(goal, cells, builder.machines).items()
     }
     queues = {name: queue for name, (_, queue) in chosen.items()}
-    return _Work(queues, len(tried), expected, chosen)
+    return _Work(queues, len(told), expected, chosen)
 
 
 def _run_all(work: _Work, planned: Planned, progress: Progress, keeping: Keeping) -> None:

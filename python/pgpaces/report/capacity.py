@@ -15,7 +15,7 @@ from pgpaces.answers.capacity.answer import Load
 from pgpaces.answers.capacity.trials import ROLES, Found, objections, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
-from pgpaces.answers.wanted import role
+from pgpaces.answers.sequential import role
 from pgpaces.answers.why import Limit
 from pgpaces.design import Cell as DesignCell
 from pgpaces.design import Factor

@@ -1,6 +1,6 @@
-"""Trials that are chosen as an experiment goes: what was tried, and what is wanted next. Pure.
+"""Sequential design, as ask and tell: the next trial, and what became of those before it. Pure.
 
-Whoever chooses (capacity/trials.py, pairing.py) is a function of what was tried, so an experiment
+Whoever chooses (capacity/trials.py, pairing.py) is a function of what it was told, so an experiment
 that was interrupted goes on by asking it again.
 """
 
@@ -14,8 +14,8 @@ from pgpaces.design import ROLE, Cell
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A trial that was run, or could not be: then without a digest, and why is in error."""
+class Tell:
+    """What became of a trial; of one that could not be run no digest, and why is in error."""
 
     cell: Cell
     block: int
@@ -24,7 +24,7 @@ class Tried:
     attempt: int = 1
 
     @classmethod
-    def of(cls, digest: Digest) -> Tried:
+    def of(cls, digest: Digest) -> Tell:
         """One from the store. Raises ValueError for a trial of no experiment."""
         place = digest.trial.place
         if place is None:
@@ -34,7 +34,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Ask:
     """The next trial. given: levels of it alone, that tell no cells apart; None: without this one.
 
     why: in a few words, for whoever waits for it.
@@ -47,14 +47,14 @@ class Wanted:
     attempt: int = 1
 
 
-def settled(tried: Iterable[Tried]) -> list[Tried]:
+def settled(told: Iterable[Tell]) -> list[Tell]:
     """Without attempts behind which the same trial was run again at once: the last one counts.
 
-    tried: of one cell or pair, in their order. The store has every attempt; whoever runs them hears
+    told: of one cell or pair, in their order. The store has every attempt; whoever runs them hears
     of the last alone, and both must come to the same answer.
     """
-    found: list[Tried] = []
-    for each in tried:
+    found: list[Tell] = []
+    for each in told:
         if found and found[-1].block == each.block and found[-1].cell.key == each.cell.key:
             found.pop()
         found.append(each)
