@@ -1,4 +1,4 @@
-"""A session of a sensor: made anew where it broke, with what it costs the server's machine.
+"""The session that a sensor takes snapshots by: made anew where it broke, and what it costs.
 
 Knows nothing of what is asked. Whoever asks catches psycopg.Error: a gap.
 """
@@ -27,8 +27,8 @@ _TIMEOUTS_MS = {"statement_timeout": 5000, "lock_timeout": 1000}
 MARK = "/* pgpaces sensor */"
 
 
-class Held:
-    """The session. `asked` makes one where there is none. keywords: libpq's."""
+class SessionSnapshot:
+    """A session for snapshots. `rows` makes one where there is none. keywords: libpq's."""
 
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
         self._keywords = {
@@ -65,7 +65,7 @@ class Held:
         row = session.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
         return row == (session.info.backend_pid,)
 
-    def asked(
+    def rows(
         self, query: str, parameters: Mapping[str, Any] | None = None
     ) -> list[tuple[Any, ...]]:
         """The rows of a statement that is prepared once a session. Raises psycopg.Error."""

@@ -1,4 +1,4 @@
-"""What is looked at before a load and behind it: sizes, and statistics of statements.
+"""Before/after snapshots of a load: sizes, and statistics of statements.
 
 What cannot be looked at is a note, and what would show more is said. Knows no thread.
 """
@@ -9,22 +9,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from pgpaces.observe import sizes
-from pgpaces.observe.held import Held
+from pgpaces.observe.session import SessionSnapshot
 from pgpaces.observe.sizes import Sizes, Statements, View
 from pgpaces.result import Executed, Grown
 
 if TYPE_CHECKING:
-    from pgpaces.observe.held import Session
+    from pgpaces.observe.session import Session
 
 T = TypeVar("T")
 _STATEMENTS = "the extension pg_stat_statements in this database (what statements did)"
 
 
-class Ends:
-    """Both ends of a load. notes, more: as of a Reader, to be told with its own."""
+class Snapshots:
+    """The snapshots before and after a load. notes, more: as of a Reader, told with its own."""
 
-    def __init__(self, held: Held, notes: dict[str, None], more: dict[str, None]) -> None:
-        self._held, self._notes, self._more = held, notes, more
+    def __init__(
+        self, snapshot: SessionSnapshot, notes: dict[str, None], more: dict[str, None]
+    ) -> None:
+        self._snapshot, self._notes, self._more = snapshot, notes, more
         self._sizes: Sizes | None = None
         self._view: View | None = None
         self._statements: Statements | None = None
@@ -58,10 +60,10 @@ class Ends:
         import psycopg
 
         try:
-            with self._held.bounded() as session:
+            with self._snapshot.bounded() as session:
                 return look(session)
         except psycopg.errors.DatabaseError as error:
-            if error.sqlstate is None or not self._held.alive:
+            if error.sqlstate is None or not self._snapshot.alive:
                 raise
             self._notes[f"sensor: no {what}: {error.diag.message_primary}"] = None
             return None
