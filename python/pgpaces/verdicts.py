@@ -325,12 +325,12 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
     """Says why transactions were late; the same as `pgpaces why`.
 
     name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which it is
-    told of the cell that missed most. Its value is a `pgpaces.answers.why.Why`. Raises PlanError
-    for a name that there is not, StoreError.
+    told of the cell that missed most. Its value is a `pgpaces.answers.attribution.Attribution`.
+    Raises PlanError for a name that there is not, StoreError.
     """
-    from pgpaces import lateness
+    from pgpaces import attribution
     from pgpaces.store import Store
 
     opened = Store.existing(store)
-    found = lateness.sections(opened, name)
-    return Answer(found[0], lambda: lateness.page(opened, found, name))
+    found = attribution.sections(opened, name)
+    return Answer(found[0], lambda: attribution.page(opened, found, name))

@@ -19,7 +19,7 @@ machine.py   the trials of one machine, one after the other
 document.py  an experiment as it is stored
 reporting.py  from the store to a page
 capacity.py, pairs.py, time_budget.py  questions as people write them, made into experiments
-comparing.py, trending.py, forecasting.py, lateness.py  answers from the store
+comparing.py, trending.py, forecasting.py, attribution.py  answers from the store
 
 Knows no terminal.
 """

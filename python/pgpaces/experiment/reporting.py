@@ -15,7 +15,7 @@ from pgpaces.answers.sequential import Tell
 from pgpaces.answers.time_budget import TimeBudget, took_s
 from pgpaces.design import Cell, Experiment
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document, forecasting, lateness, strategies
+from pgpaces.experiment import attribution, document, forecasting, strategies
 from pgpaces.experiment.strategies import Goal
 from pgpaces.report import capacity, closeups, comparing, facts, verdicts, words
 from pgpaces.report.page import About, Page, gather
@@ -96,7 +96,9 @@ def _standing(
         return _compared(goal, told, digests)
     own = strategies.Searches(goal, tuple(cells)).own(told)
     found = [trials.found(goal, cell, own[cell.key]) for cell in cells]
-    return capacity.section(found, {each.cell.key: lateness.limit(store, each) for each in found})
+    return capacity.section(
+        found, {each.cell.key: attribution.limit(store, each) for each in found}
+    )
 
 
 def _compared(goal: Pairing, told: Sequence[Tell], digests: Sequence[Digest]) -> Section:
@@ -139,7 +141,7 @@ def _observed(store: Store, page: Page) -> Page:
     """
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
     # Loads of a search that were too high are late for what was the limit, which it says.
-    late = () if page.searched else lateness.of_cells(store, page)
+    late = () if page.searched else attribution.of_cells(store, page)
     return replace(
         page,
         observed={id_: store.observed(id_) for id_ in ids},

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.why.material import Material
-from pgpaces.answers.why.sessions import Kind
-from pgpaces.answers.why.sign import Proof, Sign, alike
+from pgpaces.answers.attribution.material import Material
+from pgpaces.answers.attribution.sessions import Kind
+from pgpaces.answers.attribution.sign import Proof, Sign, alike
 from pgpaces.result import Blocked, Explained
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from pgpaces.answers.attribution import lift as arithmetic
+from pgpaces.answers.attribution import machine, server
+from pgpaces.answers.attribution.following import CAUSES, following
+from pgpaces.answers.attribution.lift import Seen
+from pgpaces.answers.attribution.material import Material, material
+from pgpaces.answers.attribution.sign import Proof, Sign, carried, ordered
 from pgpaces.answers.summary import Summary
-from pgpaces.answers.why import lift as arithmetic
-from pgpaces.answers.why import machine, server
-from pgpaces.answers.why.following import CAUSES, following
-from pgpaces.answers.why.lift import Seen
-from pgpaces.answers.why.material import Material, material
-from pgpaces.answers.why.sign import Proof, Sign, carried, ordered
 from pgpaces.result import Estimate, Trial
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Attribution:
     """Why transactions of trials were late.
 
     missed, due: transactions. causes: the likeliest first. unexplained: the share of what was
@@ -125,7 +125,7 @@ class Limit:
     evidence: tuple[str, ...]
 
 
-def why(trials: Sequence[tuple[Trial, Summary]]) -> Why:
+def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     """Why transactions of these trials were late: whole trials of one cell, with their summaries.
 
     Raises ValueError for looks of sensors that cannot be read.
@@ -137,7 +137,7 @@ def why(trials: Sequence[tuple[Trial, Summary]]) -> Why:
     on_time = sum(int(part.on_time[part.since :].sum()) for part in parts)
     if missed < MISSED_MIN:
         outcome: Outcome = "too few missed" if missed else "nothing missed"
-        return Why(ids, outcome, missed, missed + on_time, (), float(bool(missed)), ())
+        return Attribution(ids, outcome, missed, missed + on_time, (), float(bool(missed)), ())
     worst = max(range(len(parts)), key=lambda at: float(parts[at].missed[parts[at].since :].sum()))
     every = [_signs(part) for part in parts]
     keys = list(dict.fromkeys(key for found in every for key in found))
@@ -149,7 +149,7 @@ def why(trials: Sequence[tuple[Trial, Summary]]) -> Why:
         before = [card.key for card in cards if card.named or card.proof == "whole"]
     shown = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
     named = [card.key for card in shown if card.named]
-    return Why(
+    return Attribution(
         ids,
         "cause" if named else "no dominant cause",
         missed,
@@ -164,7 +164,7 @@ def why(trials: Sequence[tuple[Trial, Summary]]) -> Why:
 
 def limiting(trials: Sequence[tuple[Trial, Summary]]) -> Limit | None:
     """The resource that was the limit in trials that missed; None where sensors do not say."""
-    cause = why(trials).cause
+    cause = attribute(trials).cause
     if cause is None or cause.key in _NO_RESOURCE:
         return None
     return Limit(cause.key, cause.title, cause.share, cause.said)

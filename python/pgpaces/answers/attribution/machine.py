@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.why.material import Material
-from pgpaces.answers.why.sign import Sign, alike
+from pgpaces.answers.attribution.material import Material
+from pgpaces.answers.attribution.sign import Sign, alike
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

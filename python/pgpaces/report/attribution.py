@@ -1,7 +1,7 @@
 """Why transactions were late, as a section: what it is associated with, by which signs, what next.
 
-Values of answers/why in, words, tables and a chart out. The word is "associated": what a cause
-really does, an experiment says, and it stands beside it.
+Values of answers/attribution in, words, tables and a chart out. The word is "associated": what a
+cause really does, an experiment says, and it stands beside it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pgpaces.answers.why import Card, Why
-from pgpaces.answers.why.answer import MISSED_MIN
+from pgpaces.answers.attribution import Attribution, Card
+from pgpaces.answers.attribution.answer import MISSED_MIN
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import NUMBER
 from pgpaces.report.look import WIDTH, Look
@@ -30,7 +30,11 @@ _COST = "sensor: looking at the server took"
 
 
 def section(
-    found: Why, about: str, key: str = "why", notes: Sequence[str] = (), doubts: Sequence[str] = ()
+    found: Attribution,
+    about: str,
+    key: str = "why",
+    notes: Sequence[str] = (),
+    doubts: Sequence[str] = (),
 ) -> Section:
     """The section. about: the run or cell, as others named it. notes: of its trials.
 
@@ -48,7 +52,7 @@ def section(
     )
 
 
-def _said(found: Why) -> Iterator[Sentence]:
+def _said(found: Attribution) -> Iterator[Sentence]:
     missed = f"{found.missed:,} of {found.due:,} due missed"
     if found.outcome == "nothing missed":
         yield Sentence("Nothing missed, so there is nothing to explain.", "main")
@@ -110,7 +114,7 @@ def _number(value: float) -> str:
     return f"{value:.2g}" if value < 100 else f"{value:,.0f}"
 
 
-def _tables(found: Why, key: str, notes: Sequence[str]) -> Iterator[Table]:
+def _tables(found: Attribution, key: str, notes: Sequence[str]) -> Iterator[Table]:
     if not found.causes:
         return
     rows = tuple(
@@ -148,7 +152,7 @@ def _ends(lift: Estimate) -> str:
     return interval(lift, _number)
 
 
-def _figure(found: Why, key: str) -> Figure | None:
+def _figure(found: Attribution, key: str) -> Figure | None:
     if not found.causes or len(found.missed_by_second) < 2:
         return None
     cards = found.causes[:2] if found.cause is None else found.causes[:1]
@@ -177,7 +181,7 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else percent(value)
 
 
-def _marks(found: Why, cards: Sequence[Card], look: Look) -> dict[str, Any]:
+def _marks(found: Attribution, cards: Sequence[Card], look: Look) -> dict[str, Any]:
     seconds = len(found.missed_by_second)
     x: dict[str, Any] = {
         "field": "s",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pgpaces.answers import crossing
+from pgpaces.answers.attribution import Limit, attribute, limiting
 from pgpaces.answers.capacity.trials import Found
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.why import Limit, limiting, why
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.report import why as reported
+from pgpaces.report import attribution as reported
 from pgpaces.report import words
 from pgpaces.report.page import Page
 from pgpaces.report.section import Section
@@ -93,7 +93,7 @@ def _worst(row: Row) -> Sequence[Digest]:
 def _section(store: Store, digests: Iterable[Digest], about: str, key: str) -> Section:
     found = [(store.load(digest.trial.id), digest.summary) for digest in digests]
     try:
-        answer = why(found)
+        answer = attribute(found)
     except ValueError as error:
         ids = ", ".join(trial.id for trial, _ in found)
         raise StoreError(f"what was seen beside {ids} is damaged: {error}") from None

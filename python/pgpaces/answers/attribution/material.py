@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers.account import own_scripts
+from pgpaces.answers.attribution.sessions import Sessions, sessions
 from pgpaces.answers.summary import Summary
-from pgpaces.answers.why.sessions import Sessions, sessions
 from pgpaces.result import Times, Trial, value_at_rank
 
 if TYPE_CHECKING:

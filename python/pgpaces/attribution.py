@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgpaces.experiment import lateness
+from pgpaces.experiment import attribution
 from pgpaces.experiment.reporting import page_of
 from pgpaces.store import Store
 
@@ -20,8 +20,8 @@ def sections(store: Store, name: str) -> tuple[Section, ...]:
     """
     id_ = store.find_any(name)
     if not store.placed(id_):
-        return (lateness.of_run(store, id_),)
-    return lateness.of_page(store, page_of(store, (id_,)))
+        return (attribution.of_run(store, id_),)
+    return attribution.of_page(store, page_of(store, (id_,)))
 
 
 def page(store: Store, found: tuple[Section, ...], name: str) -> Page:
