@@ -235,14 +235,14 @@ def forecast(
     """Says what more clients or users would do; the same as `pgpaces forecast`.
 
     names: experiments or runs, by default the newest experiment. chosen: `"FACTOR=LEVEL,..."`. Its
-    value is a tuple of `pgpaces.answers.foreseen.Foreseen`, one for each line. Raises PlanError
-    where there are no trials to ask it of; a refusal by the rules is an answer.
+    value is a tuple of `pgpaces.answers.forecasts.LineForecast`, one for each line. Raises
+    PlanError where there are no trials to ask it of; a refusal by the rules is an answer.
     """
     from pgpaces.experiment import forecasting, reporting
     from pgpaces.store import Store
 
     page = reporting.gathered(Store.existing(store), names)
-    section = forecasting.section(forecasting.foreseen(page, chosen, to), page, to)
+    section = forecasting.section(forecasting.forecasts(page, chosen, to), page, to)
     return Answer(section, lambda: reporting.fronted(page, section))
 
 

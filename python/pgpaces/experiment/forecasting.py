@@ -8,7 +8,7 @@ from dataclasses import replace
 from pgpaces.answers import crossing
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.forecast import LOADS_MIN, REACH, TRIALS_MIN
-from pgpaces.answers.foreseen import Foreseen, foresee
+from pgpaces.answers.forecasts import LineForecast, forecast_lines
 from pgpaces.design import Factor
 from pgpaces.errors import PlanError
 from pgpaces.experiment.comparing import named
@@ -22,7 +22,7 @@ _RATES = ("rate", "rate_per_client")
 _LINES_MAX = 12
 
 
-def foreseen(page: Page, chosen: str = "", to: float | None = None) -> tuple[Foreseen, ...]:
+def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[LineForecast, ...]:
     """A forecast for each line of a page. Raises PlanError where there is nothing to ask it of.
 
     chosen: `FACTOR=LEVEL,...` of the lines that are meant. to: how far, at most 1.5 times as far as
@@ -34,7 +34,7 @@ def foreseen(page: Page, chosen: str = "", to: float | None = None) -> tuple[For
         raise PlanError(
             f"{len(lines)} lines are too many for a forecast each", "choose with --in FACTOR=LEVEL"
         )
-    found = foresee(lines, factor.name, () if to is None else (to,))
+    found = forecast_lines(lines, factor.name, () if to is None else (to,))
     for each in found:
         if to is not None and not 0 < to <= each.found.reach:
             raise PlanError(
@@ -44,7 +44,7 @@ def foreseen(page: Page, chosen: str = "", to: float | None = None) -> tuple[For
     return found
 
 
-def section(found: Sequence[Foreseen], page: Page, to: float | None = None) -> Section:
+def section(found: Sequence[LineForecast], page: Page, to: float | None = None) -> Section:
     """The forecasts as a section."""
     ids = tuple(digest.trial.id for digest in page.digests)
     return shown.section(found, ids, to)
@@ -62,7 +62,9 @@ def added(page: Page) -> Page:
     except PlanError:
         return page
     lines = [line for line in crossing.lines(page.rows, factor.name) if _enough(line)]
-    found = [each for each in foresee(lines[:_LINES_MAX], factor.name) if not each.found.refusal]
+    found = [
+        each for each in forecast_lines(lines[:_LINES_MAX], factor.name) if not each.found.refusal
+    ]
     if not found:
         return page
     return replace(page, sections=(*page.sections, section(found, page)))

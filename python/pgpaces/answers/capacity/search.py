@@ -67,8 +67,8 @@ def _step(points: Sequence[Point], goal: Goal) -> NextLoad | Capacity:
     load = _coarse(points, goal, ends)
     if load is not None:
         return _coarse_load(points, goal, load)
-    next_load = None if goal.mode == "quick" else _fine(points, goal, ends)
-    return next_load or _soak(points, answer.of(points, goal))
+    found = None if goal.mode == "quick" else _fine(points, goal, ends)
+    return found or _soak(points, answer.of(points, goal))
 
 
 def _ends(points: Sequence[Point], goal: Goal) -> _Ends:

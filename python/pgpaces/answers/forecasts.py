@@ -17,7 +17,7 @@ SOURCE = "host"
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class LineForecast:
     """The forecast of one line. levels: what tells it from the others. unit: clients or users.
 
     left_out: trials that did not end or are not valid.
@@ -35,19 +35,23 @@ class Foreseen:
         return max((point.load for point in self.points), default=0.0)
 
 
-def foresee(lines: Iterable[Line], factor: str, at: Sequence[float] = ()) -> tuple[Foreseen, ...]:
+def forecast_lines(
+    lines: Iterable[Line], factor: str, at: Sequence[float] = ()
+) -> tuple[LineForecast, ...]:
     """A forecast for each line over the factor. at: loads to be read off."""
     return tuple(_line(line, factor, at) for line in lines)
 
 
-def _line(line: Line, factor: str, at: Sequence[float]) -> Foreseen:
+def _line(line: Line, factor: str, at: Sequence[float]) -> LineForecast:
     every = [(row, digest) for row in line.rows for digest in (*row.trials, *row.left_out)]
     points = tuple(
         Point(quantity(level_of(row, factor)) or 0.0, digest.summary.rate.value, busy(digest))
         for row, digest in every
         if sound(digest)
     )
-    return Foreseen(line.levels, factor, points, forecast(points, at=at), len(every) - len(points))
+    return LineForecast(
+        line.levels, factor, points, forecast(points, at=at), len(every) - len(points)
+    )
 
 
 def busy(digest: Digest) -> dict[str, float]:

@@ -13,7 +13,7 @@ from pgpaces.answers import cells, crossing, differences
 from pgpaces.answers.compare import METRICS
 from pgpaces.answers.digest import Digest, Track
 from pgpaces.answers.forecast import Point, forecast
-from pgpaces.answers.foreseen import Foreseen, busy, foresee
+from pgpaces.answers.forecasts import LineForecast, busy, forecast_lines
 from pgpaces.answers.trend import Trend, trend
 from pgpaces.design import Design, Factor
 from pgpaces.report import draw, forecasting, trending
@@ -61,22 +61,22 @@ def test_use_during_the_warm_up_does_not_count() -> None:
 def test_a_line_has_a_point_for_each_trial_that_counts() -> None:
     broken = replace(DIGESTS[0], trial=replace(DIGESTS[0].trial, state="interrupted"))
     rows = cells.rows(PLAN.cells(), [broken, *DIGESTS[1:]])
-    (found,) = foresee(crossing.lines(rows, "clients"), "clients")
+    (found,) = forecast_lines(crossing.lines(rows, "clients"), "clients")
     assert sorted(point.load for point in found.points) in ([1, 1, 2], [1, 2, 2])
     assert found.left_out == 1
     assert found.tried == 2
     assert found.found.refusal == "few loads"
 
 
-def of(name: str = "", **more: Any) -> Foreseen:
+def of(name: str = "", **more: Any) -> LineForecast:
     every = points(**more)
     levels = (("set.work_mem", name),) if name else ()
-    return Foreseen(levels, "clients", tuple(every), forecast(every, bootstraps=200))
+    return LineForecast(levels, "clients", tuple(every), forecast(every, bootstraps=200))
 
 
-def refused() -> Foreseen:
+def refused() -> LineForecast:
     every = [Point(1, 10.0), Point(2, 19.0, {"the CPU": 0.2})]
-    return Foreseen((), "users", tuple(every), forecast(every))
+    return LineForecast((), "users", tuple(every), forecast(every))
 
 
 FOUND = {
