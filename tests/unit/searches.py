@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.capacity.goal import Goal
 from pgpaces.answers.capacity.trials import Found, Sought, ask, found
 from pgpaces.answers.digest import Digest, digest
@@ -79,8 +79,8 @@ def trial(
         **changes,
     )
     kept(made)
-    account = Account.of(made.intervals)
-    return digest(made, summarize(made, account), account)
+    accumulator = Accumulator.of(made.intervals)
+    return digest(made, summarize(made, accumulator), accumulator)
 
 
 def _latencies(rate: float, seconds: int, share: float) -> list[list[float]]:

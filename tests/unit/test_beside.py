@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces import experiment_file, levels
-from pgpaces.answers.account import Account, own_scripts
+from pgpaces.answers.accumulator import Accumulator, own_scripts
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.cli import options
@@ -357,8 +357,8 @@ def test_the_page_says_what_the_layout_was_and_finds_no_difference_in_one_trial(
         {**component, "workload": "w", "load_text": "open, 4/s"} for component in COMPONENTS
     ]
     made = replace(made, plan={**made.plan, "lanes": components, "think": "none", "think_ns": 0})
-    account = Account.of(made.intervals)
-    one = digest(made, summarize(made, account), account)
+    accumulator = Accumulator.of(made.intervals)
+    one = digest(made, summarize(made, accumulator), accumulator)
     found = gather([one], About(datetime(2026, 1, 1, tzinfo=UTC), "1"))
     asked = dict(found.asked)
     assert asked["servers"] == "primary with 2 standbys"

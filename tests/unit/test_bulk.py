@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.answers import bulk
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.design import Cell, Design, Experiment, Factor
@@ -242,8 +242,8 @@ def sweep(took: dict[str, list[float]], rows: dict[str, float]) -> page.Page:
                 place=Place("E", cell.key, {"server": level}, block),
                 started_at=start + timedelta(seconds=len(found)),
             )
-            account = Account.of(made.intervals)
-            found.append(digest(made, summarize(made, account), account))
+            accumulator = Accumulator.of(made.intervals)
+            found.append(digest(made, summarize(made, accumulator), accumulator))
     about = page.About(start, "0", id="E")
     return page.gather(found, about, experiment())
 

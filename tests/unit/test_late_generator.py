@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.goal import Goal, NextLoad, Point
@@ -77,7 +77,7 @@ def test_what_a_late_generator_may_explain(changes: dict[str, Any], excused: int
 def judged(**changes: Any) -> tuple[str, Point]:
     """The objection to a trial, and what a search sees of it."""
     made = of_trial(**changes)
-    found = digest(made, summarize(made), Account.of(made.intervals))
+    found = digest(made, summarize(made), Accumulator.of(made.intervals))
     seen = point(Tell.of(found), "rate")
     assert seen is not None
     return "; ".join(objections(made, found.summary)), seen

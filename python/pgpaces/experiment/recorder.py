@@ -1,4 +1,4 @@
-"""Records what a trial yields: in the store second by second, and in its account.
+"""Records what a trial yields: in the store second by second, and in its accumulator.
 
 Knows the store and the answers, and nothing of servers and loads.
 """
@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import StoreError
@@ -29,7 +29,7 @@ class Recorder:
 
     def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
         self._store, self.trial, self._say = store, trial, say
-        self.account = Account()
+        self.accumulator = Accumulator()
         self.notes: dict[str, None] = {}
         self.first_error = ""
         self.error: StoreError | None = None
@@ -47,7 +47,7 @@ class Recorder:
         errors = (text for level, text in interval.lines if level == "error")
         self.first_error = self.first_error or next(errors, "")
         self.notes.update(dict.fromkeys(interval.notes))
-        self.account.add(interval)
+        self.accumulator.add(interval)
         if self._store:
             self._waiting.append(replace(interval, lines=()))
         try:
@@ -74,17 +74,17 @@ class Recorder:
         if self._store:
             self._store.add_samples(trial.id, trial.samples)
             self._store.add_observed(trial.id, trial.observed)
-            self._store.finish(trial, brief(summary), digest(trial, summary, self.account))
+            self._store.finish(trial, brief(summary), digest(trial, summary, self.accumulator))
 
 
 def record(store: Store, trial: Trial) -> Summary:
     """Stores a whole trial that was measured elsewhere; its answer. Raises StoreError."""
-    account = Account.of(trial.intervals)
-    summary = summarize(trial, account)
+    accumulator = Accumulator.of(trial.intervals)
+    summary = summarize(trial, accumulator)
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
-    store.finish(trial, brief(summary), digest(trial, summary, account))
+    store.finish(trial, brief(summary), digest(trial, summary, accumulator))
     return summary
 
 

@@ -125,11 +125,11 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
     state = _state(why, ended_early=bool(stops.asked or looks.reason))
     if state == "finished" and cell.request.observe and answers:
         looks.explain()
-    account, measured_ns = recorder.account, load.end_ns
-    ended = account.ended_ns
+    accumulator, measured_ns = recorder.accumulator, load.end_ns
+    ended = accumulator.ended_ns
     measured_ns = max(0, min(measured_ns if measured_ns < _MEASURED_MAX_NS else ended, ended))
     stored = _stored(recorder, store, before)
-    pace = throttle.pace(account, trial, measured_ns // 1_000_000_000)
+    pace = throttle.pace(accumulator, trial, measured_ns // 1_000_000_000)
     trial = replace(
         trial,
         state=state,
@@ -147,10 +147,10 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         explained=looks.explained,
         observed=looks.observed(),
     )
-    summary = summarize(trial, account)
+    summary = summarize(trial, accumulator)
     failed = _finish(lambda: recorder.finish(trial, summary), keeping) or stopped
-    whole = summarize(trial, account, cut_off=False) if summary.cut_s else None
-    return Outcome(trial, summary, error, failed, account.aborted, looks.reason, whole)
+    whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
+    return Outcome(trial, summary, error, failed, accumulator.aborted, looks.reason, whole)
 
 
 def _state(why: PgpacesError | None, *, ended_early: bool) -> State:
@@ -169,7 +169,7 @@ def _finish(finish: Callable[[], None], keeping: Keeping) -> StoreError | None:
 
 
 def _given_up(recorder: Recorder, clients: int) -> list[str]:
-    aborted = recorder.account.aborted
+    aborted = recorder.accumulator.aborted
     return [f"{aborted} of {clients} clients gave up: {recorder.first_error}"] if aborted else []
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgpaces.answers import bulk, differences
-from pgpaces.answers.account import by_functions
+from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.account import by_functions
+from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.bulk import SOURCE, alone
 from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.outcome import no_measurement

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.account import own_scripts
+from pgpaces.answers.accumulator import own_scripts
 from pgpaces.answers.attribution.sessions import Sessions, sessions
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Times, Trial, value_at_rank

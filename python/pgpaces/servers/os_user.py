@@ -27,7 +27,7 @@ PROBE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Account:
+class OsUser:
     """A user of this machine with a passwd entry; the server's processes belong to it."""
 
     name: str
@@ -39,7 +39,7 @@ class Account:
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
-def account_for(data_dir: Path) -> Account | None:
+def os_user_for(data_dir: Path) -> OsUser | None:
     """The user to run a server as: None for ourselves, when we are not root.
 
     Existing data stays with the user who owns it, also when a `postgres` user appears later.
@@ -52,16 +52,16 @@ def account_for(data_dir: Path) -> Account | None:
         except KeyError:
             continue
         if entry is not None and entry.pw_uid != 0:
-            return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+            return OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
     raise ServerError(
         "PostgreSQL does not run as root, and there is neither a user postgres nor nobody",
         "run pgpaces as an ordinary user, or give a server of yours with --target",
     )
 
 
-def options_of(account: Account | None) -> dict[str, Any]:
-    """What makes subprocess start a program as the account; nothing for ourselves."""
-    return account.popen_options() if account else {}
+def options_of(os_user: OsUser | None) -> dict[str, Any]:
+    """What makes subprocess start a program as the user; nothing for ourselves."""
+    return os_user.popen_options() if os_user else {}
 
 
 def make_folder(path: Path) -> None:
@@ -73,21 +73,21 @@ def make_folder(path: Path) -> None:
         folder.chmod(mode)  # whatever the umask
 
 
-def make_private_folder(path: Path, account: Account | None) -> None:
+def make_private_folder(path: Path, os_user: OsUser | None) -> None:
     """Make a folder that only the server's user can enter."""
     path.mkdir(mode=0o700)
-    give(path, account)
+    give(path, os_user)
 
 
-def give(path: Path, account: Account | None) -> None:
+def give(path: Path, os_user: OsUser | None) -> None:
     """Make the server's user the owner of a folder that we have just made."""
-    if account is not None:
-        os.chown(path, account.uid, account.gid)
+    if os_user is not None:
+        os.chown(path, os_user.uid, os_user.gid)
 
 
-def check_entry(path: Path, account: Account | None) -> None:
+def check_entry(path: Path, os_user: OsUser | None) -> None:
     """ServerError if the server's user cannot enter a folder of ours. Found out by trying."""
-    if account is None:
+    if os_user is None:
         return
     enter = ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(path)]
     done = subprocess.run(
@@ -96,44 +96,44 @@ def check_entry(path: Path, account: Account | None) -> None:
         env=server_environment(),
         stderr=subprocess.DEVNULL,
         check=False,
-        **options_of(account),
+        **options_of(os_user),
     )
     if done.returncode != 0:
-        closed = blocked_at(path, account) or path
+        closed = blocked_at(path, os_user) or path
         raise ServerError(
-            f"we are root, so the user {account.name} runs the server, who cannot enter {closed} "
+            f"we are root, so the user {os_user.name} runs the server, who cannot enter {closed} "
             f"on the way to {path}",
             "set PGPACES_HOME (or --data-dir) to a folder that every user can enter, such as "
             f"{ROOT_HOME}",
         )
 
 
-def blocked_at(path: Path, account: Account) -> Path | None:
-    """The first folder on the way to `path` that the account cannot enter, by its mode."""
+def blocked_at(path: Path, os_user: OsUser) -> Path | None:
+    """The first folder on the way to `path` that the user cannot enter, by its mode."""
     for folder in (*reversed(path.parents), path):
         found = folder.stat()
         bit = stat.S_IXOTH
-        if found.st_uid == account.uid:
+        if found.st_uid == os_user.uid:
             bit = stat.S_IXUSR
-        elif found.st_gid == account.gid:
+        elif found.st_gid == os_user.gid:
             bit = stat.S_IXGRP
         if not found.st_mode & bit:
             return folder
     return None
 
 
-def reachable(installation: Installation, account: Account | None, cache: Path) -> Installation:
-    """The installation, or its copy below `cache` if the account cannot run the original.
+def reachable(installation: Installation, os_user: OsUser | None, cache: Path) -> Installation:
+    """The installation, or its copy below `cache` if the user cannot run the original.
 
     Found out by trying. ServerError where neither can be run.
     """
-    reason = _refusal(installation, account)
+    reason = _refusal(installation, os_user)
     if reason is not None and installation.source is Source.EMBEDDED:
         installation = _copied(installation, cache)
-        reason = _refusal(installation, account)
+        reason = _refusal(installation, os_user)
     if reason is None:
         return installation
-    who = f"the user {account.name}, who runs servers for root," if account else "this user"
+    who = f"the user {os_user.name}, who runs servers for root," if os_user else "this user"
     raise ServerError(
         f"{who} cannot run {installation.program('initdb')}: {reason}",
         "choose another version, or let others enter the folders of this one (chmod o+x)",
@@ -147,8 +147,8 @@ def _owner(path: Path) -> str | None:
         return None
 
 
-def _refusal(installation: Installation, account: Account | None) -> str | None:
-    """Why the account cannot run the programs; None if it can. initdb needs libpq, too."""
+def _refusal(installation: Installation, os_user: OsUser | None) -> str | None:
+    """Why the user cannot run the programs; None if it can. initdb needs libpq, too."""
     try:
         done = subprocess.run(
             [installation.program("initdb"), "--version"],
@@ -158,7 +158,7 @@ def _refusal(installation: Installation, account: Account | None) -> str | None:
             timeout=PROBE_TIMEOUT_S,
             env=server_environment(),
             check=False,
-            **options_of(account),
+            **options_of(os_user),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

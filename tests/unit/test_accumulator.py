@@ -1,4 +1,4 @@
-"""The running account says the same as all intervals at once, whatever their order."""
+"""The accumulator says the same as all intervals at once, whatever their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import StoreError
 from pgpaces.result import Interval, StatementTally, Tally, counts
@@ -47,8 +47,8 @@ def test_an_account_agrees_with_plain_sums(tallies: list[Tally], shuffle: random
     intervals = [Interval(n, (tally,)) for n, tally in enumerate(tallies)]
     expected = summarize(trial(tallies, workload=TWO, intervals=tuple(intervals)))
     shuffle.shuffle(intervals)
-    account = Account.of(intervals)
-    found = summarize(trial([], workload=TWO, intervals=()), account)
+    accumulator = Accumulator.of(intervals)
+    found = summarize(trial([], workload=TWO, intervals=()), accumulator)
     for one in (found, expected):
         assert one.latency.count == one.service.count
     assert found.counts == expected.counts
@@ -66,28 +66,28 @@ def test_an_account_agrees_with_plain_sums(tallies: list[Tally], shuffle: random
 
 
 def test_an_account_may_be_asked_while_it_grows() -> None:
-    account = Account()
+    accumulator = Accumulator()
     running = trial([], state="running")
-    account.add(second(0, [10.0] * 5, due=7))
-    assert summarize(running, account).counts.due == 5
-    account.add(Interval(1, (Tally(0, 0, on_time=2), Tally(1, 0, due=1))))
-    assert summarize(running, account).counts.due == 7
-    account.add(Interval(2, (Tally(1, 0, late=1),)))
-    assert summarize(replace(running, state="finished"), account).counts.late == 1
+    accumulator.add(second(0, [10.0] * 5, due=7))
+    assert summarize(running, accumulator).counts.due == 5
+    accumulator.add(Interval(1, (Tally(0, 0, on_time=2), Tally(1, 0, due=1))))
+    assert summarize(running, accumulator).counts.due == 7
+    accumulator.add(Interval(2, (Tally(1, 0, late=1),)))
+    assert summarize(replace(running, state="finished"), accumulator).counts.late == 1
 
 
 def test_a_sum_that_is_wrong_in_one_second_is_found_whatever_the_others_say() -> None:
-    account = Account.of([Interval(0, (Tally(0, 0, due=2, on_time=1), Tally(1, 0, 1, 2)))])
+    accumulator = Accumulator.of([Interval(0, (Tally(0, 0, due=2, on_time=1), Tally(1, 0, 1, 2)))])
     with pytest.raises(StoreError, match="1 of script 0 due in second 0"):
-        summarize(trial([]), account)
+        summarize(trial([]), accumulator)
 
 
 def test_what_an_account_keeps_of_a_second_is_a_few_numbers() -> None:
-    account = Account.of(second(n, [10.0] * 4) for n in range(5000))
-    blocks = account._times[0, "latency"]._parts
+    accumulator = Accumulator.of(second(n, [10.0] * 4) for n in range(5000))
+    blocks = accumulator._times[0, "latency"]._parts
     assert len(blocks) <= 200
     assert sum(len(parts) for parts in blocks.values()) <= 200 * 16
-    assert summarize(trial([], measured_ns=5000 * SECOND_NS), account).counts.due == 20_000
+    assert summarize(trial([], measured_ns=5000 * SECOND_NS), accumulator).counts.due == 20_000
 
 
 @pytest.mark.parametrize(("length_s", "block_s"), [(150, 1), (300, 2), (1500, 8), (5000, 32)])

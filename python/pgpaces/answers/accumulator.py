@@ -1,4 +1,4 @@
-"""The running account of a trial: intervals in, one after the other; counts and times out.
+"""The accumulator of a trial: intervals in, one after the other; counts and times out.
 
 An interval is taken in and let go: what stays for each due second and script is a row of integers,
 and histograms stay merged for blocks of seconds. A day of two scripts is some tens of MB. Blocks
@@ -165,7 +165,7 @@ class Outages:
         )
 
 
-class Account:
+class Accumulator:
     """What summarize needs of a trial's intervals, and no more. Feed it in order."""
 
     def __init__(self) -> None:
@@ -184,12 +184,12 @@ class Account:
         self.outages = Outages()
 
     @classmethod
-    def of(cls, intervals: Iterable[Interval]) -> Account:
-        """The account of these intervals."""
-        account = cls()
+    def of(cls, intervals: Iterable[Interval]) -> Accumulator:
+        """The accumulator of these intervals."""
+        accumulator = cls()
         for interval in intervals:
-            account.add(interval)
-        return account
+            accumulator.add(interval)
+        return accumulator
 
     def add(self, interval: Interval) -> None:
         """Takes in what became known in one second."""
