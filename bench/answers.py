@@ -12,7 +12,7 @@ from pathlib import Path
 from figures import Figure, Finding, Goal
 from session import Session
 
-from pgpaces.answers import breaks, cells, differences, forecast, foreseen, stored, trend
+from pgpaces.answers import cells, crossing, differences, forecast, forecasts, stored, trend
 from pgpaces.answers import compare as pairs
 from pgpaces.answers.capacity import answer
 from pgpaces.answers.capacity import goal as capacity
@@ -43,7 +43,7 @@ def section(_session: Session) -> Iterator[Finding]:
     a, b = ([d for d in two if _level(d) == level] for level in TWO.factors[0].levels)
     runs = [trend.Run(digest.trial.id, digest.summary.rate) for digest in two]
     sides = [pairs.side(digest.summary) for digest in two]
-    lines = breaks.lines(cells.rows(LOADS.cells(), loads), "clients")
+    lines = crossing.lines(cells.rows(LOADS.cells(), loads), "clients")
     points = _points()
     asked: dict[str, Callable[[], object]] = {
         "compare, 500 pairs, 5 metrics": lambda: stored.verdict(a, b, goal),
@@ -54,7 +54,7 @@ def section(_session: Session) -> Iterator[Finding]:
         "what differs among 1,000": lambda: differences.among(two),
         "check, 1 run against 999": lambda: trend.check(sides[:1], sides[1:], goal),
         "trend, 1,000 runs": lambda: trend.trend(runs),
-        "forecast, 50 loads": lambda: foreseen.foresee(lines, "clients"),
+        "forecast, 50 loads": lambda: forecasts.forecast_lines(lines, "clients"),
         "capacity": lambda: answer.of(points, LIMIT),
         "50 cells": lambda: cells.rows(LOADS.cells(), loads),
     }
@@ -62,7 +62,7 @@ def section(_session: Session) -> Iterator[Finding]:
     for name, seconds in took.items():
         yield Figure(SECTION, name, "s", (seconds,), goal=Goal("ours", "at most", 1.0))
     assert stored.verdict(a, b, goal).bootstrap is not None, "all of it was computed"
-    assert foreseen.foresee(lines, "clients")[0].found.curve, "all of it was computed"
+    assert forecasts.forecast_lines(lines, "clients")[0].found.curve, "all of it was computed"
 
 
 def _level(digest: Digest) -> str:

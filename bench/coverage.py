@@ -110,8 +110,8 @@ def batch(load: Load, seconds: int, trials: int, seed: int) -> Cell:
     """Some trials of a cell, each through the whole summary."""
     true, cell = truth(load, seconds), Cell(load, seconds)
     known = {"missed": 0.05} | {name: getattr(true, name) for name in NAMES[1:]}
-    for trial, account in stored(load, seconds, trials, seed):
-        found = summarize(trial, account)
+    for trial, accumulator in stored(load, seconds, trials, seed):
+        found = summarize(trial, accumulator)
         said: dict[str, Estimate | None] = {"missed": found.missed, "rate": found.rate}
         said |= {name: found.latency.estimate(name) for name in NAMES[2:]}
         cell.trials += 1

@@ -17,7 +17,8 @@ from typing import Any, cast
 
 from pgpaces.generators import engine
 from pgpaces.plan import Load, Protocol, TargetPlan, TrialPlan
-from pgpaces.result import Interval, Times, merge, value_at_rank
+from pgpaces.record import Interval
+from pgpaces.times import Times, merge, value_at_rank
 from pgpaces.units import SECOND_NS
 
 

@@ -25,8 +25,8 @@ class Draft:
     """What is known of an experiment so far; see design.Experiment.
 
     levels: by name, in the order of the tables to come. factors: names that vary even where they
-    have one level. quick: what `quick` changes, `trials` among it. within: the time of each machine
-    in which trials are chosen, instead of `trials`.
+    have one level. quick: what `quick` changes, `trials` among it. time_budget: of each machine, in
+    which trials are chosen, instead of `trials`.
     """
 
     name: str = ""
@@ -44,13 +44,13 @@ class Draft:
     files: tuple[str, ...] = ()
     from_database: str | None = None
     quick: Levels = field(default_factory=dict)
-    within: str | None = None
+    time_budget: str | None = None
 
-    def spending(self, within: str) -> Draft:
+    def with_time_budget(self, time_budget: str) -> Draft:
         """With a budget of time, in which trials are as long and as many as it has room for."""
         kept = {name: found for name, found in self.levels.items() if name not in _LENGTHS}
         factors = self.factors - set(_LENGTHS)
-        return replace(self, within=within, trials=1, levels=kept, factors=factors)
+        return replace(self, time_budget=time_budget, trials=1, levels=kept, factors=factors)
 
     def with_levels(self, given: Mapping[str, tuple[str, ...]]) -> Draft:
         """With other levels of these names; what `exclude` says of levels that are gone is gone.
@@ -75,7 +75,7 @@ class Draft:
         quick = dict(self.quick or QUICK)
         trials = quick.pop("trials", None)
         found = self.with_levels({name: (level,) for name, level in quick.items()})
-        found = replace(found, within=None)
+        found = replace(found, time_budget=None)
         if trials is None:
             return found
         if not trials.isdigit():

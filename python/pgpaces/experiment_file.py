@@ -177,7 +177,7 @@ def _draft(path: Path, keys: Mapping[str, Any], others: Mapping[str, Any]) -> Dr
         files=tuple(_near(path, file, script=True) for file in keys["files"]),
         from_database=keys["from_database"],
         quick=_one(keys["quick"]),
-        within=keys["within"],
+        time_budget=keys["within"],
     )
 
 

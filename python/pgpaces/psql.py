@@ -1,6 +1,6 @@
 """Runs a workload's SQL files through psql, so that they may use everything that psql has.
 
-And pg_dump into pg_restore. Knows what to call them with and how to end them; nothing of marks,
+And pg_dump into pg_restore. Knows what to call them with and how to end them; nothing of ownership,
 load and results.
 """
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from pgpaces.times import Times, merge
 
@@ -158,15 +157,20 @@ class Declared:
         return self.type is Times
 
 
-@cache
-def declared(kind: type) -> tuple[Declared, ...]:
-    """The numbers of a class of the record, in order."""
-    hints = get_type_hints(kind)
-    return tuple(
+_DECLARED: Mapping[Any, tuple[Declared, ...]] = {
+    kind: tuple(
         Declared(each.name, hints[each.name], each.metadata["entry"])
         for each in fields(kind)
         if "entry" in each.metadata
     )
+    for kind in (Interval, Tally, StatementTally)
+    if (hints := get_type_hints(kind))
+}
+
+
+def declared(kind: type[Any]) -> tuple[Declared, ...]:
+    """The numbers of a class of the record, in order."""
+    return _DECLARED[kind]
 
 
 # --- copying: from the engine, to rows and back -------------------------------------------------
@@ -177,9 +181,9 @@ TIMES = tuple(each.name for each in fields(Times))
 def _copied(one: Declared, value: Any) -> Any:
     if one.is_times:
         return Times(*(getattr(value, name) for name in TIMES))
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value if isinstance(value, int) else tuple(value)
+    if one.type is int:
+        return value
+    return dict(value) if get_origin(one.type) is Mapping else tuple(value)
 
 
 def copied(kind: type[Record], source: Any) -> Record:
@@ -209,7 +213,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def of_row(kind: type[Record], found: Mapping[str, Any]) -> Record:
+def of_row(kind: type[Record], found: Mapping[Any, Any]) -> Record:
     """The record of a row, without its parts."""
     values: dict[str, Any] = {}
     for one in declared(kind):

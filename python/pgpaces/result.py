@@ -1,4 +1,4 @@
-"""What was measured, as frozen values: trials, their counts, estimates and what was seen of servers.
+"""What was measured, as frozen values: trials, counts, estimates, what was seen of servers.
 
 Knows where none of it came from. Its seconds are in record.py.
 """
@@ -6,8 +6,8 @@ Knows where none of it came from. Its seconds are in record.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 

@@ -12,9 +12,8 @@ from pgpaces import levels as kinds
 from pgpaces.design import Levels, Target
 from pgpaces.draft import Draft
 from pgpaces.errors import PlanError, RunError
-from pgpaces.experiment import SweepListener
+from pgpaces.experiment import SweepListener, time_budget
 from pgpaces.experiment import sweep as pipeline
-from pgpaces.experiment import within as budgets
 from pgpaces.experiment.reporting import page_of
 from pgpaces.report.page import Page
 from pgpaces.servers import profiles
@@ -216,7 +215,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         )
     draft = drafted(what, levels, targets, quick=quick, within=within)
     if trials is not None:
-        draft = replace(draft, trials=trials, within=None)
+        draft = replace(draft, trials=trials, time_budget=None)
     excluded: tuple[Levels, ...] = tuple(
         {key: found[0] for key, found in kinds.of_values(part).items()} for part in exclude
     )
@@ -230,10 +229,10 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     if resume is not None:
         known, _, _ = pipeline.find(resume, store)
     goal = None
-    if draft.within is None:
+    if draft.time_budget is None:
         experiment = draft.experiment(profiles.ready_made)
     else:
-        experiment, goal = budgets.ask(draft)
+        experiment, goal = time_budget.ask(draft)
     here = costs.find(host_file)
     order = pipeline.Order(
         experiment, store, resume=known, costs=here, goal=goal, consent=answer(trust)
@@ -254,7 +253,7 @@ def drafted(
     text = str(what)
     draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
     draft = draft.quickly() if quick else draft
-    draft = draft if within is None else draft.spending(within)
+    draft = draft if within is None else draft.with_time_budget(within)
     draft = draft.with_levels(kinds.of_values(levels))
     own = [
         found if isinstance(found, Target) else Target(target, found)

@@ -1,4 +1,4 @@
-"""Distributions of times: exact sums, and a histogram. The only user of the binding's histograms."""
+"""Distributions of times: exact sums and a histogram. It alone imports the binding's histograms."""
 
 from __future__ import annotations
 

@@ -235,14 +235,14 @@ def forecast(
     """Says what more clients or users would do; the same as `pgpaces forecast`.
 
     names: experiments or runs, by default the newest experiment. chosen: `"FACTOR=LEVEL,..."`. Its
-    value is a tuple of `pgpaces.answers.foreseen.Foreseen`, one for each line. Raises PlanError
-    where there are no trials to ask it of; a refusal by the rules is an answer.
+    value is a tuple of `pgpaces.answers.forecasts.LineForecast`, one for each line. Raises
+    PlanError where there are no trials to ask it of; a refusal by the rules is an answer.
     """
     from pgpaces.experiment import forecasting, reporting
     from pgpaces.store import Store
 
     page = reporting.gathered(Store.existing(store), names)
-    section = forecasting.section(forecasting.foreseen(page, chosen, to), page, to)
+    section = forecasting.section(forecasting.forecasts(page, chosen, to), page, to)
     return Answer(section, lambda: reporting.fronted(page, section))
 
 
@@ -325,12 +325,12 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
     """Says why transactions were late; the same as `pgpaces why`.
 
     name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which it is
-    told of the cell that missed most. Its value is a `pgpaces.answers.why.Why`. Raises PlanError
-    for a name that there is not, StoreError.
+    told of the cell that missed most. Its value is a `pgpaces.answers.attribution.Attribution`.
+    Raises PlanError for a name that there is not, StoreError.
     """
-    from pgpaces import lateness
+    from pgpaces import attribution
     from pgpaces.store import Store
 
     opened = Store.existing(store)
-    found = lateness.sections(opened, name)
-    return Answer(found[0], lambda: lateness.page(opened, found, name))
+    found = attribution.sections(opened, name)
+    return Answer(found[0], lambda: attribution.page(opened, found, name))

@@ -147,7 +147,7 @@ def test_a_network_that_swallows_everything_is_an_outage(
     """The sensor's sessions wait as well, so it is not the transactions that take long."""
     import pgpaces
     from pgpaces.experiment.listener import Listener
-    from pgpaces.result import Interval
+    from pgpaces.record import Interval
 
     between, dsn = way
 

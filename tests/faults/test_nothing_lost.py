@@ -432,20 +432,20 @@ def test_the_second_pgpaces_on_a_database_is_refused(pgpaces: Command, pg15: Pos
     assert pgpaces(*words, "-T", "1s").code == 0
 
 
-# --- a kill between making a database and marking it ----------------------------------------
+# --- a kill between making a database and owning it -----------------------------------------
 
 KILLED = """
 import os, signal, sys
-from pgpaces.database import marks
+from pgpaces.database import ownership
 from pgpaces.cli.main import main
-mark = marks.set_mark
+set_ownership = ownership.set_ownership
 def die(admin, dbname, new):
     if new.state == {state!r} and not {marked}:
         os.kill(os.getpid(), signal.SIGKILL)
-    mark(admin, dbname, new)
+    set_ownership(admin, dbname, new)
     if new.state == {state!r}:
         os.kill(os.getpid(), signal.SIGKILL)
-marks.set_mark = die
+ownership.set_ownership = die
 sys.argv = ["pgpaces", *{words!r}]
 main()
 """

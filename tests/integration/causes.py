@@ -25,7 +25,8 @@ from tests.faults.network import Proxy
 import pgpaces
 from pgpaces.api import Result
 from pgpaces.experiment import Listener
-from pgpaces.result import Interval, Trial
+from pgpaces.record import Interval
+from pgpaces.result import Trial
 
 SECONDS = 12
 

@@ -11,7 +11,7 @@ from tests.faults.conftest import until
 from tests.integration.test_run import Command, Ended
 from tests.integration.test_sweep import Ear
 
-from pgpaces.answers.wanted import role
+from pgpaces.answers.sequential import role
 from pgpaces.design import Cell
 from pgpaces.experiment import sweep as pipeline
 from pgpaces.store import Store

@@ -15,8 +15,8 @@ from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.integration.conftest import access_to
 
 from pgpaces import database, psql, workload
-from pgpaces.database import Access, Wish, copies, originals
-from pgpaces.database.marks import Mark, set_mark
+from pgpaces.database import Access, DatasetSpec, copies, source
+from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import (
     ConsentError,
@@ -26,10 +26,10 @@ from pgpaces.errors import (
     ServerError,
 )
 from pgpaces.experiment import document
-from pgpaces.experiment.site import original as original_of
+from pgpaces.experiment.site import source_database
 
 pytestmark = pytest.mark.postgres
-ORIGINAL = 'sensors "a"'
+SOURCE = 'sensors "a"'
 
 
 def silent(_: str) -> None:
@@ -42,29 +42,29 @@ def rows(access: Access, query: str, dbname: str = "postgres") -> list[Any]:
 
 
 @pytest.fixture
-def original(access: Access) -> Iterator[str]:
+def source_name(access: Access) -> Iterator[str]:
     """A database of somebody's, with data and a setting of its own."""
     with database.connect(access) as admin:
         admin.execute('CREATE DATABASE "sensors ""a"""')
         admin.execute('ALTER DATABASE "sensors ""a""" SET search_path = "two words", public')
-    with database.connect(access, ORIGINAL) as session:
+    with database.connect(access, SOURCE) as session:
         session.execute("CREATE TABLE reading AS SELECT i FROM generate_series(1, 1000) i")
         session.execute("CREATE INDEX ON reading (i)")
-    yield ORIGINAL
+    yield SOURCE
     with database.connect(access) as admin:
         admin.execute('DROP DATABASE "sensors ""a""" WITH (FORCE)')
     database.clean(access)
 
 
-def wish(name: str = "select-only", **more: Any) -> Wish:
-    return Wish(workload.find(name), 1, 1, **more)
+def spec(name: str = "select-only", **more: Any) -> DatasetSpec:
+    return DatasetSpec(workload.find(name), 1, 1, **more)
 
 
 def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
-    access: Access, original: str
+    access: Access, source_name: str
 ) -> None:
-    before = rows(access, "SELECT count(*) FROM reading", original)
-    wanted = wish(from_database=original, occasion="first")
+    before = rows(access, "SELECT count(*) FROM reading", source_name)
+    wanted = spec(from_database=source_name, occasion="first")
     with database.prepare(access, wanted, silent) as made:
         assert made.created
         assert made.dbname.startswith("pgpaces_from_sensors_a_")
@@ -77,15 +77,15 @@ def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
     with database.prepare(access, replace(wanted, occasion="second"), silent) as other:
         assert other.dbname != made.dbname
         assert rows(access, "SELECT count(*) FROM reading", other.dbname) == before
-    assert rows(access, "SELECT count(*) FROM reading", original) == before
+    assert rows(access, "SELECT count(*) FROM reading", source_name) == before
     database.clean(access)
     left = rows(access, "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces_from%'")
     assert left == []
-    assert rows(access, "SELECT count(*) FROM reading", original) == before
+    assert rows(access, "SELECT count(*) FROM reading", source_name) == before
 
 
-def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, original: str) -> None:
-    wanted = wish("tpcb-like", from_database=original)
+def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, source_name: str) -> None:
+    wanted = spec("tpcb-like", from_database=source_name)
     with database.prepare(access, wanted, silent) as made:
         assert made.cloned_from is not None
         assert made.dbname == f"{made.cloned_from}_run"
@@ -108,7 +108,7 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Acce
         admin.execute("ALTER DATABASE owned SET work_mem = '5MB'")
     told: list[str] = []
     try:
-        with database.prepare(role, wish(from_database="owned"), told.append) as made:
+        with database.prepare(role, spec(from_database="owned"), told.append) as made:
             assert rows(role, "SHOW work_mem", made.dbname) == ["5MB"]
         [warning] = [text for text in told if text.startswith("warning")]
         assert "log_statement_stats (permission denied" in warning
@@ -119,20 +119,20 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Acce
             admin.execute("DROP ROLE copies_owner")
 
 
-def test_the_database_of_the_target_itself_can_be_copied(access: Access, original: str) -> None:
-    there = replace(access, keywords={**access.keywords, "dbname": original})
-    with database.prepare(there, wish("tpcb-like", from_database=original), silent) as made:
+def test_the_database_of_the_target_itself_can_be_copied(access: Access, source_name: str) -> None:
+    there = replace(access, keywords={**access.keywords, "dbname": source_name})
+    with database.prepare(there, spec("tpcb-like", from_database=source_name), silent) as made:
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
 
 
 def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
-    access: Access, original: str
+    access: Access, source_name: str
 ) -> None:
-    used = replace(access, keywords={**access.keywords, "dbname": original})
+    used = replace(access, keywords={**access.keywords, "dbname": source_name})
     with (
         database.connect(used),
         pytest.raises(ConsentError, match=r"1 of postgres \(pgpaces admin\)") as raised,
-        database.prepare(access, wish(from_database=original), silent),
+        database.prepare(access, spec(from_database=source_name), silent),
     ):
         pass
     assert "pg_dump copies it" in str(raised.value.hint)
@@ -141,13 +141,13 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
 def test_an_original_that_is_not_there_is_named(access: Access) -> None:
     with (
         pytest.raises(DatabaseAbsentError, match="no database nosuch"),
-        database.prepare(access, wish(from_database="nosuch"), silent),
+        database.prepare(access, spec(from_database="nosuch"), silent),
     ):
         pass
 
 
 def test_no_room_is_told_before_anything_is_copied(
-    access: Access, original: str, monkeypatch: pytest.MonkeyPatch
+    access: Access, source_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full:
         f_bavail, f_frsize = 3, 2**20
@@ -155,14 +155,14 @@ def test_no_room_is_told_before_anything_is_copied(
     monkeypatch.setattr("os.statvfs", lambda _: Full)
     with (
         pytest.raises(PrepareError, match=r"no room for a copy .* 3 MiB are free"),
-        database.prepare(access, wish(from_database=original), silent),
+        database.prepare(access, spec(from_database=source_name), silent),
     ):
         pass
 
 
 def test_what_is_handed_over_is_no_copy() -> None:
     with pytest.raises(PlanError, match="handed over"):
-        wish(from_database="a", own="b")
+        spec(from_database="a", own="b")
 
 
 def dsn(access: Access, dbname: str, **more: str) -> str:
@@ -175,11 +175,11 @@ def with_programs(access: Access) -> Access:
 
 
 def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
-    access: Access, original: str
+    access: Access, source_name: str
 ) -> None:
-    source = dsn(access, original)
-    used = replace(access, keywords={**access.keywords, "dbname": original})
-    wanted = wish(from_database=source)
+    source_dsn = dsn(access, source_name)
+    used = replace(access, keywords={**access.keywords, "dbname": source_name})
+    wanted = spec(from_database=source_dsn)
     with database.connect(used), database.prepare(with_programs(access), wanted, silent) as made:
         assert made.dbname.startswith("pgpaces_from_sensors_a_")
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
@@ -193,8 +193,8 @@ def test_an_older_server_is_copied_to_a_newer_one(pg15: Postgres, pg18: Access) 
     try:
         with database.connect(access_to(pg15), "elder") as session:
             session.execute("CREATE TABLE reading AS SELECT 7 AS i")
-        source = dsn(access_to(pg15), "elder")
-        with database.prepare(with_programs(pg18), wish(from_database=source), silent) as made:
+        source_dsn = dsn(access_to(pg15), "elder")
+        with database.prepare(with_programs(pg18), spec(from_database=source_dsn), silent) as made:
             assert rows(pg18, "SELECT i FROM reading", made.dbname) == [7]
     finally:
         pg15.execute("DROP DATABASE elder")
@@ -215,10 +215,10 @@ def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
     try:
         with database.connect(pg18, "locked") as session:
             session.execute("CREATE TABLE reading (i int)")
-        source = dsn(pg18, "locked", user="copies_weak")
+        source_dsn = dsn(pg18, "locked", user="copies_weak")
         with (
             pytest.raises(PrepareError, match=r"pg_dump: error: .*permission denied for table"),
-            database.prepare(pg18, wish(from_database=source), silent),
+            database.prepare(pg18, spec(from_database=source_dsn), silent),
         ):
             pass
         query = "SELECT count(*) FROM pg_database WHERE datname LIKE 'pgpaces_from%'"
@@ -248,7 +248,7 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
         words = {"host": "127.0.0.1", "port": pg15.port, "user": "u_scram", "password": PASSWORD,
                  "dbname": "secret", "sslmode": "disable"}  # fmt: skip
         access = replace(access_to(pg15), psql=folder / "psql")
-        wanted = wish(from_database=quoted(words))
+        wanted = spec(from_database=quoted(words))
         assert "s3" not in repr(wanted)
         with database.prepare(access, wanted, silent) as made:
             assert "s3" not in repr(made)
@@ -263,7 +263,7 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
 
 def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> None:
     access = access_to(pg15)
-    with database.prepare(access, wish(), silent) as made:
+    with database.prepare(access, spec(), silent) as made:
         pass
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname, application_name="pgpaces"))
     try:
@@ -280,20 +280,20 @@ def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_fr
     pg15: Postgres,
 ) -> None:
     access = access_to(pg15)
-    with database.prepare(access, wish("tpcb-like"), silent) as made:
+    with database.prepare(access, spec("tpcb-like"), silent) as made:
         pass
     pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
     with database.connect(access) as admin:
-        set_mark(admin, made.dbname, Mark("tpcb-like", made.fingerprint, "copy"))
+        set_ownership(admin, made.dbname, Ownership("tpcb-like", made.fingerprint, "copy"))
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
-    with database.prepare(access, wish("tpcb-like"), silent) as again:
+    with database.prepare(access, spec("tpcb-like"), silent) as again:
         assert again.dbname == made.dbname
     with pytest.raises(psycopg.OperationalError):
         left.execute("SELECT 1")
 
 
 def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:
-    wanted = replace(wish("tpcb-like"), seed=77)
+    wanted = replace(spec("tpcb-like"), seed=77)
     pg15.execute("ALTER ROLE u_trust CREATEDB")
     try:
         with database.prepare(access_to(pg15, "u_trust"), wanted, silent) as made:
@@ -323,7 +323,7 @@ def test_autovacuum_at_work_is_waited_for_and_then_noted(
 
 
 def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> None:
-    with database.prepare(access_to(pg15), wish("tpcb-like"), silent) as made:
+    with database.prepare(access_to(pg15), spec("tpcb-like"), silent) as made:
         pg15.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'pgpaces admin' AND pid <> pg_backend_pid()"
@@ -332,7 +332,7 @@ def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> N
     assert left == [(0,)]
 
 
-def test_an_experiment_forgets_the_password_of_its_original(monkeypatch: Any) -> None:
+def test_an_experiment_forgets_the_password_of_its_source_database(monkeypatch: Any) -> None:
     monkeypatch.setenv("PGPORT", "5499")
     monkeypatch.setenv("PGPASSWORD", "s3:env")
     for dsn in ("postgresql://u:s3%3Acr@h/d", "host=h user=u dbname=d"):
@@ -343,8 +343,8 @@ def test_an_experiment_forgets_the_password_of_its_original(monkeypatch: Any) ->
         again = document.read(written).from_database
         assert again is not None
         monkeypatch.setenv("PGPORT", "1")
-        assert originals.identity(again) == "h  5499 d", "and nothing else"
-        assert originals.identity(original_of(again) or "") == "h  5499 d"
+        assert source.identity(again) == "h  5499 d", "and nothing else"
+        assert source.identity(source_database(again) or "") == "h  5499 d"
         monkeypatch.setenv("PGPORT", "5499")
-    assert original_of("sensors") == "sensors"
-    assert "s3:env" in (original_of("host=h user=u dbname=d") or "")
+    assert source_database("sensors") == "sensors"
+    assert "s3:env" in (source_database("host=h user=u dbname=d") or "")

@@ -21,7 +21,8 @@ from pgpaces.errors import ServerError
 from pgpaces.experiment import Listener
 from pgpaces.observe import host, procfs, remote
 from pgpaces.observe.host import Look, Polled
-from pgpaces.result import Interval, Trial
+from pgpaces.record import Interval
+from pgpaces.result import Trial
 
 pytestmark = pytest.mark.postgres
 

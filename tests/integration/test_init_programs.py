@@ -15,7 +15,7 @@ from tests.integration.test_run import Command
 
 from pgpaces import database
 from pgpaces import workload as workloads
-from pgpaces.database import Wish
+from pgpaces.database import DatasetSpec
 from pgpaces.errors import PgpacesError
 
 pytestmark = pytest.mark.postgres
@@ -50,9 +50,9 @@ def folder(tmp_path: Path, program: str) -> Path:
 def prepare(made: Path, server: Postgres, user: str = "postgres", **more: Any) -> tuple[bool, int]:
     """Whether it was made now, and how many rows are there."""
     variables = {"hot": "5", "cold": "6", **more.pop("variables", {})}
-    wish = Wish(workloads.read(made), 1, 1, variables=variables)
+    spec = DatasetSpec(workloads.read(made), 1, 1, variables=variables)
     access = access_to(server, user, **more)
-    with database.prepare(access, wish, lambda text: None) as prepared:
+    with database.prepare(access, spec, lambda text: None) as prepared:
         with database.connect(access, prepared.dbname) as session:
             rows = session.execute("SELECT count(*) FROM t").fetchone()
         return prepared.created, int(rows[0]) if rows else 0

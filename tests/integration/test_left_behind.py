@@ -13,9 +13,9 @@ from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 
 from pgpaces import database, workload
-from pgpaces.database import Access, Wish
+from pgpaces.database import Access, DatasetSpec
 from pgpaces.database.access import server_id
-from pgpaces.database.marks import Mark, set_mark
+from pgpaces.database.ownership import Ownership, set_ownership
 
 pytestmark = pytest.mark.postgres
 NEW = "pgpaces_new_0123456789abcdef"
@@ -25,8 +25,8 @@ def silent(_: str) -> None:
     pass
 
 
-def wish(name: str = "select-only", seed: int = 1) -> Wish:
-    return Wish(workload.find(name), 1, seed)
+def spec(name: str = "select-only", seed: int = 1) -> DatasetSpec:
+    return DatasetSpec(workload.find(name), 1, seed)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def names(server: Postgres) -> set[str]:
 
 
 def next_run(access: Access) -> None:
-    with database.prepare(access, wish(), silent):
+    with database.prepare(access, spec(), silent):
         pass
 
 
@@ -118,7 +118,7 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
     """The note of it is in the home of somebody else."""
     pg15.execute(f"CREATE DATABASE {NEW}")
     with database.connect(access) as admin:
-        set_mark(admin, NEW, Mark("select-only", "f", "preparing"))
+        set_ownership(admin, NEW, Ownership("select-only", "f", "preparing"))
         admin.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))".encode())
         next_run(access)
         database.clean(access)
@@ -130,16 +130,16 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
 def test_copies_and_unfinished_data_go_once_no_process_holds_them(
     pg15: Postgres, access: Access
 ) -> None:
-    with database.prepare(access, wish("tpcb-like", 93), silent) as made:
+    with database.prepare(access, spec("tpcb-like", 93), silent) as made:
         next_run(access)
         assert made.dbname in names(pg15), "another run of ours is using it"
     unfinished = "pgpaces_unfinished_0123456789"
     for name, state in ((made.dbname, "copy"), (unfinished, "preparing")):
         pg15.execute(f"CREATE DATABASE {name}")
         with database.connect(access) as admin:
-            set_mark(admin, name, Mark("tpcb-like", made.fingerprint, state))
+            set_ownership(admin, name, Ownership("tpcb-like", made.fingerprint, state))
     heard: list[str] = []
-    with database.prepare(access, wish(), heard.append):
+    with database.prepare(access, spec(), heard.append):
         assert not {made.dbname, unfinished} & names(pg15)
     assert any(text.startswith(f"dropping {made.dbname}, which a run") for text in heard), heard
 
@@ -151,7 +151,7 @@ def test_a_database_that_was_handed_over_stays_whatever_its_state(
     pg15.execute(f"CREATE DATABASE {name}")
     try:
         with database.connect(access) as admin:
-            set_mark(admin, name, Mark("tpcb-like", "f", "preparing", own=True))
+            set_ownership(admin, name, Ownership("tpcb-like", "f", "preparing", own=True))
         next_run(access)
         database.clean(access)
         assert name in names(pg15)
@@ -163,19 +163,19 @@ def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) ->
     name = "pgpaces_left_0000000000_run"
     pg15.execute(f"CREATE DATABASE {name}")
     with database.connect(access) as admin:
-        set_mark(admin, name, Mark("tpcb-like", "f", "copy"))
+        set_ownership(admin, name, Ownership("tpcb-like", "f", "copy"))
     pg15.execute("ALTER ROLE u_trust CREATEDB")
     try:
-        with database.prepare(access_to(pg15, "u_trust"), replace(wish(), seed=91), silent):
+        with database.prepare(access_to(pg15, "u_trust"), replace(spec(), seed=91), silent):
             assert name in names(pg15)
     finally:
         pg15.execute("ALTER ROLE u_trust NOCREATEDB")
 
 
 def test_a_database_whose_drop_broke_off_is_made_anew(pg15: Postgres, access: Access) -> None:
-    """The server lets no session into it, and it bears its mark still."""
-    with database.prepare(access, wish(seed=92), silent) as made:
+    """The server lets no session into it, and its ownership is still there."""
+    with database.prepare(access, spec(seed=92), silent) as made:
         pass
     pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{made.dbname}'")
-    with database.prepare(access, wish(seed=92), silent) as again:
+    with database.prepare(access, spec(seed=92), silent) as again:
         assert (again.dbname, again.created) == (made.dbname, True)

@@ -15,7 +15,7 @@ from tests.integration.conftest import access_to
 
 import pgpaces
 from pgpaces import database, programs, workload
-from pgpaces.database import Access, Wish
+from pgpaces.database import Access, DatasetSpec
 from pgpaces.errors import PgpacesError, PrepareError
 from pgpaces.programs import files
 
@@ -68,8 +68,8 @@ def maps(extract: None, pg15: Postgres) -> Iterator[Mapping[str, Any]]:
 
 def prepare(access: Access, variant: str, **variables: str) -> Any:
     found = workload.find(f"osm/{variant}")
-    wish = Wish(found, 1, 1, variables={**found.variables, **variables})
-    return database.prepare(access, wish, lambda text: None)
+    spec = DatasetSpec(found, 1, 1, variables={**found.variables, **variables})
+    return database.prepare(access, spec, lambda text: None)
 
 
 def text_of(variant: str, script: str, place: int) -> bytes:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from pgpaces.errors import ServerError
-from pgpaces.servers import account, binaries, embedded
+from pgpaces.servers import binaries, embedded, os_user
 from pgpaces.servers.access import Listen
-from pgpaces.servers.account import Account
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.embedded import ServerSpec
 from pgpaces.servers.folder import ServerFolder, server_folder
+from pgpaces.servers.os_user import OsUser
 
 pytestmark = pytest.mark.postgres
 GONE_S = 15.0
@@ -96,7 +96,7 @@ def test_a_stale_postmaster_pid_does_not_hinder(spec: ServerSpec) -> None:
     done.wait()
     stale = server.data_dir / "postmaster.pid"
     stale.write_text(text.replace(str(server.pid), str(done.pid), 1))
-    account.give(stale, account.account_for(server.data_dir))
+    os_user.give(stale, os_user.os_user_for(server.data_dir))
     with embedded.start(spec) as server:
         assert server.pid
 
@@ -128,7 +128,7 @@ def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(
 ) -> None:
     with embedded.start(spec) as server:
         owner = server.data_dir.stat().st_uid
-        assert pwd.getpwuid(owner).pw_name in account.CANDIDATES
+        assert pwd.getpwuid(owner).pw_name in os_user.CANDIDATES
         assert Path(f"/proc/{server.pid}").stat().st_uid == owner
         ours = (home, server.data_dir.parent, server.folder.log, server.folder.record_file)
         assert {path.stat().st_uid for path in ours} == {0}
@@ -189,7 +189,7 @@ def test_programs_of_others_are_not_copied_but_their_folder_is_named(home: Path)
     assert "chmod o+x" in str(caught.value.hint)
 
 
-def python_for(user: Account) -> str | None:
+def python_for(user: OsUser) -> str | None:
     """A Python of our version or later that the user can run."""
     for program in (sys.executable, "/usr/bin/python3"):
         test = [program, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
@@ -205,17 +205,17 @@ def python_for(user: Account) -> str | None:
 @needs_root
 def test_an_ordinary_user_starts_servers_as_itself(home: Path, spec: ServerSpec) -> None:
     entry = pwd.getpwnam("nobody")
-    nobody = Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    nobody = OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
     if (python := python_for(nobody)) is None:
         pytest.skip("skipped: needs a Python that nobody can run")
     shutil.copytree(Path(embedded.__file__).parents[1], home / "python" / "pgpaces")
-    account.let_all_read(home / "python")
+    os_user.let_all_read(home / "python")
     own = home / "own"
-    account.make_private_folder(own, nobody)
+    os_user.make_private_folder(own, nobody)
     script = f"""
 import os
 from pgpaces.servers import binaries, embedded
-installation = binaries.find({str(account.reachable(spec.installation, nobody, home / "c").bin)!r})
+installation = binaries.find({str(os_user.reachable(spec.installation, nobody, home / "c").bin)!r})
 with embedded.start(embedded.ServerSpec(installation)) as server:
     print(os.stat(server.data_dir).st_uid, os.stat(server.folder.path).st_mode & 0o777)
 print(embedded.running())

@@ -18,7 +18,7 @@ from tests.integration.conftest import access_to
 
 from pgpaces import database
 from pgpaces.database import Access, Terms, applied, settings
-from pgpaces.database.marks import Mark, set_mark
+from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.errors import ConsentError, PlanError, ServerError
 
 pytestmark = pytest.mark.postgres
@@ -53,10 +53,10 @@ def auto_conf(access: Access) -> Any:
 
 @pytest.fixture
 def ours(access: Access) -> Iterator[str]:
-    """A database with our mark."""
+    """A database that pgpaces owns."""
     with database.connect(access) as admin:
         admin.execute('CREATE DATABASE "pgpaces_ "" x"')
-        set_mark(admin, 'pgpaces_ " x', Mark("w", "f", "ready"))
+        set_ownership(admin, 'pgpaces_ " x', Ownership("w", "f", "ready"))
         yield 'pgpaces_ " x'
         admin.execute('DROP DATABASE "pgpaces_ "" x" WITH (FORCE)')
 

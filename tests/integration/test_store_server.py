@@ -20,7 +20,8 @@ from tests.conftest import PASSWORD, Postgres
 from tests.integration.test_stores import whole
 
 from pgpaces.errors import StoreError, StoreVersionError
-from pgpaces.result import Interval, Place, Sample, Tally
+from pgpaces.record import Interval, Tally
+from pgpaces.result import Place, Sample
 from pgpaces.store import ExperimentRow, Store, new_id
 
 pytestmark = pytest.mark.postgres

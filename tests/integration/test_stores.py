@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit import trials, values
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError, StoreError
@@ -97,8 +97,8 @@ def test_a_sample_that_is_stored_again_is_the_last(store: Store) -> None:
 
 
 def digested(trial: Trial) -> Digest:
-    account = Account.of(trial.intervals)
-    return digest(trial, summarize(trial, account), account)
+    accumulator = Accumulator.of(trial.intervals)
+    return digest(trial, summarize(trial, accumulator), accumulator)
 
 
 def test_a_digest_is_read_as_it_was_stored_with_its_infinities(store: Store) -> None:

@@ -28,7 +28,8 @@ from pgpaces.errors import PlanError, ServerError
 from pgpaces.experiment import Outcome, Request
 from pgpaces.generators import engine
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
-from pgpaces.result import Interval, Trial
+from pgpaces.record import Interval
+from pgpaces.result import Trial
 from pgpaces.servers import embedded, packages, pooler, topology
 from pgpaces.servers.access import Listen
 from pgpaces.servers.folder import ServerFolder
@@ -204,7 +205,7 @@ def test_pgpool_lets_both_standbys_read_and_the_primary_write(
     assert trial.server["standbys"] == 2
     assert trial.server["pool"]["pooler"] == "pgpool"
     assert trial.server["nodes"].keys() == {"primary", "standby1", "standby2", "pool"}
-    assert [lane["node"] for lane in trial.plan["lanes"]] == ["pool"]
+    assert [component["node"] for component in trial.plan["lanes"]] == ["pool"]
     nothing_is_left(pgpaces_home)
     no_standby_data_is_left(pgpaces_home)
 
@@ -277,7 +278,7 @@ def test_scripts_go_where_they_are_sent(
     due = {script.name: script.counts.due for script in outcome.summary.scripts}
     assert due.keys() == {"write", "read on standby1", "read on standby2"}
     assert min(due.values()) > 0
-    assert sum(lane["rate"] for lane in trial.plan["lanes"]) == pytest.approx(60)
+    assert sum(component["rate"] for component in trial.plan["lanes"]) == pytest.approx(60)
     assert "3 queues are not one" in " ".join(trial.notes)
 
 
@@ -297,8 +298,8 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
         report.counts.on_time,
         0,
     )
-    assert [lane["of"] for lane in trial.plan["lanes"]] == ["", "report"]
-    assert {lane["dbname"] for lane in trial.plan["lanes"]} == {watcher.dbname}
+    assert [component["of"] for component in trial.plan["lanes"]] == ["", "report"]
+    assert {component["dbname"] for component in trial.plan["lanes"]} == {watcher.dbname}
     own = [s.counts.due for s in outcome.summary.scripts if not s.name.startswith("report/")]
     assert outcome.summary.counts.due == sum(own)
 

@@ -20,7 +20,8 @@ from pgpaces.generators import engine
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.load import UsersLoad, Way
 from pgpaces.plan import Load, TrialPlan
-from pgpaces.result import Counts, Interval
+from pgpaces.record import Interval
+from pgpaces.result import Counts
 from pgpaces.users import read
 
 pytestmark = pytest.mark.postgres

@@ -12,7 +12,7 @@ from tests.integration import causes
 
 import pgpaces
 from pgpaces import experiment
-from pgpaces.answers.why.following import following
+from pgpaces.answers.attribution.following import following
 from pgpaces.cli.main import cli
 from pgpaces.database import Access
 from pgpaces.errors import PlanError

@@ -14,8 +14,8 @@ import pytest
 from tests.integration import causes
 
 import pgpaces
-from pgpaces.answers.why import why
-from pgpaces.answers.why.answer import MISSED_MIN
+from pgpaces.answers.attribution import attribute
+from pgpaces.answers.attribution.answer import MISSED_MIN
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ CLEAN, BLAMED_MAX = 20, 1
 
 def told(run: pgpaces.Result) -> str:
     """The first cause of a run; empty without one."""
-    cause = why([(run.trial, run.summary)]).cause
+    cause = attribute([(run.trial, run.summary)]).cause
     return cause.key if cause else ""
 
 
@@ -46,7 +46,7 @@ def test_a_cause_is_named_first(
             run = causes.CAUSES[key](causes.Place(tmp_path, seed))
         except causes.NotHereError as reason:
             pytest.skip(f"skipped: {reason}")
-        if why([(run.trial, run.summary)]).missed >= MISSED_MIN:
+        if attribute([(run.trial, run.summary)]).missed >= MISSED_MIN:
             found.append((told(run), f"seed {seed}, run {run.id}, load {load:.1f}"))
         if len(found) == REPEATS:
             break

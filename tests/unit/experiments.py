@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.design import Cell, Design, Experiment, Factor, Slot
-from pgpaces.result import Explained, Finding, Interval, Place, Sample, StatementTally, Tally, Trial
+from pgpaces.record import Interval, StatementTally, Tally
+from pgpaces.result import Explained, Finding, Place, Sample, Trial
 from tests.unit.trials import SECOND_NS, times
 
 START = datetime(2026, 11, 1, 8, 0, tzinfo=UTC)
@@ -181,8 +182,8 @@ def made(slot: Slot, seconds: int = 60, invalid: bool = False, **place: Any) -> 
         samples=samples(seconds, seed),
         explained=(explained(int(workers)), explained(0, 1)) if workers.isdigit() else (),
     )
-    account = Account.of(trial.intervals)
-    return digest(trial, summarize(trial, account), account)
+    accumulator = Accumulator.of(trial.intervals)
+    return digest(trial, summarize(trial, accumulator), accumulator)
 
 
 def swept(plan: Design | None = None, seconds: int = 60) -> list[Digest]:

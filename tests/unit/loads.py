@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgpaces._engine import Histogram
-from pgpaces.answers.account import Account
-from pgpaces.result import Interval, Tally, Times, Trial
+from pgpaces.answers.accumulator import Accumulator
+from pgpaces.record import Interval, Tally
+from pgpaces.result import Trial
+from pgpaces.times import Times
 
 from .trials import SECOND_NS, trial
 
@@ -184,7 +186,7 @@ def _longer(load: Load, t: float) -> float:
     return (1 - waits) * math.exp(-rate * t) + waits * both
 
 
-def stored(load: Load, seconds: int, count: int, seed: int) -> Iterator[tuple[Trial, Account]]:
+def stored(load: Load, seconds: int, count: int, seed: int) -> Iterator[tuple[Trial, Accumulator]]:
     """Trials of a load as the engine tells of them: an interval for each second."""
     limit_ns = round(truth(load, seconds).limit_ms * 1e6)
     plan = {"limit_ns": limit_ns, "policy": "run", "model": "open"}
@@ -192,11 +194,11 @@ def stored(load: Load, seconds: int, count: int, seed: int) -> Iterator[tuple[Tr
         plan["shape"] = "steps:" + ":".join(f"{step:g}" for step in load.steps)
     due, latency = load.trials(seconds, count, seed)
     for column in range(count):
-        account = Account()
+        accumulator = Accumulator()
         for interval in _intervals(due[:, column], latency[:, column], seconds, limit_ns):
-            account.add(interval)
+            accumulator.add(interval)
         made = trial([], plan=plan, measured_ns=seconds * SECOND_NS, intervals=())
-        yield replace(made, intervals=()), account
+        yield replace(made, intervals=()), accumulator
 
 
 def _intervals(due: Numbers, latency: Numbers, seconds: int, limit_ns: int) -> Iterator[Interval]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s
+from pgpaces.answers.capacity.goal import Goal, NextLoad, Point, cost_s
 from pgpaces.answers.capacity.search import step
 
 Numbers = NDArray[np.float64]
@@ -127,11 +127,11 @@ def search(queue: Queue, goal: Goal, noise: Sequence[float], seed: int) -> Searc
     points: list[list[Point]] = [[] for _ in noise]
     found: dict[int, Capacity] = {}
     while len(found) < len(points):
-        asks: dict[int, Ask] = {}
+        asks: dict[int, NextLoad] = {}
         for i in range(len(points)):
             if i not in found:
                 said = step(points[i], goal)
-                if isinstance(said, Ask):
+                if isinstance(said, NextLoad):
                     asks[i] = said
                 else:
                     found[i] = said
@@ -146,7 +146,7 @@ def _run(
     rng: np.random.Generator,
     queue: Queue,
     noise: Numbers,
-    trials: list[tuple[list[Point], Ask]],
+    trials: list[tuple[list[Point], NextLoad]],
 ) -> None:
     rate = np.array([ask.load for _, ask in trials])
     seconds = np.array([ask.seconds for _, ask in trials])

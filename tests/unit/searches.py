@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.capacity.goal import Goal
-from pgpaces.answers.capacity.trials import Found, Sought, found, wanted
+from pgpaces.answers.capacity.trials import Found, Sought, ask, found
 from pgpaces.answers.digest import Digest, digest
+from pgpaces.answers.sequential import Ask, Tell, role
 from pgpaces.answers.summary import summarize
-from pgpaces.answers.wanted import Tried, Wanted, role
 from pgpaces.design import Cell
 from pgpaces.result import Finding, Place, Trial
 from tests.unit.trials import SECOND_NS, second
@@ -34,7 +34,7 @@ def slope(at: float, steepness: float = 10.0, share: float = 0.05) -> Share:
 
 
 def trial(
-    asked: Wanted,
+    asked: Ask,
     share: Share,
     number: int = 1,
     *,
@@ -79,8 +79,8 @@ def trial(
         **changes,
     )
     kept(made)
-    account = Account.of(made.intervals)
-    return digest(made, summarize(made, account), account)
+    accumulator = Accumulator.of(made.intervals)
+    return digest(made, summarize(made, accumulator), accumulator)
 
 
 def _latencies(rate: float, seconds: int, share: float) -> list[list[float]]:
@@ -104,9 +104,9 @@ def searched(
     **changes: Any,
 ) -> Found:
     """A search as far as so many trials take it."""
-    sought, tried = Sought(goal), list[Tried]()
-    while len(tried) < most and (asked := wanted(sought, cell, tried)) is not None:
+    sought, told = Sought(goal), list[Tell]()
+    while len(told) < most and (asked := ask(sought, cell, told)) is not None:
         at = float(dict(asked.cell.levels)[goal.load].removesuffix("/s"))
-        of = trial(asked, share, len(tried) + 1, load=goal.load, invalid=invalid(at), **changes)
-        tried.append(Tried(asked.cell, asked.block, of))
-    return found(sought, cell, tried)
+        of = trial(asked, share, len(told) + 1, load=goal.load, invalid=invalid(at), **changes)
+        told.append(Tell(asked.cell, asked.block, of))
+    return found(sought, cell, told)

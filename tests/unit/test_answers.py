@@ -14,8 +14,10 @@ from pgpaces.answers.spread import spread
 from pgpaces.answers.stats import dispersion, proportion, quantile_rank
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError, StoreError
+from pgpaces.record import Interval, Tally
 from pgpaces.report.text import percent, verdict
-from pgpaces.result import Estimate, Interval, Tally, merge, value_at_rank
+from pgpaces.result import Estimate
+from pgpaces.times import merge, value_at_rank
 
 from .trials import times, trial
 

@@ -8,7 +8,7 @@ import pytest
 
 import pgpaces
 from pgpaces.answers.compare import Verdict
-from pgpaces.answers.foreseen import Foreseen
+from pgpaces.answers.forecasts import LineForecast
 from pgpaces.answers.trend import Trend
 from pgpaces.errors import PlanError
 from pgpaces.report import draw
@@ -66,7 +66,7 @@ def test_a_trend_and_a_forecast_are_values_too(place: Path) -> None:
     assert isinstance(trend.value, Trend)
     assert trend.value.changes == ()
     forecast = pgpaces.forecast("C1", "C2", "C3", store=place)
-    assert isinstance(forecast.value[0], Foreseen)
+    assert isinstance(forecast.value[0], LineForecast)
     assert forecast.value[0].found.refusal == "few loads"
     assert "No forecast from 3 loads" in forecast.said[0]
 

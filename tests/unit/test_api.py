@@ -9,7 +9,7 @@ import pytest
 
 import pgpaces
 from pgpaces import experiment, levels
-from pgpaces.answers.spending import Spending
+from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.errors import PlanError
 from pgpaces.experiment import Request
 from pgpaces.experiment.order import Order
@@ -159,7 +159,7 @@ def test_a_sweep_within_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pgpaces.experiment.sweep.plan", planned)
     with pytest.raises(PlanError, match="enough"):
         pgpaces.sweep("reporting", clients=[1, 2], warmup="2s", within="10min")
-    assert asked[0].goal == Spending(600.0, 0.05, warmup_s=2.0)
+    assert asked[0].goal == TimeBudget(600.0, 0.05, warmup_s=2.0)
     assert asked[0].experiment.design.trials == 1
     for more in ({"trials": 2}, {"quick": True}):
         with pytest.raises(PlanError, match="exclude each other"):

@@ -16,15 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces import experiment_file, levels
-from pgpaces.answers.account import Account, own_scripts
+from pgpaces.answers.accumulator import Accumulator, own_scripts
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.cli import options
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document, sweep
+from pgpaces.record import Interval, Tally
 from pgpaces.report.page import About, gather
 from pgpaces.report.text import beside, facts, verdict
-from pgpaces.result import Interval, Tally, Trial
+from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
 from tests.unit.trials import SECOND_NS, times, trial
 
@@ -261,7 +262,7 @@ def test_a_password_of_a_node_is_neither_stored_nor_shown(tmp_path: Path) -> Non
 
 # --- answers ----------------------------------------------------------------------------------
 
-LANES = (
+COMPONENTS = (
     {"of": "", "node": "primary", "scripts": ["a"], "clients": 1, "limit_ns": 10**8,
      "limits": [], "policy": "run"},
     {"of": "reporting", "node": "standby1", "scripts": ["reporting/b on standby1"], "clients": 1,
@@ -281,7 +282,7 @@ def laned(seconds: Iterable[tuple[Outcome, Outcome, Outcome]]) -> Trial:
         tallies = []
         for script, (on_time, late, skipped, failed, unfinished) in enumerate(outcomes):
             due = on_time + late + skipped + failed + unfinished
-            limit_ms = LANES[script]["limit_ns"] / 1e6  # type: ignore[operator]
+            limit_ms = COMPONENTS[script]["limit_ns"] / 1e6  # type: ignore[operator]
             measured = times([limit_ms / 2] * on_time + [limit_ms * 2] * late)
             tallies.append(
                 Tally(number, script, due, on_time, late, skipped, {"40001": failed}, unfinished,
@@ -290,10 +291,16 @@ def laned(seconds: Iterable[tuple[Outcome, Outcome, Outcome]]) -> Trial:
         intervals.append(Interval(number, tuple(tallies), ended_ns=(number + 1) * SECOND_NS))
     scripts = [
         {"name": name, "weight": 1, "commands": []}
-        for lane in LANES
-        for name in lane["scripts"]  # type: ignore[attr-defined]
+        for component in COMPONENTS
+        for name in component["scripts"]  # type: ignore[attr-defined]
     ]
-    plan = {"limit_ns": 10**8, "policy": "run", "model": "open", "lanes": list(LANES), "clients": 4}
+    plan = {
+        "limit_ns": 10**8,
+        "policy": "run",
+        "model": "open",
+        "lanes": list(COMPONENTS),
+        "clients": 4,
+    }
     return trial(
         [],
         intervals=tuple(intervals),
@@ -347,10 +354,12 @@ def test_each_has_an_answer_of_its_own_with_its_own_limit_and_policy() -> None:
 
 def test_the_page_says_what_the_layout_was_and_finds_no_difference_in_one_trial() -> None:
     made = laned([((1, 0, 0, 0, 0), (1, 0, 0, 0, 0), (0, 0, 0, 0, 0))])
-    lanes = [{**lane, "workload": "w", "load_text": "open, 4/s"} for lane in LANES]
-    made = replace(made, plan={**made.plan, "lanes": lanes, "think": "none", "think_ns": 0})
-    account = Account.of(made.intervals)
-    one = digest(made, summarize(made, account), account)
+    components = [
+        {**component, "workload": "w", "load_text": "open, 4/s"} for component in COMPONENTS
+    ]
+    made = replace(made, plan={**made.plan, "lanes": components, "think": "none", "think_ns": 0})
+    accumulator = Accumulator.of(made.intervals)
+    one = digest(made, summarize(made, accumulator), accumulator)
     found = gather([one], About(datetime(2026, 1, 1, tzinfo=UTC), "1"))
     asked = dict(found.asked)
     assert asked["servers"] == "primary with 2 standbys"

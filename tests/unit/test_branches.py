@@ -9,7 +9,8 @@ import pytest
 from pgpaces.answers.branches import alike
 from pgpaces.answers.summary import summarize
 from pgpaces.generators.engine import commands
-from pgpaces.result import StatementTally, times_of
+from pgpaces.record import StatementTally
+from pgpaces.times import times_of
 from tests.unit.trials import series
 
 SQL = "SELECT count(*) FROM article WHERE kind = {} LIMIT 10;"

@@ -13,18 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.answers import bulk
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.errors import PlanError
 from pgpaces.experiment.bulk import check, loaded
 from pgpaces.plan import Load, TrialPlan
+from pgpaces.record import Interval, Tally
 from pgpaces.report import bars, charts, data, html, markdown, page, terminal
 from pgpaces.report import bulk as said
 from pgpaces.report.look import LIGHT
 from pgpaces.report.text import answer
-from pgpaces.result import Counts, Interval, Place, Tally, Trial, times_of, values_at_ranks
+from pgpaces.result import Counts, Place, Trial
+from pgpaces.times import times_of, values_at_ranks
 from pgpaces.workload import Command, of_command
 from tests.unit.trials import SECOND_NS, trial
 
@@ -242,8 +244,8 @@ def sweep(took: dict[str, list[float]], rows: dict[str, float]) -> page.Page:
                 place=Place("E", cell.key, {"server": level}, block),
                 started_at=start + timedelta(seconds=len(found)),
             )
-            account = Account.of(made.intervals)
-            found.append(digest(made, summarize(made, account), account))
+            accumulator = Accumulator.of(made.intervals)
+            found.append(digest(made, summarize(made, accumulator), accumulator))
     about = page.About(start, "0", id="E")
     return page.gather(found, about, experiment())
 

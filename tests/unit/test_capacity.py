@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s
+from pgpaces.answers.capacity.goal import Goal, NextLoad, Point, cost_s
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.rule import bounds, verdict
 from pgpaces.answers.capacity.search import INVALID_MOST, step
@@ -43,7 +43,7 @@ def slope(at: float, steepness: float, share: float = 0.01) -> Share:
     return lambda load: 1 / (1 + (1 - share) / share * (load / at) ** -steepness)
 
 
-def point(ask: Ask, share: float, rate: float = 1.0, invalid: str = "") -> Point:
+def point(ask: NextLoad, share: float, rate: float = 1.0, invalid: str = "") -> Point:
     due = max(1, round(ask.load * rate * ask.seconds))
     missed, windows = round(due * share), max(1, round(ask.seconds / 10))
     parts = tuple((missed // windows, due // windows) for _ in range(windows))
@@ -51,7 +51,7 @@ def point(ask: Ask, share: float, rate: float = 1.0, invalid: str = "") -> Point
 
 
 def run(
-    goal: Goal, share: Share, invalid: Callable[[Ask], str] = lambda _: "", rate: float = 1.0
+    goal: Goal, share: Share, invalid: Callable[[NextLoad], str] = lambda _: "", rate: float = 1.0
 ) -> tuple[Capacity, list[Point]]:
     """A search against a server without chance."""
     points: list[Point] = []
@@ -249,7 +249,7 @@ def test_a_load_that_failed_by_its_own_trials_is_never_below_what_is_proved() ->
 
 
 def test_what_is_out_of_order_is_called_that() -> None:
-    ask = Ask(100, 60, "fine", 1, "")
+    ask = NextLoad(100, 60, "fine", 1, "")
     points = [point(replace(ask, load=100), 0.05) for _ in range(4)]
     points += [point(replace(ask, load=load), 0.0) for load in (110, 112) for _ in range(4)]
     found = answer.of(points, BASE)
@@ -290,7 +290,7 @@ def test_strict_runs_more_trials() -> None:
 def test_can_hold_is_said_after_the_soak_alone(late: float, can: bool) -> None:
     goal = replace(BASE, soak_s=600)
     points: list[Point] = []
-    while isinstance(ask := step(points, goal), Ask):
+    while isinstance(ask := step(points, goal), NextLoad):
         share = late if ask.role == "soak" else slope(175, 10)(ask.load)
         points.append(point(ask, share))
     assert points[-1].role == "soak"
@@ -308,7 +308,7 @@ def test_going_on_with_stored_trials_asks_the_same() -> None:
     _, points = run(BASE, slope(175, 10))
     for n in range(len(points)):
         ask = step(tuple(points[:n]), BASE)
-        assert isinstance(ask, Ask)
+        assert isinstance(ask, NextLoad)
         assert (ask.load, ask.role, ask.seed) == (points[n].load, points[n].role, points[n].seed)
     assert len({p.seed for p in points}) == len(points)
 
@@ -317,7 +317,7 @@ def test_going_on_with_stored_trials_asks_the_same() -> None:
 
 
 def test_the_bounds_are_those_of_a_poisson_count() -> None:
-    ask = Ask(100, 60, "fine", 1, "")
+    ask = NextLoad(100, 60, "fine", 1, "")
     clean = replace(point(ask, 0), windows=())
     # 3 / N is the upper bound of no event at 5 %.
     found = bounds([clean], 0.05)
@@ -388,7 +388,7 @@ def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(
     goal: Goal, points: list[Point]
 ) -> None:
     said = step(points, goal)
-    if isinstance(said, Ask):
+    if isinstance(said, NextLoad):
         assert goal.lowest <= said.load <= goal.highest
         assert 0 < said.seconds < math.inf
         assert said.seed not in {p.seed for p in points}

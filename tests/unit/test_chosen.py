@@ -16,9 +16,9 @@ from pgpaces.answers.capacity.goal import Goal
 from pgpaces.answers.capacity.trials import PREFLIGHT, Sought
 from pgpaces.answers.digest import Bucket, Digest
 from pgpaces.answers.pairing import AGAIN, Pairing
-from pgpaces.answers.spending import Spending
+from pgpaces.answers.sequential import Ask, Tell, role
+from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.answers.validity import Validity
-from pgpaces.answers.wanted import Tried, Wanted, role
 from pgpaces.design import ROLE, Cell, Slot
 from pgpaces.errors import StoreError
 from pgpaces.experiment import strategies
@@ -29,22 +29,22 @@ from tests.unit.experiments import made
 BASE = made(Slot(1, Cell(())), 12)
 SOUGHT = Sought(Goal(0.01, 10.0, 0.1, 1e6), each=1.0)
 PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.Goal("rate"))
-SPENDING = Spending(1800.0, 0.05, seed=7, trial_s=60.0)
-Found = Callable[[Wanted], Digest | None]
+SPENDING = TimeBudget(1800.0, 0.05, seed=7, trial_s=60.0)
+Found = Callable[[Ask], Digest | None]
 
 
-def digest(wanted: Wanted, due: int, missed: int, rate: float = 100.0, invalid: str = "") -> Digest:
+def digest(ask: Ask, due: int, missed: int, rate: float = 100.0, invalid: str = "") -> Digest:
     """A trial that found this."""
-    place = Place("E", wanted.cell.key, dict(wanted.cell.levels), wanted.block, wanted.attempt)
-    text = wanted.given.get("duration") or "60s"
+    place = Place("E", ask.cell.key, dict(ask.cell.levels), ask.block, ask.attempt)
+    text = ask.given.get("duration") or "60s"
     seconds = float(text.removesuffix("s"))
     reasons = (Finding("generator", "invalid", invalid),) if invalid else ()
     trial = replace(
         BASE.trial,
-        id=f"{wanted.cell.key}-{wanted.block}-{wanted.attempt}",
+        id=f"{ask.cell.key}-{ask.block}-{ask.attempt}",
         place=place,
         measured_ns=int(seconds * 1e9),
-        plan={**BASE.trial.plan, "seed": wanted.block},
+        plan={**BASE.trial.plan, "seed": ask.block},
     )
     counts = Counts(due, due - missed, missed, 0, 0, 0)
     summary = replace(
@@ -57,149 +57,149 @@ def digest(wanted: Wanted, due: int, missed: int, rate: float = 100.0, invalid: 
     return replace(BASE, trial=trial, summary=summary, series=())
 
 
-def run(strategy: Strategy, found: Found, most: int = 200) -> list[Tried]:
+def run(strategy: Strategy, found: Found, most: int = 200) -> list[Tell]:
     """An experiment from its first trial to its end."""
-    tried: list[Tried] = []
-    while (wanted := strategy.wanted(tried)) is not None:
-        assert len(tried) < most, "it never ends"
-        known = found(wanted)
-        tried.append(
-            Tried(wanted.cell, wanted.block, None, "it broke", wanted.attempt)
+    told: list[Tell] = []
+    while (ask := strategy.ask(told)) is not None:
+        assert len(told) < most, "it never ends"
+        known = found(ask)
+        told.append(
+            Tell(ask.cell, ask.block, None, "it broke", ask.attempt)
             if known is None
-            else Tried.of(known)
+            else Tell.of(known)
         )
-    return tried
+    return told
 
 
 def holds(at: float, saturated: float = 400.0) -> Found:
     """A server that holds everything up to a rate and nothing beyond."""
 
-    def found(wanted: Wanted) -> Digest:
-        levels = dict(wanted.cell.levels)
+    def found(ask: Ask) -> Digest:
+        levels = dict(ask.cell.levels)
         if levels[ROLE] == PREFLIGHT:
-            return digest(wanted, 4000, 0, saturated)
+            return digest(ask, 4000, 0, saturated)
         load = float(levels["rate"].removesuffix("/s"))
-        seconds = float((wanted.given["duration"] or "").removesuffix("s"))
+        seconds = float((ask.given["duration"] or "").removesuffix("s"))
         due = round(load * seconds)
-        return digest(wanted, due, due if load > at else 0, load)
+        return digest(ask, due, due if load > at else 0, load)
 
     return found
 
 
-def answer(tried: Sequence[Tried], cell: Cell, sought: Sought = SOUGHT) -> trials.Found:
-    own = Searches(sought, (cell,)).own(tried)[cell.key]
+def answer(told: Sequence[Tell], cell: Cell, sought: Sought = SOUGHT) -> trials.Found:
+    own = Searches(sought, (cell,)).own(told)[cell.key]
     return trials.found(sought, cell, own)
 
 
-def attempt(of: Tried, number: int, state: str) -> Tried:
+def attempt(of: Tell, number: int, state: str) -> Tell:
     """The same trial as another attempt, which ended so."""
     assert of.digest is not None
     assert of.digest.trial.place is not None
     place = replace(of.digest.trial.place, attempt=number)
     trial = replace(of.digest.trial, place=place, state=state)
-    return Tried.of(replace(of.digest, trial=trial))
+    return Tell.of(replace(of.digest, trial=trial))
 
 
 def test_a_search_finds_where_a_server_breaks_and_soaks_below_it() -> None:
     cell = Cell((("set.work_mem", "4MB"),))
-    tried = run(strategy := Searches(SOUGHT, (cell,)), holds(173.0))
-    assert strategy.given_up(tried) == ""
-    found = answer(tried, cell)
+    told = run(strategy := Searches(SOUGHT, (cell,)), holds(173.0))
+    assert strategy.given_up(told) == ""
+    found = answer(told, cell)
     assert found.ended
     assert found.capacity.proved is not None
     assert found.capacity.refuted is not None
     assert found.capacity.proved <= 173.0 < found.capacity.refuted
     assert found.capacity.can_hold
-    assert role(tried[0].cell) == PREFLIGHT
-    assert role(tried[-1].cell) == "soak"
+    assert role(told[0].cell) == PREFLIGHT
+    assert role(told[-1].cell) == "soak"
 
 
 def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound() -> None:
     cell = Cell(())
-    tried = run(Searches(SOUGHT, (cell,)), holds(173.0, saturated=800.0))
-    assert dict(tried[1].cell.levels)["rate"] == "200/s"
-    assert answer(tried, cell).capacity.indicative[0] is not None
+    told = run(Searches(SOUGHT, (cell,)), holds(173.0, saturated=800.0))
+    assert dict(told[1].cell.levels)["rate"] == "200/s"
+    assert answer(told, cell).capacity.indicative[0] is not None
     without = run(Searches(replace(SOUGHT, each=None), (cell,)), holds(173.0))
     assert dict(without[0].cell.levels)["rate"] == "10/s"
-    assert len(tried) < len(without)
+    assert len(told) < len(without)
 
 
 @pytest.mark.parametrize(("levels", "clients"), [((), "3"), ((("clients", "2"),), "2")])
 def test_a_saturating_trial_has_as_many_clients_as_the_load_has(
     levels: tuple[tuple[str, str], ...], clients: str
 ) -> None:
-    wanted = trials.wanted(replace(SOUGHT, clients=3), Cell(levels), [])
-    assert wanted is not None
-    assert wanted.given["clients"] == clients
+    ask = trials.ask(replace(SOUGHT, clients=3), Cell(levels), [])
+    assert ask is not None
+    assert ask.given["clients"] == clients
 
 
 def test_a_saturating_trial_that_failed_leaves_the_search_where_it_was_to_begin() -> None:
-    def found(wanted: Wanted) -> Digest | None:
-        return None if role(wanted.cell) == PREFLIGHT else holds(173.0)(wanted)
+    def found(ask: Ask) -> Digest | None:
+        return None if role(ask.cell) == PREFLIGHT else holds(173.0)(ask)
 
-    tried = run(Searches(SOUGHT, (Cell(()),)), found)
-    assert dict(tried[1].cell.levels)["rate"] == "10/s"
-    assert answer(tried, Cell(())).capacity.proved is not None
+    told = run(Searches(SOUGHT, (Cell(()),)), found)
+    assert dict(told[1].cell.levels)["rate"] == "10/s"
+    assert answer(told, Cell(())).capacity.proved is not None
 
 
 def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own() -> None:
     cells = tuple(Cell((("variant", name),)) for name in ("slow", "fast"))
     limits = {"slow": 60.0, "fast": 220.0}
 
-    def found(wanted: Wanted) -> Digest | None:
-        return holds(limits[dict(wanted.cell.levels)["variant"]])(wanted)
+    def found(ask: Ask) -> Digest | None:
+        return holds(limits[dict(ask.cell.levels)["variant"]])(ask)
 
-    tried = run(Searches(SOUGHT, cells), found)
+    told = run(Searches(SOUGHT, cells), found)
     for cell in cells:
-        capacity = answer(tried, cell).capacity
+        capacity = answer(told, cell).capacity
         assert capacity.proved is not None
         assert capacity.proved <= limits[dict(cell.levels)["variant"]]
     # Up to where the first one ends, none is more than a trial ahead.
     ahead = 0
-    for each in tried[:20]:
+    for each in told[:20]:
         ahead += 1 if each.cell.matches({"variant": "slow"}) else -1
         assert abs(ahead) <= 1
 
 
 def test_every_trial_of_a_search_has_arrivals_of_its_own() -> None:
-    tried = run(Searches(SOUGHT, (Cell(()),)), holds(173.0))
-    blocks = [t.block for t in tried]
+    told = run(Searches(SOUGHT, (Cell(()),)), holds(173.0))
+    blocks = [t.block for t in told]
     assert blocks == list(range(1, len(blocks) + 1))
 
 
 def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial() -> None:
     strategy = Searches(SOUGHT, (Cell(()),))
-    tried = run(strategy, holds(173.0))
-    for n in range(len(tried)):
-        again = [Tried.of(t.digest) for t in tried[:n] if t.digest is not None]
-        wanted = strategy.wanted(again)
-        assert wanted is not None
-        assert wanted.cell == tried[n].cell
-    broken_off = tried[3].digest
+    told = run(strategy, holds(173.0))
+    for n in range(len(told)):
+        again = [Tell.of(t.digest) for t in told[:n] if t.digest is not None]
+        ask = strategy.ask(again)
+        assert ask is not None
+        assert ask.cell == told[n].cell
+    broken_off = told[3].digest
     assert broken_off is not None
     cut = replace(broken_off, trial=replace(broken_off.trial, state="interrupted"))
-    wanted = strategy.wanted([*tried[:3], Tried.of(cut)])
-    assert wanted is not None
-    assert wanted.cell == tried[3].cell
-    assert wanted.block == tried[3].block + 1
+    ask = strategy.ask([*told[:3], Tell.of(cut)])
+    assert ask is not None
+    assert ask.cell == told[3].cell
+    assert ask.block == told[3].block + 1
 
 
 def test_attempts_that_failed_change_nothing_of_a_search() -> None:
     cell = Cell(())
-    tried = run(Searches(SOUGHT, (cell,)), holds(173.0))
+    told = run(Searches(SOUGHT, (cell,)), holds(173.0))
     stored = [
-        attempt(one, n, state) for one in tried for n, state in ((1, "failed"), (2, "finished"))
+        attempt(one, n, state) for one in told for n, state in ((1, "failed"), (2, "finished"))
     ]
-    assert answer(stored, cell).capacity == answer(tried, cell).capacity
+    assert answer(stored, cell).capacity == answer(told, cell).capacity
     assert answer(stored, cell).ended
 
 
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
     strategy = Searches(replace(SOUGHT, each=None), (Cell(()),))
-    tried = run(strategy, lambda _: None, most=30)
-    assert strategy.given_up(tried) == "no trial could be run: it broke"
-    assert strategy.given_up(tried[:1]) == ""
-    found = answer(tried, Cell(()))
+    told = run(strategy, lambda _: None, most=30)
+    assert strategy.given_up(told) == "no trial could be run: it broke"
+    assert strategy.given_up(told[:1]) == ""
+    found = answer(told, Cell(()))
     assert found.capacity.proved is None
     assert found.capacity.refuted is None
     assert "invalid trials" in found.capacity.flags
@@ -210,38 +210,38 @@ def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
 def test_a_search_whose_server_went_away_is_given_up_and_says_why(after: int) -> None:
     cells = tuple(Cell((("variant", name),)) for name in ("a", "b"))
 
-    def found(wanted: Wanted) -> Digest | None:
-        gone = wanted.cell.matches({"variant": "b"}) and wanted.block > after
-        return None if gone else holds(173.0)(wanted)
+    def found(ask: Ask) -> Digest | None:
+        gone = ask.cell.matches({"variant": "b"}) and ask.block > after
+        return None if gone else holds(173.0)(ask)
 
     strategy = Searches(SOUGHT, cells)
-    tried = run(strategy, found)
-    assert strategy.given_up(tried) == "1 of 2 searches could not go on: it broke"
-    assert strategy.given_up(tried[:2]) == ""
+    told = run(strategy, found)
+    assert strategy.given_up(told) == "1 of 2 searches could not go on: it broke"
+    assert strategy.given_up(told[:2]) == ""
     alone = Searches(SOUGHT, cells[1:])
     said = "the search could not go on" if after else "no trial could be run"
     assert alone.given_up(run(alone, found)) == f"{said}: it broke"
 
 
 def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up() -> None:
-    def found(wanted: Wanted) -> Digest | None:
-        load = dict(wanted.cell.levels).get("rate", "0/s")
-        return None if float(load.removesuffix("/s")) > 150 else holds(1000.0)(wanted)
+    def found(ask: Ask) -> Digest | None:
+        load = dict(ask.cell.levels).get("rate", "0/s")
+        return None if float(load.removesuffix("/s")) > 150 else holds(1000.0)(ask)
 
     strategy = Searches(SOUGHT, (Cell(()),))
-    tried = run(strategy, found)
-    assert any(t.digest is None for t in tried)
-    assert strategy.given_up(tried) == ""
-    assert answer(tried, Cell(())).capacity.proved is not None
+    told = run(strategy, found)
+    assert any(t.digest is None for t in told)
+    assert strategy.given_up(told) == ""
+    assert answer(told, Cell(())).capacity.proved is not None
 
 
 def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold() -> None:
-    wanted = trials.first(SOUGHT, Cell(()))
+    ask = trials.first(SOUGHT, Cell(()))
     settling = Finding("warm-up", "invalid", "the latency was still settling")
     for findings, valid in (((settling,), True), ((settling, Finding("s", "invalid", "x")), False)):
-        found = digest(wanted, 600, 300)
+        found = digest(ask, 600, 300)
         summary = replace(found.summary, validity=Validity("invalid", findings))
-        point = trials.point(Tried.of(replace(found, summary=summary)), "rate")
+        point = trials.point(Tell.of(replace(found, summary=summary)), "rate")
         assert point is not None
         assert point.valid is valid
 
@@ -254,7 +254,7 @@ def test_a_search_counts_what_missed_also_where_the_warm_up_is_cut_for_it() -> N
     found = digest(trials.first(SOUGHT, Cell(())), 200, 0)
     series = tuple(bucket(n, 10 if n < 5 else 0) for n in range(20))
     cut = replace(found, series=series, summary=replace(found.summary, cut_s=5))
-    point = trials.point(Tried.of(cut), "rate")
+    point = trials.point(Tell.of(cut), "rate")
     assert point is not None
     assert (point.missed, point.due) == (50, 200)
     assert point.windows == ((50, 100), (0, 100))
@@ -264,13 +264,13 @@ def test_a_search_counts_what_missed_also_where_the_warm_up_is_cut_for_it() -> N
 def test_a_trial_that_runs_is_no_point_yet() -> None:
     found = digest(trials.first(SOUGHT, Cell(())), 600, 0)
     running = replace(found, trial=replace(found.trial, state="running"))
-    assert trials.point(Tried.of(running), "rate") is None
+    assert trials.point(Tell.of(running), "rate") is None
 
 
 def test_a_quick_search_needs_no_long_trial_and_no_soak() -> None:
     goal = Goal(0.01, 10.0, 0.1, 1e6, mode="quick", soak_s=0.0)
-    tried = run(Searches(Sought(goal, 1.0), (Cell(()),)), holds(173.0))
-    assert {role(t.cell) for t in tried} == {PREFLIGHT, "short"}
+    told = run(Searches(Sought(goal, 1.0), (Cell(()),)), holds(173.0))
+    assert {role(t.cell) for t in told} == {PREFLIGHT, "short"}
 
 
 def test_whole_numbers_of_users_are_levels_as_people_write_them() -> None:
@@ -286,31 +286,31 @@ def pair_of(speed: float, noise: float = 0.01, seed: int = 1) -> Found:
     """Of B so many times as fast as A; trials differ by noise."""
     rng = random.Random(seed)
 
-    def found(wanted: Wanted) -> Digest:
-        times = speed if wanted.cell.matches({"variant": "new"}) else 1.0
-        return digest(wanted, 6000, round(600 / times), 100.0 * times * rng.gauss(1.0, noise))
+    def found(ask: Ask) -> Digest:
+        times = speed if ask.cell.matches({"variant": "new"}) else 1.0
+        return digest(ask, 6000, round(600 / times), 100.0 * times * rng.gauss(1.0, noise))
 
     return found
 
 
 def test_pairs_are_run_until_a_look_decides() -> None:
-    tried = run(Pairs(PAIRING), pair_of(1.2))
-    verdict = pairing.standing(PAIRING, tried)
+    told = run(Pairs(PAIRING), pair_of(1.2))
+    verdict = pairing.standing(PAIRING, told)
     assert verdict.outcome == "better"
     assert verdict.pairs == 8
     assert verdict.noise is not None
-    assert len(tried) == 32
+    assert len(told) == 32
 
 
 def test_both_of_a_pair_follow_each_other_and_meet_the_same_arrivals() -> None:
-    tried = run(Pairs(PAIRING), pair_of(1.2))
-    for first, second in zip(tried[::2], tried[1::2], strict=True):
+    told = run(Pairs(PAIRING), pair_of(1.2))
+    for first, second in zip(told[::2], told[1::2], strict=True):
         assert first.block == second.block
         assert first.cell != second.cell
-    beginnings = [dict(t.cell.levels) for t in tried[::2]]
+    beginnings = [dict(t.cell.levels) for t in told[::2]]
     real = [levels for levels in beginnings if ROLE not in levels]
     assert {levels["variant"] for levels in real} == {"old", "new"}
-    again = [t for t in tried if role(t.cell) == AGAIN]
+    again = [t for t in told if role(t.cell) == AGAIN]
     assert len(again) == 8
     assert all(t.cell.matches({"variant": "old"}) for t in again)
 
@@ -320,72 +320,72 @@ def test_a_pair_of_which_one_was_not_valid_is_run_again_as_a_whole(how: str) -> 
     normal = pair_of(1.2)
     wrong = {3}
 
-    def found(wanted: Wanted) -> Digest | None:
-        if wanted.block in wrong:
-            wrong.discard(wanted.block)
-            return None if how == "failed" else digest(wanted, 6000, 0, invalid="steal")
-        return normal(wanted)
+    def found(ask: Ask) -> Digest | None:
+        if ask.block in wrong:
+            wrong.discard(ask.block)
+            return None if how == "failed" else digest(ask, 6000, 0, invalid="steal")
+        return normal(ask)
 
-    tried = run(Pairs(PAIRING), found)
-    third = [t for t in tried if t.block == 3]
+    told = run(Pairs(PAIRING), found)
+    third = [t for t in told if t.block == 3]
     assert [t.attempt for t in third] == [1, 1, 2, 2]
     assert len({t.cell for t in third[:2]}) == len({t.cell for t in third[2:]}) == 2
-    assert pairing.standing(PAIRING, tried).outcome == "better"
+    assert pairing.standing(PAIRING, told).outcome == "better"
 
 
 @settings(max_examples=30, deadline=None)
 @given(failed=st.sets(st.integers(0, 31)))
 def test_an_attempt_that_failed_changes_nothing_of_a_pair(failed: set[int]) -> None:
-    tried = run(Pairs(PAIRING), pair_of(1.2))
+    told = run(Pairs(PAIRING), pair_of(1.2))
     stored = [
         each
-        for n, one in enumerate(tried)
+        for n, one in enumerate(told)
         for each in (
             [attempt(one, 1, "failed"), attempt(one, 2, "finished")] if n in failed else [one]
         )
     ]
-    assert pairing.standing(PAIRING, stored) == pairing.standing(PAIRING, tried)
+    assert pairing.standing(PAIRING, stored) == pairing.standing(PAIRING, told)
     for n in range(len(stored)):
-        wanted, told = Pairs(PAIRING).wanted(stored[: n + 1]), stored[n + 1 :]
+        ask, rest = Pairs(PAIRING).ask(stored[: n + 1]), stored[n + 1 :]
         found = stored[n].digest
         assert found is not None
-        if found.trial.state == "finished" and told:
-            assert wanted is not None
-            assert (wanted.cell, wanted.block) == (told[0].cell, told[0].block)
+        if found.trial.state == "finished" and rest:
+            assert ask is not None
+            assert (ask.cell, ask.block) == (rest[0].cell, rest[0].block)
 
 
 def test_a_pair_that_was_interrupted_is_run_again_as_a_whole() -> None:
-    tried = run(Pairs(PAIRING), pair_of(1.2))
-    broken_off = [*tried[:5], attempt(tried[5], 1, "interrupted")]
-    begun = Pairs(PAIRING).wanted(broken_off)
+    told = run(Pairs(PAIRING), pair_of(1.2))
+    broken_off = [*told[:5], attempt(told[5], 1, "interrupted")]
+    begun = Pairs(PAIRING).ask(broken_off)
     assert begun is not None
-    assert (begun.cell, begun.block, begun.attempt) == (tried[4].cell, tried[4].block, 2)
-    rest = [attempt(each, 2, "finished") for each in tried[4:6]]
-    other = Pairs(PAIRING).wanted([*broken_off, rest[0]])
+    assert (begun.cell, begun.block, begun.attempt) == (told[4].cell, told[4].block, 2)
+    rest = [attempt(each, 2, "finished") for each in told[4:6]]
+    other = Pairs(PAIRING).ask([*broken_off, rest[0]])
     assert other is not None
-    assert (other.cell, other.block, other.attempt) == (tried[5].cell, tried[5].block, 2)
-    whole = [*broken_off, *rest, *tried[6:]]
-    assert pairing.standing(PAIRING, whole) == pairing.standing(PAIRING, tried)
+    assert (other.cell, other.block, other.attempt) == (told[5].cell, told[5].block, 2)
+    whole = [*broken_off, *rest, *told[6:]]
+    assert pairing.standing(PAIRING, whole) == pairing.standing(PAIRING, told)
 
 
 def test_a_pair_that_is_never_valid_ends_the_comparison_and_says_why() -> None:
-    def found(wanted: Wanted) -> Digest | None:
-        return digest(wanted, 6000, 0, invalid="the board was throttled")
+    def found(ask: Ask) -> Digest | None:
+        return digest(ask, 6000, 0, invalid="the board was throttled")
 
     strategy = Pairs(PAIRING)
-    tried = run(strategy, found)
-    assert len(tried) == 6
-    assert "pair 1 was not valid 3 times" in strategy.given_up(tried)
-    assert "throttled" in strategy.given_up(tried)
-    assert pairing.standing(PAIRING, tried).outcome == "inconclusive"
+    told = run(strategy, found)
+    assert len(told) == 6
+    assert "pair 1 was not valid 3 times" in strategy.given_up(told)
+    assert "throttled" in strategy.given_up(told)
+    assert pairing.standing(PAIRING, told).outcome == "inconclusive"
 
 
 @settings(max_examples=30, deadline=None)
 @given(count=st.integers(0, 31), speed=st.sampled_from([1.0, 1.2, 2.0]))
 def test_between_two_looks_nothing_is_concluded(count: int, speed: float) -> None:
-    tried = run(Pairs(PAIRING), pair_of(speed), most=100)[:count]
+    told = run(Pairs(PAIRING), pair_of(speed), most=100)[:count]
     asked = replace(PAIRING, goal=replace(PAIRING.goal, secondary=("missed",)))
-    verdict = pairing.standing(asked, tried)
+    verdict = pairing.standing(asked, told)
     assert verdict.outcome == "inconclusive"
     assert verdict.why in ("few", "look")
     assert {each.outcome for each in verdict.secondary} <= {"inconclusive"}
@@ -393,8 +393,8 @@ def test_between_two_looks_nothing_is_concluded(count: int, speed: float) -> Non
 
 def test_what_is_left_until_the_next_look_is_counted_down() -> None:
     strategy = Pairs(PAIRING)
-    tried = run(strategy, pair_of(1.2))
-    assert [strategy.left(tried[:n]) for n in range(33)] == list(range(32, -1, -1))
+    told = run(strategy, pair_of(1.2))
+    assert [strategy.left(told[:n]) for n in range(33)] == list(range(32, -1, -1))
 
 
 # ---- what is stored of a goal ----

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import pgpaces
 from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.trials import Sought, wanted
+from pgpaces.answers.capacity.trials import Sought, ask
 from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
 from pgpaces.design import Cell, Design, Experiment, Factor, Slot
@@ -240,7 +240,7 @@ def test_the_saturating_trial_has_no_pause_whatever_pace_the_workload_has(
     draft = Draft(workload=name).with_levels({"latency_limit": ("50ms",), **by})
     experiment, sought = capacity.ask(draft, capacity.Question(missed="1%"))
     [cell] = experiment.design.cells()
-    asked = wanted(replace(sought, each=1.0), cell, [])
+    asked = ask(replace(sought, each=1.0), cell, [])
     assert asked is not None
     load = Builder.of(Order(experiment)).request(Slot(1, asked.cell), "", asked.given).trial.load
     assert (load.model, load.think_ns, load.rate, str(load.shape)) == (

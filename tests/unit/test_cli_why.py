@@ -18,7 +18,7 @@ from pgpaces.errors import PlanError
 from pgpaces.experiment import document
 from pgpaces.result import Place
 from pgpaces.store import ExperimentRow, Store
-from tests.unit.lateness import STORIES, Story
+from tests.unit.late_stories import STORIES, Story
 
 CELLS = {"1": Story(bad_seconds=frozenset()), "4": STORIES["lock"], "8": STORIES["network"]}
 PLAN = {"load_text": "open, 40/s", "warmup_ns": 0, "settings": {}, "protocol": "simple", "seed": 1}

@@ -19,7 +19,8 @@ from pgpaces.errors import RunError
 from pgpaces.generators.command import SECOND_NS, Books, Command, Executions
 from pgpaces.generators.together import Together
 from pgpaces.programs import Execution, Order, Runner
-from pgpaces.result import Counts, Interval, counts
+from pgpaces.record import Interval
+from pgpaces.result import Counts, counts
 from tests.faults.conftest import until
 
 FAST_NS = 200_000_000
@@ -161,7 +162,7 @@ def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., Comm
     assert made.end_ns >= 250_000_000
 
 
-def test_the_warden_has_none_of_our_variables_of_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "s3cr3t")
     monkeypatch.setenv("OTHER", "kept")
     runner = Runner()
@@ -245,7 +246,7 @@ def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(
     assert not alive(started(tmp_path / "pid"))
 
 
-def test_when_its_warden_is_killed_the_load_says_so_and_the_command_ends(tmp_path: Path) -> None:
+def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_path: Path) -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("needs Linux's signal at the death of a parent")
     runner = Runner()

@@ -15,7 +15,7 @@ from scipy import stats as oracle
 from scipy.special import stdtr, stdtrit
 
 from pgpaces.answers import compare, stored
-from pgpaces.answers.compare import BOUNDS, Ask, Goal, Pair, Verdict, judge, next_pairs
+from pgpaces.answers.compare import BOUNDS, Goal, NextPairs, Pair, Verdict, judge, next_pairs
 from pgpaces.answers.differences import between
 from pgpaces.answers.effect import ALPHA, Effect, bca, holm, over_pairs, over_trials
 from pgpaces.design import Cell, Slot
@@ -348,7 +348,7 @@ def test_the_interval_of_a_difference_of_shares_holds_the_truth(share: float) ->
 def test_pairs_are_asked_for_until_a_look_and_the_same_ones_again() -> None:
     goal = Goal(seed=7)
     first = next_pairs([], goal)
-    assert isinstance(first, Ask)
+    assert isinstance(first, NextPairs)
     assert [each.number for each in first.pairs] == list(range(1, 17))
     assert [each.seed for each in first.pairs] == list(range(7, 23)), "new arrivals each pair"
     assert sum(each.same for each in first.pairs) == 8
@@ -357,10 +357,10 @@ def test_pairs_are_asked_for_until_a_look_and_the_same_ones_again() -> None:
         assert sum(begins) == len(begins) / 2, "a drift in one direction cancels out"
     done = [pair(each.number, 0.3 * (-1) ** each.number, same=each.same) for each in first.pairs]
     rest = next_pairs(done[:5], goal)
-    assert isinstance(rest, Ask)
+    assert isinstance(rest, NextPairs)
     assert rest.pairs == first.pairs[5:]
     second = next_pairs(done, goal)
-    assert isinstance(second, Ask)
+    assert isinstance(second, NextPairs)
     assert [each.number for each in second.pairs] == list(range(17, 25))
     assert not any(each.same for each in second.pairs)
 

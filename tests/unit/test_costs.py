@@ -24,8 +24,8 @@ from pgpaces.design import Design, Experiment, Factor, Target
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
 from pgpaces.experiment.costs import facts, of_target
+from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
-from pgpaces.reach import is_here
 from pgpaces.report import render
 from pgpaces.report.costs import lines, of_run
 from pgpaces.report.page import Page, gather
@@ -383,7 +383,7 @@ def test_the_file_named_goes_before_the_variable_and_that_before_the_home(
     ],
 )
 def test_a_server_is_here_by_socket_and_loopback(keywords: dict[str, str], here: bool) -> None:
-    assert is_here(keywords) is here
+    assert is_local(keywords) is here
 
 
 def test_an_experiment_stored_with_a_price_an_hour_keeps_it() -> None:

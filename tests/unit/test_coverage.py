@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pgpaces.answers import across, breaks, replicates
+from pgpaces.answers import across, crossing, replicates
 from pgpaces.answers.cells import Row
 from pgpaces.answers.stats import quantile_rank, quantile_ranks
 from pgpaces.design import Cell
@@ -101,7 +101,7 @@ def test_held_and_did_not_hold_are_seldom_claimed_wrongly(trials: int, truth: fl
     said = []
     for _ in range(RUNS):
         row = Row(Cell(()), sound=True, missed=shares(truth, 0.3)(draw, trials))
-        said.append(breaks.verdict(row, MISSED_MAX))
+        said.append(crossing.verdict(row, MISSED_MAX))
     most = 0.05 if truth == MISSED_MAX else 0.02
     if truth >= MISSED_MAX:
         assert said.count("held") / RUNS <= most
@@ -112,7 +112,7 @@ def test_held_and_did_not_hold_are_seldom_claimed_wrongly(trials: int, truth: fl
 def test_where_the_share_is_far_from_the_threshold_three_trials_tell() -> None:
     draw = np.random.default_rng(4)
     found = [
-        breaks.verdict(Row(Cell(()), sound=True, missed=cell(draw, 3)), MISSED_MAX)
+        crossing.verdict(Row(Cell(()), sound=True, missed=cell(draw, 3)), MISSED_MAX)
         for cell in (shares(0.01, 0.3), shares(0.15, 0.3))
         for _ in range(200)
     ]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces import database
-from pgpaces.database import originals
+from pgpaces.database import source
 from pgpaces.database.changes import Change, Note, names_in
 from pgpaces.errors import ServerError
 
@@ -106,18 +106,18 @@ def test_a_note_that_cannot_be_read_is_not_passed_over(tmp_path: Path, text: str
     ],
 )
 def test_an_original_is_a_name_or_a_connection_string(text: str, dsn: bool, name: str) -> None:
-    assert (originals.is_dsn(text), originals.name_of(text)) == (dsn, name)
+    assert (source.is_dsn(text), source.name_of(text)) == (dsn, name)
 
 
 def test_a_password_is_no_part_of_what_tells_originals_apart() -> None:
     with_password = "host=h dbname=d user=u password='s3:cr'"
-    assert originals.identity(with_password) == originals.identity("host=h dbname=d user=u")
-    assert originals.identity("host=h dbname=e") != originals.identity("host=h dbname=d")
+    assert source.identity(with_password) == source.identity("host=h dbname=d user=u")
+    assert source.identity("host=h dbname=e") != source.identity("host=h dbname=d")
 
 
 def test_a_connection_string_that_cannot_be_read_is_not_quoted() -> None:
     with pytest.raises(ServerError) as raised:
-        originals.keywords_of("host=h passwort='s3:cr")
+        source.keywords_of("host=h passwort='s3:cr")
     assert "s3" not in str(raised.value)
     assert raised.value.__cause__ is None
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import ServerError
@@ -497,8 +497,8 @@ def test_of_a_machine_the_telling_tracks_come_first_and_the_others_stay_in_the_s
     seen = [Sample(0, "host", name, 1 / 3, "%") for name in names]
     seen += [Sample(0, "workers", "planned", 2.0), Sample(0, "checkpoints", "checkpoints", 1.0)]
     given = series([[1.0]], samples=tuple(seen))
-    account = Account.of(given.intervals)
-    tracks = digest(given, summarize(given, account), account).tracks
+    accumulator = Accumulator.of(given.intervals)
+    tracks = digest(given, summarize(given, accumulator), accumulator).tracks
     assert [track.name for track in tracks] == [
         "cpu_busy",
         "disk_sda_busy",

@@ -85,9 +85,9 @@ def test_only_results_distributions_and_generators_import_the_binding() -> None:
         for path in PACKAGE.rglob("*.py")
         if any(name.startswith("pgpaces._engine") for name in imports(path))
     }
-    functions = {f"generators/users/{name}.py" for name in ("load", "process", "seats")}
+    functions = {f"generators/users/{name}.py" for name in ("load", "process", "virtual_users")}
     assert users == {
-        "result.py",
+        "times.py",
         "answers/distributions.py",
         "generators/engine.py",
         *functions,

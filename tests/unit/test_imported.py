@@ -19,8 +19,8 @@ from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError
 from pgpaces.imported import File, Told
 from pgpaces.result import Trial, counts
-from pgpaces.soundness import check
 from pgpaces.store import Store
+from pgpaces.validation import check
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 EPOCH = 1_700_000_000

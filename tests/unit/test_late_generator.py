@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import Ask, Goal, Point
+from pgpaces.answers.capacity.goal import Goal, NextLoad, Point
 from pgpaces.answers.capacity.search import step
 from pgpaces.answers.capacity.trials import objections, point
 from pgpaces.answers.digest import digest
+from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import summarize
-from pgpaces.answers.wanted import Tried
-from pgpaces.result import Interval, Place, Trial
+from pgpaces.record import Interval
+from pgpaces.result import Place, Trial
 from tests.unit.queues import Queue, exponential, search
 from tests.unit.trials import SECOND_NS, second, times, trial
 
@@ -77,8 +78,8 @@ def test_what_a_late_generator_may_explain(changes: dict[str, Any], excused: int
 def judged(**changes: Any) -> tuple[str, Point]:
     """The objection to a trial, and what a search sees of it."""
     made = of_trial(**changes)
-    found = digest(made, summarize(made), Account.of(made.intervals))
-    seen = point(Tried.of(found), "rate")
+    found = digest(made, summarize(made), Accumulator.of(made.intervals))
+    seen = point(Tell.of(found), "rate")
     assert seen is not None
     return "; ".join(objections(made, found.summary)), seen
 
@@ -103,11 +104,19 @@ def test_a_generator_without_a_cpu_is_no_bound_whatever_was_in_time() -> None:
 # ---- the search ----
 
 
-def offered(ask: Ask, share: float, excused: float) -> Point:
-    due = max(1, round(ask.load * ask.seconds))
+def offered(next_load: NextLoad, share: float, excused: float) -> Point:
+    due = max(1, round(next_load.load * next_load.seconds))
     missed = round(due * share)
     spared = min(missed, round(due * excused))
-    return Point(ask.load, ask.role, due, missed, ask.seconds, seed=ask.seed, excused=spared)
+    return Point(
+        next_load.load,
+        next_load.role,
+        due,
+        missed,
+        next_load.seconds,
+        seed=next_load.seed,
+        excused=spared,
+    )
 
 
 def steep(load: float, at: float) -> float:
@@ -118,10 +127,12 @@ def searched(excused: float, goal: Goal = BASE) -> tuple[Capacity, list[Point]]:
     """A server of 175/s; so much of what is due the generator may explain from 100/s on."""
     points: list[Point] = []
     for _ in range(120):
-        ask = step(points, goal)
-        if isinstance(ask, Capacity):
-            return ask, points
-        points.append(offered(ask, steep(ask.load, 175), excused if ask.load > 100 else 0.0))
+        next_load = step(points, goal)
+        if isinstance(next_load, Capacity):
+            return next_load, points
+        points.append(
+            offered(next_load, steep(next_load.load, 175), excused if next_load.load > 100 else 0.0)
+        )
     raise AssertionError("the search does not end")
 
 
@@ -168,8 +179,8 @@ def test_a_load_that_failed_by_the_generator_alone_is_no_lower_end() -> None:
 
 
 def test_a_soak_is_held_by_all_that_missed() -> None:
-    ask = Ask(100, 600, "soak", 1, "")
-    found = answer.of([offered(ask, 0.02, 0.02)], BASE)
+    next_load = NextLoad(100, 600, "soak", 1, "")
+    found = answer.of([offered(next_load, 0.02, 0.02)], BASE)
     assert found.soak is not None
     assert not found.soak.held
 

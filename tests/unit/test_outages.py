@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pgpaces.answers.summary import summarize
+from pgpaces.record import Interval, Tally
 from pgpaces.report.text import facts, outages
-from pgpaces.result import Interval, Tally
 from tests.unit.trials import trial
 
 MS = 1_000_000

@@ -16,14 +16,15 @@ from pgpaces.answers import outcome, volume
 from pgpaces.answers.capacity.goal import Goal as CapacityGoal
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import Summary, summarize
-from pgpaces.answers.wanted import Tried
 from pgpaces.design import Cell, Factor
 from pgpaces.experiment.strategies import Searches
+from pgpaces.record import Interval, Tally
 from pgpaces.report import render
 from pgpaces.report.page import gather
 from pgpaces.report.text import verdict
-from pgpaces.result import Counts, Finding, Interval, Sample, Tally, Trial
+from pgpaces.result import Counts, Finding, Sample, Trial
 from tests.unit.experiments import WORKERS, design, experiment, made
 from tests.unit.test_report_forms import ABOUT
 from tests.unit.trials import SECOND_NS, times, trial
@@ -276,7 +277,7 @@ def test_a_script_that_never_succeeds_is_told_beside_those_that_do() -> None:
 
 def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> None:
     scripts = [{"name": name, "weight": 1, "commands": []} for name in ("own", "other")]
-    lanes = [
+    components = [
         {"of": of_, "scripts": [name], "clients": 1, "model": "open", "limit_ns": None}
         for of_, name in (("", "own"), ("reporting", "other"))
     ]
@@ -284,7 +285,7 @@ def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> 
         interval(0, Tally(0, 0, due=9, on_time=9)),
         interval(1, Tally(1, 1, due=9, failed={MISSING[0]: 9}), messages=(MISSING,)),
         workload={"scripts": scripts},
-        plan=PLAN | {"lanes": lanes},
+        plan=PLAN | {"lanes": components},
     )
     assert outcome.no_measurement(summarize(run)) is None
     [reason] = summarize(run).validity.reasons
@@ -353,17 +354,17 @@ def test_a_search_ends_where_its_first_trials_measured_nothing() -> None:
     good = [made(slot, 20) for slot in plan.slots()]
     cell = Cell(())
 
-    def tried(*digests: Digest) -> list[Tried]:
+    def told(*digests: Digest) -> list[Tell]:
         levels = (("rate", "50/s"), ("role", "short"))
-        return [Tried(Cell(levels), n, d, "", 1) for n, d in enumerate(digests, 1)]
+        return [Tell(Cell(levels), n, d, "", 1) for n, d in enumerate(digests, 1)]
 
     search = Searches(Sought(CapacityGoal(0.05, 50, 1, 1000)), (cell,))
     bad = [failing(digest) for digest in good]
-    assert search.wanted(tried(bad[0])) is not None
-    assert search.wanted(tried(*bad)) is None
-    assert search.given_up(tried(*bad)).startswith("no transaction succeeded in 3 trials")
-    assert search.wanted(tried(good[0], *bad)) is not None
-    assert not search.given_up(tried(good[0], *bad))
+    assert search.ask(told(bad[0])) is not None
+    assert search.ask(told(*bad)) is None
+    assert search.given_up(told(*bad)).startswith("no transaction succeeded in 3 trials")
+    assert search.ask(told(good[0], *bad)) is not None
+    assert not search.given_up(told(good[0], *bad))
 
 
 # ---- a server that does not answer ----
@@ -434,11 +435,11 @@ def test_a_server_that_answers_nobody_is_an_outage(
 
 @pytest.mark.parametrize(("node", "severity"), [("primary", "warning"), ("standby1", "invalid")])
 def test_whether_a_standby_answers_is_not_asked_of_its_primary(node: str, severity: str) -> None:
-    lanes = [{"of": "", "node": node, "scripts": ["a"], "clients": 4, "model": "open"}]
+    components = [{"of": "", "node": node, "scripts": ["a"], "clients": 4, "model": "open"}]
     more = tuple(Sample(n, "standby1/sessions", "connected", 5.0) for n in range(9))
     run = of(
         *GOOD, LOST, *silent(11, 25),
-        samples=(*alive(*range(25)), *more), plan=PLAN | {"lanes": lanes},
+        samples=(*alive(*range(25)), *more), plan=PLAN | {"lanes": components},
     )  # fmt: skip
     assert [finding.severity for finding in found(run, "silence")] == [severity]
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pgpaces.report.pgbench import Account, Asked, Script, banner, report, unfinished
-from pgpaces.result import Interval, StatementTally, Tally, Times
+from pgpaces.record import Interval, StatementTally, Tally
+from pgpaces.report.pgbench import Asked, Script, Totals, banner, report, unfinished
+from pgpaces.times import Times
 
 SECOND_NS = 1_000_000_000
 ASKED = Asked(scripts=[Script("<builtin: select only>", 1)], clients=4, transactions=5)
@@ -22,8 +23,8 @@ def tally(script: int = 0, **counts: object) -> Tally:
     return replace(Tally(due_second=0, script=script), **counts)  # type: ignore[arg-type]
 
 
-def account(*intervals: Interval) -> Account:
-    made = Account()
+def totals(*intervals: Interval) -> Totals:
+    made = Totals()
     for interval in intervals:
         made.add(interval)
     return made
@@ -34,7 +35,7 @@ def interval(second: int, *tallies: Tally, **more: object) -> Interval:
     return replace(whole, **more)  # type: ignore[arg-type]
 
 
-def lines(asked: Asked, counted: Account, connect_ns: int = 2_500_000) -> list[str]:
+def lines(asked: Asked, counted: Totals, connect_ns: int = 2_500_000) -> list[str]:
     return report(asked, counted, connect_ns).splitlines()
 
 
@@ -42,7 +43,7 @@ PROCESSED = interval(0, tally(on_time=15, late=5, latency=times(1, 3)), ended_ns
 
 
 def test_a_plain_run_has_its_latency_from_its_duration() -> None:
-    assert lines(ASKED, account(PROCESSED)) == [
+    assert lines(ASKED, totals(PROCESSED)) == [
         "transaction type: <builtin: select only>",
         "scaling factor: 1",
         "query mode: simple",
@@ -59,7 +60,7 @@ def test_a_plain_run_has_its_latency_from_its_duration() -> None:
 
 
 def test_nothing_processed_ends_the_report_where_pgbench_ends_it() -> None:
-    assert lines(ASKED, account(interval(0)))[-1] == (
+    assert lines(ASKED, totals(interval(0)))[-1] == (
         "number of transactions actually processed: 0/20"
     )
 
@@ -69,7 +70,7 @@ def test_a_rate_and_a_limit_have_lines_of_their_own() -> None:
         ASKED, throttled=True, limit_us=10_500, transactions=None, duration_s=2, max_tries=3,
         detailed=True, partition_method="hash", partitions=3, scale=7,
     )  # fmt: skip
-    counted = account(
+    counted = totals(
         interval(0, tally(on_time=5, late=1, skipped=2, latency=times(1, 3), lag=times(0.5, 1.5))),
         interval(1, tally(failed={"40001": 1, "40P01": 2, "23505": 1}, retried=3, retries=5)),
     )
@@ -101,23 +102,23 @@ def test_a_rate_and_a_limit_have_lines_of_their_own() -> None:
 
 
 def test_an_unlimited_number_of_tries_is_not_shown() -> None:
-    shown = lines(replace(ASKED, max_tries=0), account(PROCESSED))
+    shown = lines(replace(ASKED, max_tries=0), totals(PROCESSED))
     assert not any(line.startswith("maximum") for line in shown)
     assert "number of transactions retried: 0 (0.000%)" in shown
 
 
 def test_a_latency_from_the_duration_says_that_failures_are_in_it() -> None:
-    counted = account(interval(0, tally(on_time=3, failed={"23505": 1})))
+    counted = totals(interval(0, tally(on_time=3, failed={"23505": 1})))
     assert "latency average = 1000.000 ms (including failures)" in lines(ASKED, counted)
 
 
 def test_telling_progress_measures_the_latency() -> None:
-    shown = lines(replace(ASKED, measured=True), account(PROCESSED))
+    shown = lines(replace(ASKED, measured=True), totals(PROCESSED))
     assert "latency average = 2.000 ms" in shown
 
 
 def test_reconnecting_has_a_mean_over_what_ended() -> None:
-    counted = account(
+    counted = totals(
         interval(0, tally(on_time=3, failed={"23505": 1}, latency=times(1)), connect_ns=8_000_000)
     )
     shown = lines(replace(ASKED, connect_each=True), counted)
@@ -131,7 +132,7 @@ SEVERAL = replace(ASKED, scripts=[Script("a.sql", 3), Script("b.sql", 1), Script
 
 
 def test_every_one_of_several_scripts_is_reported() -> None:
-    counted = account(
+    counted = totals(
         interval(0, tally(0, on_time=6, latency=times(1, 3)), tally(1, on_time=2, skipped=0))
     )
     shown = lines(SEVERAL, counted)
@@ -169,7 +170,7 @@ STATEMENTS = (
 )
 def test_every_command_has_a_line(tries: int, title: str, columns: str) -> None:
     asked = replace(ASKED, scripts=[COMMANDS], per_command=True, max_tries=tries)
-    counted = account(PROCESSED, interval(1, statements=STATEMENTS))
+    counted = totals(PROCESSED, interval(1, statements=STATEMENTS))
     shown = lines(asked, counted)
     at = shown.index(f"statement latencies in milliseconds{title}:")
     assert shown[at + 2].startswith(f"         1.500  {columns} select 'ä")
@@ -180,7 +181,7 @@ def test_every_command_has_a_line(tries: int, title: str, columns: str) -> None:
 
 
 def test_progress_tells_what_came_since_the_last_line() -> None:
-    counted = Account()
+    counted = Totals()
     counted.add(interval(0, tally(on_time=10, latency=times(1, 3))))
     assert counted.progress(ASKED) == (
         "progress: 1.0 s, 10.0 tps, lat 2.000 ms stddev 1.000, 0 failed"
@@ -194,7 +195,7 @@ def test_progress_tells_what_came_since_the_last_line() -> None:
 
 def test_progress_has_columns_for_a_rate_a_limit_and_tries() -> None:
     asked = replace(ASKED, throttled=True, limit_us=1000, max_tries=2)
-    counted = account(interval(0, tally(skipped=3, retried=1, retries=2, lag=times(0.5))))
+    counted = totals(interval(0, tally(skipped=3, retried=1, retries=2, lag=times(0.5))))
     assert counted.progress(asked, 1700000000.5) == (
         "progress: 1700000000.500 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed,"
         " lag 0.500 ms, 3 skipped, 1 retried, 2 retries"
@@ -202,15 +203,15 @@ def test_progress_has_columns_for_a_rate_a_limit_and_tries() -> None:
 
 
 def test_what_never_finished_is_told_with_the_share_that_was_missed() -> None:
-    assert unfinished(account(PROCESSED)) is None
-    counted = account(interval(0, tally(on_time=5, late=1, skipped=1, unfinished=3)))
+    assert unfinished(totals(PROCESSED)) is None
+    counted = totals(interval(0, tally(on_time=5, late=1, skipped=1, unfinished=3)))
     assert unfinished(counted) == (
         "3 transactions were due and never finished; 50.000% of 10 due were missed"
     )
 
 
 def test_the_first_aborted_client_is_remembered_by_its_thread() -> None:
-    counted = account(interval(0), interval(1, aborted=(2, 1)), interval(2, aborted=(0,)))
+    counted = totals(interval(0), interval(1, aborted=(2, 1)), interval(2, aborted=(0,)))
     assert counted.aborted_thread == 2
 
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.summary import summarize
 from pgpaces.cli.progress import SweepProgress, TrialProgress
 from pgpaces.design import Cell, Slot
 from pgpaces.errors import PgpacesError, PlanError, StoreError
 from pgpaces.experiment import Outcome, Progress
-from pgpaces.result import Estimate, Interval
+from pgpaces.record import Interval
+from pgpaces.result import Estimate
 from tests.unit.trials import series
 
 SLOT = Slot(1, Cell((("clients", "2"),)))
@@ -20,7 +21,7 @@ SLOT = Slot(1, Cell((("clients", "2"),)))
 
 def outcome(**changed: object) -> Outcome:
     trial = series([[10.0, 20.0], [30.0], [5.0]])
-    return replace(Outcome(trial, summarize(trial, Account.of(trial.intervals))), **changed)  # type: ignore[arg-type]
+    return replace(Outcome(trial, summarize(trial, Accumulator.of(trial.intervals))), **changed)  # type: ignore[arg-type]
 
 
 def told(capsys: pytest.CaptureFixture[str], found: Outcome | PgpacesError) -> str:

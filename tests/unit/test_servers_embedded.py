@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from pgpaces.errors import PlanError, ServerError
-from pgpaces.servers import access, account, postmaster
+from pgpaces.servers import access, os_user, postmaster
 from pgpaces.servers.access import Listen
-from pgpaces.servers.account import Account
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.embedded import ServerSpec, running, stop
+from pgpaces.servers.os_user import OsUser
 
 PG18 = Installation(Path("/pg/bin"), "18.6", 18, Source.EMBEDDED)
 
@@ -72,23 +72,23 @@ def test_the_server_does_not_inherit_what_would_change_it_or_a_password(
 
 def test_an_ordinary_user_runs_servers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert account.account_for(Path("/nonexistent")) is None
-    assert account.options_of(None) == {}
+    assert os_user.os_user_for(Path("/nonexistent")) is None
+    assert os_user.options_of(None) == {}
 
 
 def test_root_without_an_unprivileged_user_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(account, "CANDIDATES", ("no-such-user-here", "root"))
+    monkeypatch.setattr(os_user, "CANDIDATES", ("no-such-user-here", "root"))
     with pytest.raises(ServerError, match="does not run as root"):
-        account.account_for(Path("/nonexistent"))
+        os_user.os_user_for(Path("/nonexistent"))
 
 
 def test_the_folder_that_is_closed_to_a_user_is_found(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "inside").mkdir(parents=True)
     closed.chmod(0o700)
-    stranger = Account("stranger", os.getuid() + 1, os.getgid() + 1)
-    found = account.blocked_at(closed / "inside", stranger)
+    stranger = OsUser("stranger", os.getuid() + 1, os.getgid() + 1)
+    found = os_user.blocked_at(closed / "inside", stranger)
     assert found is not None
     assert closed.is_relative_to(found)
     assert not stat.S_IMODE(found.stat().st_mode) & stat.S_IXOTH
@@ -100,7 +100,7 @@ def test_a_folder_of_ours_is_private_for_users_and_passable_for_root(
     for uid, mode in ((1000, 0o700), (0, 0o755)):
         monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
         made = tmp_path / str(uid) / "servers"
-        account.make_folder(made)
+        os_user.make_folder(made)
         assert {stat.S_IMODE(f.stat().st_mode) for f in (made, made.parent)} == {mode}
 
 

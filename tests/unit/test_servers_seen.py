@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import WAITS_MAX, Digest, Track, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.report import closeups, servers
@@ -92,8 +92,8 @@ def seen(name: str, values: Sequence[float], source: str = "waits") -> list[Samp
 
 def digested(samples: list[Sample]) -> Digest:
     trial = replace(trials.series([[1.0, 2.0]] * 20), samples=tuple(samples))
-    account = Account.of(trial.intervals)
-    return digest(trial, summarize(trial, account), account)
+    accumulator = Accumulator.of(trial.intervals)
+    return digest(trial, summarize(trial, accumulator), accumulator)
 
 
 def tracks(found: Digest, source: str = "waits") -> dict[str, Track]:

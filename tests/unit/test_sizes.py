@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.observe.counters import PARTS, Counter, Part, Reading, moved, samples
-from pgpaces.observe.held import Backends, cpu_s
+from pgpaces.observe.session import Backends, cpu_s
 from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, grown, statement_changes
 from pgpaces.result import Moved
 

@@ -24,7 +24,8 @@ from pgpaces.answers.stats import (
     rate,
     share,
 )
-from pgpaces.result import Estimate, Times
+from pgpaces.result import Estimate
+from pgpaces.times import Times
 
 from .trials import times
 

@@ -18,8 +18,10 @@ from alembic.config import Config
 import pgpaces
 from pgpaces import _engine
 from pgpaces.errors import PlanError, StoreError, StoreVersionError
-from pgpaces.result import Finding, Interval, StatementTally, Tally, Times, Trial
+from pgpaces.record import Interval, StatementTally, Tally
+from pgpaces.result import Finding, Trial
 from pgpaces.store import Store, new_id
+from pgpaces.times import Times
 
 MIGRATIONS = Path(pgpaces.__file__).parent / "migrations"
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pgpaces.answers.summary import as_json, summarize
 from pgpaces.cli.main import cli
 from pgpaces.errors import StoreError
-from pgpaces.result import Tally
+from pgpaces.record import Tally
 from pgpaces.store import Store
 from tests.unit.test_store import INTERVAL, TIMES, histogram, trial
 

@@ -358,10 +358,10 @@ def test_seconds_outside_of_the_measured_part_and_other_sources_are_not_looked_a
 
 
 def test_what_a_load_did_is_read_from_its_trial() -> None:
-    from pgpaces.answers.account import Account
+    from pgpaces.answers.accumulator import Accumulator
 
     trial = series([[2, 4], [], [5]])
-    found = pace(Account.of(trial.intervals), trial, 3)
+    found = pace(Accumulator.of(trial.intervals), trial, 3)
     assert found.latency_ms[[0, 2]].tolist() == [3, 5]
     assert np.isnan(found.latency_ms[1])
     assert len(found.succeeded) == 3

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pgpaces.errors import RunError
 from pgpaces.generators.together import Together
-from pgpaces.result import Interval, StatementTally, Tally, counts
+from pgpaces.record import Interval, StatementTally, Tally
+from pgpaces.result import counts
 from tests.unit.trials import times
 
 SUMS = (

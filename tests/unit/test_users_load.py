@@ -22,7 +22,8 @@ from pgpaces.generators.users.load import UsersLoad, Way
 from pgpaces.generators.users.order import CODES
 from pgpaces.generators.users.process import Teller
 from pgpaces.plan import Load, TrialPlan
-from pgpaces.result import Counts, Interval, counts
+from pgpaces.record import Interval
+from pgpaces.result import Counts, counts
 from pgpaces.users import of_functions, read
 from tests.faults.conftest import until
 from tests.unit.test_command import alive

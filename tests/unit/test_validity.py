@@ -11,7 +11,8 @@ from pgpaces.answers.generator import Generator
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.summary import summarize
 from pgpaces.answers.validity import Cut, Evidence, judge
-from pgpaces.result import Counts, Estimate, Finding, Interval, Severity, Tally, Trial
+from pgpaces.record import Interval, Tally
+from pgpaces.result import Counts, Estimate, Finding, Severity, Trial
 
 from .trials import SECOND_NS, second, series, times, trial
 

@@ -11,7 +11,8 @@ from pgpaces.answers import volume
 from pgpaces.answers.summary import summarize
 from pgpaces.experiment.cell import queries_of
 from pgpaces.generators import engine
-from pgpaces.result import Interval, Tally, Trial
+from pgpaces.record import Interval, Tally
+from pgpaces.result import Trial
 from pgpaces.workload import WorkloadScript
 from tests.unit.trials import SECOND_NS, series
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgpaces.answers import why as answers
+from pgpaces.answers import attribution as answers
+from pgpaces.answers.attribution import attribute, following, lift, limiting
+from pgpaces.answers.attribution.answer import SHARE_MIN
+from pgpaces.answers.attribution.lift import Seen
+from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
-from pgpaces.answers.why import following, lift, limiting, why
-from pgpaces.answers.why.answer import SHARE_MIN
-from pgpaces.answers.why.lift import Seen
-from pgpaces.answers.why.sessions import gaps
-from pgpaces.report import why as reported
-from pgpaces.result import StatementTally
+from pgpaces.record import StatementTally
+from pgpaces.report import attribution as reported
 
-from .lateness import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
+from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
 from .trials import times
 
 # By these causes alone a trial can be late from its start to its end and be told why.
@@ -31,7 +31,7 @@ ALWAYS = [
 
 @pytest.mark.parametrize("key", STORIES)
 def test_each_cause_is_named_first_where_it_comes_and_goes(key: str) -> None:
-    found = why([STORIES[key].told()])
+    found = attribute([STORIES[key].told()])
     assert found.cause is not None, found.causes
     assert found.cause.key == key
     assert found.cause.share.value >= 0.8
@@ -47,21 +47,21 @@ def test_a_cause_that_takes_their_time_is_named_also_where_it_never_ends(key: st
         story = dataclasses.replace(
             story, blocked=(dataclasses.replace(pair, first_s=0, last_s=SECONDS),)
         )
-    found = why([always(story).told()])
+    found = attribute([always(story).told()])
     assert found.cause is not None
     assert found.cause.key == key
 
 
 @pytest.mark.parametrize("key", ["steal", "slowed", "autovacuum", "others"])
 def test_what_is_only_beside_is_not_named_where_it_never_ends(key: str) -> None:
-    found = why([always(STORIES[key]).told()])
+    found = attribute([always(STORIES[key]).told()])
     assert key not in [card.key for card in found.causes if card.named]
     [card] = [card for card in found.causes if card.key == key]
     assert "all the time" in " ".join(card.against)
 
 
 def test_late_without_a_sign_has_no_dominant_cause() -> None:
-    found = why([Story(sessions={CPU: 2}, flying=2.0).told()])
+    found = attribute([Story(sessions={CPU: 2}, flying=2.0).told()])
     assert found.outcome == "no dominant cause"
     assert found.cause is None
     assert found.unexplained == 1.0
@@ -74,32 +74,32 @@ def test_what_most_saw_that_were_on_time_tells_nothing_apart() -> None:
         bad_seconds=frozenset(range(SECONDS)), late=15, bad_ms=60.0, good_ms=40.0, flying=1.0,
         sessions=usual, usual=usual,
     )  # fmt: skip
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert found.causes[0].key == "disk"
     assert found.cause is None
-    most = why([dataclasses.replace(story, late=25).told()])
+    most = attribute([dataclasses.replace(story, late=25).told()])
     assert most.cause is not None
     assert most.cause.key == "disk"
 
 
 def test_nothing_is_said_of_few() -> None:
     story = Story(bad_seconds=frozenset((5,)), late=9, sessions=waiting("Lock", "tuple"))
-    assert why([story.told()]).outcome == "too few missed"
+    assert attribute([story.told()]).outcome == "too few missed"
     held = Story(bad_seconds=frozenset())
-    assert why([held.told()]).outcome == "nothing missed"
-    assert why([held.told()]).causes == ()
+    assert attribute([held.told()]).outcome == "nothing missed"
+    assert attribute([held.told()]).causes == ()
 
 
 def test_one_moment_beside_is_chance() -> None:
     """What is seen once and beside once says nothing, however rare both are."""
     story = dataclasses.replace(STORIES["autovacuum"], bad_seconds=frozenset((7,)))
-    assert why([story.told()]).outcome == "no dominant cause"
+    assert attribute([story.told()]).outcome == "no dominant cause"
 
 
 def test_waiting_behind_a_cause_counts_as_the_cause() -> None:
     """Who was due while the backlog of a lock was served met that lock by name only."""
     story = dataclasses.replace(STORIES["lock"], lag=0.9)
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "lock"
     assert found.unexplained < 0.2
@@ -108,14 +108,14 @@ def test_waiting_behind_a_cause_counts_as_the_cause() -> None:
 def test_who_queues_for_a_row_waits_for_what_its_holder_waits_for() -> None:
     """Seven wait for a row whose holder waits for the disk: that is the disk."""
     sessions = {("load", "Lock", "tuple"): 7, ("load", "IO", "WalSync"): 1}
-    found = why([Story(sessions=sessions).told()])  # type: ignore[arg-type]
+    found = attribute([Story(sessions=sessions).told()])  # type: ignore[arg-type]
     assert found.cause is not None
     assert found.cause.key == "disk"
 
 
 def test_a_quota_is_not_a_frozen_server() -> None:
     story = dataclasses.replace(STORIES["quota"], hung=frozenset((*range(82, 89), *range(95, 102))))
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "quota"
 
@@ -129,7 +129,7 @@ def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
         dataclasses.replace(s, second=s.second + 1) if s.name == "cgroup_throttled_share" else s
         for s in trial.samples
     ]
-    found = why([(dataclasses.replace(trial, samples=tuple(late)), summary)])
+    found = attribute([(dataclasses.replace(trial, samples=tuple(late)), summary)])
     assert "freeze" not in [card.key for card in found.causes]
     assert found.cause is not None
     assert found.cause.key == "quota"
@@ -137,13 +137,13 @@ def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
 
 def test_rows_read_by_others_are_no_plan_of_the_load() -> None:
     story = dataclasses.replace(STORIES["others"], bad={("tuples", "returned"): 4e6})
-    assert "plan" not in [card.key for card in why([story.told()]).causes if card.named]
+    assert "plan" not in [card.key for card in attribute([story.told()]).causes if card.named]
 
 
 def test_what_was_skipped_waited_for_a_client() -> None:
     """All were too late to be sent, so the times are of those alone that were not."""
     story = dataclasses.replace(STORIES["connections"], skipped=True, late=30)
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "connections"
 
@@ -155,7 +155,7 @@ def test_too_few_clients_are_named_where_a_transaction_takes_more_than_half_of_t
 ) -> None:
     """Sleeps of 30 to 49 ms and a limit of 50: sent at once, each would have been on time."""
     story = dataclasses.replace(STORIES["connections"], bad_ms=long_ms, lag=0.965)
-    found = why([(always(story) if never_ends else story).told()])
+    found = attribute([(always(story) if never_ends else story).told()])
     assert found.cause is not None
     assert found.cause.key == "connections"
     assert found.unexplained < 0.2
@@ -163,7 +163,9 @@ def test_too_few_clients_are_named_where_a_transaction_takes_more_than_half_of_t
 
 def test_who_waited_and_would_have_been_late_anyway_did_not_lack_a_client() -> None:
     story = dataclasses.replace(STORIES["connections"], bad_ms=900.0, lag=0.9)
-    assert "connections" not in [card.key for card in why([story.told()]).causes if card.named]
+    assert "connections" not in [
+        card.key for card in attribute([story.told()]).causes if card.named
+    ]
 
 
 @pytest.mark.parametrize("never_ends", [False, True])
@@ -173,7 +175,7 @@ def test_usual_transactions_that_keep_all_clients_busy_lack_clients(*, never_end
         due=400, late=400, good_ms=19.0, bad_ms=500.0, lag=0.96, sessions=waiting("IO", "WalSync"),
         usual=waiting("IO", "WalSync"),
     )  # fmt: skip
-    found = why([(always(story) if never_ends else story).told()])
+    found = attribute([(always(story) if never_ends else story).told()])
     assert found.cause is not None
     assert "connections" in (found.cause.key, *(card.key for card in found.ties))
     assert never_ends or found.cause.key == "connections"
@@ -193,7 +195,9 @@ def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does
     )  # fmt: skip
     for one in (story, always(story)):
         trial, summary = one.told()
-        found = why([(dataclasses.replace(trial, server={"target": {"host": host}}), summary)])
+        found = attribute(
+            [(dataclasses.replace(trial, server={"target": {"host": host}}), summary)]
+        )
         assert found.cause is not None
         assert found.cause.key == "contention"
 
@@ -204,21 +208,21 @@ def test_rows_that_the_load_itself_reads_from_some_moment_on_are_its_plan() -> N
         bad_seconds=frozenset(range(9, SECONDS)), late=39, bad={("tuples", "returned"): 4e6},
         sessions={CPU: 8, ("others", "CPU", ""): 1},
     )  # fmt: skip
-    found = why([dataclasses.replace(story, explained=(planned(),)).told()])
+    found = attribute([dataclasses.replace(story, explained=(planned(),)).told()])
     assert found.cause is not None
     assert found.cause.key == "plan"
     assert "a:1 reads all of items" in found.cause.said[0]
-    assert "plan" not in [card.key for card in why([story.told()]).causes if card.named]
+    assert "plan" not in [card.key for card in attribute([story.told()]).causes if card.named]
 
 
 def test_a_way_that_gets_longer_is_named_although_most_of_the_time_is_spent_on_it_anyway() -> None:
     """Of 10 ms as of 400 ms most is on the way: it is forty times as long."""
     story = Story(sessions={}, usual={}, good_ms=10.0)
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "network"
     slower = dataclasses.replace(story, sessions={CPU: 4}, flying=8.0)
-    assert "network" not in [card.key for card in why([slower.told()]).causes if card.named]
+    assert "network" not in [card.key for card in attribute([slower.told()]).causes if card.named]
 
 
 @pytest.mark.parametrize(("long_ms", "late_ms"), [(100.0, 6.0), (400.0, 30.0)])
@@ -232,7 +236,7 @@ def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way(
     )  # fmt: skip
     trial, summary = story.told()
     limited = dataclasses.replace(summary.generator, limited=True)
-    found = why([(trial, dataclasses.replace(summary, generator=limited))])
+    found = attribute([(trial, dataclasses.replace(summary, generator=limited))])
     assert found.cause is not None
     assert found.cause.key == "network"
 
@@ -252,7 +256,7 @@ def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
         for second in range(SECONDS)
         for value in [400.0 if 8 <= second <= 11 else 0.0]
     )
-    found = why([(dataclasses.replace(trial, samples=trial.samples + more), summary)])
+    found = attribute([(dataclasses.replace(trial, samples=trial.samples + more), summary)])
     assert found.cause is not None
     assert found.cause.key == "checkpoint"
 
@@ -266,13 +270,13 @@ def test_a_short_stop_does_not_explain_what_waits_for_clients_all_the_time(due: 
             hung=frozenset(range(40, 46)),
         )
     )  # fmt: skip
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert [card.key for card in found.causes if card.named] == ["connections"]
 
 
 def test_what_goes_on_beside_all_the_time_takes_nothing_from_too_few_clients() -> None:
     story = dataclasses.replace(STORIES["connections"], bad={("io", "autovacuum_read"): 1e7})
-    found = why([always(story).told()])
+    found = attribute([always(story).told()])
     assert [card.key for card in found.causes if card.named] == ["connections"]
 
 
@@ -290,7 +294,7 @@ def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_t
     )
     workload = {**trial.workload, "scripts": [script]}
     trial = dataclasses.replace(trial, intervals=intervals, workload=workload)
-    found = why([(trial, summarize(trial))])
+    found = attribute([(trial, summarize(trial))])
     assert found.cause is not None
     assert found.cause.key == "plan"
 
@@ -302,7 +306,7 @@ def test_what_is_not_named_itself_takes_nothing_from_others() -> None:
         bad_seconds=frozenset(range(9, SECONDS)),
         bad={("host", "cpu_busy"): 99.0, ("tuples", "returned"): 4e6},
     )
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert [card.key for card in found.causes if card.named] == ["cpu"]
 
 
@@ -313,13 +317,13 @@ def test_near_ties_are_told_and_what_proves_most_is_first() -> None:
         bad={**STORIES["quota"].bad, ("tuples", "returned"): 40 * 500_000.0},
         explained=(scan(),),
     )
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert [card.key for card in found.causes[:2]] == ["quota", "plan"]
     assert [card.key for card in found.ties] == ["plan"]
     said = [sentence.text for sentence in reported.section(found, "run T").said]
     assert any("Nearly a tie with whole tables read" in text for text in said)
-    assert why([story.told()]) == found
-    alone = why([STORIES["quota"].told()])
+    assert attribute([story.told()]) == found
+    alone = attribute([STORIES["quota"].told()])
     assert alone.ties == ()
     assert not any("tie" in s.text for s in reported.section(alone, "run T").said)
 
@@ -331,7 +335,7 @@ def test_there_is_no_network_behind_a_socket() -> None:
     )
     trial, summary = always(story).told()
     by_socket = dataclasses.replace(trial, server={"target": {"host": "/run/postgresql"}})
-    found = why([(by_socket, summary)])
+    found = attribute([(by_socket, summary)])
     assert found.cause is not None
     assert found.cause.key == "cpu"
     assert "network" not in [card.key for card in found.causes]
@@ -339,19 +343,19 @@ def test_there_is_no_network_behind_a_socket() -> None:
 
 def test_sessions_behind_a_pool_are_not_on_the_way() -> None:
     """A pool may give the load's sessions another name."""
-    found = why([always(Story(sessions={("others", "IO", "WalSync"): 8})).told()])
+    found = attribute([always(Story(sessions={("others", "IO", "WalSync"): 8})).told()])
     assert "network" not in [card.key for card in found.causes]
 
 
 def test_a_scan_that_keeps_what_it_reads_wants_no_index() -> None:
     story = Story(explained=(scan(removed=500_000, kept=400_000),), sessions={CPU: 2}, flying=2.0)
-    assert why([story.told()]).causes == ()
+    assert attribute([story.told()]).causes == ()
 
 
 def test_trials_of_a_cell_are_told_together() -> None:
     """The cause of most of what missed in all of them, the others unexplained."""
     lock, none = STORIES["lock"], Story(late=10, sessions={CPU: 2}, flying=2.0)
-    found = why([lock.told(), none.told(), lock.told()])
+    found = attribute([lock.told(), none.told(), lock.told()])
     assert found.cause is not None
     assert found.cause.key == "lock"
     assert len(found.trials) == 3
@@ -372,14 +376,14 @@ def test_what_a_server_runs_out_of_is_its_limit(key: str, is_limit: bool) -> Non
 def test_what_no_sensor_read_is_told() -> None:
     trial, summary = Story().told()
     blind = dataclasses.replace(trial, samples=(), observed=())
-    found = why([(blind, summary)])
+    found = attribute([(blind, summary)])
     assert len(found.unseen) == 4
     said = " ".join(s.text for s in reported.section(found, "run T").said)
     assert "locks, disk, network" in said
 
 
 def test_the_word_is_associated_and_what_is_against_is_told() -> None:
-    section = reported.section(why([always(STORIES["disk"]).told()]), "run T")
+    section = reported.section(attribute([always(STORIES["disk"]).told()]), "run T")
     text = " ".join(sentence.text for sentence in section.said)
     assert "Associated with the disk" in text
     assert "only a run without it can tell" in text
@@ -485,7 +489,7 @@ def test_clean_trials_are_hardly_ever_blamed_on_anything() -> None:
             for second in range(SECONDS)
             if draw.random() < 0.2
         )
-        found = why([(dataclasses.replace(trial, samples=kept + more), summary)])
+        found = attribute([(dataclasses.replace(trial, samples=kept + more), summary)])
         named += found.outcome == "cause"
     assert named <= 5
 
@@ -501,7 +505,7 @@ def test_shares_are_shares_whatever_happens(
     key: str, bad: frozenset[int], late: int, lag: float
 ) -> None:
     story = dataclasses.replace(STORIES[key], bad_seconds=bad, late=late, lag=lag)
-    found = why([story.told()])
+    found = attribute([story.told()])
     assert 0 <= found.unexplained <= 1 + 1e-9
     for card in found.causes:
         assert 0 <= card.share.low <= card.share.value <= card.share.high <= 1 + 1e-9
@@ -530,5 +534,5 @@ def test_a_look_that_hangs_is_no_look_that_is_seldom(
 
 
 def test_the_package_has_what_others_ask_for() -> None:
-    assert set(answers.__all__) == {"Card", "Limit", "Why", "limiting", "why"}
+    assert set(answers.__all__) == {"Attribution", "Card", "Limit", "attribute", "limiting"}
     assert frozenset(range(8, 12)) == BAD

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgpaces import experiment
-from pgpaces.answers.why import following
+from pgpaces.answers.attribution import following
 from pgpaces.cli import drafting
 from pgpaces.cli.main import cli
 from pgpaces.design import Slot
@@ -23,7 +23,7 @@ from pgpaces.experiment.order import Builder, Order
 from pgpaces.generators import engine
 from pgpaces.result import Trial
 
-from .lateness import STORIES, Story
+from .late_stories import STORIES, Story
 from .test_docs import parsed
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers import breaks
-from pgpaces.answers.breaks import Line
+from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
+from pgpaces.answers.crossing import Line
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.stats import proportion
 from pgpaces.design import Cell, Factor, Slot
@@ -37,10 +37,10 @@ def row(said: str, **levels: str) -> Row:
 
 def answer(rows: list[Row], **changes: Any) -> list[str]:
     names = list(dict.fromkeys(name for each in rows for name, _ in each.cell.levels))
-    levels = {n: dict.fromkeys(breaks.level_of(each, n) for each in rows) for n in names}
+    levels = {n: dict.fromkeys(crossing.level_of(each, n) for each in rows) for n in names}
     factors = tuple(Factor(name, tuple(found)) for name, found in levels.items() if len(found) > 1)
-    main = breaks.main_factor(factors)
-    lines = breaks.lines(rows, main.name) if main else (Line((), tuple(rows)),)
+    main = crossing.main_factor(factors)
+    lines = crossing.lines(rows, main.name) if main else (Line((), tuple(rows)),)
     values = {"apart": (), "missing": 0, **changes}
     material = words.Material(factors, main, tuple(rows), lines, 0.05, **values)
     return [each.text for each in words.answer(material)]
@@ -159,7 +159,7 @@ def test_as_many_trials_as_are_said_to_be_needed_decide(hits: int, due: int, mos
     hits = min(hits, due - 1)
     base = row("?")
     found = Row(base.cell, base.trials, sound=True, missed=proportion(hits, due))
-    need = breaks.needed_s(found, most)
+    need = crossing.needed_s(found, most)
     if need is None or math.isinf(need):
         return
     times = need / 20

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pgpaces._engine import Histogram
-from pgpaces.result import Interval, Tally, Times, Trial
+from pgpaces.record import Interval, Tally
+from pgpaces.result import Trial
+from pgpaces.times import Times
 
 SECOND_NS = 1_000_000_000
 

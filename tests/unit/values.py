@@ -7,24 +7,22 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import (
     Blocked,
     Executed,
     Explained,
     Finding,
     Grown,
-    Interval,
     Moved,
     Observed,
     Place,
     Sample,
-    StatementTally,
-    Tally,
-    Times,
     Trial,
     WaitEvent,
     Waits,
 )
+from pgpaces.times import Times
 from tests.unit.trials import times
 
 NAME = st.text(max_size=12)  # NUL too

@@ -25,7 +25,13 @@ fn inside(p: f64) -> PyResult<f64> {
 #[pyfunction]
 pub fn student_cdf(freedom: f64, t: f64) -> PyResult<f64> {
     let freedom = positive(freedom)?;
-    let tail = 0.5 * incbet(0.5 * freedom, 0.5, freedom / (freedom + t * t));
+    let square = t * t;
+    // Of the middle or of the tail, whichever is small: nothing is lost.
+    let tail = if square < 1.0 {
+        0.5 - 0.5 * incbet(0.5, 0.5 * freedom, square / (freedom + square))
+    } else {
+        0.5 * incbet(0.5 * freedom, 0.5, freedom / (freedom + square))
+    };
     Ok(if t < 0.0 { tail } else { 1.0 - tail })
 }
 

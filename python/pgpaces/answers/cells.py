@@ -1,6 +1,6 @@
 """The cells of an experiment as rows of a table: what the trials of each say together.
 
-Pure: digests in, rows out. Which way the numbers point is said in breaks.py.
+Pure: digests in, rows out. Which way the numbers point is said in crossing.py.
 """
 
 from __future__ import annotations

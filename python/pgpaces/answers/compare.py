@@ -138,7 +138,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class NextPairs:
     """What has to be run before anything can be said, in this order."""
 
     pairs: tuple[Planned, ...]
@@ -189,7 +189,7 @@ def side(summary: Summary) -> Side:
     return Side({**values, "rate": summary.rate.value}, summary.counts.missed, summary.counts.due)
 
 
-def next_pairs(pairs: Sequence[Pair], goal: Goal) -> Ask | Verdict:
+def next_pairs(pairs: Sequence[Pair], goal: Goal) -> NextPairs | Verdict:
     """What to run next, or the verdict: a pure function of the pairs so far, in any order.
 
     Looks at pairs of A and B when as many are there as the goal says, at no other time; what a
@@ -202,7 +202,7 @@ def next_pairs(pairs: Sequence[Pair], goal: Goal) -> Ask | Verdict:
     for look, level in goal.looks:
         wanted = tuple(each for each in planned(goal, look) if each.number not in have)
         if wanted:
-            return Ask(wanted)
+            return NextPairs(wanted)
         verdict = judge([*real[:look], *(p for p in known if p.same)], goal, level)
         if verdict.outcome != "inconclusive" or verdict.why == "unbounded":
             break

@@ -203,8 +203,8 @@ def users_of(trial: Trial, *, clients: bool = False) -> int | None:
     """
     if not clients and trial.plan.get("model") != "paced":
         return None
-    lanes = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients")},)
-    counts = [lane.get("clients") for lane in lanes if not lane.get("of")]
+    components = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients")},)
+    counts = [component.get("clients") for component in components if not component.get("of")]
     own = [count for count in counts if isinstance(count, int)]
     return sum(own) if own else None
 

@@ -209,9 +209,14 @@ def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
     yield "scripts", ", ".join(f"{each['name']}@{each['weight']}" for each in scripts)
     limits = plan.get("limits") or ()
     yield "limits of scripts", ", ".join(f"{name} {duration_text(ns)}" for name, ns in limits if ns)
-    lanes = plan.get("lanes") or ()
-    if len(lanes) > 1:
-        yield "nodes", "; ".join(f"{lane['load_text']} at {lane['node']}" for lane in lanes)
+    components = plan.get("lanes") or ()
+    if len(components) > 1:
+        yield (
+            "nodes",
+            "; ".join(
+                f"{component['load_text']} at {component['node']}" for component in components
+            ),
+        )
     for name, value in plan.get("variables") or ():
         if not name.endswith("seed"):
             yield f"variable {name}", text(value)

@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pgpaces.answers import waits
-from pgpaces.answers.account import Account, own_scripts, together
+from pgpaces.answers.accumulator import Accumulator, own_scripts, together
 from pgpaces.answers.stats import quantile_rank
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.written import by_server
-from pgpaces.result import Counts, Sample, Times, Trial, merge, values_at_ranks
+from pgpaces.result import Counts, Sample, Trial
+from pgpaces.times import Times, merge, values_at_ranks
 
 VERSION = 5
 # What charts show first, by source and the ends of its name. Of sources that would have dozens
@@ -96,14 +97,14 @@ class Digest:
     lag: tuple[tuple[float, float | None], ...] = ()
 
 
-def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
-    """The digest of a trial. account: its intervals."""
-    series = tuple(_series(trial, account))
+def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
+    """The digest of a trial. accumulator: its intervals."""
+    series = tuple(_series(trial, accumulator))
     scripts = own_scripts(trial)
     since = summary.cut_s
 
     def curve(kind: str) -> tuple[tuple[float, float | None], ...]:
-        times = merge(account.times(kind, script, since) for script in scripts)
+        times = merge(accumulator.times(kind, script, since) for script in scripts)
         return _curve(times, summary.counts.due)
 
     return Digest(
@@ -116,15 +117,15 @@ def digest(trial: Trial, summary: Summary, account: Account) -> Digest:
     )
 
 
-def _series(trial: Trial, account: Account) -> Iterable[Bucket]:
+def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
     if not trial.plan.get("by_second", True):
         return
-    scripts, ledgers = own_scripts(trial), account.ledgers(trial)
+    scripts, ledgers = own_scripts(trial), accumulator.ledgers(trial)
     every = together(ledgers[script] for script in scripts if script in ledgers)
-    length = account.block_s
+    length = accumulator.block_s
     for block in range(-(-max(0, every.end) // length)):
         counts = every.between(block * length, (block + 1) * length).counts
-        times, lag = (account.times_of(kind, block, scripts) for kind in ("latency", "lag"))
+        times, lag = (accumulator.times_of(kind, block, scripts) for kind in ("latency", "lag"))
         mean = times.mean_ns
         p50, p95, p99 = _quantiles(times, (0.5, 0.95, 0.99))
         yield Bucket(

@@ -11,23 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.account import by_functions, own_scripts
+from pgpaces.answers.accumulator import by_functions, own_scripts
 from pgpaces.answers.spread import QUANTILES, spread_of
 from pgpaces.answers.stats import proportion, quantile_ranks
-from pgpaces.result import (
-    Counts,
-    Estimate,
-    Finding,
-    Severity,
-    Times,
-    Trial,
-    counts_at_most,
-    merge,
-    values_at_ranks,
-)
+from pgpaces.result import Counts, Estimate, Finding, Severity, Trial
+from pgpaces.times import Times, counts_at_most, merge, values_at_ranks
 
 if TYPE_CHECKING:
-    from pgpaces.answers.account import Account, Ledger
+    from pgpaces.answers.accumulator import Accumulator, Ledger
 
 # What may be missed where the trial's plan says nothing else.
 MISSED_MAX = 0.05
@@ -90,11 +81,11 @@ class Load:
     phi: float = 1.0
 
 
-def examine(trial: Trial, account: Account, load: Load) -> Generator:
-    """The check of a trial. account: its intervals."""
+def examine(trial: Trial, accumulator: Accumulator, load: Load) -> Generator:
+    """The check of a trial. accumulator: its intervals."""
     every, own = load.every, load.own
-    cpu = max(account.cpu_shares(load.seconds), default=0.0)
-    times, counts, sums_ns = account.dispatch()
+    cpu = max(accumulator.cpu_shares(load.seconds), default=0.0)
+    times, counts, sums_ns = accumulator.dispatch()
     p99 = spread_of(times, times.count, counts, sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Only where every transaction that began is in the sum of service times.
@@ -105,12 +96,12 @@ def examine(trial: Trial, account: Account, load: Load) -> Generator:
     if not (late or busy):
         excused = 0
     elif not (busy or _closed(trial)):
-        excused = _excused(trial, account, load, times)
+        excused = _excused(trial, accumulator, load, times)
     return Generator(
         cpu=cpu,
         dispatch_p99=p99,
-        little=account.pending_ns / account.waited_ns if account.waited_ns else None,
-        little_service=account.in_flight_ns / service_ns if told else None,
+        little=accumulator.pending_ns / accumulator.waited_ns if accumulator.waited_ns else None,
+        little_service=accumulator.in_flight_ns / service_ns if told else None,
         limited=excused is None or _decides(trial, measured, excused, load.phi),
         excused=excused,
         late=late,
@@ -132,7 +123,7 @@ def _decides(trial: Trial, counts: Counts, excused: int, phi: float) -> bool:
     return seen.value > allowed >= spared.value or seen.low > allowed >= spared.low
 
 
-def _excused(trial: Trial, account: Account, load: Load, lags: Times) -> int:
+def _excused(trial: Trial, accumulator: Accumulator, load: Load, lags: Times) -> int:
     """Of what missed, all that the generator's own lateness explains at the most.
 
     With l the quantile q of the dispatch lag, all but 1 - q of what was due was sent late by no
@@ -148,7 +139,7 @@ def _excused(trial: Trial, account: Account, load: Load, lags: Times) -> int:
     most = counts.late + counts.skipped
     scripts = own_scripts(trial)
     kinds = ("latency", "service")
-    times = {(n, kind): account.times(kind, n, 0) for n in scripts for kind in kinds}
+    times = {(n, kind): accumulator.times(kind, n, 0) for n in scripts for kind in kinds}
     if not most or not all(each.shaped for each in (lags, *times.values())):
         return most
     service = merge(times[n, "service"] for n in scripts)
@@ -185,8 +176,8 @@ def _queued(trial: Trial, load: Load, service: Times, lags: Times) -> float | No
     waited = service.count - lags.count
     if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _HELD * service_ns:
         return None
-    lanes = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients", 1)},)
-    clients = max(1, sum(lane["clients"] for lane in lanes if not lane["of"]))
+    components = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients", 1)},)
+    clients = max(1, sum(component["clients"] for component in components if not component["of"]))
     span_ns, limit_ns = load.seconds * 1e9, max(_limits(trial))
     due = load.own.between(0, max(0, load.own.end)).counts.due
     rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0

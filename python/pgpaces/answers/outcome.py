@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pgpaces.result import Counts, Finding, Trial
 
 if TYPE_CHECKING:
-    from pgpaces.answers.account import Account
+    from pgpaces.answers.accumulator import Accumulator
     from pgpaces.answers.summary import Summary
 
 # What a sensor reads in every second in which its server answers it.
@@ -130,19 +130,21 @@ class Silence:
         return self.end_s - self.start_s
 
 
-def silences(trial: Trial, account: Account) -> tuple[Silence, ...]:
-    """Those of a trial, in their order. account: its intervals."""
-    found = account.silences()
-    lanes = trial.plan.get("lanes", ())
-    standbys = {lane.get("node", "") for lane in lanes if not lane["of"]} - {*_NO_STANDBYS}
+def silences(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
+    """Those of a trial, in their order. accumulator: its intervals."""
+    found = accumulator.silences()
+    components = trial.plan.get("lanes", ())
+    standbys = {component.get("node", "") for component in components if not component["of"]} - {
+        *_NO_STANDBYS
+    }
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
     alive = {s.second for s in trial.samples if s.source in sources and s.name == _ALIVE}
-    usual_s = max([account.service_ns_max / 1e9, *(end - start for start, end in found[:-1])])
+    usual_s = max([accumulator.service_ns_max / 1e9, *(end - start for start, end in found[:-1])])
 
     def made(start: float, end: float) -> Silence:
         # What was asked for before the end and answered behind it belongs to the last second.
         elsewhere = any(start <= second < end - 1 for second in alive) if alive else None
-        return Silence(start, end, end == account.ended_ns / 1e9, elsewhere, usual_s)
+        return Silence(start, end, end == accumulator.ended_ns / 1e9, elsewhere, usual_s)
 
     return tuple(made(start, end) for start, end in found)
 

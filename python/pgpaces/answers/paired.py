@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from pgpaces.answers import breaks
+from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row, board, of_kind
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.distributions import student_quantile
@@ -69,8 +69,8 @@ def compared(
     trials = _trials(rows, kinds or {})
     found: dict[Key, list[tuple[Digest, Digest]]] = {}
     for factor in factors:
-        is_scale = breaks.numeric(factor) and factor.name not in breaks.NAMES
-        if (is_scale and len(factor.levels) > 2) or factor.name in breaks.LOADS:
+        is_scale = crossing.numeric(factor) and factor.name not in crossing.NAMES
+        if (is_scale and len(factor.levels) > 2) or factor.name in crossing.LOADS:
             continue
         base, *others = factor.levels
         for (levels, place), digest in trials.items():

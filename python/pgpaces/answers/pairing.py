@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from pgpaces.answers import compare
 from pgpaces.answers.cells import sound
-from pgpaces.answers.compare import Ask, Goal, Pair, Planned, Verdict
-from pgpaces.answers.wanted import Tried, Wanted, settled
+from pgpaces.answers.compare import Goal, NextPairs, Pair, Planned, Verdict
+from pgpaces.answers.sequential import Ask, Tell, settled
 from pgpaces.design import ROLE, Cell, Levels
 
 AGAIN = "again"
@@ -49,14 +49,14 @@ class _Member:
     """
 
     cell: Cell
-    tried: tuple[Tried, ...]
+    told: tuple[Tell, ...]
     attempts: int
 
 
-def pairs(pairing: Pairing, tried: Sequence[Tried]) -> list[Pair]:
+def pairs(pairing: Pairing, told: Sequence[Tell]) -> list[Pair]:
     """The pairs both of whose trials are valid."""
     every = compare.planned(pairing.goal, pairing.goal.pairs)
-    found = [_pair(pairing, planned, tried) for planned in every]
+    found = [_pair(pairing, planned, told) for planned in every]
     return [pair for pair in found if pair is not None]
 
 
@@ -71,71 +71,71 @@ def asked(pairing: Pairing) -> tuple[str, ...]:
     )
 
 
-def every(pairing: Pairing) -> list[Wanted]:
+def every(pairing: Pairing) -> list[Ask]:
     """The trials of all pairs up to the last look."""
     a, b, again = pairing.cells
     planned = compare.planned(pairing.goal, pairing.goal.pairs)
-    return [Wanted(c, p.number) for p in planned for c in (a, again if p.same else b)]
+    return [Ask(c, p.number) for p in planned for c in (a, again if p.same else b)]
 
 
-def standing(pairing: Pairing, tried: Sequence[Tried]) -> Verdict:
+def standing(pairing: Pairing, told: Sequence[Tell]) -> Verdict:
     """The verdict; before the next look what the pairs so far allow to say."""
-    found = pairs(pairing, tried)
+    found = pairs(pairing, told)
     said = compare.next_pairs(found, pairing.goal)
     if isinstance(said, Verdict):
         return said
     return compare.undecided(found, pairing.goal)
 
 
-def wanted(pairing: Pairing, tried: Sequence[Tried]) -> Wanted | None:
+def ask(pairing: Pairing, told: Sequence[Tell]) -> Ask | None:
     """The next trial; None where there is a verdict, or a pair was not valid too often."""
-    said = compare.next_pairs(pairs(pairing, tried), pairing.goal)
-    if not isinstance(said, Ask):
+    said = compare.next_pairs(pairs(pairing, told), pairing.goal)
+    if not isinstance(said, NextPairs):
         return None
     planned = said.pairs[0]
-    members = _members(pairing, planned, tried)
-    done = [len(member.tried) for member in members]
+    members = _members(pairing, planned, told)
+    done = [len(member.told) for member in members]
     if min(done) >= _ROUNDS:
         return None
     member = members[0] if done[0] <= done[1] else members[1]
-    return Wanted(
+    return Ask(
         cell=member.cell,
         block=planned.number,
         attempt=1 + member.attempts,
     )
 
 
-def left(pairing: Pairing, tried: Sequence[Tried]) -> int:
+def left(pairing: Pairing, told: Sequence[Tell]) -> int:
     """How many trials there are at least until the next look."""
-    said = compare.next_pairs(pairs(pairing, tried), pairing.goal)
-    if not isinstance(said, Ask):
+    said = compare.next_pairs(pairs(pairing, told), pairing.goal)
+    if not isinstance(said, NextPairs):
         return 0
-    first = _members(pairing, said.pairs[0], tried)
-    half = abs(len(first[0].tried) - len(first[1].tried))
+    first = _members(pairing, said.pairs[0], told)
+    half = abs(len(first[0].told) - len(first[1].told))
     return 2 * len(said.pairs) - half
 
 
-def given_up(pairing: Pairing, tried: Sequence[Tried]) -> str:
+def given_up(pairing: Pairing, told: Sequence[Tell]) -> str:
     """Why there is no verdict and no next trial; empty where that is not so."""
-    said = compare.next_pairs(pairs(pairing, tried), pairing.goal)
-    if not isinstance(said, Ask) or wanted(pairing, tried) is not None:
+    said = compare.next_pairs(pairs(pairing, told), pairing.goal)
+    if not isinstance(said, NextPairs) or ask(pairing, told) is not None:
         return ""
-    last = [m.tried[-1] for m in _members(pairing, said.pairs[0], tried)]
+    last = [m.told[-1] for m in _members(pairing, said.pairs[0], told)]
     why = [reason for each in last if (reason := _reason(each))]
     return f"pair {said.pairs[0].number} was not valid {_ROUNDS} times: {'; '.join(why)}"
 
 
-def _reason(tried: Tried) -> str:
-    if tried.digest is None:
-        return tried.error
-    return "; ".join(tried.digest.summary.validity.reasons) or (tried.digest.trial.error or "")
+def _reason(told: Tell) -> str:
+    if told.digest is None:
+        return told.error
+    return "; ".join(told.digest.summary.validity.reasons) or (told.digest.trial.error or "")
 
 
-def _members(pairing: Pairing, planned: Planned, tried: Sequence[Tried]) -> tuple[_Member, _Member]:
+def _members(pairing: Pairing, planned: Planned, told: Sequence[Tell]) -> tuple[_Member, _Member]:
     """The trials of a pair in the order in which they run."""
     a, b, again = pairing.cells
     cells = (a, again if planned.same else b)
-    own = [t for t in tried if t.block == planned.number]
+    own = [t for t in told if t.block == planned.number]
     # Who goes on with a comparison that was interrupted in a pair begins the pair again: two trials
     # with a night between them are no pair.
     cut = max((n for n, t in enumerate(own, 1) if _interrupted(t)), default=0)
@@ -143,20 +143,20 @@ def _members(pairing: Pairing, planned: Planned, tried: Sequence[Tried]) -> tupl
     return (found[1], found[0]) if planned.b_first else (found[0], found[1])
 
 
-def _member(cell: Cell, counted: Sequence[Tried], every: Sequence[Tried]) -> _Member:
+def _member(cell: Cell, counted: Sequence[Tell], every: Sequence[Tell]) -> _Member:
     attempts = max((t.attempt for t in every if t.cell.key == cell.key), default=0)
     return _Member(cell, tuple(t for t in counted if t.cell.key == cell.key), attempts)
 
 
-def _interrupted(tried: Tried) -> bool:
-    return tried.digest is not None and tried.digest.trial.state == "interrupted"
+def _interrupted(told: Tell) -> bool:
+    return told.digest is not None and told.digest.trial.state == "interrupted"
 
 
-def _pair(pairing: Pairing, planned: Planned, tried: Sequence[Tried]) -> Pair | None:
-    members = _members(pairing, planned, tried)
-    if not members[0].tried or len(members[0].tried) != len(members[1].tried):
+def _pair(pairing: Pairing, planned: Planned, told: Sequence[Tell]) -> Pair | None:
+    members = _members(pairing, planned, told)
+    if not members[0].told or len(members[0].told) != len(members[1].told):
         return None
-    first, second = (member.tried[-1].digest for member in members)
+    first, second = (member.told[-1].digest for member in members)
     if first is None or second is None or not (sound(first) and sound(second)):
         return None
     a, b = (second, first) if planned.b_first else (first, second)

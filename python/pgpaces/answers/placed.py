@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pgpaces.answers.breaks import quantity
+from pgpaces.answers.crossing import quantity
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Cell, Design, Factor
 from pgpaces.result import Place, Trial
@@ -54,8 +54,8 @@ def levels_of(trial: Trial) -> dict[str, str]:
 
 def _layout(trial: Trial) -> dict[str, str]:
     """Standbys, pool, where the load went, and what ran beside it."""
-    lanes, pool = trial.plan.get("lanes", ()), trial.server.get("pool") or {}
-    own = dict.fromkeys(lane["node"] for lane in lanes if not lane["of"])
+    components, pool = trial.plan.get("lanes", ()), trial.server.get("pool") or {}
+    own = dict.fromkeys(component["node"] for component in components if not component["of"])
     found = {
         "standbys": str(trial.server.get("standbys", 0)),
         "pool": str(pool.get("pooler", "none")),
@@ -63,10 +63,10 @@ def _layout(trial: Trial) -> dict[str, str]:
     }
     if pool:
         found |= {"pool_mode": str(pool["mode"]), "pool_size": str(pool["size"])}
-    for lane in lanes:
-        if lane["of"]:
-            load = f"{lane['workload']}, {lane['load_text']} on {lane['node']}"
-            found[f"beside.{lane['of']}"] = load
+    for component in components:
+        if component["of"]:
+            load = f"{component['workload']}, {component['load_text']} on {component['node']}"
+            found[f"beside.{component['of']}"] = load
     return found
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import stats
 from pgpaces.answers.stats import Clusters
-from pgpaces.result import Estimate, Times, counts_at_most, values_at_ranks
+from pgpaces.result import Estimate
+from pgpaces.times import Times, counts_at_most, values_at_ranks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

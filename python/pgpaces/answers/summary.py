@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import outcome, stats, steady, validity
-from pgpaces.answers.account import KINDS, Account, Ledger, Outages, own_scripts, together
+from pgpaces.answers.accumulator import KINDS, Accumulator, Ledger, Outages, own_scripts, together
 from pgpaces.answers.branches import alike
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator, Load, examine
 from pgpaces.answers.spread import Blocks, Spread, spread_of
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity
-from pgpaces.result import Counts, Estimate, Times, Trial, merge
+from pgpaces.result import Counts, Estimate, Trial
+from pgpaces.times import Times, merge
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,7 +104,7 @@ class _Part:
     """The part of a trial that its answer is about: `start` to `end`, in seconds of due time."""
 
     trial: Trial
-    account: Account
+    accumulator: Accumulator
     scripts: Mapping[int, Ledger]
     start: int
     end: float
@@ -113,41 +114,43 @@ class _Part:
         return ledger.between(self.start, max(ledger.end, math.ceil(self.end)))
 
     def times(self, kind: str, script: int) -> Times:
-        return self.account.times(kind, script, self.start)
+        return self.accumulator.times(kind, script, self.start)
 
     def blocks(self, seconds: Ledger, kind: str, scripts: Iterable[int]) -> Blocks:
         """What was due in each block of seconds of these scripts, and its times."""
         import numpy as np
 
-        size, due = self.account.block_s, seconds.column("due")
+        size, due = self.accumulator.block_s, seconds.column("due")
         sums = np.add.reduceat(due, np.arange(0, len(due), size)).tolist() if len(due) else []
         first = self.start // size
         return [
-            (count, self.account.parts(kind, block, scripts))
+            (count, self.accumulator.parts(kind, block, scripts))
             for block, count in enumerate(sums, first)
         ]
 
 
-def summarize(trial: Trial, account: Account | None = None, *, cut_off: bool = True) -> Summary:
+def summarize(
+    trial: Trial, accumulator: Accumulator | None = None, *, cut_off: bool = True
+) -> Summary:
     """The answer of one trial. Raises StoreError where its counts do not add up.
 
-    account: its intervals, where they were not kept; else it is made from those of the trial.
+    accumulator: its intervals, where they were not kept; else it is made from those of the trial.
     cut_off: a warm-up that outlasted the minimum is left out, as in every answer that is shown.
     """
-    account = Account.of(trial.intervals) if account is None else account
-    scripts = account.ledgers(trial)
+    accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
+    scripts = accumulator.ledgers(trial)
     every = together(scripts.values())
     end = _end(trial, every)
     numbers = own_scripts(trial)
     own = every if len(numbers) == len(trial.workload["scripts"]) else _of(scripts, numbers)
-    cut = _cut(trial, account, own) if cut_off else Cut()
-    part = _Part(trial, account, scripts, cut.seconds, end)
+    cut = _cut(trial, accumulator, own) if cut_off else Cut()
+    part = _Part(trial, accumulator, scripts, cut.seconds, end)
     kept = part.seconds(own)
     total = kept.counts
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
     spreads = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
     missed, phi = _missed(kept, spreads["latency"])
-    generator = examine(trial, account, Load(every, own, end, phi))
+    generator = examine(trial, accumulator, Load(every, own, end, phi))
     return Summary(
         counts=total,
         missed=missed,
@@ -155,8 +158,8 @@ def summarize(trial: Trial, account: Account | None = None, *, cut_off: bool = T
         phi=phi,
         retried=int(kept.column("retried").sum()),
         retries=int(kept.column("retries").sum()),
-        failures=account.failures(part.start, numbers),
-        messages=dict(account.messages),
+        failures=accumulator.failures(part.start, numbers),
+        messages=dict(accumulator.messages),
         seconds=max(0.0, end - part.start),
         cut_s=cut.seconds,
         left_out=cut.left_out,
@@ -165,9 +168,9 @@ def summarize(trial: Trial, account: Account | None = None, *, cut_off: bool = T
         statements=tuple(_statements(part)),
         generator=generator,
         flatness=flatness,
-        connects=account.connects,
-        disconnects=account.disconnects,
-        outages=account.outages,
+        connects=accumulator.connects,
+        disconnects=accumulator.disconnects,
+        outages=accumulator.outages,
         beside=tuple(_beside(part)),
         **spreads,
     )
@@ -176,11 +179,11 @@ def summarize(trial: Trial, account: Account | None = None, *, cut_off: bool = T
 def _evidence(
     part: _Part, total: Counts, generator: Generator, cut: Cut, flatness: Flatness | None
 ) -> Evidence:
-    account, numbers = part.account, own_scripts(part.trial)
+    accumulator, numbers = part.accumulator, own_scripts(part.trial)
     scripts = part.trial.workload["scripts"]
 
     def error(those: Sequence[int]) -> str:
-        return outcome.first_error(account.failures(part.start, those), account.messages)
+        return outcome.first_error(accumulator.failures(part.start, those), accumulator.messages)
 
     def made(name: str, those: Sequence[int]) -> outcome.Part:
         return outcome.Part(name, part.seconds(_of(part.scripts, those)).counts, error(those))
@@ -190,11 +193,11 @@ def _evidence(
         generator,
         cut,
         flatness,
-        account.outages.all_down_s,
+        accumulator.outages.all_down_s,
         error=error(numbers),
         scripts=tuple(made(scripts[n]["name"], (n,)) for n in numbers),
         background=tuple(made(name, those) for name, those in _background(part.trial).items()),
-        silences=outcome.silences(part.trial, account),
+        silences=outcome.silences(part.trial, accumulator),
     )
 
 
@@ -215,10 +218,12 @@ def _background(trial: Trial) -> dict[str, list[int]]:
     """The numbers of the scripts of each workload beside the trial's own, by its name."""
     numbers: dict[str, list[int]] = {}
     first = 0
-    for lane in trial.plan.get("lanes", ()):
-        if lane["of"]:
-            numbers.setdefault(lane["of"], []).extend(range(first, first + len(lane["scripts"])))
-        first += len(lane["scripts"])
+    for component in trial.plan.get("lanes", ()):
+        if component["of"]:
+            numbers.setdefault(component["of"], []).extend(
+                range(first, first + len(component["scripts"]))
+            )
+        first += len(component["scripts"])
     return numbers
 
 
@@ -237,7 +242,7 @@ def _latency_ms(ledger: Ledger) -> tuple[NDArray[Any], NDArray[Any]]:
     return ledger.first + busy, ledger.column("latency")[busy] / count[busy] / 1e6
 
 
-def _cut(trial: Trial, account: Account, every: Ledger) -> Cut:
+def _cut(trial: Trial, accumulator: Accumulator, every: Ledger) -> Cut:
     """The warm-up behind its minimum, which ran before second 0.
 
     The whole series counts, from the start of the minimum on. It is cut only where that is a
@@ -251,7 +256,7 @@ def _cut(trial: Trial, account: Account, every: Ledger) -> Cut:
     found = steady.warm_up(latency_ms)
     if found is None or found.too_short:
         return Cut(points=len(at), too_short=found is not None)
-    seconds = account.whole(max(0, int(at[found.points])))
+    seconds = accumulator.whole(max(0, int(at[found.points])))
     return Cut(seconds, len(at), left_out=every.between(0, seconds).counts)
 
 
@@ -281,7 +286,7 @@ def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     """
     succeeded, seconds = total.on_time + total.late, part.end - part.start
     by_second = part.trial.plan.get("by_second", True)  # not so where a report was imported
-    ended = part.account.succeeded(part.start, int(part.end), scripts)
+    ended = part.accumulator.succeeded(part.start, int(part.end), scripts)
     found = stats.rate(ended) if by_second else None
     if found is not None and part.trial.plan.get("transactions") is None:
         return found
@@ -311,7 +316,7 @@ def _statements(part: _Part) -> Iterable[StatementSummary]:
     ]
     same = {(n, place): each.places[0] for n, each in found for place in each.places}
     texts = {(n, each.places[0]): each.text for n, each in found}
-    for script, command, seconds, times in part.account.statements(part.start, same):
+    for script, command, seconds, times in part.accumulator.statements(part.start, same):
         about = scripts[script]
         line, text, _ = about["commands"][command]
         text = texts.get((script, command), text)

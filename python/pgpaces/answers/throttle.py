@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.account import Account, own_scripts, together
+from pgpaces.answers.accumulator import Accumulator, own_scripts, together
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.stats import inefficiency
 from pgpaces.answers.validity import changes
@@ -64,16 +64,16 @@ class Pace:
     steady: bool = True
 
 
-def pace(account: Account, trial: Trial, seconds: int) -> Pace:
-    """The first so many seconds of a trial. account: its intervals."""
+def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
+    """The first so many seconds of a trial. accumulator: its intervals."""
     import numpy as np
 
-    ledger = together(account.ledgers(trial).values()).between(0, seconds)
+    ledger = together(accumulator.ledgers(trial).values()).between(0, seconds)
     count, sums = ledger.column("count"), ledger.column("latency")
     latency_ms = np.full(seconds, np.nan)
     np.divide(sums, count * 1e6, out=latency_ms, where=count > 0)
     steady = not (changes(trial) or about_command(trial))
-    return Pace(account.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
+    return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
 
 
 @dataclass(frozen=True, slots=True)

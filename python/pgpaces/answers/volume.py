@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgpaces.answers.account import own_scripts
+from pgpaces.answers.accumulator import own_scripts
 from pgpaces.result import Estimate, Trial
 
 if TYPE_CHECKING:

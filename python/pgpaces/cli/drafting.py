@@ -154,9 +154,9 @@ def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
         made = made.quickly()
     targets = tuple(_target(text, given) for text in given["level_target"])
     if given.get("trials"):
-        made = replace(made, trials=given["trials"], within=None)
+        made = replace(made, trials=given["trials"], time_budget=None)
     if given.get("within"):
-        made = made.spending(given["within"])
+        made = made.with_time_budget(given["within"])
     made = made.with_levels(_levels(given, targets))
     known = {target.name: target for target in (*made.targets, *targets)}
     missed = given.get("missed")

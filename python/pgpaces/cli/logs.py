@@ -50,7 +50,7 @@ def import_(files: Sequence[str], store_path: str | None, **given: str | None) -
     read = [_read(Path(name)) for name in files]
     trial = imported.trial(read, told, new_id(), version("pgpaces"))
     store = Store.open(store_path)
-    experiment.keep(store, trial)
+    experiment.record(store, trial)
     if given["tag"] is not None:
         store.tag(given["tag"], trial.id)
     for finding in trial.findings:

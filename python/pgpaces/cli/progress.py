@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pgpaces.design import Slot
     from pgpaces.errors import PgpacesError
     from pgpaces.experiment import Outcome, Progress
-    from pgpaces.result import Interval, Trial
+    from pgpaces.record import Interval
+    from pgpaces.result import Trial
 
 
 # So many lines of clients that differ in numbers alone are told.
@@ -257,7 +258,7 @@ def _searched(slot: Slot) -> str | None:
 def _of_search(found: Outcome | PgpacesError) -> str:
     """How long a trial of a search took and what missed, behind its load."""
     from pgpaces.answers.capacity.trials import PREFLIGHT, objections
-    from pgpaces.answers.wanted import role
+    from pgpaces.answers.sequential import role
     from pgpaces.design import Cell
     from pgpaces.errors import PgpacesError
     from pgpaces.report.text import percent, rate

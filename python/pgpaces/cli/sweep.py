@@ -101,14 +101,14 @@ def _planned(given: Mapping[str, Any]) -> Planned:
 
 def _asked(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | None]:
     """What a draft asks for. before: the goal of what is gone on with, where it is."""
-    from pgpaces.answers.spending import Spending
-    from pgpaces.experiment import within
+    from pgpaces.answers.time_budget import TimeBudget
+    from pgpaces.experiment import time_budget
     from pgpaces.servers import profiles
 
-    if draft.within is None and isinstance(before, Spending):
-        draft = draft.spending(f"{before.budget_s:g}s")
-    if draft.within is not None:
-        return within.ask(draft)
+    if draft.time_budget is None and isinstance(before, TimeBudget):
+        draft = draft.with_time_budget(f"{before.budget_s:g}s")
+    if draft.time_budget is not None:
+        return time_budget.ask(draft)
     return draft.experiment(profiles.ready_made), before
 
 

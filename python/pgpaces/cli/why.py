@@ -33,7 +33,7 @@ def why(name: str, *, as_json: bool, output: str | None, store_path: str | None)
 
     Of an experiment, for the cells that did not hold, up to three. No dominant cause is an answer.
     """
-    from pgpaces import lateness
+    from pgpaces import attribution
     from pgpaces.report import escape, render
     from pgpaces.report.data import section
     from pgpaces.store import Store
@@ -41,12 +41,12 @@ def why(name: str, *, as_json: bool, output: str | None, store_path: str | None)
     # A form that cannot be is told before anything is read.
     form = render.form_of(output) if output else None
     store = Store.existing(store_path)
-    found = lateness.sections(store, name)
+    found = attribution.sections(store, name)
     put(escape.json_text([section(each) for each in found]) if as_json else _text(found))
     if output and form:
         from pgpaces.cli.report import write
 
-        written = write(lateness.page(store, found, name), form, Path(output))
+        written = write(attribution.page(store, found, name), form, Path(output))
         click.echo(f"written: {written}", err=True)
 
 

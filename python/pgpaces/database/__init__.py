@@ -1,19 +1,19 @@
-"""Prepares the target: our own databases with a mark, their data, copies of them, and facts.
+"""Prepares the target: our own databases, who owns one, their data, copies of them, and facts.
 
 access.py    the way to a server: how it is administered, and how errors there are told
-marks.py     the mark on databases of ours; nothing without one is ever changed
+ownership.py whether a database is ours; one that is not is never changed
 creation.py  databases of ours come into being and go, and what a kill left of them
-wishes.py    what data is wanted, and what was made of it
+specification.py  which data is wanted, and what was made of it
 data.py      a workload's data in a database of ours, or in one that was handed over
-making.py    its steps: SQL files by psql, programs under a warden
-originals.py copies of databases of somebody's, from here or from another server
+making.py    its steps: SQL files by psql, programs under a watchdog
+source.py    source databases: copied, from here or from another server
 copies.py    copies for trials that write, and a server at rest before them
 settings.py  settings applied as mildly as it can be, verified
 changes.py   settings that outlive a session: noted before they are changed, put back after
 streaming.py standbys: until they have what the primary wrote
 identity.py  facts of a server, and whether it is still the same one
 
-We never drop, truncate or overwrite what has no mark. Knows nothing of load and results.
+We never drop, truncate or overwrite what is not ours. Knows nothing of load and results.
 """
 
 from pgpaces.database.access import Access, connect
@@ -26,19 +26,19 @@ from pgpaces.database.identity import (
     same_server,
     settings_of,
 )
-from pgpaces.database.marks import Mark, ours
-from pgpaces.database.originals import is_dsn
+from pgpaces.database.ownership import Ownership, ours
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
+from pgpaces.database.source import is_dsn
+from pgpaces.database.specification import DatasetSpec, Prepared
 from pgpaces.database.streaming import on_standbys, wait_for_standbys
-from pgpaces.database.wishes import Prepared, Wish
 
 __all__ = [
     "Access",
     "Applied",
-    "Mark",
+    "DatasetSpec",
+    "Ownership",
     "Prepared",
     "Terms",
-    "Wish",
     "applied",
     "as_is",
     "as_options",

@@ -1,6 +1,6 @@
 """The way to a server: how it is administered, and how what goes wrong there is told.
 
-Knows nothing of marks, data and copies.
+Knows nothing of ownership, data and copies.
 """
 
 from __future__ import annotations

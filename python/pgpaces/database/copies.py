@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pgpaces.database import creation, marks
+from pgpaces.database import creation, ownership
 from pgpaces.database.access import Access, Say, connect, explained, size, within
 from pgpaces.database.changes import Change, statement
-from pgpaces.database.marks import COPY, Mark
-from pgpaces.database.wishes import Prepared
+from pgpaces.database.ownership import COPY, Ownership
+from pgpaces.database.specification import Prepared
 from pgpaces.errors import PrepareError
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ def clone(
     dbname = creation.run_name(origin.dbname)
     started = time.monotonic()
     with explained(dbname):
-        exists, comment = marks.comment_on(admin, dbname)
-        if exists and Mark.read(comment) is None:
-            raise marks.refuse(dbname)
+        exists, comment = ownership.comment_on(admin, dbname)
+        if exists and Ownership.read(comment) is None:
+            raise ownership.refuse(dbname)
         say(f"copying {origin.dbname}")
         if exists:
-            marks.drop_ours(admin, dbname)
+            ownership.drop_owned(admin, dbname)
         copying = time.monotonic()
-        mark = Mark(workload, origin.fingerprint, COPY)
-        creation.create(access, admin, dbname, mark, lambda name: copy(admin, name, origin.dbname))
+        owned = Ownership(workload, origin.fingerprint, COPY)
+        creation.create(access, admin, dbname, owned, lambda name: copy(admin, name, origin.dbname))
         clone_seconds = time.monotonic() - copying
     try:
         yield replace(

@@ -1,7 +1,7 @@
 """How databases of ours come into being and go, so that a kill at any moment leaves none for good.
 
-A database is created under a random name, then marked, then given its name: none of ours ever has
-its name without its mark. Until it is marked, a note in pgpaces' home holds the random name, under
+A database is created under a random name, then owned, then given its name: none of ours ever has
+its name without ownership. Until it has it, a note in pgpaces' home holds the random name, under
 a lock that ends with the process. Knows nothing of data, load and results.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgpaces.database import marks
+from pgpaces.database import ownership
 from pgpaces.database.access import (
     LOCK_CLASS,
     Access,
@@ -28,7 +28,7 @@ from pgpaces.database.access import (
     server_id,
     size,
 )
-from pgpaces.database.marks import COPY, PREPARING, Mark
+from pgpaces.database.ownership import COPY, PREPARING, Ownership
 from pgpaces.home import home
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ def run_name(dbname: str) -> str:
 
 
 def create(
-    access: Access, admin: Session, dbname: str, mark: Mark, make: Callable[[str], object]
+    access: Access, admin: Session, dbname: str, owned: Ownership, make: Callable[[str], object]
 ) -> None:
-    """Creates and marks a database. make: creates it, under the name that it is given.
+    """Creates a database of ours. make: creates it, under the name that it is given.
 
     Raises what `make` raises, psycopg.Error; nothing is left then, unless the server is gone.
     """
@@ -62,12 +62,12 @@ def create(
     with _noted(name, server_id(admin, access)) as note:
         try:
             make(name)
-            marks.set_mark(admin, name, mark)
+            ownership.set_ownership(admin, name, owned)
             rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
             admin.execute(rename.format(Identifier(name), Identifier(dbname)))
         except BaseException:
             with contextlib.suppress(Exception):
-                admin.execute(marks.drop(name, if_exists=True))
+                admin.execute(ownership.drop(name, if_exists=True))
                 note.unlink(missing_ok=True)
             raise
         note.unlink(missing_ok=True)
@@ -113,7 +113,7 @@ def drop_left_behind(access: Access, admin: Session, held: Session, say: Say) ->
         try:
             bytes_taken = size(admin, dbname)
             say(f"dropping {dbname}, which a run that was killed left behind")
-            marks.drop_ours(admin, dbname)
+            ownership.drop_owned(admin, dbname)
             (_folder() / dbname).unlink(missing_ok=True)
             freed += bytes_taken
         except psycopg.DatabaseError as error:
@@ -130,12 +130,12 @@ def clean(access: Access, say: Say = lambda _: None) -> int:
     """
     with connect(access) as admin, common(access) as held:
         freed = drop_left_behind(access, admin, held, say)
-        for dbname, (mark, bytes_taken) in marks.ours(access).items():
-            if mark.own or dbname.startswith(_PREFIX):  # another pgpaces is making that one
+        for dbname, (owned, bytes_taken) in ownership.ours(access).items():
+            if owned.own or dbname.startswith(_PREFIX):  # another pgpaces is making that one
                 continue
             hold(held, dbname)
             with explained(dbname):
-                admin.execute(marks.drop(dbname))
+                admin.execute(ownership.drop(dbname))
             freed += bytes_taken
     return freed
 
@@ -151,11 +151,11 @@ def _left(access: Access, admin: Session, held: Session) -> Iterator[str]:
     )
     notes = list(_left_notes(admin, access))
     for dbname, comment in admin.execute(query).fetchall():
-        mark = Mark.read(comment)
-        if dbname in notes or (mark and dbname.startswith(_PREFIX) and not _makers(admin, dbname)):
+        owned = Ownership.read(comment)
+        if dbname in notes or (owned and dbname.startswith(_PREFIX) and not _makers(admin, dbname)):
             yield dbname
-        elif mark and not mark.own and mark.state in (COPY, PREPARING):
-            lock = (LOCK_CLASS, dbname.removesuffix(_RUN) if mark.state == COPY else dbname)
+        elif owned and not owned.own and owned.state in (COPY, PREPARING):
+            lock = (LOCK_CLASS, dbname.removesuffix(_RUN) if owned.state == COPY else dbname)
             row = held.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock).fetchone()
             if row and row[0]:
                 yield dbname
@@ -173,7 +173,7 @@ def _left_notes(admin: Session, access: Access) -> Iterator[str]:
         if not _is_left(path, server):
             continue
         _end_makers(admin, path.name)
-        exists, _ = marks.comment_on(admin, path.name)
+        exists, _ = ownership.comment_on(admin, path.name)
         if exists:
             yield path.name
         elif not _makers(admin, path.name):

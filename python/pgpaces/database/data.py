@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgpaces import programs, psql
-from pgpaces.database import changes, copies, creation, making, marks, originals
+from pgpaces.database import changes, copies, creation, making, ownership, source
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
-from pgpaces.database.marks import PREPARING, READY, Mark
-from pgpaces.database.wishes import Prepared, Wish
+from pgpaces.database.ownership import PREPARING, READY, Ownership
+from pgpaces.database.specification import DatasetSpec, Prepared
 from pgpaces.errors import ConsentError
 
 if TYPE_CHECKING:
@@ -28,29 +28,31 @@ _MAJORS = range(9, 100)
 
 
 @contextlib.contextmanager
-def prepare(access: Access, wish: Wish, say: Say) -> Iterator[Prepared]:
-    """The database that `wish` asks for, ready and held against other pgpaces until the end.
+def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
+    """The database that `spec` asks for, ready and held against other pgpaces until the end.
 
     Raises ConsentError for a database that is not ours, PrepareError where making it fails.
     """
     changes.put_back_left_behind(access, None, say)
-    with originals.elsewhere(access, wish.from_database) as admin, common(access) as held:
+    with source.elsewhere(access, spec.from_database) as admin, common(access) as held:
         major = admin.info.server_version // 10_000
-        fingerprint = _fingerprint(_identity(wish), major)
-        dbname = wish.own or _dbname(wish, fingerprint)
+        fingerprint = _fingerprint(_identity(spec), major)
+        dbname = spec.own or _dbname(spec, fingerprint)
         hold(held, dbname)
         creation.drop_left_behind(access, admin, held, say)
         started = time.monotonic()
-        created = _ensure(access, admin, Target(dbname, fingerprint, wish), say)
+        created = _ensure(access, admin, Target(dbname, fingerprint, spec), say)
         seconds = time.monotonic() - started
         prepared = Prepared(dbname, fingerprint, created, seconds, size(admin, dbname))
-        if wish.workload.writes and wish.own is None:
-            with copies.clone(access, admin, prepared, wish.workload.name, say) as copy:
+        if spec.workload.writes and spec.own is None:
+            with copies.clone(access, admin, prepared, spec.workload.name, say) as copy:
                 yield copies.settle(admin, copy, checkpoint=True)
         else:
-            if wish.workload.writes:
+            if spec.workload.writes:
                 # No copy is made of a database handed over: the next trial must make it anew.
-                marks.set_mark(admin, dbname, Target(dbname, fingerprint, wish).mark("used"))
+                ownership.set_ownership(
+                    admin, dbname, Target(dbname, fingerprint, spec).ownership("used")
+                )
             yield copies.settle(admin, prepared, checkpoint=created)
 
 
@@ -70,38 +72,40 @@ class Target:
 
     dbname: str
     fingerprint: str
-    wish: Wish
+    spec: DatasetSpec
 
-    def mark(self, state: str) -> Mark:
-        """Its mark in a state."""
-        return Mark(self.wish.workload.name, self.fingerprint, state, self.wish.own is not None)
+    def ownership(self, state: str) -> Ownership:
+        """Its ownership in a state."""
+        return Ownership(
+            self.spec.workload.name, self.fingerprint, state, self.spec.own is not None
+        )
 
 
-def _identity(wish: Wish) -> str:
+def _identity(spec: DatasetSpec) -> str:
     """What the data depends on beside the server's version."""
-    if wish.from_database is not None:
-        return f"{originals.identity(wish.from_database)} {wish.occasion}"
-    values = {**wish.variables, "scale": str(wish.scale), "seed": str(wish.seed)}
-    read = programs.identity(wish.workload, values)
-    return f"{wish.workload.data_hash} {wish.scale} {wish.seed}{' ' if read else ''}{read}"
+    if spec.from_database is not None:
+        return f"{source.identity(spec.from_database)} {spec.occasion}"
+    values = {**spec.variables, "scale": str(spec.scale), "seed": str(spec.seed)}
+    read = programs.identity(spec.workload, values)
+    return f"{spec.workload.data_hash} {spec.scale} {spec.seed}{' ' if read else ''}{read}"
 
 
 def _fingerprint(identity: str, major: int) -> str:
     return hashlib.sha256(f"{identity} {major}".encode()).hexdigest()[:10]
 
 
-def fingerprints(wish: Wish) -> frozenset[str]:
+def fingerprints(spec: DatasetSpec) -> frozenset[str]:
     """What its data is known by, on servers of any version. Raises RunError."""
-    identity = _identity(wish)
+    identity = _identity(spec)
     return frozenset(_fingerprint(identity, major) for major in _MAJORS)
 
 
-def _dbname(wish: Wish, fingerprint: str) -> str:
+def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
     """A name after the folder that makes the data: workloads with the same data share it."""
-    if wish.from_database is not None:
-        original = _plain(originals.name_of(wish.from_database), 35)
-        return f"pgpaces_from_{original}_{fingerprint}"
-    workload = wish.workload
+    if spec.from_database is not None:
+        name = _plain(source.name_of(spec.from_database), 35)
+        return f"pgpaces_from_{name}_{fingerprint}"
+    workload = spec.workload
     first = workload.init[0].path.resolve().parent.name if workload.init else workload.name
     return f"pgpaces_{_plain(first, 40)}_{fingerprint}"
 
@@ -113,34 +117,34 @@ def _plain(text: str, length: int) -> str:
 
 def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
     """Makes sure that the database holds the data; true if it was made now."""
-    exists, comment = marks.comment_on(admin, target.dbname)
-    mark = Mark.read(comment)
-    ready = mark is not None and (mark.fingerprint, mark.state) == (target.fingerprint, READY)
-    if exists and mark is not None:
-        marks.check_owner(admin, target.dbname)
-    if ready and not target.wish.fresh and marks.is_whole(admin, target.dbname):
+    exists, comment = ownership.comment_on(admin, target.dbname)
+    owned = Ownership.read(comment)
+    ready = owned is not None and (owned.fingerprint, owned.state) == (target.fingerprint, READY)
+    if exists and owned is not None:
+        ownership.check_owner(admin, target.dbname)
+    if ready and not target.spec.fresh and ownership.is_whole(admin, target.dbname):
         return False
-    if target.wish.from_database is None:
-        making.check_extensions(admin, target.wish.workload)
+    if target.spec.from_database is None:
+        making.check_extensions(admin, target.spec.workload)
     with explained(target.dbname):
-        if target.wish.own is not None:
-            _empty_own(access, target, exists, mark)
-            marks.set_mark(admin, target.dbname, target.mark(PREPARING))
+        if target.spec.own is not None:
+            _empty_own(access, target, exists, owned)
+            ownership.set_ownership(admin, target.dbname, target.ownership(PREPARING))
         else:
-            if exists and mark is None:
-                raise marks.refuse(target.dbname)
+            if exists and owned is None:
+                raise ownership.refuse(target.dbname)
             if exists:
-                marks.drop_ours(admin, target.dbname)
+                ownership.drop_owned(admin, target.dbname)
             _create(access, admin, target, say)
     try:
         with explained(target.dbname):
             _fill(access, admin, target, say)
     except BaseException:
-        if target.wish.own is None:
+        if target.spec.own is None:
             with contextlib.suppress(Exception):
-                admin.execute(marks.drop(target.dbname))
+                admin.execute(ownership.drop(target.dbname))
         raise
-    marks.set_mark(admin, target.dbname, target.mark(READY))
+    ownership.set_ownership(admin, target.dbname, target.ownership(READY))
     return True
 
 
@@ -149,29 +153,29 @@ def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
 
     from pgpaces.sessions import Identifier
 
-    original = target.wish.from_database
+    from_database = target.spec.from_database
 
     def make(name: str) -> None:
-        if original is not None:
-            originals.create(access, admin, original, name, say)
+        if from_database is not None:
+            source.create(access, admin, from_database, name, say)
         else:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(Identifier(name)))
 
-    creation.create(access, admin, target.dbname, target.mark(PREPARING), make)
+    creation.create(access, admin, target.dbname, target.ownership(PREPARING), make)
 
 
 def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
-    wish = target.wish
-    if wish.from_database is not None:
-        originals.fill(access, admin, wish.from_database, target.dbname, say)
+    spec = target.spec
+    if spec.from_database is not None:
+        source.fill(access, admin, spec.from_database, target.dbname, say)
         return
-    what = f"{wish.workload.name} at scale {wish.scale}"
-    values = {**wish.variables, "scale": str(wish.scale), "seed": str(wish.seed)}
+    what = f"{spec.workload.name} at scale {spec.scale}"
+    values = {**spec.variables, "scale": str(spec.scale), "seed": str(spec.seed)}
     way = psql.Way(access.psql, access.keywords, target.dbname)
-    making.make(way, wish.workload, values, lambda text: say(f"preparing {what}: {text}"))
+    making.make(way, spec.workload, values, lambda text: say(f"preparing {what}: {text}"))
 
 
-def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) -> None:
+def _empty_own(access: Access, target: Target, exists: bool, owned: Ownership | None) -> None:
     """A database that the user handed over: used if empty, emptied if that was said too."""
     from psycopg import sql
 
@@ -192,7 +196,7 @@ def _empty_own(access: Access, target: Target, exists: bool, mark: Mark | None) 
             " WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
         ).fetchall()
         used = [name for name, count in schemas if count or name != "public"]
-        if used and mark is None and not target.wish.fresh:
+        if used and owned is None and not target.spec.fresh:
             raise ConsentError(
                 f"database {target.dbname} is not empty: schema {', '.join(used)}",
                 "--own takes an empty database; add --fresh to drop everything that is in it",

@@ -1,6 +1,6 @@
-"""Runs the steps that make a workload's data: SQL files by psql, programs under a warden.
+"""Runs the steps that make a workload's data: SQL files by psql, programs under a watchdog.
 
-Knows nothing of marks, load and results.
+Knows nothing of ownership, load and results.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pgpaces.database import changes
 from pgpaces.database.access import Access, Say, connect
 from pgpaces.database.changes import SYSTEM, Change, Ledger
-from pgpaces.database.marks import Mark, comment_on
+from pgpaces.database.ownership import Ownership, comment_on
 from pgpaces.errors import ConsentError, PgpacesError, PlanError, ServerError
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def _is_in_effect(session: Session, want: _Wanted, how: How) -> tuple[str, bool]
 
 def _is_ours(access: Access, dbname: str) -> bool:
     with connect(access) as admin:
-        return Mark.read(comment_on(admin, dbname)[1]) is not None
+        return Ownership.read(comment_on(admin, dbname)[1]) is not None
 
 
 def _check_allowed(access: Access, dbname: str, wanted: list[_Wanted], terms: Terms) -> None:

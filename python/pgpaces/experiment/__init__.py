@@ -3,12 +3,12 @@
 request.py   what a trial is asked to be
 trial.py     one trial, from its plan to its answer in the store
 ready.py     everything that one needs: data, settings, standbys that have it all, a pool
-lanes.py     its loads: scripts of one workload that go to one server
+components.py  its component loads: scripts of one workload that go to one server
 cell.py      one whose data and servers stand ready
 costs.py     what the machine of a trial's server costs
 beside.py    what looks at the server beside the load
 site.py      where the load goes: somebody's server, or one of ours
-keeper.py    what keeps a trial's seconds
+recorder.py  what keeps a trial's seconds
 stops.py     how loads are ended from outside
 listener.py  who hears what happens
 sweep.py     an experiment: planned, run machine by machine, gone on with
@@ -18,15 +18,15 @@ strategies.py  what trials are chosen for: a capacity, pairs, a budget of time
 machine.py   the trials of one machine, one after the other
 document.py  an experiment as it is stored
 reporting.py  from the store to a page
-capacity.py, pairs.py, within.py  questions as people write them, made into experiments
-comparing.py, trending.py, forecasting.py, lateness.py  answers from the store
+capacity.py, pairs.py, time_budget.py  questions as people write them, made into experiments
+comparing.py, trending.py, forecasting.py, attribution.py  answers from the store
 
 Knows no terminal.
 """
 
-from pgpaces.experiment.keeper import keep
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.machine import Progress, SweepListener
+from pgpaces.experiment.recorder import record
 from pgpaces.experiment.request import OnStoreError, Request, besides, choose
 from pgpaces.experiment.site import Site, server_settings, site
 from pgpaces.experiment.trial import Outcome, run
@@ -41,7 +41,7 @@ __all__ = [
     "SweepListener",
     "besides",
     "choose",
-    "keep",
+    "record",
     "run",
     "server_settings",
     "site",

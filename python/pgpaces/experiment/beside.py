@@ -10,14 +10,14 @@ from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
 from pgpaces.experiment import bulk
 from pgpaces.experiment.cell import Cell
-from pgpaces.experiment.lanes import Lane
+from pgpaces.experiment.components import ComponentLoad
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import POOL, PRIMARY
 from pgpaces.experiment.site import for_driver
 from pgpaces.experiment.stops import Load
 from pgpaces.generators import engine as generator
+from pgpaces.locality import is_local
 from pgpaces.observe import host, plans, postgres, remote, server
-from pgpaces.reach import is_here
 from pgpaces.result import Explained, Finding, Observed, Sample
 
 # Characters of a script up to which its statements are explained: that executes each once more.
@@ -28,7 +28,7 @@ _EXPLAINED_MAX = 2**20
 def beside(
     cell: Cell, listener: Listener, jobs: Sequence[bulk.Job | None] = ()
 ) -> Iterator[Beside]:
-    """Who looks, as long as the load lasts; they keep what they saw. jobs: the lanes' commands."""
+    """Who looks, as long as the load lasts; they keep what they saw. jobs: of components."""
     connection, factor = cell.primary(), cell.request.trial.kill_switch
     keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
@@ -56,11 +56,15 @@ def _sensing(
     for node in (PRIMARY, *cell.site.standbys):
         name = "" if node == PRIMARY else node
         # What a standby serves, if it serves anything.
-        served = (lane.work.prepared.dbname for lane in cell.lanes if lane.node == node)
+        served = (
+            component.work.prepared.dbname
+            for component in cell.components
+            if component.node == node
+        )
         dbname = cell.prepared.dbname if not name else next(served, cell.prepared.dbname)
         connection = cell.way(node, dbname)
         keywords = for_driver(connection)
-        place = "" if is_here(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
+        place = "" if is_local(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
         if place not in places:
             places.add(place)
             command = None if name else cell.request.target.observe_command
@@ -194,42 +198,45 @@ class Beside:
         """
         found: list[Explained] = []
         first = 0
-        for lane in self._cell.lanes:
-            found += self._explain(lane, first)
-            first += len(lane.places)
+        for component in self._cell.components:
+            found += self._explain(component, first)
+            first += len(component.places)
         self.explained = tuple(found)
 
-    def _explain(self, lane: Lane, first: int) -> list[Explained]:
-        """The plans of a lane, on its own server; of a pool, on the one that we administer.
+    def _explain(self, component: ComponentLoad, first: int) -> list[Explained]:
+        """The plans of a component, on its own server; of a pool, on the one that we administer.
 
         first: the number of its first script.
         """
-        cell, work = self._cell, lane.work
+        cell, work = self._cell, component.work
         if not work.request.workload.is_scripts:
             return []
         variables = tuple(work.variables().items())
         say = self._notes.append
         scripts = [
             (n, script)
-            for n, script in enumerate(lane.scripts, first)
+            for n, script in enumerate(component.scripts, first)
             if len(script.text) <= _EXPLAINED_MAX
         ]
-        if len(scripts) < len(lane.scripts):
+        if len(scripts) < len(component.scripts):
             say(f"plans: scripts over {_EXPLAINED_MAX // 2**20} MiB are not explained")
         statements = [
             (number, command, text)
             for number, script in scripts
             for command, text in generator.rehearse(
-                script.name, script.text, variables, lane.plan.seed
+                script.name, script.text, variables, component.plan.seed
             )
         ]
         as_is = cell.request.as_is and work.prepared.dbname == cell.prepared.dbname
-        keywords = self._keywords if lane.node == POOL else for_driver(cell.connection(lane))
+        keywords = (
+            self._keywords if component.node == POOL else for_driver(cell.connection(component))
+        )
         dbname = work.prepared.dbname
         try:
             return list(plans.explain(keywords, dbname, statements, not as_is, say))
         except PgpacesError as error:
-            say(f"plans{f' on {lane.node}' if len(cell.lanes) > 1 else ''}: {error.message}")
+            where = f" on {component.node}" if len(cell.components) > 1 else ""
+            say(f"plans{where}: {error.message}")
             return []
 
     def samples(self) -> tuple[Sample, ...]:

@@ -26,7 +26,7 @@ from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
     from pgpaces.experiment.cell import Cell
-    from pgpaces.experiment.lanes import Lane
+    from pgpaces.experiment.components import ComponentLoad
 
 Say = Callable[[str], None]
 _POLITE_NS = 5_000_000_000
@@ -80,17 +80,17 @@ def check(workload: Workload, trial: TrialPlan) -> None:
             raise PlanError(f"{name.replace('_', ' ')} is of scripts, and a command has none")
 
 
-def script_limit(lane: Lane) -> int | None:
-    """The latency limit of the lane's only script."""
-    found = dict(lane.plan.limits).get(lane.scripts[0].name, lane.plan.limit_ns)
+def script_limit(component: ComponentLoad) -> int | None:
+    """The latency limit of the component's only script."""
+    found = dict(component.plan.limits).get(component.scripts[0].name, component.plan.limit_ns)
     return found or None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The command of a lane, ready to be run. input_bytes: of the files that it reads."""
+    """The command of a component, ready to be run. input_bytes: of the files that it reads."""
 
-    lane: Lane
+    component: ComponentLoad
     order: programs.Order
     runner: programs.Runner
     say: Say
@@ -99,13 +99,13 @@ class Job:
 
     def load(self, connection: generator.Connection) -> Command:
         """It as a load. connection: it has its own way."""
-        plan = self.lane.plan
-        beside = bool(self.lane.work.name)
+        plan = self.component.plan
+        beside = bool(self.component.work.name)
         asked = Executions(
             transactions=plan.transactions,
             duration_ns=plan.duration_ns,
             warmup_ns=0 if plan.transactions is not None else plan.warmup,
-            limit_ns=script_limit(self.lane),
+            limit_ns=script_limit(self.component),
             accompanies=beside,
         )
         made = Command(self.order, asked, self.runner, self.say)
@@ -135,34 +135,36 @@ class Job:
 def jobs(
     cell: Cell, connections: Sequence[generator.Connection], say: Say
 ) -> Iterator[list[Job | None]]:
-    """For each lane its command, ready to be run as long as this lasts; None where it has none.
+    """For each component its command, ready while this lasts; None where it has none.
 
     Raises PlanError for placeholders that nobody knows, RunError where there is no such program,
     PrepareError where what is to be run before fails.
     """
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(_job(cell, lane, connection, say))
-            if lane.work.request.workload.command is not None
+            stack.enter_context(_job(cell, component, connection, say))
+            if component.work.request.workload.command is not None
             else None
-            for lane, connection in zip(cell.lanes, connections, strict=True)
+            for component, connection in zip(cell.components, connections, strict=True)
         ]
 
 
 @contextlib.contextmanager
-def _job(cell: Cell, lane: Lane, connection: generator.Connection, say: Say) -> Iterator[Job]:
-    workload = lane.work.request.workload
+def _job(
+    cell: Cell, component: ComponentLoad, connection: generator.Connection, say: Say
+) -> Iterator[Job]:
+    workload = component.work.request.workload
     command = workload.command
     assert command is not None
     keywords = for_driver(connection)
     way = psql.Way(cell.site.access.psql, keywords, keywords["dbname"])
-    values = {"seed": str(lane.work.request.data_seed), **lane.work.variables()}
+    values = {"seed": str(component.work.request.data_seed), **component.work.variables()}
     with programs.given(way, workload, values, say) as given, contextlib.ExitStack() as stack:
         # Not `grace`, which is no less than a latency limit: that may be an hour here.
-        polite_ns = _POLITE_NS if lane.plan.grace_ns is None else lane.plan.grace_ns
+        polite_ns = _POLITE_NS if component.plan.grace_ns is None else component.plan.grace_ns
 
         def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.Order:
-            made = given.order(lane.labels[0], run)
+            made = given.order(component.labels[0], run)
             timeout_ns = command.timeout_ns
             return replace(made, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
 
@@ -172,7 +174,7 @@ def _job(cell: Cell, lane: Lane, connection: generator.Connection, say: Say) -> 
         if command.before is not None:
             say(f"{workload.name}: what is run before it")
             _before(runner, order(command.before, (0,)), workload.name)
-        yield Job(lane, measured, runner, say, _size(command.input, given))
+        yield Job(component, measured, runner, say, _size(command.input, given))
 
 
 def _before(runner: programs.Runner, order: programs.Order, name: str) -> None:
@@ -216,13 +218,13 @@ class Counters:
         """The trial's own command, else the first beside it; without one nothing is read."""
         self._job = next((job for job in found if job is not None), None)
         self._others = any(
-            lane.work.request.workload.writes
-            for lane in cell.lanes
-            if self._job is not None and lane is not self._job.lane
+            component.work.request.workload.writes
+            for component in cell.components
+            if self._job is not None and component is not self._job.component
         )
         self._before: _Reading | None = None
         if self._job is not None:
-            work = self._job.lane.work
+            work = self._job.component.work
             self._keywords = for_driver(cell.way("primary", work.prepared.dbname))
             command = work.request.workload.command
             self._rows = command.rows if command else None
@@ -287,7 +289,7 @@ class Counters:
         Sessions tell them when they end, or a bit later; those of a pool do not end, and tell them
         when they have been idle for ten seconds.
         """
-        pooled = self._job is not None and self._job.lane.node != "primary"
+        pooled = self._job is not None and self._job.component.node != "primary"
         started, seen = time.monotonic(), list[dict[Any, float]]()
         while True:
             seen.append(dict(session.execute(_INSERTED.encode()).fetchall()))

@@ -184,9 +184,9 @@ def _each(
     found: float | None = None
     for cell in experiment.design.cells():
         # Of the cell as it was asked for: what is wrong with it is nothing about a trial's load.
-        wanted = first(Sought(goal), cell)
-        load: dict[str, str | None] = {goal.load: dict(wanted.cell.levels)[goal.load]}
-        request = builder.request(Slot(1, cell), "", {**wanted.given, **load})
+        ask = first(Sought(goal), cell)
+        load: dict[str, str | None] = {goal.load: dict(ask.cell.levels)[goal.load]}
+        request = builder.request(Slot(1, cell), "", {**ask.given, **load})
         _check(request.trial, cell, goal)
         plan, start = request.trial, goal.start
         if plan.load.model == "closed":

@@ -12,12 +12,12 @@ from typing import Any
 from pgpaces import database, host
 from pgpaces.disk.device import device_of
 from pgpaces.experiment import costs
-from pgpaces.experiment.document import shown_original, shown_target
-from pgpaces.experiment.lanes import Lane, Work, limits
+from pgpaces.experiment.components import ComponentLoad, Work, limits
+from pgpaces.experiment.document import shown_source, shown_target
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
-from pgpaces.reach import is_here
+from pgpaces.locality import is_local
 from pgpaces.result import Finding, Trial
 from pgpaces.store import new_id
 from pgpaces.texts import decoded
@@ -40,7 +40,7 @@ class Cell:
     works: tuple[Work, ...]
     site: Site
     applied: database.Applied
-    lanes: tuple[Lane, ...]
+    components: tuple[ComponentLoad, ...]
     nodes: Mapping[str, database.Access]
     pool: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,9 +59,9 @@ class Cell:
         overrides.setdefault("application_name", "pgpaces")
         return generator.resolve("", **overrides)
 
-    def connection(self, lane: Lane) -> generator.Connection:
-        """The way of a lane to its database."""
-        return self.way(lane.node, lane.work.prepared.dbname)
+    def connection(self, component: ComponentLoad) -> generator.Connection:
+        """The way of a component to its database."""
+        return self.way(component.node, component.work.prepared.dbname)
 
     def primary(self) -> generator.Connection:
         """The way to the primary, whose counters and facts are the trial's."""
@@ -111,7 +111,7 @@ def requested(request: Request) -> dict[str, Any]:
         "files": [[s.source, s.weight] for s in workload.scripts if s.source == s.name],
         "scripts": [list(pair) for pair in request.scripts],
         "command": str(workload.command) if workload.command and not workload.reference else None,
-        "from_database": shown_original(request.from_database),
+        "from_database": shown_source(request.from_database),
         "target": None
         if target.dsn is None
         else shown_target(target.dsn, **dict(target.overrides)),
@@ -129,9 +129,9 @@ def requested(request: Request) -> dict[str, Any]:
 
 def _plan(cell: Cell) -> dict[str, Any]:
     """What was asked: of the trial's own load, with the clients and threads of all."""
-    trial, own = cell.request.trial, cell.lanes[0]
+    trial, own = cell.request.trial, cell.components[0]
     plan = own.engine_plan()
-    every = [lane.engine_plan() for lane in cell.lanes]
+    every = [component.engine_plan() for component in cell.components]
     return {
         **asdict(plan),
         "rate": trial.load.rate or plan.rate,
@@ -139,26 +139,30 @@ def _plan(cell: Cell) -> dict[str, Any]:
         "threads": sum(each.threads for each in every),
         "variables": [[name, decoded(text)] for name, text in plan.variables],
         "shape": str(trial.load.shape),
-        "limits": limits([lane for lane in cell.lanes if not lane.work.name], trial.limit_ns),
+        "limits": limits(
+            [component for component in cell.components if not component.work.name], trial.limit_ns
+        ),
         "load_text": str(trial.load),
         "model": trial.load.model,
         "settings": dict(trial.settings),
         "kill_switch": trial.kill_switch,
         "missed_max": cell.request.missed_max,
-        "lanes": [lane.facts() for lane in cell.lanes],
+        "lanes": [component.facts() for component in cell.components],
     }
 
 
 def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
-    """Those of every lane, in the order in which its intervals count them."""
-    for lane in cell.lanes:
-        for label, script, commands in zip(lane.labels, lane.scripts, lane.commands, strict=True):
+    """Those of every component, in the order in which its intervals count them."""
+    for component in cell.components:
+        for label, script, commands in zip(
+            component.labels, component.scripts, component.commands, strict=True
+        ):
             listed = [[c.line, c.text[:_KEPT_MAX], c.is_sql] for c in commands]
-            found = {**asdict(script), "name": label, "node": lane.node, "commands": listed}
+            found = {**asdict(script), "name": label, "node": component.node, "commands": listed}
             if len(script.text) > _KEPT_MAX:
                 found |= {"text": script.text[:_KEPT_MAX], "length": len(script.text)}
             found["queries"] = queries_of(script, commands)
-            workload = lane.work.request.workload
+            workload = component.work.request.workload
             if workload.users is not None:
                 found["kind"] = "users"
             elif workload.command is not None:
@@ -229,22 +233,22 @@ def _server(cell: Cell) -> dict[str, Any]:
 
 
 def _notes(cell: Cell) -> Iterator[str]:
-    """What was asked for and does nothing, and what the numbers of several lanes mean."""
+    """What was asked for and does nothing, and what the numbers of several components mean."""
     for work in cell.works:
         yield from work.prepared.notes
         for name, _ in work.request.trial.variables:
             if not work.request.workload.uses(name):
                 yield f"nothing in {work.request.workload.name} uses the variable {name}"
-    own = [lane for lane in cell.lanes if not lane.work.name]
+    own = [component for component in cell.components if not component.work.name]
     if len(own) > 1:
-        where = ", ".join(f"{lane.node} ({lane.clients} clients)" for lane in own)
+        where = ", ".join(f"{component.node} ({component.clients} clients)" for component in own)
         streams = f"the load is {len(own)} streams of their own, to {where}"
         yield f"{streams}: {len(own)} queues are not one"
 
 
 def _unused(cell: Cell) -> Iterator[Finding]:
     """A pool that nothing goes through: with and without it would compare the same."""
-    where = dict.fromkeys(lane.node for lane in cell.lanes)
+    where = dict.fromkeys(component.node for component in cell.components)
     if cell.pool and POOL not in where:
         said = f"nothing goes through {cell.pool['pooler']}: the load goes to {', '.join(where)}"
         yield Finding("pool", "warning", f"{said}; leave out the node, or send it to {POOL}")
@@ -271,7 +275,7 @@ def _unconfirmed(cell: Cell) -> Iterator[Finding]:
 def _data_device(server: Mapping[str, Any]) -> dict[str, str]:
     """The device of the data of a server on this machine; nothing where that is not known."""
     data = server.get("data_directory")
-    if not data or not is_here(server["target"]):
+    if not data or not is_local(server["target"]):
         return {}
     with contextlib.suppress(OSError):
         Path(data).lstat()  # behind a tunnel is another machine, with other folders

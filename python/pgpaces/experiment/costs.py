@@ -14,8 +14,8 @@ from pgpaces import host
 from pgpaces.costs import Costs
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
+from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
-from pgpaces.reach import is_here
 
 
 def of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | None:
@@ -27,7 +27,7 @@ def of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | No
 
     if named is None and target.dsn is not None:
         connection = generator.resolve(target.dsn, **dict(target.overrides))
-        if not is_here(for_driver(connection)):
+        if not is_local(for_driver(connection)):
             return None
     return host_file.find(named)
 
@@ -36,7 +36,7 @@ def facts(server: Mapping[str, Any], costs: Costs | None) -> dict[str, Any]:
     """What a trial's record says of the machine beside its facts. server: its facts."""
     found: dict[str, Any] = {}
     data = server.get("data_directory")
-    if data and is_here(server["target"]) and (disk := host.disk_of(Path(data))):
+    if data and is_local(server["target"]) and (disk := host.disk_of(Path(data))):
         found["data_disk"] = disk
     if costs is not None and (plain := costs.plain()):
         found["costs"] = [plain]

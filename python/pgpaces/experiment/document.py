@@ -37,8 +37,8 @@ class Beside:
 def write(experiment: Experiment, beside: Beside) -> dict[str, Any]:
     """The document."""
     targets = tuple(_shown(target) for target in experiment.targets)
-    original = shown_original(experiment.from_database)
-    stored = replace(experiment, targets=targets, from_database=original)
+    source = shown_source(experiment.from_database)
+    stored = replace(experiment, targets=targets, from_database=source)
     found = {"command": beside.command, "workload_hash": beside.workload_hash}
     goal = {} if beside.goal is None else {"goal": strategies.write(beside.goal)}
     return {"experiment": asdict(stored), **found, **goal}
@@ -55,7 +55,7 @@ def _shown(target: Target) -> Target:
     return replace(target, dsn=_without_password(target.dsn), nodes=nodes)
 
 
-def shown_original(from_database: str | None) -> str | None:
+def shown_source(from_database: str | None) -> str | None:
     """A database to be copied, by its name or a DSN without a password."""
     if from_database is None or not database.is_dsn(from_database):
         return from_database

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pgpaces.answers import breaks
-from pgpaces.answers.breaks import Line
+from pgpaces.answers import crossing
+from pgpaces.answers.crossing import Line
 from pgpaces.answers.forecast import LOADS_MIN, REACH, TRIALS_MIN
-from pgpaces.answers.foreseen import Foreseen, foresee
+from pgpaces.answers.forecasts import LineForecast, forecast_lines
 from pgpaces.design import Factor
 from pgpaces.errors import PlanError
 from pgpaces.experiment.comparing import named
@@ -22,7 +22,7 @@ _RATES = ("rate", "rate_per_client")
 _LINES_MAX = 12
 
 
-def foreseen(page: Page, chosen: str = "", to: float | None = None) -> tuple[Foreseen, ...]:
+def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[LineForecast, ...]:
     """A forecast for each line of a page. Raises PlanError where there is nothing to ask it of.
 
     chosen: `FACTOR=LEVEL,...` of the lines that are meant. to: how far, at most 1.5 times as far as
@@ -34,7 +34,7 @@ def foreseen(page: Page, chosen: str = "", to: float | None = None) -> tuple[For
         raise PlanError(
             f"{len(lines)} lines are too many for a forecast each", "choose with --in FACTOR=LEVEL"
         )
-    found = foresee(lines, factor.name, () if to is None else (to,))
+    found = forecast_lines(lines, factor.name, () if to is None else (to,))
     for each in found:
         if to is not None and not 0 < to <= each.found.reach:
             raise PlanError(
@@ -44,7 +44,7 @@ def foreseen(page: Page, chosen: str = "", to: float | None = None) -> tuple[For
     return found
 
 
-def section(found: Sequence[Foreseen], page: Page, to: float | None = None) -> Section:
+def section(found: Sequence[LineForecast], page: Page, to: float | None = None) -> Section:
     """The forecasts as a section."""
     ids = tuple(digest.trial.id for digest in page.digests)
     return shown.section(found, ids, to)
@@ -61,8 +61,10 @@ def added(page: Page) -> Page:
         factor = _factor(page)
     except PlanError:
         return page
-    lines = [line for line in breaks.lines(page.rows, factor.name) if _enough(line)]
-    found = [each for each in foresee(lines[:_LINES_MAX], factor.name) if not each.found.refusal]
+    lines = [line for line in crossing.lines(page.rows, factor.name) if _enough(line)]
+    found = [
+        each for each in forecast_lines(lines[:_LINES_MAX], factor.name) if not each.found.refusal
+    ]
     if not found:
         return page
     return replace(page, sections=(*page.sections, section(found, page)))
@@ -77,7 +79,7 @@ def _enough(line: Line) -> bool:
 def _factor(page: Page) -> Factor:
     """The factor that is the load: users or clients that wait for their answers."""
     known = {factor.name: factor for factor in page.factors}
-    able = [known[name] for name in LOADS if name in known and breaks.numeric(known[name])]
+    able = [known[name] for name in LOADS if name in known and crossing.numeric(known[name])]
     models = {str(digest.trial.plan.get("model", "")) for digest in page.digests}
     if "open" in models or (not able and any(name in known for name in _RATES)):
         raise PlanError(
@@ -95,7 +97,7 @@ def _factor(page: Page) -> Factor:
 
 def _chosen(page: Page, factor: Factor, text: str) -> list[Line]:
     """The lines that have these levels, all of them where none are named."""
-    lines = breaks.lines(page.rows, factor.name)
+    lines = crossing.lines(page.rows, factor.name)
     if not text:
         return list(lines)
     wanted = named(text)

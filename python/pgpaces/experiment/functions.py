@@ -15,7 +15,7 @@ from pgpaces.users import call
 from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
-    from pgpaces.experiment.lanes import Lane
+    from pgpaces.experiment.components import ComponentLoad
 
 # libpq's defaults.
 _USUAL = {
@@ -54,16 +54,16 @@ def check(workload: Workload, trial: TrialPlan) -> None:
         call(each, given, task=each is not users.setup)
 
 
-def load(lane: Lane, connection: generator.Connection) -> UsersLoad:
-    """The users of a lane, each with what it has. Raises PgpacesError."""
-    users = lane.work.request.workload.users
+def load(component: ComponentLoad, connection: generator.Connection) -> UsersLoad:
+    """The users of a component, each with what it has. Raises PgpacesError."""
+    users = component.work.request.workload.users
     assert users is not None
     keywords = for_driver(connection)
     shown = without_secrets(keywords)
     secrets = tuple(value for name, value in keywords.items() if value and name not in shown)
-    way = Way(uri(keywords), lane.work.variables(), secrets)
-    scripts = [(script.name, script.weight) for script in lane.scripts]
-    return UsersLoad(lane.engine_plan(), users, scripts, way)
+    way = Way(uri(keywords), component.work.variables(), secrets)
+    scripts = [(script.name, script.weight) for script in component.scripts]
+    return UsersLoad(component.engine_plan(), users, scripts, way)
 
 
 def uri(keywords: dict[str, str]) -> str:

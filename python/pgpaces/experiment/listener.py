@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pgpaces.result import Interval, Trial
+from pgpaces.record import Interval
+from pgpaces.result import Trial
 
 
 class Listener:

@@ -11,11 +11,11 @@ from pgpaces.costs import Costs
 from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.experiment.request import OnStoreError, Request, besides
-from pgpaces.experiment.site import for_driver, original
+from pgpaces.experiment.site import for_driver, source_database
 from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
+from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
-from pgpaces.reach import is_here
 from pgpaces.result import Place
 from pgpaces.units import digits
 
@@ -66,7 +66,7 @@ class _Resolved:
 def _resolved(target: Target) -> _Resolved:
     keywords = for_driver(generator.resolve(target.dsn))
     host = keywords.get("hostaddr") or keywords.get("host", "")
-    return _Resolved(target, keywords, HERE if is_here(keywords) else host)
+    return _Resolved(target, keywords, HERE if is_local(keywords) else host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Builder:
             scripts=asked.scripts,
             on_store_error=self.order.on_store_error,
             place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
-            from_database=original(experiment.from_database),
+            from_database=source_database(experiment.from_database),
             occasion=experiment_id,
             costs=self._costs(asked.target),
             node=asked.node,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.answers.sequential import Ask, Tell
 from pgpaces.design import Slot
 from pgpaces.errors import PgpacesError
 from pgpaces.experiment.request import Request
@@ -62,32 +62,32 @@ class Listed:
 class Chosen:
     """Trials that follow from what earlier ones found.
 
-    tried: of this machine, in their order. request: makes one of what is wanted. read: a trial's
+    told: of this machine, in their order. request: makes one of an ask. read: a trial's
     digest, by its id.
     """
 
     strategy: Strategy
-    tried: list[Tried]
-    request: Callable[[Wanted], Request]
+    told: list[Tell]
+    request: Callable[[Ask], Request]
     read: Callable[[str], Digest]
 
     def next(self) -> Due | None:
         """Asks the strategy."""
-        wanted = self.strategy.wanted(self.tried)
-        if wanted is None:
+        ask = self.strategy.ask(self.told)
+        if ask is None:
             return None
-        return Due(Slot(wanted.block, wanted.cell), self.request(wanted), wanted.why)
+        return Due(Slot(ask.block, ask.cell), self.request(ask), ask.why)
 
     def ended(self, due: Due, found: Outcome | PgpacesError) -> None:
         """Remembers it."""
         if isinstance(found, Outcome):
-            self.tried.append(Tried.of(self.read(found.trial.id)))
+            self.told.append(Tell.of(self.read(found.trial.id)))
             return
         place = due.request.place
         attempt = place.attempt if place else 1
-        self.tried.append(Tried(due.slot.cell, due.slot.block, None, found.message, attempt))
+        self.told.append(Tell(due.slot.cell, due.slot.block, None, found.message, attempt))
 
     @property
     def left(self) -> int:
         """At least."""
-        return self.strategy.left(self.tried)
+        return self.strategy.left(self.told)

@@ -15,7 +15,7 @@ from pgpaces import database
 from pgpaces.database import Applied
 from pgpaces.errors import ConnectionsError
 from pgpaces.experiment.cell import Cell, as_superuser
-from pgpaces.experiment.lanes import Lane, Work, clients_at, lanes
+from pgpaces.experiment.components import ComponentLoad, Work, clients_at, component_loads
 from pgpaces.experiment.request import (
     POOL,
     PRIMARY,
@@ -23,7 +23,7 @@ from pgpaces.experiment.request import (
     choose,
     commands_of,
     shares_data,
-    wish_of,
+    spec_of,
 )
 from pgpaces.experiment.site import Say, Site, restarting
 from pgpaces.plan import PoolPlan
@@ -66,12 +66,14 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Cel
         effect = replace(effect, verified={**around.verified, **inner.verified})
         check()
         free = database.free_connections(where.access)
-        found_lanes = lanes(works, (*request.target.node_names, *([POOL] if pooled else [])), free)
+        components = component_loads(
+            works, (*request.target.node_names, *([POOL] if pooled else [])), free
+        )
         if where.standbys:
             say("waiting for the standbys")
             database.wait_for_standbys(where.access, where.standbys, say, check)
-        nodes, about = stack.enter_context(_pool(where, request, found_lanes, say))
-        yield Cell(request, works, where, effect, found_lanes, nodes, about)
+        nodes, about = stack.enter_context(_pool(where, request, components, say))
+        yield Cell(request, works, where, effect, components, nodes, about)
 
 
 @contextlib.contextmanager
@@ -110,9 +112,9 @@ def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[
     if request.as_is:
         yield database.as_is(where.access)
         return
-    wish = wish_of(request)
-    wish = replace(wish, workload=replace(wish.workload, writes=writes))
-    with database.prepare(where.access, wish, say) as prepared:
+    spec = spec_of(request)
+    spec = replace(spec, workload=replace(spec.workload, writes=writes))
+    with database.prepare(where.access, spec, say) as prepared:
         yield prepared
 
 
@@ -142,7 +144,7 @@ def _check_connections(where: Site, request: Request) -> None:
 
 @contextlib.contextmanager
 def _pool(
-    where: Site, request: Request, found: tuple[Lane, ...], say: Say
+    where: Site, request: Request, found: tuple[ComponentLoad, ...], say: Say
 ) -> Iterator[tuple[Mapping[str, database.Access], dict[str, object]]]:
     """The ways to all nodes, with that to a pool of ours if one is wanted, and what is known of it.
 
@@ -152,7 +154,7 @@ def _pool(
     if request.pool is None:
         yield nodes, {}
         return
-    clients = sum(lane.clients for lane in found if lane.node == POOL)
+    clients = sum(component.clients for component in found if component.node == POOL)
     pooler.check_slots(request.pool, _kept(request.pool, found))
     with pooler.pool(request.pool, max(1, clients), where.servers, say) as running:
         way = {"host": running.host, "port": str(running.port)}
@@ -166,10 +168,10 @@ def _pool(
         yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
 
 
-def _kept(plan: PoolPlan, found: tuple[Lane, ...]) -> int:
+def _kept(plan: PoolPlan, found: tuple[ComponentLoad, ...]) -> int:
     """How many clients keep a connection of the pool: pgbouncer has a pool for each database."""
     of_each: Counter[str] = Counter()
-    for lane in found:
-        if lane.node == POOL and not lane.plan.connect_each:
-            of_each[lane.work.prepared.dbname] += lane.clients
+    for component in found:
+        if component.node == POOL and not component.plan.connect_each:
+            of_each[component.work.prepared.dbname] += component.clients
     return max(of_each.values(), default=0) if plan.pooler == "pgbouncer" else of_each.total()

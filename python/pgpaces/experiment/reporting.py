@@ -11,11 +11,11 @@ from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
-from pgpaces.answers.spending import Spending, took_s
-from pgpaces.answers.wanted import Tried
+from pgpaces.answers.sequential import Tell
+from pgpaces.answers.time_budget import TimeBudget, took_s
 from pgpaces.design import Cell, Experiment
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document, forecasting, lateness, strategies
+from pgpaces.experiment import attribution, document, forecasting, strategies
 from pgpaces.experiment.strategies import Goal
 from pgpaces.report import capacity, closeups, comparing, facts, verdicts, words
 from pgpaces.report.page import About, Page, gather
@@ -41,7 +41,7 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     if len(found) == 1 and found[0][1] == "experiment":
         row = store.experiment(found[0][0])
         ids = [each.id for each in store.placed(row.id)]
-        told = replace(
+        shown = replace(
             about,
             rerun=str(row.document.get("command", "")),
             id=row.id,
@@ -51,8 +51,8 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
         experiment, goal = document.read(row.document), document.goal(row.document)
         digests = store.digests(ids)
         if goal is None:
-            return _observed(store, gather(digests, told, experiment))
-        return _observed(store, _chosen(store, digests, told, (experiment, goal)))
+            return _observed(store, gather(digests, shown, experiment))
+        return _observed(store, _chosen(store, digests, shown, (experiment, goal)))
     ids = [
         id_
         for what, kind in found
@@ -69,7 +69,7 @@ def _chosen(
     Of a budget over the cells of a design it is the page of any sweep, and how it was spent.
     """
     experiment, goal = asked
-    if isinstance(goal, Spending):
+    if isinstance(goal, TimeBudget):
         page = gather(digests, replace(about, chosen=True), experiment)
         said = words.spent(page.rows, goal.budget_s, took_s(digests))
         return replace(page, answer=(*page.answer, said), asked=_without_trials(page))
@@ -91,18 +91,20 @@ def _standing(
     store: Store, goal: Sought | Pairing, cells: Sequence[Cell], digests: Sequence[Digest]
 ) -> Section:
     """The answer so far of what trials are chosen for. cells: those of the design."""
-    tried = [Tried.of(digest) for digest in digests]
+    told = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
-        return _compared(goal, tried, digests)
-    own = strategies.Searches(goal, tuple(cells)).own(tried)
+        return _compared(goal, told, digests)
+    own = strategies.Searches(goal, tuple(cells)).own(told)
     found = [trials.found(goal, cell, own[cell.key]) for cell in cells]
-    return capacity.section(found, {each.cell.key: lateness.limit(store, each) for each in found})
+    return capacity.section(
+        found, {each.cell.key: attribution.limit(store, each) for each in found}
+    )
 
 
-def _compared(goal: Pairing, tried: Sequence[Tried], digests: Sequence[Digest]) -> Section:
-    pairs = tuple(pairing.pairs(goal, tried))
+def _compared(goal: Pairing, told: Sequence[Tell], digests: Sequence[Digest]) -> Section:
+    pairs = tuple(pairing.pairs(goal, told))
     a, b, _ = (cell.key for cell in goal.cells)
-    of = {key: [t.digest for t in tried if t.digest and t.cell.key == key] for key in (a, b)}
+    of = {key: [t.digest for t in told if t.digest and t.cell.key == key] for key in (a, b)}
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
     differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
     seen = comparing.Seen(
@@ -111,7 +113,7 @@ def _compared(goal: Pairing, tried: Sequence[Tried], digests: Sequence[Digest]) 
         left_out=len(digests) - 2 * len(pairs),
         notes=comparing.differing(differing),
     )
-    return comparing.section(pairing.standing(goal, tried), *pairing.names(goal), seen)
+    return comparing.section(pairing.standing(goal, told), *pairing.names(goal), seen)
 
 
 def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:
@@ -139,7 +141,7 @@ def _observed(store: Store, page: Page) -> Page:
     """
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
     # Loads of a search that were too high are late for what was the limit, which it says.
-    late = () if page.searched else lateness.of_cells(store, page)
+    late = () if page.searched else attribution.of_cells(store, page)
     return replace(
         page,
         observed={id_: store.observed(id_) for id_ in ids},

@@ -135,12 +135,12 @@ def shares_data(main: Request, other: Request) -> bool:
         return True
     if main.from_database is not None or main.as_is or main.target.own is not None:
         return False
-    return database.fingerprints(wish_of(main)) == database.fingerprints(wish_of(other))
+    return database.fingerprints(spec_of(main)) == database.fingerprints(spec_of(other))
 
 
-def wish_of(request: Request) -> database.Wish:
+def spec_of(request: Request) -> database.DatasetSpec:
     """The data that a trial goes to, where that is made for it."""
-    return database.Wish(
+    return database.DatasetSpec(
         request.workload,
         request.scale or request.workload.scale,
         request.data_seed,

@@ -163,7 +163,7 @@ def without_pg_variables() -> Iterator[None]:
         os.environ.update(hidden)
 
 
-def original(text: str | None) -> str | None:
+def source_database(text: str | None) -> str | None:
     """A database to be copied, with all that the environment says of its DSN; a name stays one.
 
     To be called before `site`, which hides what is not meant for a server of ours.

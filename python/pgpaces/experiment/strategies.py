@@ -10,45 +10,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pgpaces.answers import outcome, pairing, spending
+from pgpaces.answers import outcome, pairing, time_budget
 from pgpaces.answers.capacity import trials, words
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.pairing import Pairing
-from pgpaces.answers.spending import Spending
-from pgpaces.answers.wanted import Tried, Wanted, settled
+from pgpaces.answers.sequential import Ask, Tell, settled
+from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import PlanError, StoreError
 
-Goal = Sought | Pairing | Spending
+Goal = Sought | Pairing | TimeBudget
 _KINDS: Mapping[str, type[Goal]] = {
     "capacity": Sought,
     "comparison": Pairing,
-    "spending": Spending,
+    "spending": TimeBudget,
 }
 
 # After so many trials of a search none of which measured anything it ends.
 _HOPELESS = 2
 
 # The fewest trials that there will be, and the most.
-Expected = tuple[Sequence[Wanted], Sequence[Wanted]]
+Expected = tuple[Sequence[Ask], Sequence[Ask]]
 
 
 class Strategy(Protocol):
     """Chooses the trials of one machine."""
 
-    def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
+    def ask(self, told: Sequence[Tell]) -> Ask | None:
         """The next one; None where there is nothing more to find out."""
 
-    def samples(self) -> Sequence[Wanted]:
+    def samples(self) -> Sequence[Ask]:
         """One for each kind of trial that there will be, to check them before they begin."""
 
     def expected(self) -> Expected:
         """The fewest and the most trials that there will be, for a preview of time and money."""
 
-    def left(self, tried: Sequence[Tried]) -> int:
+    def left(self, told: Sequence[Tell]) -> int:
         """How many trials there are at least until something is known; 0 where nobody can say."""
 
-    def given_up(self, tried: Sequence[Tried]) -> str:
+    def given_up(self, told: Sequence[Tell]) -> str:
         """Why it ended without an answer; empty where it has one, or goes on."""
 
 
@@ -59,17 +59,17 @@ class Searches:
     sought: Sought
     cells: tuple[Cell, ...]
 
-    def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
+    def ask(self, told: Sequence[Tell]) -> Ask | None:
         """The next trial of the cell that has the fewest and has not ended."""
-        own = self.own(tried)
+        own = self.own(told)
         for cell in sorted(self.cells, key=lambda cell: len(own[cell.key])):
             if _hopeless(own[cell.key]):
                 continue
-            if (found := trials.wanted(self.sought, cell, own[cell.key])) is not None:
+            if (found := trials.ask(self.sought, cell, own[cell.key])) is not None:
                 return found
         return None
 
-    def samples(self) -> Sequence[Wanted]:
+    def samples(self) -> Sequence[Ask]:
         """A load trial of each cell."""
         return [trials.first(self.sought, cell) for cell in self.cells]
 
@@ -79,16 +79,16 @@ class Searches:
         least, most = ([each for own in found for each in own[end]] for end in (0, 1))
         return least, most
 
-    def left(self, tried: Sequence[Tried]) -> int:
+    def left(self, told: Sequence[Tell]) -> int:
         """Nobody can say."""
         return 0
 
-    def given_up(self, tried: Sequence[Tried]) -> str:
+    def given_up(self, told: Sequence[Tell]) -> str:
         """Which searches ended with trials that could not be run, and why.
 
         All others have an answer, be it that nothing is known.
         """
-        own = self.own(tried)
+        own = self.own(told)
         for found in own.values():
             if (why := _hopeless(found)) is not None:
                 return why
@@ -97,31 +97,31 @@ class Searches:
             for cell in self.cells
             if own[cell.key]
             and own[cell.key][-1].digest is None
-            and trials.wanted(self.sought, cell, own[cell.key]) is None
+            and trials.ask(self.sought, cell, own[cell.key]) is None
         ]
         if not failed:
             return ""
         error = next(t.error for t in failed[0] if t.digest is None)
-        if not any(each.digest for each in tried):
+        if not any(each.digest for each in told):
             return f"no trial could be run: {error}"
         what = (
             "the search" if len(self.cells) == 1 else f"{len(failed)} of {len(self.cells)} searches"
         )
         return f"{what} could not go on: {error}"
 
-    def own(self, tried: Sequence[Tried]) -> dict[str, list[Tried]]:
+    def own(self, told: Sequence[Tell]) -> dict[str, list[Tell]]:
         """The trials of each cell, by its key, without its load."""
-        found: dict[str, list[Tried]] = {cell.key: [] for cell in self.cells}
-        for each in tried:
+        found: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
+        for each in told:
             key = trials.base_of(each.cell, self.sought.goal.load).key
             if key in found:
                 found[key].append(each)
         return {key: settled(own) for key, own in found.items()}
 
 
-def _hopeless(tried: Sequence[Tried]) -> str | None:
+def _hopeless(told: Sequence[Tell]) -> str | None:
     """Why a search ends where its first trials measured nothing; None where it goes on."""
-    digests = [each.digest for each in tried if each.digest is not None]
+    digests = [each.digest for each in told if each.digest is not None]
     if len(digests) < _HOPELESS:
         return None
     found = outcome.no_trial(digest.summary for digest in digests)
@@ -134,59 +134,59 @@ class Pairs:
 
     pairing: Pairing
 
-    def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
+    def ask(self, told: Sequence[Tell]) -> Ask | None:
         """The next trial of the next pair."""
-        return pairing.wanted(self.pairing, tried)
+        return pairing.ask(self.pairing, told)
 
-    def samples(self) -> Sequence[Wanted]:
+    def samples(self) -> Sequence[Ask]:
         """One of A and one of B."""
-        return [Wanted(cell, 1) for cell in self.pairing.cells[:2]]
+        return [Ask(cell, 1) for cell in self.pairing.cells[:2]]
 
     def expected(self) -> Expected:
         """The pairs up to the first look, and up to the last one."""
         every = pairing.every(self.pairing)
         return every[: pairing.left(self.pairing, ())], every
 
-    def left(self, tried: Sequence[Tried]) -> int:
+    def left(self, told: Sequence[Tell]) -> int:
         """Until the next look."""
-        return pairing.left(self.pairing, tried)
+        return pairing.left(self.pairing, told)
 
-    def given_up(self, tried: Sequence[Tried]) -> str:
+    def given_up(self, told: Sequence[Tell]) -> str:
         """Which pair could not be had."""
-        return pairing.given_up(self.pairing, tried)
+        return pairing.given_up(self.pairing, told)
 
 
 @dataclass(frozen=True, slots=True)
-class Spends:
+class Budgeted:
     """A budget of time over the cells of a machine."""
 
-    goal: Spending
+    goal: TimeBudget
     cells: tuple[Cell, ...]
 
     def __post_init__(self) -> None:
         """Raises PlanError where it has no room for a trial of each cell."""
-        spending.check(self.goal, self.cells)
+        time_budget.check(self.goal, self.cells)
 
-    def wanted(self, tried: Sequence[Tried]) -> Wanted | None:
+    def ask(self, told: Sequence[Tell]) -> Ask | None:
         """The next one of the first pass, then of what decides."""
-        return spending.wanted(self.goal, self.cells, tried)
+        return time_budget.ask(self.goal, self.cells, told)
 
-    def samples(self) -> Sequence[Wanted]:
+    def samples(self) -> Sequence[Ask]:
         """The first pass."""
-        return spending.first(self.goal, self.cells)
+        return time_budget.first(self.goal, self.cells)
 
     def expected(self) -> Expected:
         """As many as fit."""
-        found = spending.expected(self.goal, self.cells)
+        found = time_budget.expected(self.goal, self.cells)
         return found, found
 
-    def left(self, tried: Sequence[Tried]) -> int:
+    def left(self, told: Sequence[Tell]) -> int:
         """How many the rest of the budget has room for."""
-        return spending.left(self.goal, self.cells, tried)
+        return time_budget.left(self.goal, self.cells, told)
 
-    def given_up(self, tried: Sequence[Tried]) -> str:
+    def given_up(self, told: Sequence[Tell]) -> str:
         """Which cells have no trial."""
-        return spending.given_up(self.goal, self.cells, tried)
+        return time_budget.given_up(self.goal, self.cells, told)
 
 
 def strategies(
@@ -204,8 +204,8 @@ def strategies(
     for cell in cells:
         target = dict(cell.levels).get("target", HERE)
         found.setdefault(machine_of.get(target, HERE), []).append(cell)
-    if isinstance(goal, Spending):
-        return {machine: Spends(goal, tuple(own)) for machine, own in found.items()}
+    if isinstance(goal, TimeBudget):
+        return {machine: Budgeted(goal, tuple(own)) for machine, own in found.items()}
     return {machine: Searches(goal, tuple(own)) for machine, own in found.items()}
 
 

@@ -19,14 +19,14 @@ from typing import Any
 from pgpaces import database, levels, workload
 from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, between, preview
-from pgpaces.answers.wanted import Tried, Wanted
+from pgpaces.answers.sequential import Ask, Tell
 from pgpaces.design import Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
 from pgpaces.experiment.machine import Machine, Progress, SweepListener
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.queue import Chosen, Listed, Queue
-from pgpaces.experiment.request import Request, check, choose, commands_of, wish_of
+from pgpaces.experiment.request import Request, check, choose, commands_of, spec_of
 from pgpaces.experiment.site import without_pg_variables
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.experiment.strategies import Expected, Goal, Strategy, strategies
@@ -119,18 +119,18 @@ def _expected(
 ) -> Preview:
     """The preview of trials that are chosen as it goes: of the fewest, and of the most."""
 
-    def of(wanted: Iterable[Wanted]) -> Preview:
-        steps = [(Slot(w.block, w.cell), _request(builder, w, experiment_id)) for w in wanted]
+    def of(ask: Iterable[Ask]) -> Preview:
+        steps = [(Slot(w.block, w.cell), _request(builder, w, experiment_id)) for w in ask]
         return _preview(order, steps, builder.machines)
 
     least, most = zip(*chosen, strict=True)
     return between(of(chain.from_iterable(least)), of(chain.from_iterable(most)))
 
 
-def _request(builder: Builder, wanted: Wanted, experiment_id: str) -> Request:
-    found = builder.request(Slot(wanted.block, wanted.cell), experiment_id, wanted.given)
+def _request(builder: Builder, ask: Ask, experiment_id: str) -> Request:
+    found = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.given)
     assert found.place is not None
-    return replace(found, place=replace(found.place, attempt=wanted.attempt))
+    return replace(found, place=replace(found.place, attempt=ask.attempt))
 
 
 def _check(slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
@@ -174,7 +174,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
             (
                 "the database that is copied",
                 before.from_database,
-                document.shown_original(now.from_database),
+                document.shown_source(now.from_database),
             ),
         )
         if old != new
@@ -222,9 +222,9 @@ def _preview(
 
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
-    wish, as_is = wish_of(request), request.as_is
-    fingerprints = database.fingerprints(wish)
-    known = fingerprints & sizes.keys() if wish.from_database is None else ()
+    spec, as_is = spec_of(request), request.as_is
+    fingerprints = database.fingerprints(spec)
+    known = fingerprints & sizes.keys() if spec.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
@@ -287,7 +287,7 @@ class _Work:
 
     def given_up(self) -> str:
         """Why there is no answer; empty where there is one, or where nothing was chosen."""
-        said = (strategy.given_up(queue.tried) for strategy, queue in self.chosen.values())
+        said = (strategy.given_up(queue.told) for strategy, queue in self.chosen.values())
         return "; ".join(filter(None, said))
 
 
@@ -309,9 +309,9 @@ def _work(planned: Planned, store: Store) -> _Work:
 def _chosen(planned: Planned, store: Store, goal: Goal) -> _Work:
     builder, id_ = planned.builder, planned.id
     ids = [each.id for each in store.placed(id_)] if planned.order.resume else []
-    tried = [Tried.of(digest) for digest in store.digests(ids)]
+    told = [Tell.of(digest) for digest in store.digests(ids)]
     expected: dict[TargetPlan, dict[str, Any]] = {}
-    for each in tried:
+    for each in told:
         if each.digest is not None and each.digest.trial.state == "finished":
             target = builder.request(Slot(each.block, each.cell), id_).target
             expected.setdefault(target, dict(each.digest.trial.server))
@@ -321,15 +321,15 @@ def _chosen(planned: Planned, store: Store, goal: Goal) -> _Work:
             strategy,
             Chosen(
                 strategy,
-                list(tried),
-                lambda wanted: _request(builder, wanted, id_),
+                list(told),
+                lambda ask: _request(builder, ask, id_),
                 lambda trial: store.digests([trial])[0],
             ),
         )
         for name, strategy in strategies(goal, cells, builder.machines).items()
     }
     queues = {name: queue for name, (_, queue) in chosen.items()}
-    return _Work(queues, len(tried), expected, chosen)
+    return _Work(queues, len(told), expected, chosen)
 
 
 def _run_all(work: _Work, planned: Planned, progress: Progress, keeping: Keeping) -> None:

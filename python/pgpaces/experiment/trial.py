@@ -18,15 +18,15 @@ from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.experiment import bulk
 from pgpaces.experiment.beside import Beside, beside
 from pgpaces.experiment.cell import Cell, record
-from pgpaces.experiment.keeper import Keeper
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.ready import ready
+from pgpaces.experiment.recorder import Recorder
 from pgpaces.experiment.request import OnStoreError, Request, check
-from pgpaces.experiment.site import Site, original, site
+from pgpaces.experiment.site import Site, site, source_database
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.generators import engine as generator
 from pgpaces.generators.together import Together
-from pgpaces.reach import is_here
+from pgpaces.locality import is_local
 from pgpaces.result import Finding, State, Trial
 from pgpaces.store import Store
 
@@ -58,7 +58,7 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
     """
     listener, stops = listener or Listener(), Stops()
     check(request)
-    request = replace(request, from_database=original(request.from_database))
+    request = replace(request, from_database=source_database(request.from_database))
     store = Store.open(request.store) if request.keep else None
     with site(request.target, listener.say) as where:
         return run_at(where, request, Keeping(listener, stops, store))
@@ -88,10 +88,10 @@ def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
 def _measure(cell: Cell, keeping: Keeping) -> Outcome:
     """Generates the load and stores what it does, until its end or somebody's."""
     listener, stops, store = keeping.listener, keeping.stops, keeping.store
-    connections = [cell.connection(lane) for lane in cell.lanes]
+    connections = [cell.connection(component) for component in cell.components]
     for connection in connections:
         generator.probe(connection)
-    plan = cell.lanes[0].engine_plan()
+    plan = cell.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = record(cell)
     with (
@@ -99,37 +99,37 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         beside(cell, listener, jobs) as looks,
     ):
         loads = [
-            (lane.work.name, (job or lane).load(connection))
-            for lane, job, connection in zip(cell.lanes, jobs, connections, strict=True)
+            (component.work.name, (job or component).load(connection))
+            for component, job, connection in zip(cell.components, jobs, connections, strict=True)
         ]
         bulk.end_together(loads)
         load = Together(
             [load for name, load in loads if not name], [load for name, load in loads if name]
         )
         trial = replace(trial, plan={**trial.plan, "poll": load.poll})
-        keeper = Keeper(store, trial, listener.say)
+        recorder = Recorder(store, trial, listener.say)
         with signals(stops, listener), stops.over(load):
             try:
-                keeper.begin()
+                recorder.begin()
                 looks.ready()
                 load.begin()
                 listener.started(trial, load.connect_ns)
                 looks.begin(time.monotonic() + plan.warmup_ns / 1e9)
-                error = _follow(load, keeper, listener, (cell.request.on_store_error, looks))
+                error = _follow(load, recorder, listener, (cell.request.on_store_error, looks))
             except BaseException:
                 load.abort()
                 raise
         answers = looks.answers()
-    stopped = keeper.error if cell.request.on_store_error == "stop" else None
+    stopped = recorder.error if cell.request.on_store_error == "stop" else None
     why = error or stopped
     state = _state(why, ended_early=bool(stops.asked or looks.reason))
     if state == "finished" and cell.request.observe and answers:
         looks.explain()
-    account, measured_ns = keeper.account, load.end_ns
-    ended = account.ended_ns
+    accumulator, measured_ns = recorder.accumulator, load.end_ns
+    ended = accumulator.ended_ns
     measured_ns = max(0, min(measured_ns if measured_ns < _MEASURED_MAX_NS else ended, ended))
-    stored = _stored(keeper, store, before)
-    pace = throttle.pace(account, trial, measured_ns // 1_000_000_000)
+    stored = _stored(recorder, store, before)
+    pace = throttle.pace(accumulator, trial, measured_ns // 1_000_000_000)
     trial = replace(
         trial,
         state=state,
@@ -138,19 +138,19 @@ def _measure(cell: Cell, keeping: Keeping) -> Outcome:
         error=str(why) if why else None,
         notes=(
             *trial.notes,
-            *keeper.notes,
+            *recorder.notes,
             *looks.notes(),
-            *_given_up(keeper, load.clients),
+            *_given_up(recorder, load.clients),
         ),
         findings=(*trial.findings, *load.findings, *looks.findings(pace), *stored),
         samples=looks.samples(),
         explained=looks.explained,
         observed=looks.observed(),
     )
-    summary = summarize(trial, account)
-    failed = _finish(lambda: keeper.finish(trial, summary), keeping) or stopped
-    whole = summarize(trial, account, cut_off=False) if summary.cut_s else None
-    return Outcome(trial, summary, error, failed, account.aborted, looks.reason, whole)
+    summary = summarize(trial, accumulator)
+    failed = _finish(lambda: recorder.finish(trial, summary), keeping) or stopped
+    whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
+    return Outcome(trial, summary, error, failed, accumulator.aborted, looks.reason, whole)
 
 
 def _state(why: PgpacesError | None, *, ended_early: bool) -> State:
@@ -168,25 +168,25 @@ def _finish(finish: Callable[[], None], keeping: Keeping) -> StoreError | None:
     return None
 
 
-def _given_up(keeper: Keeper, clients: int) -> list[str]:
-    aborted = keeper.account.aborted
-    return [f"{aborted} of {clients} clients gave up: {keeper.first_error}"] if aborted else []
+def _given_up(recorder: Recorder, clients: int) -> list[str]:
+    aborted = recorder.accumulator.aborted
+    return [f"{aborted} of {clients} clients gave up: {recorder.first_error}"] if aborted else []
 
 
-def _stored(keeper: Keeper, store: Store | None, before: int) -> Iterator[Finding]:
+def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:
     """What storing did to the trial."""
-    if store and store.path and _same_disk(store.path, keeper.trial.server):
+    if store and store.path and _same_disk(store.path, recorder.trial.server):
         written = max(0, store.size_bytes() - before) / 1024
         text = "the store lies on the disk that is measured; it grew by"
         yield Finding("store", "info", f"{text} {written:.0f} KiB in this run", written, "KiB")
-    if keeper.delayed:
-        said = f"for {keeper.delayed} s the store took nothing; it was kept in memory"
-        yield Finding("store", "warning", said, keeper.delayed, "s")
+    if recorder.delayed:
+        said = f"for {recorder.delayed} s the store took nothing; it was kept in memory"
+        yield Finding("store", "warning", said, recorder.delayed, "s")
 
 
 def _follow(
     load: Together,
-    keeper: Keeper,
+    recorder: Recorder,
     listener: Listener,
     watching: tuple[OnStoreError, Beside],
 ) -> PgpacesError | None:
@@ -194,8 +194,8 @@ def _follow(
     on_store_error, looks = watching
     try:
         for interval in load:
-            keeper.add(interval)
-            if keeper.error and on_store_error == "stop":
+            recorder.add(interval)
+            if recorder.error and on_store_error == "stop":
                 load.stop()
             listener.interval(interval)
             looks.look(load)
@@ -209,7 +209,7 @@ def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
     data = server.get("data_directory")
     try:
         return bool(
-            is_here(server["target"]) and data and Path(data).stat().st_dev == store.stat().st_dev
+            is_local(server["target"]) and data and Path(data).stat().st_dev == store.stat().st_dev
         )
     except OSError:
         return False

@@ -1,6 +1,6 @@
 """Load by a command: any program, timed from its start to its end, again and again.
 
-One execution is one transaction of a closed load with one client. The program runs under a warden
+One execution is one transaction of a closed load with one client. The program runs under a watchdog
 (programs/), which takes the times and ends it when we end. Knows no server, no store, no terminal.
 """
 
@@ -15,7 +15,8 @@ from typing import Any
 
 from pgpaces.errors import RunError
 from pgpaces.programs import Execution, Order, Runner
-from pgpaces.result import Interval, Tally, merge, times_of
+from pgpaces.record import Interval, Tally
+from pgpaces.times import merge, times_of
 
 SECOND_NS = 1_000_000_000
 FOREVER_NS = 2**62

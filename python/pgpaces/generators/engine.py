@@ -209,4 +209,3 @@ class Engine:
     def abort(self) -> None:
         """Ends at once; what is in flight stays unfinished."""
         self._run.abort()
-

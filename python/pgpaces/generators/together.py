@@ -57,7 +57,7 @@ class Load(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
+class _Member:
     """A load, and where its numbers begin among those of all."""
 
     load: Load
@@ -83,8 +83,8 @@ class Together:
         self._failure: PgpacesError | None = None
         scripts = accumulate((load.scripts for load in loads), initial=0)
         threads = accumulate((load.threads for load in loads), initial=0)
-        self._seats = [
-            _Seat(load, iter(load), Offset(script, thread))
+        self._members = [
+            _Member(load, iter(load), Offset(script, thread))
             for load, script, thread in zip(loads, scripts, threads, strict=False)
         ]
 
@@ -106,29 +106,31 @@ class Together:
 
     def __iter__(self) -> Iterator[Interval]:
         """Seconds of all. Raises why the first of them ended early, when all have ended."""
-        own = [seat for seat in self._seats if seat.load in self._own]
-        others = [seat for seat in self._seats if seat.load not in self._own]
+        own = [member for member in self._members if member.load in self._own]
+        others = [member for member in self._members if member.load not in self._own]
         over = False
         while own or others:
             own, parts = self._second(own)
             # The trial's own are heard first, so that the others end when they do.
             if not over and (not own or self.end_ns <= max(part.ended_ns for _, part in parts)):
                 over = True
-                for seat in others:
-                    seat.load.stop()
+                for member in others:
+                    member.load.stop()
             others, more = self._second(others)
             if parts or more:
                 yield self._sum([*parts, *more])
         if self._failure is not None:
             raise self._failure
 
-    def _second(self, seats: Sequence[_Seat]) -> tuple[list[_Seat], list[tuple[_Seat, Interval]]]:
+    def _second(
+        self, running: Sequence[_Member]
+    ) -> tuple[list[_Member], list[tuple[_Member, Interval]]]:
         """The next second of each, and those that had one. One that fails ends all."""
         left, parts = [], []
-        for seat in seats:
+        for member in running:
             try:
-                parts.append((seat, next(seat.seconds)))
-                left.append(seat)
+                parts.append((member, next(member.seconds)))
+                left.append(member)
             except StopIteration:
                 pass
             except PgpacesError as error:
@@ -146,9 +148,9 @@ class Together:
         for load in self._loads:
             load.abort()
 
-    def _sum(self, parts: Sequence[tuple[_Seat, Interval]]) -> Interval:
+    def _sum(self, parts: Sequence[tuple[_Member, Interval]]) -> Interval:
         """One second of all."""
-        if len(self._seats) == 1:
+        if len(self._members) == 1:
             return parts[0][1]
-        numbered = [(seat.offset, part) for seat, part in parts]
-        return merged(numbered, self.threads, everyone=len(parts) == len(self._seats))
+        numbered = [(member.offset, part) for member, part in parts]
+        return merged(numbered, self.threads, everyone=len(parts) == len(self._members))

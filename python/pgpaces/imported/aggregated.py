@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pgpaces.errors import PlanError
-from pgpaces.result import Interval, Tally, Times
+from pgpaces.record import Interval, Tally
+from pgpaces.times import Times
 
 # Columns of all versions: without lag, with it, with what was skipped; 15 to 18; since 19.
 WIDTHS = (6, 10, 11, 15, 16)
@@ -91,7 +92,7 @@ def intervals(found: Iterable[Line], start_s: int) -> tuple[Interval, ...]:
 
 
 def _sum(one: Tally, other: Tally) -> Tally:
-    from pgpaces.result import merge
+    from pgpaces.times import merge
 
     failed = dict(one.failed)
     for mark, count in other.failed.items():

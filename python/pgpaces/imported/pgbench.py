@@ -16,7 +16,9 @@ from pgpaces.errors import PlanError
 from pgpaces.imported import aggregated, printed, transactions
 from pgpaces.imported.printed import Printed
 from pgpaces.imported.transactions import Columns, Seventh
-from pgpaces.result import Finding, Interval, Tally, Times, Trial
+from pgpaces.record import Interval, Tally
+from pgpaces.result import Finding, Trial
+from pgpaces.times import Times
 
 Kind = Literal["transactions", "aggregated", "printed"]
 _EPOCH_S = 1_000_000_000

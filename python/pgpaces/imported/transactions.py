@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pgpaces.errors import PlanError
-from pgpaces.result import Interval, Tally, times_of
+from pgpaces.record import Interval, Tally
+from pgpaces.times import times_of
 
 Seventh = Literal["lag", "retries"]
 # pgbench's words for how a transaction failed, and what we call that.

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.errors import PgpacesError, ServerError
+from pgpaces.locality import by_socket, is_local
 from pgpaces.observe import host
 from pgpaces.observe.host import Look, Polled, Probe, Source
 from pgpaces.observe.procfs import Item
-from pgpaces.reach import by_socket, is_here
 
 if TYPE_CHECKING:
     import psycopg
@@ -354,7 +354,7 @@ def watched(keywords: Mapping[str, str], dbname: str, command: str | None) -> So
 def _found(keywords: Mapping[str, str], dbname: str) -> Source:
     files = Files({**keywords, "dbname": dbname})
     try:
-        if is_here(keywords) and (pids := _seen_here(files)):
+        if is_local(keywords) and (pids := _seen_here(files)):
             files.close()
             return host.here(pids)
         if by_socket(keywords):

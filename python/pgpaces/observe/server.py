@@ -20,14 +20,14 @@ from pgpaces.answers import cache
 from pgpaces.answers import replication as standbys
 from pgpaces.observe import counters, replication
 from pgpaces.observe.counters import PARTS, PERIOD_S, Counter, Part, Reading, second_of
-from pgpaces.observe.ends import Ends
-from pgpaces.observe.held import MARK, Held
+from pgpaces.observe.session import MARK, SessionSnapshot
+from pgpaces.observe.snapshots import Snapshots
 from pgpaces.observe.thread import Thread, nothing
 from pgpaces.observe.waits import OfServer, Sampler
 from pgpaces.result import Finding, Observed, Sample
 
 if TYPE_CHECKING:
-    from pgpaces.observe.held import Session
+    from pgpaces.observe.session import Session
 
 _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 _ROLES_SINCE = 100_000
@@ -39,7 +39,7 @@ class Reader:
     """What reads the counters. notes: what it may not read, and why. more: what would show more."""
 
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
-        self.held = Held(keywords, dbname)
+        self.snapshot = SessionSnapshot(keywords, dbname)
         self._of: Session | None = None
         self._parts: list[Part] = []
         self._rows: list[str] = []
@@ -50,9 +50,9 @@ class Reader:
     def read(self) -> Reading:
         """The counters as they are, in one answer. Raises psycopg.Error."""
         self._ready()
-        row = self.held.asked(self._query)[0]
+        row = self.snapshot.rows(self._query)[0]
         at_s = time.monotonic()
-        self.held.cost.look()
+        self.snapshot.cost.look()
         values: dict[Counter, int | None] = {}
         for part, found in zip(self._parts, row, strict=False):
             # Without a row there is nothing known of any of them.
@@ -62,7 +62,7 @@ class Reader:
 
     def _ready(self) -> None:
         """A session, and which parts the server has and the role may read."""
-        session = self.held.session()
+        session = self.snapshot.session()
         if session is self._of:
             return
         self._of = None
@@ -91,7 +91,7 @@ class Reader:
 
     def close(self) -> None:
         """Ends the session."""
-        self.held.close()
+        self.snapshot.close()
 
     def _may(self, session: Session, query: str, source: str) -> bool:
         import psycopg
@@ -125,9 +125,9 @@ class Others:
     """What is looked at beside counters. more: what would show more. sessions: that cost."""
 
     waits: Sampler
-    ends: Ends
+    snapshots: Snapshots
     more: Mapping[str, None]
-    sessions: tuple[Held, ...]
+    sessions: tuple[SessionSnapshot, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,9 @@ class Sensor:
         if self._others is None:
             self._counting.begin(start_s, nothing, nothing)
         else:
-            self._counting.begin(start_s, self._others.ends.before, self._others.ends.after)
+            self._counting.begin(
+                start_s, self._others.snapshots.before, self._others.snapshots.after
+            )
             self._waiting.begin(start_s, nothing, nothing)
 
     def _read(self) -> None:
@@ -238,8 +240,8 @@ class Sensor:
             if self._waits:
                 found = replace(found, waits=self._waits.waits(), blocked=self._waits.blocked())
         if self._others:
-            ends = self._others.ends
-            found = replace(found, grown=ends.grown, executed=ends.executed)
+            snapshots = self._others.snapshots
+            found = replace(found, grown=snapshots.grown, executed=snapshots.executed)
         return found
 
     def notes(self) -> list[str]:
@@ -262,7 +264,7 @@ class Sensor:
         if not self._readings or took_s <= 0:
             return None
         sessions = self._others.sessions if self._others else ()
-        there = [held.cost.cpu_s for held in sessions]
+        there = [each.cost.cpu_s for each in sessions]
         known = [cpu_s for cpu_s in there if cpu_s is not None]
         server = 100 * sum(known) / took_s if len(known) == len(there) else None
         return Cost(100 * (self._counting.cpu_s + self._waiting.cpu_s) / took_s, server)
@@ -280,8 +282,8 @@ class Sensor:
         ended = self._counting.close()
         ended = self._waiting.close() and ended
         self._ended_s = time.monotonic()
-        for held in self._others.sessions if self._others else ():
-            held.cost.look()
+        for each in self._others.sessions if self._others else ():
+            each.cost.look()
         return ended
 
 
@@ -313,14 +315,14 @@ def sensing(
     application: the load's application_name. primary: of a standby, the sensor of its primary,
     which begins and ends with it. It raises nothing: what cannot be read is in its notes.
     """
-    reader, waits = Reader(keywords, dbname), Held(keywords, dbname)
+    reader, waits = Reader(keywords, dbname), SessionSnapshot(keywords, dbname)
     made = Sensor(
         reader,
         Others(
             Sampler(OfServer(waits, application)),
-            Ends(reader.held, reader.notes, reader.more),
+            Snapshots(reader.snapshot, reader.notes, reader.more),
             reader.more,
-            (reader.held, waits),
+            (reader.snapshot, waits),
         ),
         node,
         primary,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pgpaces.observe.held import MARK
+from pgpaces.observe.session import MARK
 from pgpaces.result import Executed, Grown
 from pgpaces.texts import encoded
 

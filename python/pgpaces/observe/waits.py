@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pgpaces.answers.waits import CPU, PER_SECOND, Event, Tally
-from pgpaces.observe.held import MARK, OURS, Held
+from pgpaces.observe.session import MARK, OURS, SessionSnapshot
 from pgpaces.result import Blocked, Sample, Waits
 
 PERIOD_S = 1 / PER_SECOND
@@ -80,19 +80,19 @@ class Activity(Protocol):
 class OfServer:
     """Looks by a session. application: the load's application_name."""
 
-    def __init__(self, held: Held, application: str) -> None:
-        self.held = held
+    def __init__(self, snapshot: SessionSnapshot, application: str) -> None:
+        self.snapshot = snapshot
         self._given: dict[str, Any] = {"application": application, "ours": list(OURS)}
 
     def look(self) -> Mapping[Event, int]:
         """See Activity."""
-        kind = _KIND if self.held.session().info.server_version >= 100_000 else ""
-        rows = self.held.asked(_LOOK.format(kind=kind), self._given)
+        kind = _KIND if self.snapshot.session().info.server_version >= 100_000 else ""
+        rows = self.snapshot.rows(_LOOK.format(kind=kind), self._given)
         return {(who, kind, event): count for who, kind, event, count in rows}
 
     def blocked(self) -> list[Pair]:
         """See Activity."""
-        found = self.held.asked(_BLOCKED, self._given)
+        found = self.snapshot.rows(_BLOCKED, self._given)
         return [(row[0], row[1], row[2], row[3], row[4], row[5]) for row in found]
 
 

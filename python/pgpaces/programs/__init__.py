@@ -4,9 +4,9 @@ given.py    words, variables, folders, the way to the server: made here for whoe
 files.py    the files that a workload reads: the user's own, or fetched once
 inputs.py   what programs that make data read, so that data is not used again wrongly
 runner.py   runs them one after the other, under
-warden.py   a process of its own, which ends them when we end
+watchdog.py a process of its own, which ends them when we end
 
-Knows no load and no marks.
+Knows no load and no ownership.
 """
 
 from pgpaces.programs.given import Given, given

@@ -101,7 +101,7 @@ def given(
         path = f"{way.program.parent}{os.pathsep}{path}"
         _check_programs(workload, path)
         files = located(workload, values, say)
-        # Behind what may take long: only then is there soon a warden, who removes it whatever ends.
+        # After what may take long: only then is there soon a watchdog, which always removes it.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
         yield Given(
             workload.folder.resolve(),

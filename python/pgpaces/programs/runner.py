@@ -1,4 +1,4 @@
-"""Programs that are run, one after the other, under a warden (warden.py) that ends them with us.
+"""Programs that are run, one after the other, under a watchdog (watchdog.py): it ends them with us.
 
 Takes their times and keeps the last lines that they say. Knows no server, no load, no terminal.
 """
@@ -26,7 +26,7 @@ from pgpaces.units import SECOND_NS
 _TAIL_LINES = 12
 _LINE_BYTES = 400
 _TAIL_PATIENCE_S = 10.0
-_WARDEN = Path(__file__).with_name("warden.py")
+_WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +122,15 @@ class Runner:
     """Runs commands, one after the other. Ends with us, whatever ends us."""
 
     def __init__(self, files: Sequence[int] = (), scratch: Path | None = None) -> None:
-        """Starts the warden. Raises RunError.
+        """Starts the watchdog. Raises RunError.
 
         files: descriptors that commands may inherit. scratch: a folder that is removed at the end.
         """
         reader, writer = os.pipe()
         mark = secrets.token_hex(16)
         try:
-            self._warden = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WARDEN), str(writer), mark, str(scratch or "")],
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_WATCHDOG), str(writer), mark, str(scratch or "")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -144,10 +144,10 @@ class Runner:
             raise RunError(f"the command's warden does not start: {error.strerror}") from None
         finally:
             os.close(writer)
-        assert self._warden.stdout is not None
-        assert self._warden.stderr is not None
-        self._answers = self._warden.stdout
-        self._errors = Tail(self._warden.stderr, mark.encode())
+        assert self._watchdog.stdout is not None
+        assert self._watchdog.stderr is not None
+        self._answers = self._watchdog.stdout
+        self._errors = Tail(self._watchdog.stderr, mark.encode())
         self._output = Tail(os.fdopen(reader, "rb", 0), mark.encode())
         self._answer()  # it is there: its start is not the first command's
 
@@ -177,8 +177,8 @@ class Runner:
 
     @property
     def pid(self) -> int:
-        """The warden's process."""
-        return self._warden.pid
+        """The watchdog's process."""
+        return self._watchdog.pid
 
     def last(self) -> str:
         """The last line that the command said, if it runs."""
@@ -194,17 +194,17 @@ class Runner:
 
     def close(self) -> None:
         """Ends it, and whatever it still runs."""
-        if self._warden.stdin is not None:
-            self._warden.stdin.close()
-        self._warden.wait()
+        if self._watchdog.stdin is not None:
+            self._watchdog.stdin.close()
+        self._watchdog.wait()
 
     def _tell(self, line: bytes) -> None:
-        assert self._warden.stdin is not None
+        assert self._watchdog.stdin is not None
         # Whoever waits for an answer hears that nobody listened.
         with contextlib.suppress(OSError, ValueError):
             # Not through a buffer: a handler of signals may tell something in the middle of it.
             while line:
-                line = line[os.write(self._warden.stdin.fileno(), line) :]
+                line = line[os.write(self._watchdog.stdin.fileno(), line) :]
 
     def _answer(self) -> dict[str, Any]:
         line = self._answers.readline()

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pgpaces.answers.across import share
+from pgpaces.answers.attribution import Limit
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity import worth as worths
 from pgpaces.answers.capacity.answer import Load
 from pgpaces.answers.capacity.trials import ROLES, Found, objections, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
-from pgpaces.answers.wanted import role
-from pgpaces.answers.why import Limit
+from pgpaces.answers.sequential import role
 from pgpaces.design import Cell as DesignCell
 from pgpaces.design import Factor
 from pgpaces.report import capacity_charts, facts

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pgpaces.answers import breaks
+from pgpaces.answers import crossing
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity.centre import bracket, curve
 from pgpaces.answers.capacity.goal import Point
@@ -61,7 +61,7 @@ def figures(
 
 def along(factors: Sequence[Factor]) -> Factor | None:
     """The factor along the axis: one with numbers, else that of most levels."""
-    main = breaks.main_factor(factors)
+    main = crossing.main_factor(factors)
     return main or max(factors, key=lambda factor: len(factor.levels), default=None)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pgpaces.answers import breaks
+from pgpaces.answers import crossing
 from pgpaces.answers.bulk import NAMES
 from pgpaces.answers.bulk import number as of_bulk
 from pgpaces.answers.cells import Row, sound, trial_share
@@ -207,7 +207,7 @@ def _table(axis: Axis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ..
 
 
 def _label(axis: Axis, row: Row) -> str:
-    return shown(breaks.level_of(row, axis.factor.name)) if axis.factor else "all"
+    return shown(crossing.level_of(row, axis.factor.name)) if axis.factor else "all"
 
 
 def _said(estimate: Estimate | None, measure: Measure) -> tuple[str, str]:

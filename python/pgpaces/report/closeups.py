@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgpaces.answers import breaks, bulk, waits
+from pgpaces.answers import bulk, crossing, waits
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Bucket, Digest, Track
 from pgpaces.answers.statements import StatementRow
@@ -57,7 +57,7 @@ class Closeup:
 
 
 def chosen(page: Page) -> tuple[Row, ...]:
-    """The cells that are shown in detail: all, or where they are many those about the break.
+    """The cells that are shown in detail: all, or where they are many those about the crossing.
 
     Then the best and the worst, then as many as there is room for, in the order of the table.
     """
@@ -66,7 +66,7 @@ def chosen(page: Page) -> tuple[Row, ...]:
         return tuple(able)
     wanted: list[Row | None] = []
     for line in page.lines:
-        found = breaks.find_break(line, page.missed_max)
+        found = crossing.find_crossing(line, page.missed_max)
         wanted += [found.broke, found.held, *found.unknown[:1]]
     by_missed = sorted(able, key=lambda row: row.missed.value if row.missed else 0.0)
     wanted += [by_missed[0], by_missed[-1], *able]
@@ -488,7 +488,7 @@ def _statement_figure(axis: Axis, used: Sequence[StatementRow], name: str, numbe
     where = f", {shown(name)}" if name else ""
     table = tuple(
         (
-            shown(breaks.level_of(each.row, axis.factor.name)) if axis.factor else "all",
+            shown(crossing.level_of(each.row, axis.factor.name)) if axis.factor else "all",
             shown(each.name),
             milliseconds(each.mean.value, "-") if each.mean else "-",
             interval(each.mean, lambda ms: milliseconds(ms, "-")) if each.mean else "-",

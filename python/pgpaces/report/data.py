@@ -11,7 +11,7 @@ import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers import breaks
+from pgpaces.answers import crossing
 from pgpaces.answers.beside import BesideRow
 from pgpaces.answers.bulk import as_json as plain
 from pgpaces.answers.bulk import number
@@ -54,7 +54,7 @@ def _costs(page: Page, row: Row | None) -> dict[str, Any]:
 
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
-    verdict = breaks.verdict(row, page.missed_max) if page.limits else None
+    verdict = crossing.verdict(row, page.missed_max) if page.limits else None
     did = [column.key for column in bulk.columns(page.rows)]
     levels = {f"factor_{name}": level for name, level in row.cell.levels}
     base = {
@@ -373,7 +373,7 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
         "cell": row.cell.key,
         "levels": dict(row.cell.levels),
         "valid": row.sound,
-        "verdict": breaks.verdict(row, page.missed_max) if page.limits else None,
+        "verdict": crossing.verdict(row, page.missed_max) if page.limits else None,
         "counts": _counts(row.counts),
         **{name: _estimate(row.estimate(name)) for name in numbers},
         **(

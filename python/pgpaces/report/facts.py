@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgpaces.answers import bulk, differences
-from pgpaces.answers.account import by_functions
+from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment
@@ -128,14 +128,14 @@ def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
 
 def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
     """Standbys and pooler, where the clients are, and each load beside the trial's own."""
-    lanes = trial.plan.get("lanes") or ()
+    components = trial.plan.get("lanes") or ()
     if behind := layout(trial.server):
         yield "servers", f"primary{behind}"
     if at := at_nodes(trial.plan):
         yield "clients at", at.strip(" ()")
-    for name in dict.fromkeys(lane["of"] for lane in lanes if lane["of"]):
-        own = [lane for lane in lanes if lane["of"] == name]
-        nodes = ", ".join(dict.fromkeys(lane["node"] for lane in own))
+    for name in dict.fromkeys(component["of"] for component in components if component["of"]):
+        own = [component for component in components if component["of"] == name]
+        nodes = ", ".join(dict.fromkeys(component["node"] for component in own))
         limit = duration_text(own[0]["limit_ns"]) if own[0].get("limit_ns") else "none"
         yield f"beside it {name}", f"{own[0]['load_text']} at {nodes}; latency limit {limit}"
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgpaces.answers import breaks
-from pgpaces.answers.breaks import Line
+from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
+from pgpaces.answers.crossing import Line
 from pgpaces.design import Factor
 from pgpaces.report import words
 from pgpaces.report.escape import line as shown
@@ -53,7 +53,7 @@ def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
     others = [factor for factor in page.factors if factor != along]
     legend = _legend(others)
     groups: dict[tuple[tuple[str, str], ...], list[Line]] = {}
-    for line in breaks.lines(page.rows, along.name) if along else page.lines:
+    for line in crossing.lines(page.rows, along.name) if along else page.lines:
         rest = tuple(pair for pair in line.levels if pair[0] != legend)
         groups.setdefault(rest, []).append(line)
     parts = [
@@ -101,10 +101,10 @@ class Axis:
 
     def place(self, row: Row) -> float | str:
         """Where a row stands."""
-        level = breaks.level_of(row, self.factor.name) if self.factor else ""
+        level = crossing.level_of(row, self.factor.name) if self.factor else ""
         if not self.step:
             return shown(level) or "all"
-        return (breaks.quantity(level) or 0.0) / self.unit
+        return (crossing.quantity(level) or 0.0) / self.unit
 
     def aside(self, row: Row, part: float) -> float | str:
         """The same, a little aside so that lines do not hide each other; part: -0.5 to 0.5."""
@@ -148,7 +148,7 @@ def axis_of(page: Page) -> Axis:
         return Axis(factor, title, 1.0, 0.0, False)
     name, levels = page.main.name, page.main.levels
     unit, suffix = _unit(levels)
-    places = sorted((breaks.quantity(level) or 0.0) / unit for level in levels)
+    places = sorted((crossing.quantity(level) or 0.0) / unit for level in levels)
     log = places[0] > 0 and places[-1] / places[0] >= LOG_FROM
     pairs = list(itertools.pairwise(places))
     step = min(b / a for a, b in pairs) - 1 if log else min(b - a for a, b in pairs)
@@ -163,7 +163,7 @@ def _unit(levels: Sequence[str]) -> tuple[float, str]:
         unit = level.lstrip("+-0123456789.eE ").replace(" ", "") or level.lstrip("+-0123456789. ")
         if unit.startswith("/"):
             return 1.0, ", 1/s"
-        if unit and (size := breaks.quantity(f"1{unit}")):
+        if unit and (size := crossing.quantity(f"1{unit}")):
             return size, f", {unit}"
     return 1.0, ""
 

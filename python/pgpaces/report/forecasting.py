@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pgpaces.answers.breaks import Line
+from pgpaces.answers.crossing import Line
 from pgpaces.answers.forecast import Reading
-from pgpaces.answers.foreseen import Foreseen
+from pgpaces.answers.forecasts import LineForecast
 from pgpaces.report import verdicts, words
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import NUMBER
@@ -28,7 +28,9 @@ KEY = "forecast"
 _HEIGHT = 230
 
 
-def section(every: Sequence[Foreseen], trials: tuple[str, ...], to: float | None = None) -> Section:
+def section(
+    every: Sequence[LineForecast], trials: tuple[str, ...], to: float | None = None
+) -> Section:
     """The section of forecasts; trials: their ids. to: a load that is read off each."""
     unit = every[0].unit if every else ""
     return Section(
@@ -44,12 +46,12 @@ def section(every: Sequence[Foreseen], trials: tuple[str, ...], to: float | None
     )
 
 
-def name_of(found: Foreseen) -> str:
+def name_of(found: LineForecast) -> str:
     """What tells a line from the others; nothing of the only one."""
     return words.line_name(Line(found.levels, ()))
 
 
-def _said(every: Sequence[Foreseen], to: float | None) -> Iterator[Sentence]:
+def _said(every: Sequence[LineForecast], to: float | None) -> Iterator[Sentence]:
     """Of one line everything; of several what is most important, the table has the rest."""
     for each in every:
         told = [*verdicts.forecasted(each.found, each.unit), *_left_out(each)]
@@ -63,7 +65,7 @@ def _said(every: Sequence[Foreseen], to: float | None) -> Iterator[Sentence]:
                 yield replace(sentence, text=f"{name}: {sentence.text}") if name else sentence
 
 
-def _left_out(each: Foreseen) -> Iterator[Sentence]:
+def _left_out(each: LineForecast) -> Iterator[Sentence]:
     if each.left_out:
         text = f"Left out: {each.left_out} not brought to an end, or not valid."
         yield Sentence(text, "warning")
@@ -72,7 +74,7 @@ def _left_out(each: Foreseen) -> Iterator[Sentence]:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _tables(every: Sequence[Foreseen]) -> tuple[Table, ...]:
+def _tables(every: Sequence[LineForecast]) -> tuple[Table, ...]:
     columns = ("line", "peak at", "1/s there", "farthest", "1/s at it", "hold-out %", "at most")
     note = (
         "The farthest is 1.5 times the most that was tried. Hold-out: how wrong a fit without the"
@@ -87,7 +89,7 @@ def _tables(every: Sequence[Foreseen]) -> tuple[Table, ...]:
     return tuple(found)
 
 
-def _row(each: Foreseen) -> tuple[Cell, ...]:
+def _row(each: LineForecast) -> tuple[Cell, ...]:
     found = each.found
     far = found.curve[-1].rate if found.curve else None
     return (
@@ -101,7 +103,7 @@ def _row(each: Foreseen) -> tuple[Cell, ...]:
     )
 
 
-def _parameters(each: Foreseen) -> tuple[Cell, ...]:
+def _parameters(each: LineForecast) -> tuple[Cell, ...]:
     found = each.found
     return (
         Cell(name_of(each) or "all"),
@@ -118,7 +120,7 @@ def _estimate(found: Estimate | None, form: Any) -> Cell:
 # --- the chart ------------------------------------------------------------------------------------
 
 
-def _figure(each: Foreseen, number: int, to: float | None) -> Figure:
+def _figure(each: LineForecast, number: int, to: float | None) -> Figure:
     name = name_of(each)
     found = each.found
     if found.curve:
@@ -140,7 +142,7 @@ def _figure(each: Foreseen, number: int, to: float | None) -> Figure:
     )
 
 
-def _readings(each: Foreseen, to: float | None) -> Iterator[tuple[str, ...]]:
+def _readings(each: LineForecast, to: float | None) -> Iterator[tuple[str, ...]]:
     """The loads that were tried, the one that was asked for, and the farthest."""
     found = each.found
     tried: dict[float, list[float]] = {}
@@ -159,7 +161,7 @@ def _readings(each: Foreseen, to: float | None) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _marks(each: Foreseen, to: float | None, look: Look) -> dict[str, Any]:
+def _marks(each: LineForecast, to: float | None, look: Look) -> dict[str, Any]:
     end = max(each.tried, to) if to else each.found.reach if each.found.curve else each.tried
     dots = [{"x": point.load, "y": point.rate} for point in each.points]
     curve = [
@@ -195,7 +197,7 @@ def _marks(each: Foreseen, to: float | None, look: Look) -> dict[str, Any]:
     }
 
 
-def _bound(each: Foreseen, end: float, top: float) -> list[dict[str, float]]:
+def _bound(each: LineForecast, end: float, top: float) -> list[dict[str, float]]:
     """The bounds as far as they are on the chart: a line from nothing, then level."""
     bounds = each.found.bounds
     if bounds is None:
@@ -206,7 +208,7 @@ def _bound(each: Foreseen, end: float, top: float) -> list[dict[str, float]]:
     return [{"x": load, "y": bounds.at(load)} for load in places]
 
 
-def _peak(each: Foreseen, x: Any, y: Any, look: Look) -> list[dict[str, Any]]:
+def _peak(each: LineForecast, x: Any, y: Any, look: Look) -> list[dict[str, Any]]:
     """The peak with its interval along the axis."""
     peak, most = each.found.peak, each.found.peak_rate
     if peak is None or most is None:

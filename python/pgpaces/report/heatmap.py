@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pgpaces.answers import breaks
-from pgpaces.answers.breaks import Line
+from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
+from pgpaces.answers.crossing import Line
 from pgpaces.design import Factor
 from pgpaces.report import words
 from pgpaces.report.escape import line as shown
@@ -34,7 +34,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
     columns = (shown(words.factor_name(main.name)), aside, name, "verdict")
     table = tuple(
         (
-            shown(breaks.level_of(row, main.name)),
+            shown(crossing.level_of(row, main.name)),
             _label(line),
             text,
             _verdict(page, row),
@@ -43,7 +43,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
     )
     values = [
         {
-            "x": shown(breaks.level_of(row, main.name)),
+            "x": shown(crossing.level_of(row, main.name)),
             "y": _label(line),
             "class": None if value is None else sum(value > step for step in steps),
             "text": text,
@@ -71,7 +71,7 @@ def _label(line: Line) -> str:
 
 
 def _verdict(page: Page, row: Row) -> str:
-    return breaks.verdict(row, page.missed_max) if page.limits else "-"
+    return crossing.verdict(row, page.missed_max) if page.limits else "-"
 
 
 def _heat_value(row: Row, by_limit: bool) -> float | None:

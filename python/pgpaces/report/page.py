@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers import breaks, cells, differences, paired, placed, replicates
+from pgpaces.answers import cells, crossing, differences, paired, placed, replicates
 from pgpaces.answers.beside import BesideRow, beside_of
-from pgpaces.answers.breaks import Line
 from pgpaces.answers.cells import Row
 from pgpaces.answers.costs import Economy, Priced, priced
+from pgpaces.answers.crossing import Line
 from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.paired import Ratio
@@ -111,9 +111,9 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         missing = 0 if about.chosen else _missing(experiment, digests)
     made = cells.rows(asked, digests, kinds)
     shown = _shown(factors, made)
-    main = breaks.main_factor(shown)
+    main = crossing.main_factor(shown)
     rows = tuple(_trimmed(row, shown) for row in made)
-    lines = breaks.lines(rows, main.name) if main else (Line((), rows),)
+    lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
     apart = replicates.compare(digests, kinds)
     failures = _failures(about, {cell.key: cell for cell in asked})
     said = words.Material(shown, main, rows, lines, missed_max, apart, missing, failures)
@@ -168,7 +168,7 @@ def _holding(missed_max: float, *, limited: bool) -> Callable[[Row], bool]:
     """Whether a cell held; without a limit, whether it is to be believed."""
     if not limited:
         return lambda row: row.sound
-    return lambda row: breaks.verdict(row, missed_max) == "held"
+    return lambda row: crossing.verdict(row, missed_max) == "held"
 
 
 def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:
@@ -209,7 +209,7 @@ def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]
     )
     order = {factor.name: factor.levels for factor in factors}
     for name in names:
-        had = dict.fromkeys(breaks.level_of(row, name) for row in rows)
+        had = dict.fromkeys(crossing.level_of(row, name) for row in rows)
         levels = [level for level in order.get(name, ()) if level in had]
         levels += [level for level in had if level not in levels]
         if len(levels) > 1:

@@ -13,7 +13,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pgpaces.result import Interval, Tally, Times
+from pgpaces.record import Interval, Tally
+from pgpaces.times import Times
 
 _SERIALIZATION, _DEADLOCK = "40001", "40P01"
 _LINE_BYTES = 127  # of an SQL command's first line that pgbench keeps
@@ -142,7 +143,7 @@ class Command:
 
 
 @dataclass(slots=True)
-class Account:
+class Totals:
     """A run as it goes on: feed it every interval. Times in ns.
 
     aborted_thread: of the first client that gave up, if one did.
@@ -207,26 +208,26 @@ def banner(pgbench: str, pgpaces: str, server: str) -> str:
     return f"pgbench ({pgbench}, pgpaces {pgpaces}, server {server})"
 
 
-def report(asked: Asked, account: Account, connect_ns: int) -> str:
+def report(asked: Asked, totals: Totals, connect_ns: int) -> str:
     """The final report. connect_ns: what connecting all clients took, before the run."""
-    lines = [*_facts(asked), *_processed(asked, account.all)]
-    if account.all.total:
-        lines += _counts(asked, account.all)
-        lines += _times(asked, account, connect_ns)
+    lines = [*_facts(asked), *_processed(asked, totals.all)]
+    if totals.all.total:
+        lines += _counts(asked, totals.all)
+        lines += _times(asked, totals, connect_ns)
         if asked.several or asked.per_command:
             for number in range(len(asked.scripts)):
-                lines += _script(asked, account, number)
+                lines += _script(asked, totals, number)
     return "\n".join(lines) + "\n"
 
 
-def unfinished(account: Account) -> str | None:
+def unfinished(totals: Totals) -> str | None:
     """What pgbench keeps silent about: what was due and never finished."""
-    if not account.all.unfinished:
+    if not totals.all.unfinished:
         return None
-    share = 100 * account.missed / account.due
+    share = 100 * totals.missed / totals.due
     return (
-        f"{account.all.unfinished} transactions were due and never finished;"
-        f" {share:.3f}% of {account.due} due were missed"
+        f"{totals.all.unfinished} transactions were due and never finished;"
+        f" {share:.3f}% of {totals.due} due were missed"
     )
 
 
@@ -288,21 +289,21 @@ def _failures(asked: Asked, sums: Sums) -> Iterator[str]:
         yield f"number of transactions skipped: {_share(sums.skipped, sums.total)}"
 
 
-def _times(asked: Asked, account: Account, connect_ns: int) -> Iterator[str]:
-    sums = account.all
+def _times(asked: Asked, totals: Totals, connect_ns: int) -> Iterator[str]:
+    sums = totals.all
     if asked.throttled or asked.limit_us or asked.measured:
         yield from _latency(sums)
     else:
         # Nobody asked for it to be measured: what a client took for each transaction.
-        mean_ms = account.ended_ns / 1e6 * asked.clients / sums.total
+        mean_ms = totals.ended_ns / 1e6 * asked.clients / sums.total
         failures = " (including failures)" if sums.failed else ""
         yield f"latency average = {mean_ms:.3f} ms{failures}"
     if asked.throttled:
         mean_ms = _ratio(sums.lag.sum_ns / 1e6, sums.processed)
         yield f"rate limit schedule lag: avg {mean_ms:.3f} (max {sums.lag.max_ns / 1e6:.3f}) ms"
-    tps = _ratio(sums.processed * 1e9, account.ended_ns)
+    tps = _ratio(sums.processed * 1e9, totals.ended_ns)
     if asked.connect_each:
-        mean_ms = _ratio(account.connect_ns / 1e6, sums.processed + sums.failed)
+        mean_ms = _ratio(totals.connect_ns / 1e6, sums.processed + sums.failed)
         yield f"average connection time = {mean_ms:.3f} ms"
         yield f"tps = {tps:.6f} (including reconnection times)"
     else:
@@ -316,16 +317,16 @@ def _latency(sums: Sums) -> Iterator[str]:
         yield f"latency stddev = {sums.latency.stddev_ms:.3f} ms"
 
 
-def _script(asked: Asked, account: Account, number: int) -> Iterator[str]:
+def _script(asked: Asked, totals: Totals, number: int) -> Iterator[str]:
     """A script's own part of the report."""
-    script, sums = asked.scripts[number], account.scripts.get(number, Sums())
+    script, sums = asked.scripts[number], totals.scripts.get(number, Sums())
     if asked.several:
         weights = sum(each.weight for each in asked.scripts)
-        tps = _ratio(sums.processed * 1e9, account.ended_ns)
+        tps = _ratio(sums.processed * 1e9, totals.ended_ns)
         yield f"SQL script {number + 1}: {script.description}"
         share = 100.0 * script.weight / weights
         yield f" - weight: {script.weight} (targets {share:.1f}% of total)"
-        share = _ratio(100.0 * sums.total, account.all.total)
+        share = _ratio(100.0 * sums.total, totals.all.total)
         yield f" - {sums.total} transactions ({share:.1f}% of total)"
         if sums.total:
             processed = f"number of transactions actually processed: {sums.processed}"
@@ -339,7 +340,7 @@ def _script(asked: Asked, account: Account, number: int) -> Iterator[str]:
         more = " and failures" if asked.max_tries == 1 else ", failures and retries"
         yield f"{' - ' if asked.several else ''}statement latencies in milliseconds{more}:"
         for at, (text, is_sql) in enumerate(script.commands):
-            command = account.commands.get((number, at), Command())
+            command = totals.commands.get((number, at), Command())
             yield _command(asked, command, _first_line(text) if is_sql else text)
 
 

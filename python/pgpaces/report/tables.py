@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pgpaces.answers import breaks, outcome
+from pgpaces.answers import crossing, outcome
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf, Seen
@@ -76,7 +76,7 @@ def _commands(page: Page) -> Table:
     columns = (*names, "trials", "median s", *(column.name for column in numbers), *late)
     rows = []
     for row in page.rows:
-        labels = [Cell(breaks.level_of(row, f.name)) for f in page.factors] or [
+        labels = [Cell(crossing.level_of(row, f.name)) for f in page.factors] or [
             Cell("the one cell")
         ]
         middle = bulk.median_s(row)
@@ -106,7 +106,9 @@ def _row(page: Page, row: Row, others: Sequence[str]) -> Iterator[Cell]:
     def time(estimate: Estimate | None) -> Cell:
         return _number(estimate, lambda ms: milliseconds(ms, above(page)))
 
-    yield from [Cell(breaks.level_of(row, f.name)) for f in page.factors] or [Cell("the one cell")]
+    yield from [Cell(crossing.level_of(row, f.name)) for f in page.factors] or [
+        Cell("the one cell")
+    ]
     yield _trials(row)
     yield _number(row.rate, rate)
     yield time(row.mean)
@@ -137,7 +139,7 @@ def verdict(page: Page, row: Row) -> Cell:
     if not row.sound:
         failed = outcome.no_trial(digest.summary for digest in row.every) is not None
         return Cell("failed" if failed else "not valid", "", "not valid")
-    said = breaks.verdict(row, page.missed_max)
+    said = crossing.verdict(row, page.missed_max)
     return Cell(said, "", said)
 
 
@@ -203,7 +205,7 @@ def statements(page: Page) -> Table:
     rows = tuple(
         (
             Cell(each.name),
-            *(Cell(breaks.level_of(each.row, factor.name)) for factor in page.factors),
+            *(Cell(crossing.level_of(each.row, factor.name)) for factor in page.factors),
             Cell(f"{each.done:,}"),
             *(Cell(f"{getattr(each, name):,}") for name in shown),
             _number(each.mean, lambda ms: milliseconds(ms, "-")),
@@ -253,7 +255,7 @@ def beside(page: Page) -> Table:
     rows = tuple(
         (
             Cell(each.name),
-            *(Cell(breaks.level_of(each.row, factor.name)) for factor in page.factors),
+            *(Cell(crossing.level_of(each.row, factor.name)) for factor in page.factors),
             Cell(f"{each.due:,}"),
             _number(each.rate, rate),
             _share(each.missed),
@@ -273,7 +275,7 @@ def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
     columns = ("plan", "workers planned", "launched", "spilled", "trials")
     every = tuple(
         (
-            *([Cell(breaks.level_of(seen.row, f.name)) for f in page.factors] or [Cell("all")]),
+            *([Cell(crossing.level_of(seen.row, f.name)) for f in page.factors] or [Cell("all")]),
             *_plan_cells(plan, [seen]),
         )
         for seen in plan.seen

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pgpaces.answers import breaks
-from pgpaces.answers.breaks import Line
+from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
+from pgpaces.answers.crossing import Line
 from pgpaces.report import tables, words
 from pgpaces.report.charts import Measure, measures
 from pgpaces.report.escape import line
@@ -295,7 +295,7 @@ def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) ->
     for name, row in zip(names, group.rows, strict=True):
         value = _value(row, measure)
         length = 0.0 if value is None or not top else min(value, top) / top
-        colour = _STYLES[breaks.verdict(row, page.missed_max)] if page.limits else "blue"
+        colour = _STYLES[crossing.verdict(row, page.missed_max)] if page.limits else "blue"
         bar = Bar(1.0, 0, length, width=size, color=colour)
         made.add_row(Text(name), bar, Text(_number(row, measure)))
     return made
@@ -304,7 +304,7 @@ def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) ->
 def _names(page: Page, group: Line, room: int) -> list[str]:
     """What stands beside the bars: levels alone where there is no room for what they are of."""
     if page.main is not None:
-        return [line(breaks.level_of(row, page.main.name)) for row in group.rows]
+        return [line(crossing.level_of(row, page.main.name)) for row in group.rows]
     names = [line(words.cell_name(row)) for row in group.rows]
     if max(map(len, names)) <= room:
         return names

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.account import by_functions
+from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.bulk import SOURCE, alone
 from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.outcome import no_measurement
@@ -114,15 +114,15 @@ def beside(summary: Summary, plan: Mapping[str, Any], told: str = "") -> Iterabl
     told: a command of which all is said already, unless it has a limit.
     """
     for each in summary.beside:
-        lanes = [lane for lane in plan["lanes"] if lane["of"] == each.name]
-        if each.name == told and not lanes[0]["limit_ns"]:
+        components = [component for component in plan["lanes"] if component["of"] == each.name]
+        if each.name == told and not components[0]["limit_ns"]:
             continue
-        where = ", ".join(lane["node"] for lane in lanes)
+        where = ", ".join(component["node"] for component in components)
         said = f"beside it {each.name} on {where}: "
         if each.missed is None:
             yield f"{said}nothing was due"
         else:
-            within, policy = _within(lanes[0]), lanes[0]["policy"]
+            within, policy = _within(components[0]), components[0]["policy"]
             yield f"{said}missed {_missed(each.missed, each.counts, within, policy)}"
 
 
@@ -139,8 +139,10 @@ def _within(plan: Mapping[str, Any]) -> str:
 
 def _above(plan: Mapping[str, Any], script: str | None = None) -> str:
     """How a quantile is shown that falls among what did not succeed: of all scripts or of one."""
-    lanes = (lane for lane in plan.get("lanes", ()) if script in lane["scripts"])
-    plan = next(lanes, plan)
+    components = (
+        component for component in plan.get("lanes", ()) if script in component["scripts"]
+    )
+    plan = next(components, plan)
     own = dict(plan.get("limits", ()))
     if script is None and plan["limit_ns"]:
         limit_ns = min(plan["limit_ns"], *own.values()) if own else plan["limit_ns"]
@@ -359,7 +361,7 @@ def _load(trial: Trial, summary: Summary) -> Iterable[str]:
 
 def own_clients(plan: Mapping[str, Any]) -> int:
     """The clients of a trial's own load: those of workloads beside it are in the plan's number."""
-    own = [lane["clients"] for lane in plan.get("lanes", ()) if not lane["of"]]
+    own = [component["clients"] for component in plan.get("lanes", ()) if not component["of"]]
     return sum(own) if own else int(plan["clients"])
 
 
@@ -370,19 +372,20 @@ def at_nodes(plan: Mapping[str, Any]) -> str:
 
 def _clients(plan: Mapping[str, Any]) -> str:
     """How many clients a trial has, and those beside them; where, unless all are at the primary."""
-    lanes = plan.get("lanes", ())
-    beside = [lane for lane in lanes if lane["of"]]
-    text = f"{own_clients(plan)} clients{_where([lane for lane in lanes if not lane['of']])}"
+    components = plan.get("lanes", ())
+    beside = [component for component in components if component["of"]]
+    own = [component for component in components if not component["of"]]
+    text = f"{own_clients(plan)} clients{_where(own)}"
     if every_ns := plan.get("start_every_ns"):
         text += f", one every {duration_text(every_ns)}"
-    count = sum(lane["clients"] for lane in beside)
+    count = sum(component["clients"] for component in beside)
     return f"{text} and {count} beside them{_where(beside)}" if beside else text
 
 
-def _where(lanes: Sequence[Mapping[str, Any]]) -> str:
-    if {lane["node"] for lane in lanes} <= {"primary"}:
+def _where(components: Sequence[Mapping[str, Any]]) -> str:
+    if {component["node"] for component in components} <= {"primary"}:
         return ""
-    each = ", ".join(f"{lane['clients']} at {lane['node']}" for lane in lanes)
+    each = ", ".join(f"{component['clients']} at {component['node']}" for component in components)
     return f" ({each})"
 
 

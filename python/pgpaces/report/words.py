@@ -1,4 +1,4 @@
-"""The answer of an experiment in words: what holds, what breaks, what moves it, what to mistrust.
+"""The answer of an experiment in words: what holds, what does not, what moves it, what to mistrust.
 
 Values in, sentences out. "Held" and "did not hold" are claimed where an interval says so and
 nowhere else; the word for all the rest is "not known".
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgpaces.answers import breaks, cells, outcome
-from pgpaces.answers.breaks import Break, Line, Shift
+from pgpaces.answers import cells, crossing, outcome
 from pgpaces.answers.cells import Row
+from pgpaces.answers.crossing import Line, Shift, ThresholdCrossing
 from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor
 from pgpaces.report import bulk, facts
@@ -106,7 +106,7 @@ def answer(material: Material) -> tuple[Sentence, ...]:
         said += [Sentence(text, "main" if main else "plain") for text, main in _of_commands(ran)]
     if not facts.limits(ran):
         said += () if by_command else _without_limit(material, ran)
-    elif material.main is not None and material.main.name in breaks.LOADS:
+    elif material.main is not None and material.main.name in crossing.LOADS:
         said += _by_load(material, material.main)
     elif len(ran) == 1:
         said += _one(material, ran[0])
@@ -161,7 +161,7 @@ def _one(material: Material, row: Row) -> Iterable[Sentence]:
         "held": "It holds",
         "did not hold": "It does not hold",
         "not known": "Whether it holds is not known",
-    }[breaks.verdict(row, material.missed_max)]
+    }[crossing.verdict(row, material.missed_max)]
     yield Sentence(
         f"{said}: missed {share(missed)} of {row.counts.due:,} due{_within([row])}.", "main"
     )
@@ -171,7 +171,7 @@ def _one(material: Material, row: Row) -> Iterable[Sentence]:
 
 
 def _by_load(material: Material, main: Factor) -> Iterable[Sentence]:
-    found = [breaks.find_break(line, material.missed_max) for line in material.lines]
+    found = [crossing.find_crossing(line, material.missed_max) for line in material.lines]
     several = len(found) > 1
     texts = [_failed(each.line) or _words(each, main) for each in found]
     if several and len(set(texts)) == 1:
@@ -233,18 +233,18 @@ def _everywhere(material: Material, main: Factor) -> str:
 
 
 def _level(row: Row | None, main: Factor) -> str | None:
-    return None if row is None else breaks.level_of(row, main.name)
+    return None if row is None else crossing.level_of(row, main.name)
 
 
-def _words(found: Break, main: Factor) -> str:
+def _words(found: ThresholdCrossing, main: Factor) -> str:
     """`it holds up to 4 clients and breaks from 6 clients on; at 5 clients it is not known`."""
 
     def at(row: Row) -> str:
-        return amount(main.name, breaks.level_of(row, main.name))
+        return amount(main.name, crossing.level_of(row, main.name))
 
     rows = found.line.rows
-    more = [breaks.level_of(row, main.name) for row in found.open]
-    less = [breaks.level_of(r, main.name) for r in found.unknown if r not in found.open]
+    more = [crossing.level_of(row, main.name) for row in found.open]
+    less = [crossing.level_of(r, main.name) for r in found.unknown if r not in found.open]
     not_known = f"; whether it holds at {amounts(main.name, more)} is not known" if more else ""
     if less:
         not_known += f"; at less ({amounts(main.name, less)}) the trials do not tell"
@@ -270,7 +270,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
-def _irregular(found: Break, main: Factor, several: bool) -> Iterable[Sentence]:
+def _irregular(found: ThresholdCrossing, main: Factor, several: bool) -> Iterable[Sentence]:
     if found.irregular and found.broke:
         where = f" with {line_name(found.line)}" if several else ""
         yield Sentence(
@@ -280,14 +280,16 @@ def _irregular(found: Break, main: Factor, several: bool) -> Iterable[Sentence]:
         )
 
 
-def _moves(found: Sequence[Break], material: Material, main: Factor) -> Iterable[Sentence]:
-    """What moves the break, factor by factor; those of which nothing is seen together."""
+def _moves(
+    found: Sequence[ThresholdCrossing], material: Material, main: Factor
+) -> Iterable[Sentence]:
+    """What moves the crossing, factor by factor; those of which nothing is seen together."""
     still: list[str] = []
     open_: list[str] = []
     for factor in material.factors:
         if factor.name == main.name:
             continue
-        moved = breaks.shift(found, factor.name, main.name, material.missed_max)
+        moved = crossing.shift(found, factor.name, main.name, material.missed_max)
         if moved.pairs:
             yield _moved(factor, moved, main)
         else:
@@ -313,10 +315,10 @@ def _is(names: Sequence[str]) -> str:
 
 def _moved(factor: Factor, moved: Shift, main: Factor) -> Sentence:
     better, worse = moved.pairs[0]
-    at = amount(main.name, breaks.level_of(better, main.name))
+    at = amount(main.name, crossing.level_of(better, main.name))
     rest = len(moved.pairs) - 1
     more = f"; {_count(rest, 'more such pair')}" if rest else ""
-    good, bad = (breaks.level_of(row, factor.name) for row in (better, worse))
+    good, bad = (crossing.level_of(row, factor.name) for row in (better, worse))
     return Sentence(
         f"{factor_name(factor.name)} moves the break: at {at} it held with {good}, missed"
         f" {_missed(better)}, and did not with {bad}, missed {_missed(worse)}{more}.",
@@ -326,7 +328,7 @@ def _moved(factor: Factor, moved: Shift, main: Factor) -> Sentence:
 
 def _undecided(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What would make known what is not."""
-    every = [(row, breaks.needed_s(row, material.missed_max)) for row in rows]
+    every = [(row, crossing.needed_s(row, material.missed_max)) for row in rows]
     known = [(row, need) for row, need in every if need is not None]
     if not known:
         return
@@ -373,7 +375,7 @@ def _missed(row: Row) -> str:
 def _by_cell(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(breaks.verdict(row, material.missed_max), []).append(row)
+        groups.setdefault(crossing.verdict(row, material.missed_max), []).append(row)
     for verdict in ("held", "did not hold", "not known"):
         if found := groups.get(verdict):
             yield Sentence(_group(verdict, found, len(rows)), "main")
@@ -385,7 +387,7 @@ def _by_cell(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
 def _hanging(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What would be said otherwise if no warm-up had been cut."""
     for row in rows:
-        if (with_it := breaks.hangs_on_the_cut(row, material.missed_max)) is not None:
+        if (with_it := crossing.hangs_on_the_cut(row, material.missed_max)) is not None:
             text = f"{cell_name(row)}: with the warm-up that was cut {100 * with_it:.2g} % missed"
             yield Sentence(f"{text}, so the verdict hangs on the cut.", "warning")
 

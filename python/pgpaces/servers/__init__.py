@@ -12,7 +12,7 @@ pooler.py      pgbouncer or pgpool before them
 record.py      what is known of one server: its address as DSN and PG* variables, its file
 folder.py      where a server lives on disk, and who may use that folder now
 access.py      who may connect: the private socket, TCP with a password
-account.py     who runs a server when we are root
+os_user.py     who runs a server when we are root
 postmaster.py  one initdb, one start: the conversation with supervise.py
 supervise.py   a program of its own: PostgreSQL's parent, which ends it when we end
 failure.py     what PostgreSQL wrote when it refused, as one sentence and a hint

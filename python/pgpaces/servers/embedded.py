@@ -20,13 +20,6 @@ from pgpaces.errors import PlanError, ServerError
 from pgpaces.home import home
 from pgpaces.servers import postmaster, tls
 from pgpaces.servers.access import Listen, choose_port, set_password, write_rules
-from pgpaces.servers.account import (
-    Account,
-    account_for,
-    check_entry,
-    make_folder,
-    reachable,
-)
 from pgpaces.servers.binaries import Installation, installations
 from pgpaces.servers.folder import (
     ServerFolder,
@@ -35,6 +28,13 @@ from pgpaces.servers.folder import (
     postmaster_pid,
     server_folder,
     server_folders,
+)
+from pgpaces.servers.os_user import (
+    OsUser,
+    check_entry,
+    make_folder,
+    os_user_for,
+    reachable,
 )
 from pgpaces.servers.record import ServerRecord, Transport, as_values
 
@@ -216,19 +216,19 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
     if (stale := folder.read()) is not None:
         folder.forget(stale)
     data_dir = make_data_home(folder, spec.data_dir) / "data"
-    account = account_for(data_dir)
+    os_user = os_user_for(data_dir)
     for path in (folder.path, data_dir.parent):
-        check_entry(path, account)
+        check_entry(path, os_user)
     if spec.tls:
         tls.check(spec.installation)
-    installation = reachable(spec.installation, account, home() / "cache")
+    installation = reachable(spec.installation, os_user, home() / "cache")
     port = choose_port(spec.listen)
     record = ServerRecord(
         name=spec.name,
         version=installation.version,
         major=installation.major,
         bin=installation.bin,
-        socket_dir=make_socket_folder(folder, port, account),
+        socket_dir=make_socket_folder(folder, port, os_user),
         port=port,
         data_dir=data_dir,
         pid=0,
@@ -243,12 +243,12 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
     try:
         folder.write(record)
         if record.certificate is not None:
-            tls.make_certificate(folder.path, record.host(Transport.TCP), account)
+            tls.make_certificate(folder.path, record.host(Transport.TCP), os_user)
         if spec.standby_of is not None:
-            _copy(installation, spec.standby_of, record, (account, terms))
+            _copy(installation, spec.standby_of, record, (os_user, terms))
         else:
-            _prepare(installation, data_dir, account, terms)
-        return _launch(record, folder, account, terms)
+            _prepare(installation, data_dir, os_user, terms)
+        return _launch(record, folder, os_user, terms)
     except BaseException:
         folder.forget(record)
         raise
@@ -262,14 +262,14 @@ def _password_file(spec: ServerSpec, folder: ServerFolder) -> Path | None:
 
 
 def _prepare(
-    installation: Installation, data_dir: Path, account: Account | None, terms: _Terms
+    installation: Installation, data_dir: Path, os_user: OsUser | None, terms: _Terms
 ) -> None:
     """Make the data directory, or see that it is of this version."""
     try:
         made_by = (data_dir / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
-        return postmaster.initialize(installation, data_dir, account, terms.lock)
+        return postmaster.initialize(installation, data_dir, os_user, terms.lock)
     if made_by != installation.series:
         raise ServerError(
             f"the data in {data_dir} was made by PostgreSQL {made_by}, "
@@ -283,14 +283,14 @@ def _copy(
     installation: Installation,
     origin: ServerRecord,
     record: ServerRecord,
-    terms: tuple[Account | None, _Terms],
+    terms: tuple[OsUser | None, _Terms],
 ) -> None:
     """Make the data of a standby; nothing of an earlier one is used again."""
-    account, own = terms
+    os_user, own = terms
     own.say(f"making the standby {record.name} in {record.data_dir}")
     where = f"{origin.dsn()} application_name={record.name.removeprefix(f'{origin.name}-')}"
-    program = reachable(_with_backup(installation), account, home() / "cache")
-    postmaster.copy(program, where, record.data_dir, account, own.lock)
+    program = reachable(_with_backup(installation), os_user, home() / "cache")
+    postmaster.copy(program, where, record.data_dir, os_user, own.lock)
 
 
 def _with_backup(installation: Installation) -> Installation:
@@ -305,14 +305,14 @@ def _with_backup(installation: Installation) -> Installation:
 
 
 def _launch(
-    record: ServerRecord, folder: ServerFolder, account: Account | None, terms: _Terms
+    record: ServerRecord, folder: ServerFolder, os_user: OsUser | None, terms: _Terms
 ) -> Server:
     """Start the programs and wait; the server ends again if anything goes wrong."""
     write_rules(folder.access, record.major)
     folder.rotate_log()
     order = postmaster.Order(
         argv=_command(record, folder),
-        account=account,
+        os_user=os_user,
         lock=terms.lock,
         stays=terms.stay,
         files=folder.passing,

@@ -22,7 +22,7 @@ from pathlib import Path
 from pgpaces.errors import ServerError
 from pgpaces.home import home
 from pgpaces.servers import tls
-from pgpaces.servers.account import Account, make_folder, make_private_folder
+from pgpaces.servers.os_user import OsUser, make_folder, make_private_folder
 from pgpaces.servers.record import ServerRecord, from_json, to_json
 
 SOCKET_PATH_BYTES_MAX = 103 if sys.platform == "darwin" else 107  # sun_path without its zero
@@ -201,16 +201,16 @@ def make_data_home(folder: ServerFolder, chosen: Path | None) -> Path:
     return path
 
 
-def make_socket_folder(folder: ServerFolder, port: int, account: Account | None) -> Path:
+def make_socket_folder(folder: ServerFolder, port: int, os_user: OsUser | None) -> Path:
     """An empty private folder for the socket: run/, or a short one where the path is too long."""
     path = folder.path / "run"
     if fits_socket(path, port):
         shutil.rmtree(path, ignore_errors=True)  # sockets of a server that was killed
-        make_private_folder(path, account)
+        make_private_folder(path, os_user)
         return path
     path = Path(tempfile.mkdtemp(prefix="pgpaces-", dir=SHORT_FOLDERS))
-    if account is not None:
-        os.chown(path, account.uid, account.gid)
+    if os_user is not None:
+        os.chown(path, os_user.uid, os_user.gid)
     return path
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.servers import libraries
-from pgpaces.servers.account import let_all_read, make_folder
 from pgpaces.servers.binaries import (
     PACKAGES,
     Installation,
@@ -33,6 +32,7 @@ from pgpaces.servers.binaries import (
     source_of,
     sources,
 )
+from pgpaces.servers.os_user import let_all_read, make_folder
 from pgpaces.servers.registries import REGISTRIES, Registry
 
 POLL_S = 0.1

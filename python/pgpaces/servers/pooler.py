@@ -19,9 +19,9 @@ from pathlib import Path
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import postmaster
-from pgpaces.servers.account import Account, account_for, check_entry, give, make_folder
 from pgpaces.servers.binaries import server_environment
 from pgpaces.servers.folder import ServerFolder, make_socket_folder, server_folder
+from pgpaces.servers.os_user import OsUser, check_entry, give, make_folder, os_user_for
 from pgpaces.servers.record import ServerRecord, Transport, quoted
 
 # Debian puts them where only root looks.
@@ -122,23 +122,23 @@ def pool(
     primary = servers[0]
     folder = server_folder(f"{primary.name}-{plan.pooler}")
     make_folder(folder.path)
-    account = account_for(primary.data_dir)
-    check_entry(folder.path, account)
+    os_user = os_user_for(primary.data_dir)
+    check_entry(folder.path, os_user)
     lock = folder.lock(_ENDING_S)
     if lock is None:
         raise ServerError(f"another pgpaces has a {plan.pooler} before {primary.name}", "wait")
     size = plan.size or clients
     port = _PORTS[plan.pooler]
     try:
-        socket_dir = make_socket_folder(folder, port, account)
+        socket_dir = make_socket_folder(folder, port, os_user)
         text = configuration(
             Setting(plan, program, size, clients, tuple(servers), socket_dir, folder.path)
         )
-        argv, files = _command(program, plan, folder, (text, account))
+        argv, files = _command(program, plan, folder, (text, os_user))
         folder.rotate_log()
         order = postmaster.Order(
             argv=argv,
-            account=account,
+            os_user=os_user,
             lock=lock,
             stays=False,
             files=files,
@@ -177,24 +177,24 @@ class Setting:
 
 
 def _command(
-    program: Program, plan: PoolPlan, folder: ServerFolder, terms: tuple[str, Account | None]
+    program: Program, plan: PoolPlan, folder: ServerFolder, terms: tuple[str, OsUser | None]
 ) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """What is run, and the files that it reads and that go with it."""
-    text, account = terms
-    main = _written(folder.path / f"{plan.pooler}.conf", text, account)
+    text, os_user = terms
+    main = _written(folder.path / f"{plan.pooler}.conf", text, os_user)
     if plan.pooler == "pgbouncer":
-        _written(folder.path / "users", '"postgres" ""\n', account)
+        _written(folder.path / "users", '"postgres" ""\n', os_user)
         return (str(program.path), str(main)), (main, folder.path / "users")
-    control = _written(folder.path / "pcp.conf", "", account)
+    control = _written(folder.path / "pcp.conf", "", os_user)
     argv = (str(program.path), "-n", "-D", "-f", str(main), "-F", str(control))
     return argv, (main, control)
 
 
-def _written(path: Path, text: str, account: Account | None) -> Path:
+def _written(path: Path, text: str, os_user: OsUser | None) -> Path:
     path.unlink(missing_ok=True)
     path.write_text(text)
     path.chmod(0o600)
-    give(path, account)
+    give(path, os_user)
     return path
 
 

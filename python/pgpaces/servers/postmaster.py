@@ -22,9 +22,9 @@ from typing import IO
 
 from pgpaces.errors import ServerError
 from pgpaces.servers import failure
-from pgpaces.servers.account import Account, make_private_folder, options_of
 from pgpaces.servers.binaries import Installation, server_environment
 from pgpaces.servers.folder import is_ready
+from pgpaces.servers.os_user import OsUser, make_private_folder, options_of
 
 SUPERUSER = "postgres"
 SILENCE_S_MAX = 60.0  # a start is given up when the log has not grown for so long
@@ -46,7 +46,7 @@ os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 def initialize(
-    installation: Installation, data_dir: Path, account: Account | None, lock: int
+    installation: Installation, data_dir: Path, os_user: OsUser | None, lock: int
 ) -> None:
     """Make a data directory: UTF8, locale C, data checksums on, superuser `postgres`.
 
@@ -55,11 +55,11 @@ def initialize(
     """
     unfinished = data_dir.with_name(f"{data_dir.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
-    make_private_folder(unfinished, account)
+    make_private_folder(unfinished, os_user)
     options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--data-checksums", "-N")  # no sync
     try:
         words = ("-D", unfinished, "-U", SUPERUSER, *options)
-        done = _done(installation.program("initdb"), words, account, lock)
+        done = _done(installation.program("initdb"), words, os_user, lock)
         if done.returncode != 0:
             raise failure.refusal(
                 f"PostgreSQL {installation.version} could not make its data in {data_dir}",
@@ -71,25 +71,25 @@ def initialize(
 
 
 def copy(
-    installation: Installation, origin: str, data_dir: Path, account: Account | None, lock: int
+    installation: Installation, origin: str, data_dir: Path, os_user: OsUser | None, lock: int
 ) -> None:
     """Make a standby's data directory: all of a running server's, and where it streams from.
 
     origin: the server's conninfo, without a password. What is there already is removed.
     """
     shutil.rmtree(data_dir, ignore_errors=True)
-    make_private_folder(data_dir, account)
+    make_private_folder(data_dir, os_user)
     words = ("-D", data_dir, "-d", origin, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync
-    done = _done(installation.program("pg_basebackup"), words, account, lock)
+    done = _done(installation.program("pg_basebackup"), words, os_user, lock)
     if done.returncode != 0:
         shutil.rmtree(data_dir, ignore_errors=True)
         raise failure.refusal(f"no standby could be made in {data_dir}", done.stdout)
 
 
 def _done(
-    program: Path, words: Sequence[str | Path], account: Account | None, lock: int
+    program: Path, words: Sequence[str | Path], os_user: OsUser | None, lock: int
 ) -> subprocess.CompletedProcess[str]:
-    """A program that was run as the account to its end; it held the lock meanwhile."""
+    """A program that was run as the user to its end; it held the lock meanwhile."""
     return subprocess.run(
         [program, *words],
         stdin=subprocess.DEVNULL,
@@ -100,7 +100,7 @@ def _done(
         env=server_environment(),
         pass_fds=(lock,),
         check=False,
-        **options_of(account),
+        **options_of(os_user),
     )
 
 
@@ -112,7 +112,7 @@ class Order:
     """
 
     argv: tuple[str, ...]
-    account: Account | None
+    os_user: OsUser | None
     lock: int
     stays: bool
     files: tuple[Path, ...]
@@ -124,8 +124,8 @@ class Order:
         return json.dumps(
             {
                 "argv": self.argv,
-                "uid": self.account.uid if self.account else None,
-                "gid": self.account.gid if self.account else None,
+                "uid": self.os_user.uid if self.os_user else None,
+                "gid": self.os_user.gid if self.os_user else None,
                 "lock_fd": self.lock,
                 "stays": self.stays,
                 "files": [str(path) for path in self.files],

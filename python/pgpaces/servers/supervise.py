@@ -63,9 +63,9 @@ def end_with_us(ending: int) -> Callable[[], object] | None:
 
 def launch(order: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Start the postmaster; it inherits the lock, which so is held as long as it lives."""
-    account: dict[str, Any] = {}
+    os_user: dict[str, Any] = {}
     if order["uid"] is not None:
-        account = {"user": order["uid"], "group": order["gid"], "extra_groups": []}
+        os_user = {"user": order["uid"], "group": order["gid"], "extra_groups": []}
     return subprocess.Popen(
         order["argv"],
         stdin=subprocess.DEVNULL,
@@ -73,7 +73,7 @@ def launch(order: dict[str, Any]) -> subprocess.Popen[bytes]:
         stderr=sys.stderr.fileno(),
         pass_fds=(order["lock_fd"],),
         preexec_fn=None if order["stays"] else end_with_us(order["ending"]),  # noqa: PLW1509 (no threads here)
-        **account,
+        **os_user,
     )
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.servers import libraries
-from pgpaces.servers.account import Account, give
 from pgpaces.servers.binaries import Installation, Source, installations, server_environment
+from pgpaces.servers.os_user import OsUser, give
 
 CERTIFICATE = "tls.crt"
 KEY = "tls.key"
@@ -53,7 +53,7 @@ def settings(major: int, folder: Path) -> dict[str, str]:
     return ours
 
 
-def make_certificate(folder: Path, host: str, account: Account | None) -> Path:
+def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
     """A fresh certificate for `host` and this machine's loopback, its key for the server alone.
 
     An elliptic key (P-256), as public authorities give them: an RSA key would make connecting
@@ -85,7 +85,7 @@ def make_certificate(folder: Path, host: str, account: Account | None) -> Path:
         said = done.stderr.strip().splitlines()
         raise ServerError(f"openssl made no certificate: {said[-1] if said else 'it says nothing'}")
     certificate.chmod(0o644)
-    give(key, account)
+    give(key, os_user)
     return certificate
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from pgpaces.answers import digest as rules
-from pgpaces.answers.account import Account
+from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Bucket, Digest, Track
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.result import Trial
@@ -58,5 +58,5 @@ def read(trial: Trial, text: str) -> Digest:
 
 def made(trial: Trial) -> Digest:
     """The digest of a whole trial, by the rules of today. Raises StoreError as `summarize`."""
-    account = Account.of(trial.intervals)
-    return rules.digest(trial, summarize(trial, account), account)
+    accumulator = Accumulator.of(trial.intervals)
+    return rules.digest(trial, summarize(trial, accumulator), accumulator)

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import sqlalchemy as sa
 
 from pgpaces.result import State
-from pgpaces.soundness import check_place, check_summary
 from pgpaces.store import form, rows
 from pgpaces.store.rows import ExperimentState, Row
 from pgpaces.store.schema import experiment, failure, trial
+from pgpaces.validation import check_place, check_summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pgpaces.result import State
-from pgpaces.soundness import check_summary
 from pgpaces.store import address, form, sqlite
+from pgpaces.validation import check_summary
 
 T = TypeVar("T")
 

@@ -12,25 +12,23 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from pgpaces import record
+from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import (
     Blocked,
     Executed,
     Explained,
     Finding,
     Grown,
-    Interval,
     Moved,
     Observed,
     Place,
     Sample,
     State,
-    StatementTally,
-    Tally,
-    Times,
     Trial,
     WaitEvent,
     Waits,
-)  # fmt: skip
+)
 from pgpaces.store import form
 
 Row = sa.RowMapping

@@ -1,6 +1,6 @@
 """The tables of the result database as they are in its newest version, and how values lie in them.
 
-Knows no connection. A new store is made of these tables; `migrations/` turns an older one into them.
+Knows no connection. A new store is made of these tables; `migrations/` makes them of an older one.
 What a second has is declared in `record.py`.
 """
 
@@ -84,7 +84,7 @@ def _of_trial() -> Any:
     return _column("trial", sa.String(26), sa.ForeignKey("trial.id"), key=True)
 
 
-def _recorded(kind: type) -> Iterator[Any]:
+def _recorded(kind: type[record.Record]) -> Iterator[Any]:
     """The columns of a class of the record."""
     for one in record.declared(kind):
         if one.is_times:
@@ -149,7 +149,9 @@ trial = sa.Table(
 _second = partial(_column, "second", sa.Integer, key=True)
 interval = sa.Table("interval", metadata, _of_trial(), *_recorded(record.Interval))
 tally = sa.Table("tally", metadata, _of_trial(), _second(), *_recorded(record.Tally))
-statement = sa.Table("statement", metadata, _of_trial(), _second(), *_recorded(record.StatementTally))
+statement = sa.Table(
+    "statement", metadata, _of_trial(), _second(), *_recorded(record.StatementTally)
+)
 sample = sa.Table(
     "sample",
     metadata,

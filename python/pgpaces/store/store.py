@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.result import Interval, Observed, Sample, Trial
-from pgpaces.soundness import check
+from pgpaces.record import Interval
+from pgpaces.result import Observed, Sample, Trial
 from pgpaces.store import (
     backend,
     copying,
@@ -37,6 +37,7 @@ from pgpaces.store.disks import DiskRow
 from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
 from pgpaces.store.listing import TrialRow
 from pgpaces.store.rows import ExperimentState, Row
+from pgpaces.validation import check
 
 if TYPE_CHECKING:
     from pgpaces.answers.digest import Digest

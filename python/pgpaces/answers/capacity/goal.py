@@ -104,7 +104,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class NextLoad:
     """The next trial: a load, for so many seconds without its warm-up, and why."""
 
     load: float

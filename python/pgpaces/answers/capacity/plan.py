@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s
+from pgpaces.answers.capacity.goal import Goal, NextLoad, Point, cost_s
 from pgpaces.answers.capacity.search import LEAST, fine_most, step
 
 _STEPS_MOST = 100
@@ -33,19 +33,23 @@ def plan(goal: Goal, load: float, rate: float) -> Plan:
     The search runs against a server that holds everything up to that load and nothing beyond.
     """
     points: list[Point] = []
-    ask = step(points, goal)
-    while isinstance(ask, Ask) and ask.role == "coarse" and len(points) < _STEPS_MOST:
-        due = max(1, round(ask.seconds * rate * ask.load / load))
-        missed = due if ask.load > load else 0
-        points.append(Point(ask.load, "coarse", due, missed, ask.seconds, seed=ask.seed))
-        ask = step(points, goal)
+    next_load = step(points, goal)
+    while (
+        isinstance(next_load, NextLoad) and next_load.role == "coarse" and len(points) < _STEPS_MOST
+    ):
+        due = max(1, round(next_load.seconds * rate * next_load.load / load))
+        missed = due if next_load.load > load else 0
+        points.append(
+            Point(next_load.load, "coarse", due, missed, next_load.seconds, seed=next_load.seed)
+        )
+        next_load = step(points, goal)
     spent = sum(cost_s(point.seconds) for point in points)
-    if not isinstance(ask, Ask) or ask.role != "fine":
+    if not isinstance(next_load, NextLoad) or next_load.role != "fine":
         return Plan(len(points), 0, 0, 0.0, spent, spent, 0.0)
-    most = fine_most(goal, spent, ask.seconds)
+    most = fine_most(goal, spent, next_load.seconds)
     least = min(LEAST[goal.mode], most)
-    each = cost_s(ask.seconds)
+    each = cost_s(next_load.seconds)
     soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
     return Plan(
-        len(points), least, most, ask.seconds, spent + least * each, spent + most * each, soak
+        len(points), least, most, next_load.seconds, spent + least * each, spent + most * each, soak
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.centre import bracket, centre, indicated, judged
-from pgpaces.answers.capacity.goal import Ask, Goal, Point, cost_s, excused, of_role
+from pgpaces.answers.capacity.goal import Goal, NextLoad, Point, cost_s, excused, of_role
 from pgpaces.answers.capacity.rule import verdict
 
 COARSE_S, QUICK_S = 20.0, 10.0
@@ -49,7 +49,7 @@ class _Ends:
     highest: float
 
 
-def step(points: Sequence[Point], goal: Goal) -> Ask | Capacity:
+def step(points: Sequence[Point], goal: Goal) -> NextLoad | Capacity:
     """The next trial, or the answer. points: all trials so far, in the order in which they ran.
 
     Trials at loads that this goal cannot ask for are those of another search and count for nothing.
@@ -60,15 +60,15 @@ def step(points: Sequence[Point], goal: Goal) -> Ask | Capacity:
     return replace(said, seed=1 + max((max(point.seed, 0) for point in points), default=0))
 
 
-def _step(points: Sequence[Point], goal: Goal) -> Ask | Capacity:
+def _step(points: Sequence[Point], goal: Goal) -> NextLoad | Capacity:
     ends = _ends(points, goal)
     if sum(1 for p in points if not p.valid) >= INVALID_MOST or ends.highest < ends.lowest:
         return answer.of(points, goal)
     load = _coarse(points, goal, ends)
     if load is not None:
-        return _coarse_ask(points, goal, load)
-    ask = None if goal.mode == "quick" else _fine(points, goal, ends)
-    return ask or _soak(points, answer.of(points, goal))
+        return _coarse_load(points, goal, load)
+    found = None if goal.mode == "quick" else _fine(points, goal, ends)
+    return found or _soak(points, answer.of(points, goal))
 
 
 def _ends(points: Sequence[Point], goal: Goal) -> _Ends:
@@ -152,7 +152,7 @@ def _quick_over(points: Sequence[Point], goal: Goal) -> bool:
     return goal.mode == "quick" and spent + cost_s(QUICK_S) > QUICK_MAX_S
 
 
-def _coarse_ask(points: Sequence[Point], goal: Goal, load: float) -> Ask:
+def _coarse_load(points: Sequence[Point], goal: Goal, load: float) -> NextLoad:
     held, broke = bracket(points, goal)
     if held is None and broke is None:
         why = "where the search begins"
@@ -165,7 +165,7 @@ def _coarse_ask(points: Sequence[Point], goal: Goal, load: float) -> Ask:
         assert broke is not None
         ends = words.load(held, goal), words.load(broke, goal)
         why = f"between {ends[0]}, which held in a short trial, and {ends[1]}, which did not"
-    return Ask(load, coarse_s(points, goal, load), "coarse", 0, why)
+    return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
 
 
 def coarse_s(points: Sequence[Point], goal: Goal, load: float) -> float:
@@ -179,7 +179,7 @@ def coarse_s(points: Sequence[Point], goal: Goal, load: float) -> float:
 # ---- fine ----
 
 
-def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
+def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> NextLoad | None:
     """The next long trial; None where they are enough, or as many as may be."""
     fine = of_role(points, "fine")
     edge = _edge(points, goal, ends)
@@ -188,7 +188,7 @@ def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
         if len(at) < _EDGE:
             why = f"{words.load(edge, goal)} is an end of what can be offered: does it hold?"
             seconds = min(fine_s(points, edge), _EDGE_MAX_S)
-            return Ask(edge, seconds, "fine", 0, why)
+            return NextLoad(edge, seconds, "fine", 0, why)
         if edge >= ends.highest and verdict(at, goal) == "passed":
             return None
         if edge <= ends.lowest and verdict(excused(at), goal) == "failed":
@@ -197,7 +197,7 @@ def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> Ask | None:
     if _enough(points, goal, fine_s(points, load)):
         return None
     why = f"trial {len(fine) + 1} of at least {LEAST[goal.mode]}, around where the threshold is"
-    return Ask(load, fine_s(points, load), "fine", 0, why)
+    return NextLoad(load, fine_s(points, load), "fine", 0, why)
 
 
 def _edge(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
@@ -271,10 +271,10 @@ def next_load(points: Sequence[Point], goal: Goal, ends: _Ends) -> float:
 # ---- soak ----
 
 
-def _soak(points: Sequence[Point], found: Capacity) -> Ask | Capacity:
+def _soak(points: Sequence[Point], found: Capacity) -> NextLoad | Capacity:
     if found.soak_load is None or [p for p in points if p.role == "soak"][1:]:
         return found
     if of_role(points, "soak") or not found.goal.soak_s:
         return found
     why = "0.9 of what is proved, for longer: only then it can be said to hold"
-    return Ask(found.soak_load, found.goal.soak_s, "soak", 0, why)
+    return NextLoad(found.soak_load, found.goal.soak_s, "soak", 0, why)

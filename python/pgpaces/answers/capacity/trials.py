@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.centre import doubted
-from pgpaces.answers.capacity.goal import Ask, Goal, Kind, Point, Role, of_role
+from pgpaces.answers.capacity.goal import Goal, Kind, NextLoad, Point, Role, of_role
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, step
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.sequential import Ask, Tell, role, without
 from pgpaces.answers.summary import Summary
-from pgpaces.answers.wanted import Tried, Wanted, role, without
 from pgpaces.design import ROLE, Cell
 from pgpaces.result import Trial
 
@@ -71,7 +71,7 @@ class Found:
     @property
     def trials(self) -> tuple[tuple[Digest, Point], ...]:
         """Those that the answer is made of, with what they found."""
-        found = ((digest, point(Tried.of(digest), self.goal.load)) for digest in self.digests)
+        found = ((digest, point(Tell.of(digest), self.goal.load)) for digest in self.digests)
         return tuple((digest, doubted(each, self.goal)) for digest, each in found if each)
 
 
@@ -100,16 +100,16 @@ def base_of(cell: Cell, load: Kind) -> Cell:
     return without(cell, load)
 
 
-def point(tried: Tried, load: Kind) -> Point | None:
+def point(told: Tell, load: Kind) -> Point | None:
     """What a trial found; None for one that was interrupted, or whose load is no number."""
-    levels = dict(tried.cell.levels)
+    levels = dict(told.cell.levels)
     kind = _OF_ROLE.get(levels.get(ROLE, ""))
     value = _number(levels.get(load, ""))
     if kind is None or value is None:
         return None
-    digest = tried.digest
+    digest = told.digest
     if digest is None:
-        return Point(value, kind, 0, 0, 1.0, invalid=tried.error or "it could not be run")
+        return Point(value, kind, 0, 0, 1.0, invalid=told.error or "it could not be run")
     if digest.trial.state in ("interrupted", "running"):
         return None
     missed, due = whole(digest)
@@ -168,39 +168,39 @@ def _windows(digest: Digest) -> tuple[tuple[int, int], ...]:
     return tuple((sum(b.counts.missed for b in p), sum(b.counts.due for b in p)) for p in parts)
 
 
-def found(sought: Sought, cell: Cell, tried: Sequence[Tried]) -> Found:
+def found(sought: Sought, cell: Cell, told: Sequence[Tell]) -> Found:
     """What the trials of a cell say so far."""
-    goal, points = _of(sought, tried)
+    goal, points = _of(sought, told)
     said = step(points, goal)
     ended = isinstance(said, Capacity)
     capacity = said if isinstance(said, Capacity) else answer.of(points, goal)
-    digests = tuple(t.digest for t in tried if t.digest is not None)
+    digests = tuple(t.digest for t in told if t.digest is not None)
     return Found(cell, goal, capacity, digests, ended)
 
 
-def wanted(sought: Sought, cell: Cell, tried: Sequence[Tried]) -> Wanted | None:
-    """The next trial of a cell; None where the search has ended. tried: its trials so far."""
-    block = 1 + max((t.block for t in tried), default=0)
-    if sought.each is not None and not any(role(t.cell) == PREFLIGHT for t in tried):
+def ask(sought: Sought, cell: Cell, told: Sequence[Tell]) -> Ask | None:
+    """The next trial of a cell; None where the search has ended. told: its trials so far."""
+    block = 1 + max((t.block for t in told), default=0)
+    if sought.each is not None and not any(role(t.cell) == PREFLIGHT for t in told):
         return _preflight(sought, cell, block)
-    goal, points = _of(sought, tried)
-    ask = step(points, goal)
-    if not isinstance(ask, Ask):
+    goal, points = _of(sought, told)
+    next_load = step(points, goal)
+    if not isinstance(next_load, NextLoad):
         return None
-    return Wanted(
-        cell=_at(cell, goal, ask.load, ROLES[ask.role]),
+    return Ask(
+        cell=_at(cell, goal, next_load.load, ROLES[next_load.role]),
         block=block,
-        given={"duration": f"{ask.seconds:g}s"},
-        why=_why(points, goal, ask),
+        given={"duration": f"{next_load.seconds:g}s"},
+        why=_why(points, goal, next_load),
     )
 
 
-def first(sought: Sought, cell: Cell) -> Wanted:
+def first(sought: Sought, cell: Cell) -> Ask:
     """A trial at the load at which the goal says that it begins, to check that there can be one."""
-    return Wanted(_at(cell, sought.goal, sought.goal.start, "short"), 1, {"duration": "20s"})
+    return Ask(_at(cell, sought.goal, sought.goal.start, "short"), 1, {"duration": "20s"})
 
 
-def expected(sought: Sought, cell: Cell) -> tuple[list[Wanted], list[Wanted]]:
+def expected(sought: Sought, cell: Cell) -> tuple[list[Ask], list[Ask]]:
     """The fewest and the most trials of a search on a server that is not slow, with the soak."""
     goal, rate = sought.goal, max(_RATE_USUAL, sought.goal.start * (sought.each or 1.0))
     load = goal.start
@@ -213,10 +213,10 @@ def expected(sought: Sought, cell: Cell) -> tuple[list[Wanted], list[Wanted]]:
     behind = [goal.soak_s] if takes.soak_s else []
     at = first(sought, cell).cell
 
-    def of(fine: int) -> list[Wanted]:
+    def of(fine: int) -> list[Ask]:
         # Each with a role of its own: trials of a preview are told apart by their cells.
         return [
-            Wanted(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
+            Ask(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
             for n, seconds in enumerate([*before, *[takes.fine_s] * fine, *behind], 1)
         ]
 
@@ -231,7 +231,7 @@ def _preflight_s(goal: Goal) -> int:
     return _PREFLIGHT_QUICK_S if goal.mode == "quick" else _PREFLIGHT_S
 
 
-def _preflight(sought: Sought, cell: Cell, block: int) -> Wanted:
+def _preflight(sought: Sought, cell: Cell, block: int) -> Ask:
     given: dict[str, str | None] = dict.fromkeys(_PACES)
     clients = dict(cell.levels).get("clients", str(sought.clients))
     given |= {
@@ -241,18 +241,18 @@ def _preflight(sought: Sought, cell: Cell, block: int) -> Wanted:
         "policy": "run",
     }
     why = "to know where to begin"
-    return Wanted(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
+    return Ask(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
 
 
-def _of(sought: Sought, tried: Sequence[Tried]) -> tuple[Goal, list[Point]]:
-    goal = _begun(sought, tried)
-    found = (point(t, goal.load) for t in tried)
+def _of(sought: Sought, told: Sequence[Tell]) -> tuple[Goal, list[Point]]:
+    goal = _begun(sought, told)
+    found = (point(t, goal.load) for t in told)
     return goal, [each for each in found if each is not None]
 
 
-def _begun(sought: Sought, tried: Sequence[Tried]) -> Goal:
+def _begun(sought: Sought, told: Sequence[Tell]) -> Goal:
     """The goal with the beginning that the saturating trial suggests."""
-    runs = [t.digest for t in tried if role(t.cell) == PREFLIGHT and t.digest is not None]
+    runs = [t.digest for t in told if role(t.cell) == PREFLIGHT and t.digest is not None]
     rate = runs[0].summary.rate.value if runs else 0.0
     return _beginning(sought, rate) if rate > 0 else sought.goal
 
@@ -267,11 +267,11 @@ def _beginning(sought: Sought, rate: float) -> Goal:
     return replace(goal, start=min(max(start, goal.lowest), goal.highest))
 
 
-def _why(points: Sequence[Point], goal: Goal, ask: Ask) -> str:
+def _why(points: Sequence[Point], goal: Goal, next_load: NextLoad) -> str:
     """Why this trial, and how far the bracket is closed."""
-    if ask.role != "fine" or not of_role(points, "fine"):
-        return ask.why
-    return f"{standing(points, goal)}; {ask.why}"
+    if next_load.role != "fine" or not of_role(points, "fine"):
+        return next_load.why
+    return f"{standing(points, goal)}; {next_load.why}"
 
 
 def standing(points: Sequence[Point], goal: Goal) -> str:

@@ -24,7 +24,8 @@ from pgpaces.report import pgbench as report
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice
     from pgpaces.cli.pgbench.options import Options
-    from pgpaces.result import Interval, Trial
+    from pgpaces.record import Interval
+    from pgpaces.result import Trial
 
 _SECOND_NS = 1_000_000_000
 _FOREVER_NS = 365 * 86_400 * _SECOND_NS  # as long as a trial may last
@@ -210,7 +211,7 @@ class _Watch(experiment.Listener):
 
     def __init__(self, options: Options, asked: report.Asked, voice: Voice) -> None:
         self.asked = asked
-        self.account = report.Account()
+        self.totals = report.Totals()
         self.connect_ns = 0
         self._options, self._voice = options, voice
 
@@ -220,13 +221,13 @@ class _Watch(experiment.Listener):
 
     def interval(self, interval: Interval) -> None:
         """Counts a second, and says how it goes where that is due."""
-        self.account.add(interval)
+        self.totals.add(interval)
         self._voice.tell(*interval.lines)
         passed_s = interval.second + 1
         whole = interval.ended_ns >= passed_s * _SECOND_NS
         if self._options.progress_s and whole and passed_s % self._options.progress_s == 0:
             epoch_s = time.time() if self._options.progress_timestamp else None
-            self._voice.say(self.account.progress(self.asked, epoch_s) + "\n")
+            self._voice.say(self.totals.progress(self.asked, epoch_s) + "\n")
 
     def stopping(self, count: int) -> None:
         """Says what Ctrl-C does."""
@@ -236,21 +237,21 @@ class _Watch(experiment.Listener):
 
 def _end(options: Options, outcome: experiment.Outcome, watch: _Watch, voice: Voice) -> int:
     """Prints the report and what is to be known besides it; the exit code."""
-    account = watch.account
-    aborted = account.aborted_thread is not None or outcome.error is not None
-    if outcome.error is not None and account.aborted_thread is None:
+    totals = watch.totals
+    aborted = totals.aborted_thread is not None or outcome.error is not None
+    if outcome.error is not None and totals.aborted_thread is None:
         voice.failed(outcome.error)  # a client that gave up has said why itself
     if aborted and options.exit_on_abort:
-        thread = account.aborted_thread or 0
+        thread = totals.aborted_thread or 0
         voice.tell(("error", f"Run was aborted due to an error in thread {thread}"))
     else:
-        put(escape.stream(report.report(watch.asked, account, watch.connect_ns)))
+        put(escape.stream(report.report(watch.asked, totals, watch.connect_ns)))
         sys.stdout.flush()
         if aborted:
             text = "Run was aborted; the above results are incomplete."
             voice.tell(("error", text))
     # A run that was aborted is incomplete, and that is told.
-    voice.tell(*_afterwards(options, outcome, None if aborted else report.unfinished(account)))
+    voice.tell(*_afterwards(options, outcome, None if aborted else report.unfinished(totals)))
     if aborted:
         return _ABORTED_EXIT
     return _INTERRUPTED_EXIT if outcome.trial.state == "interrupted" else 0

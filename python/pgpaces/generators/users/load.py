@@ -26,7 +26,9 @@ from pgpaces.errors import RunError, WorkloadError
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import Counter
 from pgpaces.generators.users.order import STUCK, Order, hidden
-from pgpaces.result import Finding, Interval, Tally, merge, times_of
+from pgpaces.record import Interval, Tally, copied
+from pgpaces.result import Finding
+from pgpaces.times import merge, times_of
 from pgpaces.users import Users
 
 SECOND_NS = 1_000_000_000

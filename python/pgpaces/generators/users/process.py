@@ -32,13 +32,13 @@ from pgpaces.errors import PgpacesError, WorkloadError
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import Counter
 from pgpaces.generators.users.order import CODES, Order, hidden
-from pgpaces.generators.users.seats import (
+from pgpaces.generators.users.virtual_users import (
     NEVER_NS,
     Cast,
     Coroutines,
-    Seat,
     Stage,
     Threads,
+    VirtualUser,
     cost_ns,
 )
 from pgpaces.plan import Load, TrialPlan
@@ -127,10 +127,10 @@ class Process:
         counter = None if order.counter is None else Counter(order.counter)
         self._stage = Stage(self._actors, end_ns, counter, order.number * CODES)
         first, count = self._actors.users
-        self._seats: list[Seat] = self._cast.seats(self._stage, first, count)
+        self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)
         self._wake_read, self._wake = os.pipe()
         kind = Coroutines if self._cast.users.is_async else Threads
-        self._performers: Threads | Coroutines = kind(self._seats, self._over)
+        self._performers: Threads | Coroutines = kind(self._users, self._over)
         self._cpu_ns = 0
         self._teller = Teller(channel)
 
@@ -176,7 +176,7 @@ class Process:
         while not aborted:
             _has_turn(grace_ns / 1e9 + _STUCK_S)
             now, end_ns = self._stage.now(), self._stage.end_ns
-            done = all(seat.done for seat in self._seats)
+            done = all(user.done for user in self._users)
             if (done and (now >= end_ns or end_ns >= NEVER_NS)) or now >= end_ns + grace_ns:
                 break
             behind = SECOND_NS - now % SECOND_NS

@@ -1,0 +1,60 @@
+"""The specification of a dataset, and what was made of it: values.
+
+Knows no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pgpaces.errors import PlanError
+from pgpaces.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSpec:
+    """The data wanted: a workload's, at a scale, for a seed, in a database of ours or `own`.
+
+    from_database: instead, a copy of this one, a name on the same server or a DSN of another, in
+    which nothing is left to the environment; used again where `occasion`, any text, is the same.
+    fresh: made anew, whatever is there. variables: what programs that make the data may name.
+    """
+
+    workload: Workload
+    scale: int
+    seed: int
+    own: str | None = None
+    fresh: bool = False
+    # Not in the repr: it may hold a password.
+    from_database: str | None = field(default=None, repr=False)
+    occasion: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for what excludes each other."""
+        if self.own is not None and self.from_database is not None:
+            raise PlanError(
+                "a database that is handed over cannot be a copy of another one",
+                "use one of the two",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A database with its data: its name, and what making it took.
+
+    created: made now, not used again. cloned_from: the database this is a copy of, if it is one.
+    seconds: for all of it; of these, clone_seconds made this copy, and settle_seconds let the
+    server finish what it does about that. notes: what a trial on it should say.
+    """
+
+    dbname: str
+    fingerprint: str
+    created: bool
+    seconds: float
+    size_bytes: int
+    cloned_from: str | None = None
+    clone_seconds: float = 0.0
+    settle_seconds: float = 0.0
+    notes: tuple[str, ...] = ()

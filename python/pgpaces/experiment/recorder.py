@@ -1,0 +1,111 @@
+"""Records what a trial yields: in the store second by second, and in its accumulator.
+
+Knows the store and the answers, and nothing of servers and loads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from pgpaces.answers.accumulator import Accumulator
+from pgpaces.answers.digest import digest
+from pgpaces.answers.summary import Summary, summarize
+from pgpaces.errors import StoreError
+from pgpaces.experiment.site import Say
+from pgpaces.record import Interval
+from pgpaces.result import Estimate, Trial
+from pgpaces.store import Store
+
+
+class Recorder:
+    """Stores intervals as they come, and takes them into account; then they are let go.
+
+    What the store does not take is kept in memory and tried again. error: why it did not take a
+    second, the first time. delayed: how many seconds it did not take at once. notes: what was
+    noted, each once. first_error: the first that a client said.
+    """
+
+    def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
+        self._store, self.trial, self._say = store, trial, say
+        self.accumulator = Accumulator()
+        self.notes: dict[str, None] = {}
+        self.first_error = ""
+        self.error: StoreError | None = None
+        self.delayed = 0
+        self._waiting: deque[Interval] = deque()
+        self._failing = False
+
+    def begin(self) -> None:
+        """Stores that the trial starts. Raises StoreError: nothing is lost yet."""
+        if self._store:
+            self._store.begin(self.trial)
+
+    def add(self, interval: Interval) -> None:
+        """Takes a second; what was to be told at once is not kept."""
+        errors = (text for level, text in interval.lines if level == "error")
+        self.first_error = self.first_error or next(errors, "")
+        self.notes.update(dict.fromkeys(interval.notes))
+        self.accumulator.add(interval)
+        if self._store:
+            self._waiting.append(replace(interval, lines=()))
+        try:
+            self._flush()
+        except StoreError as error:
+            self.delayed += 1
+            self.error = self.error or error
+            if not self._failing:
+                self._say(f"warning: {error.message}; results are kept in memory")
+            self._failing = True
+        else:
+            if self._failing:
+                self._say("the store takes results again")
+            self._failing = False
+
+    def _flush(self) -> None:
+        while self._store and self._waiting:
+            self._store.add(self.trial.id, self._waiting[0])
+            self._waiting.popleft()
+
+    def finish(self, trial: Trial, summary: Summary) -> None:
+        """Stores the end. Raises StoreError; it may be tried again."""
+        self._flush()
+        if self._store:
+            self._store.add_samples(trial.id, trial.samples)
+            self._store.add_observed(trial.id, trial.observed)
+            self._store.finish(trial, brief(summary), digest(trial, summary, self.accumulator))
+
+
+def record(store: Store, trial: Trial) -> Summary:
+    """Stores a whole trial that was measured elsewhere; its answer. Raises StoreError."""
+    accumulator = Accumulator.of(trial.intervals)
+    summary = summarize(trial, accumulator)
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.finish(trial, brief(summary), digest(trial, summary, accumulator))
+    return summary
+
+
+def brief(summary: Summary) -> dict[str, Any]:
+    """What a list of runs shows of a trial."""
+    missed = summary.missed
+    return {
+        "due": summary.counts.due,
+        "missed": summary.counts.missed,
+        "missed_share": None if missed is None else [missed.value, missed.low, missed.high],
+        "validity": summary.validity.state,
+        "rate": summary.rate.value,
+        "p50_ms": _finite(summary.latency.p50, "value"),
+        "p99_ms": _finite(summary.latency.p99, "value"),
+        "p99_low_ms": _finite(summary.latency.p99, "low"),
+        "p99_high_ms": _finite(summary.latency.p99, "high"),
+    }
+
+
+def _finite(estimate: Estimate | None, name: str) -> float | None:
+    """A number of an estimate; None where it is above every value, or unknown."""
+    value = math.nan if estimate is None else getattr(estimate, name)
+    return value if math.isfinite(value) else None

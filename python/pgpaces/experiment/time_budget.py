@@ -1,0 +1,51 @@
+"""A sweep in a time budget, as people write it, made into an experiment. Starts nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pgpaces.answers.time_budget import TimeBudget
+from pgpaces.design import Experiment, Levels
+from pgpaces.draft import Draft
+from pgpaces.errors import PlanError
+from pgpaces.units import SECOND_NS, duration_ns
+
+
+def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
+    """The experiment and how its time is spent. Raises PlanError for what cannot be.
+
+    A duration is that of each trial, and of each the same; without one it follows from the time.
+    """
+    assert draft.time_budget is not None
+    if "transactions" in draft.levels or any("transactions" in part for part in draft.extra):
+        raise PlanError(
+            "trials that end by count take nobody knows how long",
+            "give a duration, or leave both out: within chooses one",
+        )
+    if len(draft.levels.get("duration", ())) > 1 or any("duration" in e for e in draft.extra):
+        raise PlanError("within a time all trials are of one duration", "give one, or leave it out")
+    budget_s = duration_ns(draft.time_budget, "within") / SECOND_NS
+    trial = draft.levels.get("duration")
+    warmups = [
+        *draft.levels.get("warmup", ()),
+        *(e["warmup"] for e in draft.extra if "warmup" in e),
+    ]
+    experiment = replace(draft, trials=1).experiment(_profile)
+    goal = TimeBudget(
+        budget_s=budget_s,
+        missed_max=draft.missed_max,
+        seed=draft.seed,
+        trial_s=duration_ns(trial[0], "duration") / SECOND_NS if trial else None,
+        warmup_s=max(map(_warmup_s, warmups)) if warmups else None,
+    )
+    return experiment, goal
+
+
+def _warmup_s(level: str) -> float:
+    return duration_ns(level, "warmup", zero=True) / SECOND_NS
+
+
+def _profile(name: str) -> Levels | None:
+    from pgpaces.servers import profiles
+
+    return profiles.ready_made(name)

@@ -1,0 +1,69 @@
+"""Before/after snapshots of a load: sizes, and statistics of statements.
+
+What cannot be looked at is a note, and what would show more is said. Knows no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from pgpaces.observe import sizes
+from pgpaces.observe.session import SessionSnapshot
+from pgpaces.observe.sizes import Sizes, Statements, View
+from pgpaces.result import Executed, Grown
+
+if TYPE_CHECKING:
+    from pgpaces.observe.session import Session
+
+T = TypeVar("T")
+_STATEMENTS = "the extension pg_stat_statements in this database (what statements did)"
+
+
+class Snapshots:
+    """The snapshots before and after a load. notes, more: as of a Reader, told with its own."""
+
+    def __init__(
+        self, snapshot: SessionSnapshot, notes: dict[str, None], more: dict[str, None]
+    ) -> None:
+        self._snapshot, self._notes, self._more = snapshot, notes, more
+        self._sizes: Sizes | None = None
+        self._view: View | None = None
+        self._statements: Statements | None = None
+        self.grown: tuple[Grown, ...] = ()
+        self.executed: tuple[Executed, ...] = ()
+
+    def before(self) -> None:
+        """The load begins. Raises psycopg.Error where the session is gone."""
+        self._sizes = self._tried("sizes", sizes.sizes)
+        self._view = self._tried("statements", View.of)
+        if self._view is None:
+            self._more[_STATEMENTS] = None
+        else:
+            self._statements = self._tried("statements", self._view.read)
+
+    def after(self) -> None:
+        """The load has ended. Raises as `before`."""
+        if self._sizes is not None and (after := self._tried("sizes", sizes.sizes)) is not None:
+            self.grown = sizes.grown(self._sizes, after)
+        view, before = self._view, self._statements
+        if view is None or before is None:
+            return
+
+        def executed(session: Session) -> tuple[Executed, ...]:
+            return view.executed(session, before, view.read(session))
+
+        self.executed = self._tried("statements", executed) or ()
+
+    def _tried(self, what: str, look: Callable[[Session], T]) -> T | None:
+        """None where the server refuses, or needs too long."""
+        import psycopg
+
+        try:
+            with self._snapshot.bounded() as session:
+                return look(session)
+        except psycopg.errors.DatabaseError as error:
+            if error.sqlstate is None or not self._snapshot.alive:
+                raise
+            self._notes[f"sensor: no {what}: {error.diag.message_primary}"] = None
+            return None

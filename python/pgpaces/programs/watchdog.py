@@ -1,0 +1,223 @@
+"""A program of its own: runs commands one after the other, and ends them when pgpaces ends.
+
+Run as `python -I -S watchdog.py` in a session of its own, so that neither Ctrl-C nor the death of
+pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces holds. Lines there:
+
+    {"run": ...}    run this, in a session of its own: words, variables, folder, timeout_s, polite_s
+    stop            let nothing new begin; end what runs politely, and by force after polite_s
+    kill            the same by force at once
+    end of file     pgpaces is gone, by whatever death, or wants nothing more: as stop, in a hurry
+
+It answers with JSON, a line each: {"ready": true} first, {"sent": ns} when a command begins, and
+{"done": ns, ...} when it has ended, by the monotonic clock that all processes share: whoever reads
+this late is told the truth nevertheless. What commands say goes to its standard error and to the
+descriptor that is its first argument; behind each command stands its second argument there, in a
+line of its own. Its third argument is a folder that it removes in the end.
+
+Whatever a command leaves running in the background ends with it. Standard library only, nothing of
+ours: it must start in milliseconds. Knows no server and no workload.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HURRY_S = 1.0  # for what must end because pgpaces has ended
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def prctl(option: int, value: int) -> None:
+    """What Linux is asked for; nothing elsewhere."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value)
+
+
+def outputs() -> Iterator[int]:
+    """Where commands say something: standard error, standard output."""
+    yield 2
+    yield int(sys.argv[1])
+
+
+def say(**words: Any) -> None:
+    """Tell pgpaces, if it is still there."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{json.dumps(words)}\n".encode())
+
+
+class Running:
+    """A command that runs: its process, and when it has to end by which signal."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.polite_s: float = order["polite_s"]
+        self.timed_out = False
+        self._killed = False
+        sent = time.monotonic_ns()
+        self._process = subprocess.Popen(
+            order["run"],
+            cwd=order["folder"],
+            env=order["variables"],
+            stdin=subprocess.DEVNULL,
+            stderr=2,
+            stdout=int(sys.argv[1]),
+            pass_fds=order["files"],
+            start_new_session=True,
+            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 (no threads here)
+        )
+        self._deadline: float = sent / 1e9 + order["timeout_s"]
+        say(sent=sent)
+
+    def wait_s(self) -> float:
+        """Until the next signal is due."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def end(self, polite_s: float) -> None:
+        """Ends it: politely, and by force after so long. Asked again, no later than before."""
+        if polite_s > 0:
+            self._signal(signal.SIGTERM)
+            self._deadline = min(self._deadline, time.monotonic() + polite_s)
+        else:
+            self._signal(signal.SIGKILL)
+            self._deadline = float("inf")
+        self._killed = True
+
+    def late(self) -> None:
+        """What happens when the time for it is over."""
+        if self._killed:
+            self.end(0.0)
+        else:
+            self.timed_out = True
+            self._killed = True
+            self._signal(signal.SIGTERM)
+            self._deadline = time.monotonic() + self.polite_s
+
+    def ended(self) -> bool:
+        """Whether it has ended; then everything of it is reaped, and pgpaces knows."""
+        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        if pid == 0:
+            return False
+        done = time.monotonic_ns()
+        code = os.waitstatus_to_exitcode(status)
+        self._process.returncode = code
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        reap_the_rest()
+        for descriptor in outputs():
+            with contextlib.suppress(OSError):
+                os.write(descriptor, f"\n{sys.argv[2]}\n".encode())
+        cpu_s = usage.ru_utime + usage.ru_stime
+        say(done=done, code=code, timed_out=self.timed_out, cpu_s=cpu_s)
+        return True
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+def reap_the_rest() -> None:
+    """Ends what commands left behind in sessions of its own: those are our children now."""
+    for _ in range(100):  # a child may make others while it ends
+        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+        with contextlib.suppress(OSError):
+            for pid in children.read_text().split():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(int(pid), signal.SIGKILL)
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
+        except ChildProcessError:
+            return
+
+
+def signals() -> int:
+    """A descriptor that becomes readable when a child has ended."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in OURS:  # by a handler: commands would inherit that they are ignored
+        signal.signal(number, lambda *_: None)
+    return reader
+
+
+class Watchdog:
+    """What it was told, and the command that runs."""
+
+    def __init__(self) -> None:
+        self._wakes = signals()
+        self._left = b""
+        self._running: Running | None = None
+        self._stopping = self._gone = False
+
+    def work(self) -> None:
+        """Does what it is told, until nobody tells it anything any more."""
+        while not self._gone or self._running:
+            timeout = self._running.wait_s() if self._running else None
+            timeout = None if timeout == float("inf") else timeout
+            listening = [self._wakes] if self._gone else [0, self._wakes]
+            ready = select.select(listening, [], [], timeout)[0]
+            if self._wakes in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wakes, 4096)
+            if self._running and self._running.ended():
+                self._running = None
+            if 0 in ready:
+                self._hear(os.read(0, 65536))
+            if not ready and self._running:
+                self._running.late()
+
+    def _hear(self, heard: bytes) -> None:
+        *lines, self._left = (self._left + heard).split(b"\n")
+        for line in lines:
+            self._obey(line)
+        if not heard:
+            self._gone = self._stopping = True
+            if self._running:
+                self._running.end(HURRY_S)
+
+    def _obey(self, line: bytes) -> None:
+        if line in (b"stop", b"kill"):
+            self._stopping = True
+            if self._running:
+                self._running.end(self._running.polite_s if line == b"stop" else 0.0)
+            return
+        order = json.loads(line)
+        if self._stopping:
+            say(refused=True)
+            return
+        # Others may close what they do not know: the password's file is read from here.
+        variables = order["variables"]
+        if (name := variables.get("PGPASSFILE", "")).startswith("/proc/self/fd/"):
+            variables["PGPASSFILE"] = name.replace("self", str(os.getpid()), 1)
+        try:
+            self._running = Running(order)
+        except OSError as error:
+            say(absent=error.strerror or "it cannot be run")
+
+
+def main() -> int:
+    """Work, and leave nothing behind."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    watchdog = Watchdog()
+    say(ready=True)
+    watchdog.work()
+    if sys.argv[3]:
+        import shutil
+
+        shutil.rmtree(sys.argv[3], ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,268 @@
+"""Validation of a trial that was read from a file: every value of its kind, no count negative,
+every histogram readable and of as many times as its count says.
+
+The sums of a trial are checked where it is summarized (`answers/summary.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, get_args
+
+from pgpaces import record
+from pgpaces.record import Interval, StatementTally, Tally
+from pgpaces.result import Explained, Observed, Place, Sample, State, Trial
+from pgpaces.times import Times, counted
+
+_KINDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "plan": {
+        "load_text": (str,),
+        "model": (str,),
+        "protocol": (str,),
+        "policy": (str,),
+        "clients": (int,),
+        "seed": (int,),
+        "warmup_ns": (int,),
+        "limit_ns": (int, type(None)),
+        "limits": (list,),
+        "shape": (str,),
+        "transactions": (int, type(None)),
+    },
+    "workload": {"name": (str,), "scripts": (list,)},
+    "server": {"version": (str,)},
+    "host": {},
+}
+# Seconds of a trial that may be missing in all: more than a day.
+_GAPS_MAX_S = 100_000
+# So much longer than its seconds a trial may have measured: a table of it still fits in memory.
+_MEASURED_MAX_S = 1_000_000
+
+
+def check(trial: Trial) -> None:
+    """Raises ValueError, with what is wrong in words, for a trial that cannot be."""
+    for name, kinds in _KINDS.items():
+        part = _expect(getattr(trial, name), (dict,), f"its {name}")
+        for key, kind in kinds.items():
+            if key in part:
+                _expect(part[key], kind, f"its {name}'s {key}")
+    _limits(trial)
+    if trial.state not in get_args(State):
+        raise ValueError(f"its state is {trial.state!r}")
+    _expect(trial.started_at, (datetime,), "its start")
+    _expect(trial.error, (str, type(None)), "its error")
+    _texts(trial.notes, "a note")
+    _measured(trial)
+    if trial.place is not None:
+        _place(trial.place)
+    for explained in trial.explained:
+        _explained(explained)
+    for sample in trial.samples:
+        _sample(sample)
+    for observed in trial.observed:
+        _observed(observed)
+    commands = [_script(script) for script in trial.workload.get("scripts", [])]
+    shaped = "imported" not in trial.plan
+    for interval in trial.intervals:
+        _interval(interval, commands, shaped)
+    _seconds(trial.intervals)
+
+
+def _measured(trial: Trial) -> None:
+    """A table of many seconds that nobody measured would be as large as memory."""
+    if trial.measured_ns is None:
+        return
+    _count(trial.measured_ns, "how long it measured")
+    if trial.measured_ns > (len(trial.intervals) + _MEASURED_MAX_S) * 1_000_000_000:
+        raise ValueError(f"it measured for {trial.measured_ns} ns, and has no such seconds")
+
+
+def _limits(trial: Trial) -> None:
+    for limit in trial.plan.get("limits", []):
+        name, ns = _expect(limit, (list,), "a latency limit")
+        _expect(name, (str,), "the script of a latency limit")
+        _count(ns, "a latency limit")
+
+
+def _seconds(intervals: tuple[Interval, ...]) -> None:
+    """Seconds that are far apart would be a table of nothing but gaps, as large as memory."""
+    seconds = [interval.second for interval in intervals]
+    seconds += [tally.due_second for interval in intervals for tally in interval.tallies]
+    if seconds and max(seconds) - min(seconds) > len(intervals) + _GAPS_MAX_S:
+        raise ValueError(f"its seconds are from {min(seconds)} to {max(seconds)}")
+
+
+def check_summary(summary: object) -> None:
+    """As `check`, for the summary that lists of runs show."""
+    if summary is None:
+        return
+    found = _expect(summary, (dict,), "its summary")
+    share = found.get("missed_share")
+    if share is not None:
+        _expect(share, (list,), "its missed share")
+        if len(share) != 3:
+            raise ValueError(f"its missed share is {share!r}, expected three numbers")
+    for number in (found.get("due"), found.get("p99_ms"), *(share or ())):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"its summary holds {number!r}")
+        if not isinstance(number, str):  # "> limit"
+            _expect(number, (int, float, type(None)), "a number of its summary")
+
+
+def check_place(cell: object, block: object, attempt: object) -> None:
+    """As `check`, for where in an experiment a trial stands."""
+    _expect(cell, (str,), "its cell")
+    for number, what in ((block, "its block"), (attempt, "its attempt")):
+        if _expect(number, (int,), what) < 1:
+            raise ValueError(f"{what} is {number}, and the first is 1")
+
+
+def _place(place: Place) -> None:
+    _expect(place.experiment, (str,), "its experiment")
+    check_place(place.cell, place.block, place.attempt)
+    levels: Mapping[Any, Any] = _expect(place.levels, (dict,), "its levels")
+    _texts(levels.values(), "a level")
+
+
+def _sample(sample: Sample) -> None:
+    _expect(sample.second, (int,), "the second of a sample")
+    _texts((sample.source, sample.name, sample.unit), "a sample's text")
+    _expect(sample.value, (int, float), f"sample {sample.name}")
+
+
+def _explained(found: Explained) -> None:
+    for name in ("script", "command", "workers_planned", "workers_launched", "spilled_bytes"):
+        _count(getattr(found, name), f"a plan's {name}")
+    _texts((found.shape, found.summary, found.plan), "a plan's text")
+    _expect(found.analyzed, (bool,), "whether a plan was analyzed")
+
+
+def _observed(found: Observed) -> None:
+    _texts((found.node,), "the name of a server")
+    for one in found.moved:
+        _texts((one.source, one.name, one.unit), "a counter's text")
+        _expect(one.value, (int, float), f"counter {one.name}")
+    for statement in found.executed:
+        _texts((statement.text,), "a statement's text")
+        _expect(statement.total_ms, (int, float), "a statement's time")
+        _wholes(statement, ("calls", "rows", "blocks_hit", "blocks_read", "wal_bytes"))
+    for grown in found.grown:
+        _texts((grown.name, grown.kind), "a relation's name")
+        _wholes(grown, ("before_bytes", "after_bytes", "dead_before", "dead_after"))
+    for pair in found.blocked:
+        words = (pair.waiting, pair.event, pair.mode, pair.blocking, pair.state, pair.statement)
+        _texts(words, "a text of who was blocked")
+        _wholes(pair, ("seen", "first_s", "last_s"))
+    _count(found.waits.looks, "how often it was looked")
+    _expect(found.waits.tenths, (bytes,), "the tenths of wait events")
+    for event in found.waits.events:
+        _texts((event.who, event.kind, event.event), "a wait event's text")
+        _count(event.sessions, "sessions in a wait event")
+
+
+def _wholes(found: object, names: Iterable[str]) -> None:
+    """Whole numbers, or none where they are not known."""
+    for name in names:
+        _expect(getattr(found, name), (int, type(None)), name)
+
+
+def _expect(value: Any, kinds: tuple[type, ...], what: str) -> Any:
+    if not isinstance(value, kinds):
+        expected = " or ".join("nothing" if k is type(None) else k.__name__ for k in kinds)
+        raise ValueError(f"{what} is {_shown(value)}, expected {expected}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _count(value: object, what: str) -> None:
+    if _expect(value, (int,), what) < 0:
+        raise ValueError(f"{what} is {value}, and cannot be negative")
+
+
+def _whole(value: object, what: str) -> None:
+    _expect(value, (int,), what)
+
+
+def _texts(values: Iterable[object], what: str) -> None:
+    for value in values:
+        _expect(value, (str,), what)
+
+
+def _script(script: object) -> int:
+    """How many commands it has."""
+    found = _expect(script, (dict,), "a script")
+    _expect(found.get("name"), (str,), "a script's name")
+    _count(found.get("weight"), "a script's weight")
+    commands = _expect(found.get("commands"), (list,), "a script's commands")
+    for command in commands:
+        line, text, _ = _expect(command, (list,), "a command")
+        _count(line, "a command's line")
+        _expect(text, (str,), "a command's text")
+    return len(commands)
+
+
+def _interval(interval: Interval, commands: list[int], shaped: bool) -> None:
+    second = f"second {_expect(interval.second, (int,), 'a second')}"
+    _record(interval, second)
+    scripts = len(commands) if commands else None
+    for tally in interval.tallies:
+        _record(tally, second, shaped)
+        _within(tally.script, scripts, f"{second}: script")
+    for statement in interval.statements:
+        _record(statement, second)
+        _within(statement.script, scripts, f"{second}: script")
+        known = commands[statement.script] if commands else None
+        _within(statement.command, known, f"{second}: command")
+
+
+def _record(found: Interval | Tally | StatementTally, second: str, shaped: bool = True) -> None:
+    """Every number is of its kind, and none is negative that cannot be."""
+    for one in record.declared(type(found)):
+        value, what = getattr(found, one.name), f"{second}: {one.name}"
+        if one.is_times:
+            _times(value, what, shaped)
+        elif one.type is int:
+            (_whole if one.entry.signed else _count)(value, what)
+        else:
+            _several(value, what)
+
+
+def _several(value: Any, what: str) -> None:
+    """Counts by name, or a list of counts or of texts."""
+    if isinstance(value, Mapping):
+        for name, count in value.items():
+            _count(count, f"{what} with {name}")
+        return
+    for each in _expect(value, (tuple,), what):
+        if isinstance(each, tuple):
+            _texts(each, what)
+        elif not isinstance(each, str):
+            _count(each, what)
+
+
+def _within(number: object, count: int | None, what: str) -> None:
+    _count(number, what)
+    if count is not None and isinstance(number, int) and number >= count:
+        raise ValueError(f"{what} {number} does not exist, the trial has {count}")
+
+
+def _times(times: Times, what: str, shaped: bool = True) -> None:
+    for name in ("count", "sum_ns", "max_ns"):
+        _count(getattr(times, name), f"{what} {name}")
+    squares = _expect(times.square_sum, (int, float), f"{what} squares")
+    if not (math.isfinite(squares) and squares >= 0):
+        raise ValueError(f"{what} squares are {squares}")
+    _expect(times.histogram, (bytes,), f"{what} histogram")
+    if not (shaped or times.histogram):
+        return
+    try:
+        count = counted(times)
+    except ValueError as error:
+        raise ValueError(f"{what} is {error}") from None
+    if count != times.count:
+        raise ValueError(f"{what} counts {times.count} times, and its histogram {count}")

@@ -1,0 +1,264 @@
+"""Component loads: which scripts go to which server, with what share. No server is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgpaces import workload
+from pgpaces.database import Access, Prepared
+from pgpaces.errors import ConnectionsError, PlanError
+from pgpaces.experiment import ready
+from pgpaces.experiment.components import Work, clients_at, component_loads, limits
+from pgpaces.experiment.request import Request, besides, check, commands_of
+from pgpaces.experiment.site import Site
+from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
+from pgpaces.workload import WorkloadScript
+
+NODES = ("primary", "standby1", "standby2", "standby3", "pool")
+NAMES = ("read", "write", "report")
+
+
+def scripts_of(weights: Sequence[int]) -> tuple[WorkloadScript, ...]:
+    """Scripts with these weights, by name in NAMES."""
+    return tuple(
+        WorkloadScript(name, weight, "SELECT 1;\n")
+        for name, weight in zip(NAMES, weights, strict=False)
+    )
+
+
+def work(weights: Sequence[int] = (1,), name: str = "", **changes: Any) -> Work:
+    """A workload whose data stands ready; changes: of the request, or `trial` of the plan."""
+    scripts = scripts_of(weights)
+    trial = TrialPlan(**{"load": Load("open", 10.0), **changes.pop("trial", {})})
+    of = workload.of_scripts("w", scripts)
+    request = Request(of, trial, **changes)
+    prepared = Prepared("db", "f", created=False, seconds=0.0, size_bytes=0)
+    return Work(name, request, scripts, commands_of(of, scripts), prepared, 1)
+
+
+@st.composite
+def works(draw: st.DrawFn) -> tuple[Work, tuple[str, ...]]:
+    """A workload with weights, nodes and clients enough, and the nodes that there are."""
+    count = draw(st.integers(0, 3))
+    nodes = ("primary", *(f"standby{n}" for n in range(1, count + 1)))
+    places = st.sampled_from([*nodes, "any", *(["standbys"] if count else [])])
+    weights = draw(st.lists(st.integers(0, 9), min_size=1, max_size=3).filter(any))
+    own = tuple((name, draw(places)) for name in NAMES[: len(weights)] if draw(st.booleans()))
+    load = draw(
+        st.sampled_from([Load("open", 37.5), Load("closed"), Load("paced", 2.0)])
+        | st.floats(0.001, 1e6).map(lambda rate: Load("open", rate))
+    )
+    clients = draw(st.integers(4, 200))
+    trial = {"load": load, "clients": clients, "seed": draw(st.integers(0, 2**64 - 1))}
+    return work(weights, node=draw(st.none() | places), nodes=own, trial=trial), nodes
+
+
+@given(works())
+def test_rates_and_clients_of_the_lanes_add_up_to_the_whole(case: tuple[Work, Any]) -> None:
+    given_work, nodes = case
+    found = component_loads([given_work], nodes, None)
+    plan = given_work.request.trial
+    assert sum(component.clients for component in found) == plan.clients
+    assert min(component.clients for component in found) >= 1
+    if plan.load.model == "open":
+        assert sum(component.plan.load.rate or 0 for component in found) == pytest.approx(
+            plan.load.rate
+        )
+    else:
+        assert {component.plan.load for component in found} == {plan.load}
+
+
+@given(works())
+def test_what_a_script_gets_on_all_nodes_together_is_its_weight(case: tuple[Work, Any]) -> None:
+    given_work, nodes = case
+    found = component_loads([given_work], nodes, None)
+    plan = given_work.request.trial
+    total = sum(script.weight for script in given_work.scripts)
+    units = set()
+    for place, script in enumerate(given_work.scripts):
+        there = [component for component in found if place in component.places]
+        parts = [component.weights[component.places.index(place)] for component in there]
+        assert there or not script.weight
+        assert len(set(parts)) <= 1, "each of its nodes gets as much of it"
+        if script.weight:
+            units.add(Fraction(sum(parts), script.weight))
+        if plan.load.rate is not None and plan.load.model == "open":
+            rates = [
+                (component.plan.load.rate or 0) * part / sum(component.weights)
+                for component, part in zip(there, parts, strict=True)
+            ]
+            assert sum(rates) == pytest.approx(plan.load.rate * script.weight / total)
+    assert len(units) == 1
+
+
+@given(works(), works())
+def test_components_have_seeds_and_labels_of_their_own(one: Any, other: Any) -> None:
+    (own, nodes), (beside, more) = one, other
+    both = max(nodes, more, key=len)
+    found = component_loads([own, replace(beside, name="beside")], both, None)
+    labels = [label for component in found for label in component.labels]
+    assert len(set(labels)) == len(labels)
+    if own.request.trial.seed == beside.request.trial.seed:
+        assert len({component.plan.seed for component in found}) == len(found)
+    mine = [component for component in found if not component.work.name]
+    assert len({component.plan.seed for component in mine}) == len(mine)
+    assert mine[0].plan.seed == own.request.trial.seed, "a trial with one component is as before"
+    assert all(0 <= component.plan.seed < 2**64 for component in found)
+
+
+def test_a_script_is_named_by_its_node_only_where_it_goes_to_several() -> None:
+    found = component_loads(
+        [work((1, 1), nodes=(("read", "any"),), trial={"clients": 9})], NODES[:3], None
+    )
+    assert [(component.node, component.labels) for component in found] == [
+        ("primary", ("read on primary", "write")),
+        ("standby1", ("read on standby1",)),
+        ("standby2", ("read on standby2",)),
+    ]
+
+
+def test_a_workload_beside_another_names_its_scripts() -> None:
+    other = replace(work((1, 2)), name="reporting")
+    own, beside = component_loads([work((1,)), other], ("primary",), None)
+    assert (own.labels, beside.labels) == (("read",), ("reporting/read", "reporting/write"))
+    assert (own.facts()["of"], beside.facts()["of"]) == ("", "reporting")
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "where"),
+    [
+        ({}, ("primary",), ["primary"]),
+        ({}, ("primary", "pool"), ["pool"]),
+        ({"node": "primary"}, ("primary", "pool"), ["primary"]),
+        ({"node": "any"}, ("primary",), ["primary"]),
+        ({"node": "any"}, NODES, ["primary", "standby1", "standby2", "standby3"]),
+        ({"node": "standbys"}, NODES, ["standby1", "standby2", "standby3"]),
+        ({"node": "standby2"}, NODES, ["standby2"]),
+        ({"node": "standby1", "nodes": (("read", "primary"),)}, NODES, ["primary"]),
+    ],
+)
+def test_where_a_load_goes(asked: dict[str, Any], nodes: tuple[str, ...], where: list[str]) -> None:
+    found = component_loads([work(**asked, trial={"clients": 8})], nodes, None)
+    assert [component.node for component in found] == where
+
+
+def test_a_limit_of_a_script_goes_where_the_script_goes() -> None:
+    plan = {"clients": 4, "limit_ns": 500, "limits": (("read", 100), ("write", 900))}
+    one = work((1, 1), nodes=(("write", "standby1"),), trial=plan)
+    primary, standby = found = component_loads([one], NODES[:2], None)
+    assert primary.engine_plan().limits == [(0, 100)]
+    assert standby.engine_plan().limits == [(0, 900)]
+    assert limits(found, 500) == [["read", 100], ["write", 900]]
+
+
+def test_a_limit_of_a_script_on_several_nodes_is_said_of_each() -> None:
+    one = work((1,), node="any", trial={"clients": 4, "limits": (("read", 100),)})
+    assert limits(component_loads([one], NODES[:2], None), None) == [
+        ["read on primary", 100],
+        ["read on standby1", 100],
+    ]
+
+
+def test_fewer_clients_than_servers_are_refused_before_anything_is_started() -> None:
+    few = work(node="any", trial={"clients": 2}, target=TargetPlan(standbys=2))
+    with pytest.raises(PlanError, match="2 clients cannot go to 3 servers") as refused:
+        check(few.request)
+    assert refused.value.hint == "use 3 or more"
+
+
+def test_fewer_clients_than_servers_are_refused_where_only_the_server_knows_how_many() -> None:
+    open_load = work(node="any", trial={"load": Load("open", 0.1)})
+    with pytest.raises(PlanError, match="1 client cannot go to 3 servers"):
+        component_loads([open_load], NODES[:3], free=1)
+
+
+def test_a_script_without_weight_needs_no_client() -> None:
+    idle = work((1, 0), nodes=(("write", "standby1"),), trial={"clients": 1})
+    check(replace(idle.request, target=TargetPlan(standbys=1)))
+    (component,) = component_loads([idle], NODES[:2], None)
+    assert (component.node, component.labels, component.clients) == ("primary", ("read",), 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"node": "standby1"}, "no node 'standby1'"),
+        ({"node": "standbys"}, "no node 'standbys'"),
+        ({"node": "pool"}, "no node 'pool'"),
+        ({"nodes": (("read", "nowhere"),)}, "no node 'nowhere'"),
+        ({"nodes": (("other", "primary"),)}, "'other', which does not run"),
+        ({"node": "standby3", "target": TargetPlan(standbys=2)}, "no node 'standby3'"),
+    ],
+)
+def test_a_node_that_is_not_there_is_refused_before_anything_is_started(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(PlanError, match=said):
+        check(work(**changes).request)
+
+
+def test_a_pool_before_somebodys_server_is_refused() -> None:
+    target = TargetPlan(dsn="host=board")
+    with pytest.raises(PlanError, match="--target for somebody's"):
+        check(work(target=target, pool=PoolPlan("pgbouncer")).request)
+
+
+def test_a_workload_beside_another_runs_as_long_as_that() -> None:
+    request = work(trial={"duration_ns": 7, "warmup_ns": 3, "settings": (("jit", "off"),)}).request
+    ((name, other),) = besides(request, {"r": {"workload": "reporting", "rate": "2/s"}})
+    assert (name, other.workload.name, other.trial.load.rate) == ("r", "reporting", 2.0)
+    assert (other.trial.duration_ns, other.trial.warmup) == (7, 3)
+    assert other.trial.settings == request.trial.settings
+
+
+def test_a_node_that_is_not_there_is_refused_of_a_workload_beside_another() -> None:
+    request = work().request
+    given_beside = {"r": {"workload": "reporting", "node": "standby1"}}
+    with pytest.raises(PlanError, match="beside r: there is no node 'standby1'"):
+        check(replace(request, beside=besides(request, given_beside)))
+
+
+def test_what_is_wrong_beside_is_said_with_its_name() -> None:
+    request = work().request
+    with pytest.raises(PlanError, match="beside r: --rate"):
+        besides(request, {"r": {"workload": "reporting", "rate": "fast"}})
+
+
+@given(works())
+def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(
+    given_: tuple[Work, tuple[str, ...]],
+) -> None:
+    of, nodes = given_
+    found = {component.node: component.clients for component in component_loads([of], nodes, None)}
+    assert clients_at(of.request, nodes) == found
+
+
+@pytest.mark.parametrize(
+    ("clients", "node", "lacks"),
+    [
+        (150, "any", None),  # 50 for each of three
+        (97, "primary", None),
+        (98, "primary", "the server has 97 free connections, 98 clients"),
+        (98, "standby1", "standby1 has 97 free connections, 98 clients"),
+    ],
+)
+def test_a_server_needs_connections_for_the_clients_that_come_to_it(
+    monkeypatch: pytest.MonkeyPatch, clients: int, node: str, lacks: str | None
+) -> None:
+    monkeypatch.setattr(ready.database, "free_connections", lambda access: 97)
+    request = work(trial={"clients": clients}, node=node, target=TargetPlan(standbys=2)).request
+    access = Access({}, Path("psql"))
+    where = Site(access, ours=True, nodes={"standby1": access, "standby2": access})
+    if lacks is None:
+        ready._check_connections(where, request)  # nothing is raised
+    else:
+        with pytest.raises(ConnectionsError, match=lacks):
+            ready._check_connections(where, request)
