@@ -44,7 +44,7 @@ class Words(sa.TypeDecorator[str]):
         return form.read_text(value) if isinstance(value, str) else value
 
 
-class Reading(sa.TypeDecorator[float]):
+class SensorNumber(sa.TypeDecorator[float]):
     """A number of a sensor. What is none is NULL, as SQLite has it anyway."""
 
     impl = sa.Double
@@ -180,7 +180,7 @@ sample = sa.Table(
     sa.Column("second", sa.Integer, primary_key=True),
     sa.Column("source", Words, primary_key=True),
     sa.Column("name", Words, primary_key=True),
-    sa.Column("value", Reading),
+    sa.Column("value", SensorNumber),
     sa.Column("unit", Words),
 )
 observed = sa.Table(
