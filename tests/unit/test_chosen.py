@@ -29,7 +29,7 @@ from tests.unit.experiments import made
 BASE = made(Slot(1, Cell(())), 12)
 SOUGHT = Sought(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
 PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("rate"))
-SPENDING = TimeBudget(1800.0, 0.05, seed=7, trial_s=60.0)
+TIME_BUDGET = TimeBudget(1800.0, 0.05, seed=7, trial_s=60.0)
 Found = Callable[[Ask], Digest | None]
 
 
@@ -400,7 +400,7 @@ def test_what_is_left_until_the_next_look_is_counted_down() -> None:
 # ---- what is stored of a goal ----
 
 
-@pytest.mark.parametrize("goal", [SOUGHT, replace(SOUGHT, each=None), PAIRING, SPENDING])
+@pytest.mark.parametrize("goal", [SOUGHT, replace(SOUGHT, each=None), PAIRING, TIME_BUDGET])
 def test_a_goal_is_read_as_it_was_written(goal: strategies.Goal) -> None:
     assert strategies.read(strategies.write(goal)) == goal
 
