@@ -31,7 +31,7 @@ AGAIN = 3
 TWO = Design((Factor("set.work_mem", ("4MB", "64MB")),), trials=TRIALS // 2)
 LOADS = Design((Factor("clients", tuple(map(str, range(1, 51)))),), trials=TRIALS // 50)
 LAW = forecast.Usl(40.0, 0.03, 0.0005)
-LIMIT = capacity.Goal(0.05, start=100.0, lowest=1.0, highest=1000.0)
+LIMIT = capacity.CapacityGoal(0.05, start=100.0, lowest=1.0, highest=1000.0)
 # The larger setting is faster by so much, and each trial by a little.
 EFFECT, SPREAD = 0.03, 0.01
 
@@ -39,7 +39,7 @@ EFFECT, SPREAD = 0.03, 0.01
 def section(_session: Session) -> Iterator[Finding]:
     """Each pure answer over 1,000 trials; the quickest of three, so without imports."""
     two, loads = _trials(TWO), _trials(LOADS)
-    goal = pairs.Goal("rate", ("mean", "p95", "p99", "missed"))
+    goal = pairs.ComparisonGoal("rate", ("mean", "p95", "p99", "missed"))
     a, b = ([d for d in two if _level(d) == level] for level in TWO.factors[0].levels)
     runs = [trend.Run(digest.trial.id, digest.summary.rate) for digest in two]
     sides = [pairs.side(digest.summary) for digest in two]
@@ -70,14 +70,16 @@ def _level(digest: Digest) -> str:
     return digest.trial.place.levels["set.work_mem"]
 
 
-def _points() -> list[capacity.Point]:
+def _points() -> list[capacity.TrialPoint]:
     """Trials at loads about the one that holds."""
     found = []
     for number in range(TRIALS):
         load = 80 + number % 41
         missed = round(60 * load * 0.05 * (load / 100) ** 8 * (1 + number % 7 / 20))
         windows = tuple((missed // 6, 10 * load) for _ in range(6))
-        found.append(capacity.Point(load, "fine", 60 * load, missed, 60.0, windows, seed=number))
+        found.append(
+            capacity.TrialPoint(load, "fine", 60 * load, missed, 60.0, windows, seed=number)
+        )
     return found
 
 

@@ -65,7 +65,7 @@ def _fill(path: Path, name: str, design: Design, models: list[Digest]) -> None:
             None,
             "running",
             "0",
-            document.write(asked, document.Beside("pgpaces sweep", "")),
+            document.write(asked, document.DocumentExtras("pgpaces sweep", "")),
         )
     )
     for number, slot in enumerate(design.slots()):

@@ -14,7 +14,7 @@ from session import Session
 
 from pgpaces import users
 from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.generators.users.load import UserConnection, UsersLoad
 from pgpaces.plan import Load, TrialPlan
 
 SECTION = "Users in Python"
@@ -64,6 +64,6 @@ def _ours(found: users.Users, dsn: str, count: int) -> float:
     [task] = found.tasks
     asked: dict[str, Any] = {"duration_ns": None, "transactions": count}
     plan = EnginePlan.of(TrialPlan(Load("closed"), **asked), 1, 1, [task.name])
-    load = UsersLoad(plan, found, [(task.name, 1)], Way(dsn))
+    load = UsersLoad(plan, found, [(task.name, 1)], UserConnection(dsn))
     load.begin()
     return sum(sum(interval.cpu_ns) for interval in load) / count / 1000

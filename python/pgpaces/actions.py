@@ -113,7 +113,7 @@ def _relative(folder: Path, path: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _commands(found: Workload) -> Iterator[tuple[str, generator.Command]]:
+def _commands(found: Workload) -> Iterator[tuple[str, generator.ScriptCommand]]:
     """Those of scripts of the folder, each with its file."""
     for script in found.scripts if found.is_scripts else ():
         name = f"{script.name}.sql"
@@ -121,7 +121,7 @@ def _commands(found: Workload) -> Iterator[tuple[str, generator.Command]]:
             yield name, command
 
 
-def _parsed(name: str, text: str) -> tuple[generator.Command, ...]:
+def _parsed(name: str, text: str) -> tuple[generator.ScriptCommand, ...]:
     try:
         return generator.commands(name, text)
     except ScriptError:
@@ -133,7 +133,7 @@ def of_script(found: WorkloadScript) -> tuple[Action, ...]:
     return tuple(dict.fromkeys(_of_shell((found.name, each) for each in _parsed("", found.text))))
 
 
-def _of_shell(commands: Iterable[tuple[str, generator.Command]]) -> Iterator[Action]:
+def _of_shell(commands: Iterable[tuple[str, generator.ScriptCommand]]) -> Iterator[Action]:
     for name, command in commands:
         if not command.is_sql and command.text.split(None, 1)[0].lower() in _SHELL:
             yield Action("shell command of a script", name, command.text)

@@ -206,7 +206,7 @@ def _check_beside(name: str, rest: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CellOptions:
     """What the levels of a cell ask for.
 
     settings: of the server or of the session, to be applied as mildly as it can be. node: where the
@@ -258,7 +258,7 @@ def _family(levels: Levels, family: str) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Asked:
+def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> CellOptions:
     """What these levels ask for, over the workload's defaults. Raises PlanError."""
     for name in levels:
         check_name(name)
@@ -274,7 +274,7 @@ def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Asked:
     given["latency_limit"] = (*(() if general is None else (general,)), *own)
     trial = trial_plan(given, defaults)
     trial = replace(trial, variables=_family(levels, "define"))
-    return Asked(
+    return CellOptions(
         trial,
         **others,
         settings=_family(levels, "set"),

@@ -16,7 +16,7 @@ from pgpaces.trust import answer
 
 if TYPE_CHECKING:
     from pgpaces.answers.capacity.goal import Kind, Mode
-    from pgpaces.answers.compare import Goal
+    from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.design import Target
     from pgpaces.draft import Draft
     from pgpaces.experiment import SweepListener
@@ -134,12 +134,12 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     value is a `pgpaces.answers.compare.Verdict`. Raises PlanError where they differ in more than
     what is compared, RunError where pairs are not to be had.
     """
-    from pgpaces.answers.compare import Goal
+    from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.experiment.comparing import compared
     from pgpaces.store import Store
 
     if run is not None:
-        goal = Goal(metric, tuple(also), delta, pairs, same, seed)
+        goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
         draft = drafted(run, levels, targets)
         return _new_pairs((a, b), goal, draft, (store, answer(trust)), listener)
     if levels:
@@ -147,14 +147,14 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
             f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
             "name a workload with run=, or leave them out",
         )
-    opened, goal = Store.existing(store), Goal(metric, tuple(also), delta)
+    opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
     found = compared(opened, (a, b), goal, factors, experiment)
     return of_comparison(opened, found, anyway=anyway)
 
 
 def _new_pairs(
     names: tuple[str, str],
-    goal: Goal,
+    goal: ComparisonGoal,
     draft: Draft,
     where: tuple[str | Path | None, Consent],
     listener: SweepListener | None,
@@ -197,11 +197,11 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
 
     Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError as `compare`.
     """
-    from pgpaces.answers.compare import Goal
+    from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.experiment.comparing import checked
     from pgpaces.store import Store
 
-    opened, goal = Store.existing(store), Goal(metric, tuple(also), delta)
+    opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
     found = checked(opened, (baseline, run), goal, factors)
     return of_comparison(opened, found, anyway=anyway)
 
@@ -293,7 +293,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         mode: Mode = "quick" if quick else "strict" if strict else "normal"
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
-        question = asking.Question(missed, goal, by, mode, soak)
+        question = asking.CapacityQuestion(missed, goal, by, mode, soak)
         experiment, sought = asking.ask(draft, question, answer(trust))
     order = pipeline.Order(
         experiment,

@@ -13,7 +13,7 @@ from tests.conformance.side_by_side import PGBENCH
 
 from pgpaces import imported
 from pgpaces.answers.summary import summarize
-from pgpaces.imported import File, Told
+from pgpaces.imported import PgbenchFile, Told
 
 pytestmark = pytest.mark.postgres
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,12 +55,14 @@ def scripts(pg15: Any, tmp_path: Path) -> list[str]:
     return ["-f", f"{tmp_path}/slow.sql@3", "-f", f"{tmp_path}/conflict.sql@1"]
 
 
-def ran(program: Path, pg15: Any, folder: Path, *options: str) -> list[File]:
+def ran(program: Path, pg15: Any, folder: Path, *options: str) -> list[PgbenchFile]:
     """Everything that a run of pgbench left, its report last."""
     words = [str(program), "-n", "-l", *options, pg15.dsn()]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
     logs = sorted(folder.glob("pgbench_log.*"))
-    return [File(p.name, AT, p.read_text()) for p in logs] + [File("report", AT, done.stdout)]
+    return [PgbenchFile(p.name, AT, p.read_text()) for p in logs] + [
+        PgbenchFile("report", AT, done.stdout)
+    ]
 
 
 def test_a_log_of_transactions_gives_the_numbers_of_the_report(

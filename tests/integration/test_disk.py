@@ -31,7 +31,7 @@ from pgpaces.store import DiskRow, Store, new_id
 
 HAS_FIO = shutil.which("fio") is not None
 needs_fio = pytest.mark.skipif(not HAS_FIO, reason="needs fio (Debian: apt install fio)")
-SMALL = jobs.Asked(jobs.SIZE_MIN, 1, jobs.Lengths(1, 1, 1, 3))
+SMALL = jobs.DiskRequest(jobs.SIZE_MIN, 1, jobs.Lengths(1, 1, 1, 3))
 
 
 @pytest.fixture

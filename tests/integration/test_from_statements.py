@@ -20,7 +20,7 @@ from pgpaces.generators import engine
 
 pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
 
-from pgpaces.capture import Captured, Wanted, capture
+from pgpaces.capture import Captured, CaptureOptions, capture
 
 pytestmark = pytest.mark.postgres
 INIT = ("tables", "data", "constraints", "functions")
@@ -173,7 +173,7 @@ def reasons(found: Captured) -> dict[str, str]:
 def test_every_statement_of_an_application_becomes_a_script_that_runs(
     counting: Counting, executed: str, tmp_path: Path, values: bool
 ) -> None:
-    found = capture(Wanted(executed, tmp_path / "made", values=values))
+    found = capture(CaptureOptions(executed, tmp_path / "made", values=values))
     ours = ("BEGIN", "ROLLBACK", "SET LOCAL pg_stat_statements")
     wrong = {text: why for text, why in reasons(found).items() if not text.startswith(ours)}
     assert {why for why in wrong.values()} <= {"looks at the server's own catalogs and statistics"}
@@ -186,7 +186,7 @@ def test_every_statement_of_an_application_becomes_a_script_that_runs(
 def test_what_a_log_has_runs_too(counting: Counting, executed: str, tmp_path: Path) -> None:
     counting.execute("SET log_statement = 'all'", *STATEMENTS[:12], dbname="shop")
     logs = tuple(counting.logs.glob("*.csv"))
-    found = capture(Wanted(executed, tmp_path / "made", logs))
+    found = capture(CaptureOptions(executed, tmp_path / "made", logs))
     one = next(each for each in found.taken if "big = $1" in each.entry.text)
     assert one.sources == {"from the log": 2}
     assert "big = 170000000000 AND word = 'it''s'" in one.script
@@ -204,7 +204,7 @@ def test_nothing_is_written_and_nothing_of_the_application_is_executed(
         """ FROM "its own".pg_stat_statements WHERE query ~ 'plain|keyed')"""
     )
     [(before_xid, before_calls)] = counting.execute(state, dbname="shop")
-    capture(Wanted(executed, tmp_path / "made"))
+    capture(CaptureOptions(executed, tmp_path / "made"))
     [(after_xid, after_calls)] = counting.execute(state, dbname="shop")
     assert after_xid == before_xid, "no transaction that writes was begun"
     assert after_calls == before_calls
@@ -219,22 +219,22 @@ def test_a_role_that_only_monitors_is_enough_and_is_told_what_it_lacks(
     counting.execute('GRANT USAGE ON SCHEMA "its own" TO u_limited', dbname="shop")
     limited = counting.dsn(dbname="shop", user="u_limited")
     with pytest.raises(WorkloadError) as none:
-        capture(Wanted(limited, tmp_path / "none"))
+        capture(CaptureOptions(limited, tmp_path / "none"))
     assert "pg_read_all_stats" in (none.value.hint or "")
     counting.execute("GRANT pg_monitor TO u_limited")
-    found = capture(Wanted(limited, tmp_path / "made"))
+    found = capture(CaptureOptions(limited, tmp_path / "made"))
     assert len(found.taken) >= len(STATEMENTS) - 1
     assert any("hidden from this role" in note for note in found.notes)
     assert "by statistics" not in {kind for each in found.taken for kind in each.sources}
     counting.execute("GRANT pg_read_all_data TO u_limited")
-    found = capture(Wanted(limited, tmp_path / "more"))
+    found = capture(CaptureOptions(limited, tmp_path / "more"))
     assert not any("hidden" in note for note in found.notes)
     assert "by statistics" in {kind for each in found.taken for kind in each.sources}
 
 
 def test_a_database_without_the_extension_is_told(counting: Counting, tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="does not have the extension") as found:
-        capture(Wanted(counting.dsn(), tmp_path / "made"))
+        capture(CaptureOptions(counting.dsn(), tmp_path / "made"))
     assert "shared_preload_libraries" in (found.value.hint or "")
 
 
@@ -242,7 +242,7 @@ def test_a_server_that_has_not_loaded_it_is_told(pg15: Any, tmp_path: Path) -> N
     pg15.execute("CREATE EXTENSION pg_stat_statements")
     try:
         with pytest.raises(ServerError, match="has not loaded it"):
-            capture(Wanted(pg15.dsn("postgres"), tmp_path / "made"))
+            capture(CaptureOptions(pg15.dsn("postgres"), tmp_path / "made"))
     finally:
         pg15.execute("DROP EXTENSION pg_stat_statements")
 
@@ -251,7 +251,7 @@ def test_statements_within_functions_are_not_scripts(
     counting: Counting, executed: str, tmp_path: Path
 ) -> None:
     counting.execute("SET pg_stat_statements.track = 'all'", "CALL note('x')", dbname="shop")
-    found = capture(Wanted(executed, tmp_path / "made"))
+    found = capture(CaptureOptions(executed, tmp_path / "made"))
     assert found.seen.nested[0] >= 1
     assert not [each for each in found.taken if "VALUES (w)" in each.entry.text]
 
@@ -260,7 +260,7 @@ def test_the_most_important_are_taken_and_the_rest_is_said(
     counting: Counting, executed: str, tmp_path: Path
 ) -> None:
     counting.execute(*[STATEMENTS[0]] * 50, dbname="shop")
-    found = capture(Wanted(executed, tmp_path / "made", top=3))
+    found = capture(CaptureOptions(executed, tmp_path / "made", top=3))
     assert len(found.taken) == 3
     taken = sum(each.entry.calls for each in found.taken)
     assert taken + sum(each.calls for each in found.left) == found.calls
@@ -315,7 +315,7 @@ def test_a_workload_made_of_a_running_garden_has_its_mix(
     pgpaces.run(files=[GARDEN / "action.sql"], target=dsn, transactions=1000, **common)
     counting18.execute("ALTER DATABASE garden RESET log_min_duration_statement")
     before = mix(counting18, "dbid = (SELECT oid FROM pg_database WHERE datname = 'garden')")
-    found = capture(Wanted(dsn, tmp_path / "made", tuple(counting18.logs.glob("*.log"))))
+    found = capture(CaptureOptions(dsn, tmp_path / "made", tuple(counting18.logs.glob("*.log"))))
     assert [each.sources for each in found.taken if "insert" in each.entry.text] == [
         {"from the log": 5}
     ]

@@ -20,7 +20,7 @@ import pgpaces
 from pgpaces.errors import ServerError
 from pgpaces.experiment import Listener
 from pgpaces.observe import host, procfs, remote
-from pgpaces.observe.host import Look, Polled
+from pgpaces.observe.host import HostSample, Polled
 from pgpaces.record import Interval
 from pgpaces.result import Trial
 
@@ -33,7 +33,7 @@ GRANTS = (
 )
 
 
-def looks(source: host.Source, count: int) -> list[Look]:
+def looks(source: host.HostSource, count: int) -> list[HostSample]:
     ended = threading.Event()
     found = []
     for look in source.looks(ended, time.monotonic()):

@@ -11,7 +11,7 @@ from tests.integration.conftest import access_to
 from pgpaces import database
 from pgpaces.database import Access
 from pgpaces.observe.counters import PARTS
-from pgpaces.observe.server import Reader, Sensor, sensing
+from pgpaces.observe.server import CounterReader, Sensor, sensing
 
 pytestmark = pytest.mark.postgres
 
@@ -60,7 +60,7 @@ def test_what_a_load_does_is_seen(access: Access) -> None:
 
 
 def test_every_counter_of_the_version_is_read(access: Access) -> None:
-    reader = Reader(access.keywords, "postgres")
+    reader = CounterReader(access.keywords, "postgres")
     reading = reader.read()
     assert reader.notes == {}
     assert all(isinstance(value, int) for value in reading.values.values())
@@ -75,7 +75,7 @@ def test_every_counter_of_the_version_is_read(access: Access) -> None:
 def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15: Postgres) -> None:
     pg15.execute("REVOKE EXECUTE ON FUNCTION pg_current_wal_insert_lsn() FROM PUBLIC")
     try:
-        reader = Reader(access_to(pg15, "u_trust").keywords, "postgres")
+        reader = CounterReader(access_to(pg15, "u_trust").keywords, "postgres")
         reading = reader.read()
         names = {(counter.source, counter.name) for counter in reading.values}
         assert {("database", "blocks_hit"), ("wal", "records"), ("checkpoints", "written")} < names
@@ -104,7 +104,7 @@ def test_a_server_that_is_not_there_is_a_note(pg15: Postgres) -> None:
 def test_a_session_that_broke_is_made_anew(pg15: Postgres) -> None:
     import psycopg
 
-    reader = Reader(access_to(pg15).keywords, "postgres")
+    reader = CounterReader(access_to(pg15).keywords, "postgres")
     reader.read()
     pg15.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

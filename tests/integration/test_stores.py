@@ -280,11 +280,11 @@ def test_a_name_that_was_given_is_found(store: Store, name: str) -> None:
 
 def test_a_list_is_the_same_with_and_without_sqlalchemy(store: Store, place: str | Path) -> None:
     kept(store, whole(1), {"due": 1})
-    for wanted in (listing.Wanted(5), listing.Wanted(3, tag="nightly"), listing.Wanted()):
+    for wanted in (listing.RunFilter(5), listing.RunFilter(3, tag="nightly"), listing.RunFilter()):
         listed = store.trials(wanted.limit, tag=wanted.tag)
         assert listing.at_once(place, wanted) == listed
-    assert listing.at_once("host=/nowhere", listing.Wanted()) is None
-    assert listing.at_once(Path("/nowhere/x.db"), listing.Wanted()) is None
+    assert listing.at_once("host=/nowhere", listing.RunFilter()) is None
+    assert listing.at_once(Path("/nowhere/x.db"), listing.RunFilter()) is None
 
 
 def test_a_list_of_experiments_is_the_same_without_sqlalchemy(

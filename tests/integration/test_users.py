@@ -18,7 +18,7 @@ from pgpaces.experiment.functions import uri
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine
 from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.generators.users.load import UserConnection, UsersLoad
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.record import Interval
 from pgpaces.result import Counts
@@ -75,7 +75,7 @@ def load_of(folder: Path, text: str, dsn: str, **more: str) -> UsersLoad:
     plan = TrialPlan(Load("closed"), duration_ns=None, transactions=3)
     keywords = for_driver(engine.resolve(dsn, **more))
     made = EnginePlan.of(plan, 2, 2, [name for name, _ in tasks])
-    return UsersLoad(made, users, tasks, Way(uri(keywords), {}, (PASSWORD,)))
+    return UsersLoad(made, users, tasks, UserConnection(uri(keywords), {}, (PASSWORD,)))
 
 
 def run(load: UsersLoad) -> list[Interval]:

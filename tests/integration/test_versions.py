@@ -14,7 +14,7 @@ from tests.integration.test_run import Command
 
 from pgpaces import database
 from pgpaces.experiment import server_settings
-from pgpaces.observe.server import Reader
+from pgpaces.observe.server import CounterReader
 from pgpaces.servers import binaries, embedded, packages
 from pgpaces.servers.access import Listen
 from pgpaces.servers.binaries import Installation, Source
@@ -130,7 +130,7 @@ def test_an_old_version_has_sensors_plans_and_settings(
 @pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
 def test_what_the_oldest_version_has_not_is_said(fetched: Installation) -> None:
     with embedded.start(embedded.ServerSpec(fetched)) as server:
-        reader = Reader({"host": str(server.socket_dir), "user": "postgres"}, "postgres")
+        reader = CounterReader({"host": str(server.socket_dir), "user": "postgres"}, "postgres")
         sources = {counter.source for counter in reader.read().values}
         assert {"database", "transactions", "checkpoints"} <= sources
         assert not {"wal", "io", "workers"} & sources

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgpaces.answers.compare import Goal, Pair, Side, planned
+from pgpaces.answers.compare import ComparisonGoal, Pair, Side, planned
 
 Numbers = NDArray[Any]
 SD, TAU_MIN = 0.08, (5.0, 120.0)
@@ -35,7 +35,9 @@ def drift(
     return found
 
 
-def differences(logs: Numbers, goal: Goal, effect: float = 0.0) -> tuple[Numbers, Numbers]:
+def differences(
+    logs: Numbers, goal: ComparisonGoal, effect: float = 0.0
+) -> tuple[Numbers, Numbers]:
     """B less A of each pair of A and B, and of each pair of A with itself, in the goal's order."""
     plan = planned(goal, goal.pairs)
     signs = np.array([-1 if each.b_first else 1 for each in plan])
@@ -44,7 +46,7 @@ def differences(logs: Numbers, goal: Goal, effect: float = 0.0) -> tuple[Numbers
     return found[:, ~same] + effect, found[:, same]
 
 
-def pairs_of(real: Sequence[float], same: Sequence[float], goal: Goal) -> list[Pair]:
+def pairs_of(real: Sequence[float], same: Sequence[float], goal: ComparisonGoal) -> list[Pair]:
     """As they come out of runs, with these differences of the rate's logarithm."""
     numbers = {False: iter(real), True: iter(same)}
     return [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pgpaces.answers.summary import Summary, summarize
-from pgpaces.answers.waits import PER_SECOND, Event, Tally
+from pgpaces.answers.waits import PER_SECOND, Event, WaitTally
 from pgpaces.record import Interval, StatementTally
 from pgpaces.record import Tally as Outcomes
 from pgpaces.result import Blocked, Explained, Moved, Observed, Sample, Trial
@@ -120,7 +120,7 @@ class Story:
                 yield Sample(second, source, name, value)
 
     def _observed(self) -> Observed:
-        tally = Tally()
+        tally = WaitTally()
         for tenth in range(SECONDS * PER_SECOND):
             if tenth in self.hung:
                 continue

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import Goal, NextLoad, Point, cost_s
+from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
 from pgpaces.answers.capacity.search import step
 
 Numbers = NDArray[np.float64]
@@ -94,7 +94,7 @@ class Searches:
     """What many searches found, an element each; nothing proved is 0, nothing refuted infinite."""
 
     found: list[Capacity]
-    points: list[list[Point]]
+    points: list[list[TrialPoint]]
 
     @property
     def proved(self) -> Numbers:
@@ -120,11 +120,11 @@ class Searches:
         return float(np.mean([flag in found.flags for found in self.found]))
 
 
-def search(queue: Queue, goal: Goal, noise: Sequence[float], seed: int) -> Searches:
+def search(queue: Queue, goal: CapacityGoal, noise: Sequence[float], seed: int) -> Searches:
     """A search for each element of noise: the sd of the log of the server's speed by trial."""
     rng = np.random.default_rng(seed)
     spread = np.array(noise)
-    points: list[list[Point]] = [[] for _ in noise]
+    points: list[list[TrialPoint]] = [[] for _ in noise]
     found: dict[int, Capacity] = {}
     while len(found) < len(points):
         asks: dict[int, NextLoad] = {}
@@ -146,7 +146,7 @@ def _run(
     rng: np.random.Generator,
     queue: Queue,
     noise: Numbers,
-    trials: list[tuple[list[Point], NextLoad]],
+    trials: list[tuple[list[TrialPoint], NextLoad]],
 ) -> None:
     rate = np.array([ask.load for _, ask in trials])
     seconds = np.array([ask.seconds for _, ask in trials])
@@ -157,5 +157,7 @@ def _run(
         pairs = tuple(zip(missed[:windows, i].tolist(), due[:windows, i].tolist(), strict=True))
         sums = (sum(n for _, n in pairs), sum(k for k, _ in pairs))
         spared = int(excused[:windows, i].sum())
-        found = Point(ask.load, ask.role, *sums, ask.seconds, pairs, seed=ask.seed, excused=spared)
+        found = TrialPoint(
+            ask.load, ask.role, *sums, ask.seconds, pairs, seed=ask.seed, excused=spared
+        )
         points.append(found)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.capacity.goal import Goal
+from pgpaces.answers.capacity.goal import CapacityGoal
 from pgpaces.answers.capacity.trials import Found, Sought, ask, found
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.sequential import Ask, Tell, role
@@ -19,7 +19,7 @@ from tests.unit.trials import SECOND_NS, second
 from tests.unit.trials import trial as build
 
 START = datetime(2026, 11, 1, 8, 0, tzinfo=UTC)
-GOAL = Goal(0.05, 5, 0.1, 10_000, soak_s=0)
+GOAL = CapacityGoal(0.05, 5, 0.1, 10_000, soak_s=0)
 ONE = Cell(())
 # Within the limit of 50 ms, and beyond it.
 FAST_MS, SLOW_MS = 5.0, 80.0
@@ -96,7 +96,7 @@ def _latencies(rate: float, seconds: int, share: float) -> list[list[float]]:
 
 def searched(
     share: Share,
-    goal: Goal = GOAL,
+    goal: CapacityGoal = GOAL,
     cell: Cell = ONE,
     *,
     most: int = TRIALS_MOST,

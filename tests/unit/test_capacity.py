@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import Goal, NextLoad, Point, cost_s
+from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.rule import bounds, verdict
 from pgpaces.answers.capacity.search import INVALID_MOST, step
@@ -21,7 +21,7 @@ from pgpaces.errors import PlanError
 from tests.unit.queues import Queue, Searches, constant, exponential, search
 
 SEEDS = 200
-BASE = Goal(0.01, 50, 1, 10_000, soak_s=0)
+BASE = CapacityGoal(0.01, 50, 1, 10_000, soak_s=0)
 # A search never needs more trials than this, whatever they say.
 TRIALS_MOST = 120
 
@@ -43,18 +43,21 @@ def slope(at: float, steepness: float, share: float = 0.01) -> Share:
     return lambda load: 1 / (1 + (1 - share) / share * (load / at) ** -steepness)
 
 
-def point(ask: NextLoad, share: float, rate: float = 1.0, invalid: str = "") -> Point:
+def point(ask: NextLoad, share: float, rate: float = 1.0, invalid: str = "") -> TrialPoint:
     due = max(1, round(ask.load * rate * ask.seconds))
     missed, windows = round(due * share), max(1, round(ask.seconds / 10))
     parts = tuple((missed // windows, due // windows) for _ in range(windows))
-    return Point(ask.load, ask.role, due, missed, ask.seconds, parts, invalid, ask.seed)
+    return TrialPoint(ask.load, ask.role, due, missed, ask.seconds, parts, invalid, ask.seed)
 
 
 def run(
-    goal: Goal, share: Share, invalid: Callable[[NextLoad], str] = lambda _: "", rate: float = 1.0
-) -> tuple[Capacity, list[Point]]:
+    goal: CapacityGoal,
+    share: Share,
+    invalid: Callable[[NextLoad], str] = lambda _: "",
+    rate: float = 1.0,
+) -> tuple[Capacity, list[TrialPoint]]:
     """A search against a server without chance."""
-    points: list[Point] = []
+    points: list[TrialPoint] = []
     for _ in range(TRIALS_MOST):
         said = step(points, goal)
         if isinstance(said, Capacity):
@@ -152,7 +155,7 @@ def test_a_gentle_slope_is_followed_to_the_threshold() -> None:
 
 @pytest.mark.parametrize("capacity", [1, 2, 8, 23])
 def test_clients_are_proved_and_refuted_as_whole_numbers(capacity: int) -> None:
-    goal = Goal(0.01, 1, 1, 500, load="clients", soak_s=0)
+    goal = CapacityGoal(0.01, 1, 1, 500, load="clients", soak_s=0)
     found, points = run(goal, cliff(capacity), rate=20)
     assert (found.proved, found.refuted) == (capacity, capacity + 1)
     assert all(p.load == int(p.load) for p in points)
@@ -194,7 +197,7 @@ def test_a_generator_that_is_the_limit_bounds_the_search_and_not_the_server() ->
 
 
 def test_clients_for_which_there_are_no_connections_end_what_can_be_offered() -> None:
-    goal = Goal(0.05, 29, 1, 100_000, load="clients", soak_s=0)
+    goal = CapacityGoal(0.05, 29, 1, 100_000, load="clients", soak_s=0)
     few = "the server has 96 free connections"
     found, points = run(goal, cliff(1e6), lambda ask: few if ask.load > 96 else "")
     assert found.proved is not None
@@ -289,7 +292,7 @@ def test_strict_runs_more_trials() -> None:
 @pytest.mark.parametrize(("late", "can"), [(0.0, True), (0.03, False)])
 def test_can_hold_is_said_after_the_soak_alone(late: float, can: bool) -> None:
     goal = replace(BASE, soak_s=600)
-    points: list[Point] = []
+    points: list[TrialPoint] = []
     while isinstance(ask := step(points, goal), NextLoad):
         share = late if ask.role == "soak" else slope(175, 10)(ask.load)
         points.append(point(ask, share))
@@ -352,7 +355,7 @@ def test_a_goal_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
 
 SHARES = st.sampled_from([0.0, 0.001, 0.01, 0.05, 0.5, 1.0])
 GOALS = st.builds(
-    lambda share, low, start, high, kind, mode: Goal(
+    lambda share, low, start, high, kind, mode: CapacityGoal(
         share, low * start, low, low * start * high, kind, mode, 600.0
     ),
     st.sampled_from([0.001, 0.01, 0.5]),
@@ -367,7 +370,7 @@ LOADS = st.one_of(
 )
 POINTS = st.lists(
     st.builds(
-        Point,
+        TrialPoint,
         LOADS,
         st.sampled_from(["coarse", "fine", "soak"]),
         st.integers(-1, 10**6),
@@ -385,7 +388,7 @@ POINTS = st.lists(
 @given(GOALS, POINTS)
 @settings(max_examples=150, deadline=None)
 def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(
-    goal: Goal, points: list[Point]
+    goal: CapacityGoal, points: list[TrialPoint]
 ) -> None:
     said = step(points, goal)
     if isinstance(said, NextLoad):
@@ -401,7 +404,7 @@ def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(
 
 @given(GOALS, POINTS, st.randoms(use_true_random=False))
 @settings(max_examples=20, deadline=None)
-def test_every_search_ends(goal: Goal, points: list[Point], rng: object) -> None:
+def test_every_search_ends(goal: CapacityGoal, points: list[TrialPoint], rng: object) -> None:
     assert hasattr(rng, "random")
     found = list(points)
     for _ in range(TRIALS_MOST):

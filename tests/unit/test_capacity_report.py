@@ -18,7 +18,7 @@ from pgpaces.answers import placed
 from pgpaces.answers.attribution import Limit
 from pgpaces.answers.capacity import value
 from pgpaces.answers.capacity.centre import curve
-from pgpaces.answers.capacity.goal import Goal, Mode
+from pgpaces.answers.capacity.goal import CapacityGoal, Mode
 from pgpaces.answers.capacity.trials import Found, label
 from pgpaces.costs import Costs
 from pgpaces.design import Cell, Design, Experiment
@@ -225,7 +225,7 @@ def test_quick_is_indicative_and_proves_nothing() -> None:
     ],
 )
 def test_quick_says_where_an_end_of_what_can_be_offered_was_met(
-    found: Callable[[Goal], Found], words: str
+    found: Callable[[CapacityGoal], Found], words: str
 ) -> None:
     text = said([found(replace(GOAL, mode="quick"))], "warning")
     assert words in text

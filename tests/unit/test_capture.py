@@ -17,15 +17,15 @@ pgparse = pytest.importorskip("pgparse", reason="needs pgparse, which parses sta
 from pgpaces import workload  # noqa: E402
 from pgpaces.capture import choice, guess, logs, parsed, script, uses, words  # noqa: E402
 from pgpaces.capture import folder as folder_of  # noqa: E402
-from pgpaces.capture.guess import Asked, Kind, Source  # noqa: E402
+from pgpaces.capture.guess import Parameter, SourceKind, ValueSource  # noqa: E402
 from pgpaces.capture.seen import (  # noqa: E402
     Captured,
-    Column,
+    CatalogColumn,
+    CatalogTable,
     Entry,
     Function,
     Left,
     Seen,
-    Table,
     Taken,
     Type,
 )  # fmt: skip
@@ -37,12 +37,12 @@ INT, TEXT, BOOL = Type("integer", "N"), Type("text", "S"), Type("boolean", "B")
 DATE, NUMERIC = Type("date", "D"), Type("numeric(10,2)", "N")
 
 
-def column(name: str, kind: Type = INT, table: str = "t", **more: object) -> Column:
-    return Column(table, name, kind, known=True, rows=1000, distinct=-1, **more)  # type: ignore[arg-type]
+def column(name: str, kind: Type = INT, table: str = "t", **more: object) -> CatalogColumn:
+    return CatalogColumn(table, name, kind, known=True, rows=1000, distinct=-1, **more)  # type: ignore[arg-type]
 
 
-def table(name: str, *columns: Column) -> Table:
-    return Table(name, {each.name: each for each in columns})
+def table(name: str, *columns: CatalogColumn) -> CatalogTable:
+    return CatalogTable(name, {each.name: each for each in columns})
 
 
 T = table("t", *(column(name) for name in ("a", "b", "c")))
@@ -226,15 +226,15 @@ def test_an_argument_is_what_the_function_does_with_it(function: Function, call:
 # --- values -----------------------------------------------------------------------------------
 
 
-def source(use: Use, kind: Type | None = INT, **more: bool) -> Source:
-    return guess.source(Asked([use], kind, **more))
+def source(use: Use, kind: Type | None = INT, **more: bool) -> ValueSource:
+    return guess.source(Parameter([use], kind, **more))
 
 
 def test_an_even_key_is_drawn_from_its_range() -> None:
     bounds = tuple(str(n) for n in range(1, 1002, 10))
     found = source(Use(Role.EQUAL, column("a", bounds=bounds)))
     assert found.steps == ((1, "random(1, 1001)"),)
-    assert found.kind is Kind.STATISTICS
+    assert found.kind is SourceKind.STATISTICS
 
 
 def test_common_values_come_as_often_as_they_are_there() -> None:
@@ -282,7 +282,7 @@ def test_true_and_false_come_in_their_shares() -> None:
 def test_a_key_that_is_inserted_is_new(kind: Type, expected: str) -> None:
     one = column("a", kind, unique=True, bounds=("1", "1000"))
     found = source(Use(Role.INSERT, one), kind)
-    assert found.kind is Kind.NEW
+    assert found.kind is SourceKind.NEW
     assert expected in (found.sql or found.steps[0][1])
 
 
@@ -304,8 +304,8 @@ def test_a_range_of_dates_is_a_bin_of_the_histogram() -> None:
 
 def test_the_end_of_a_range_whose_other_end_is_no_number_is_by_itself() -> None:
     one = column("a", bounds=tuple(str(n) for n in range(0, 1001, 10)))
-    low = Asked([Use(Role.LOWER, one, 2)], TEXT)
-    high = Asked([Use(Role.UPPER, one, 1)], INT)
+    low = Parameter([Use(Role.LOWER, one, 2)], TEXT)
+    high = Parameter([Use(Role.UPPER, one, 1)], INT)
     found = guess.sources({1: low, 2: high})
     assert found[1].choices
     assert found[2].steps == ((1, "random(0, 1000)"),)
@@ -319,9 +319,9 @@ def test_both_ends_of_a_range_may_be_one_parameter() -> None:
 @pytest.mark.parametrize("kind", [INT, TEXT, BOOL, DATE, NUMERIC, Type("point", "G"), None])
 @pytest.mark.parametrize("role", list(Role))
 def test_what_is_not_known_is_said(role: Role, kind: Type | None) -> None:
-    one = Column("t", "a", kind or INT)
+    one = CatalogColumn("t", "a", kind or INT)
     found = source(Use(role, one), kind)
-    assert found.kind in (Kind.UNKNOWN, Kind.ASSUMED, Kind.NEW)
+    assert found.kind in (SourceKind.UNKNOWN, SourceKind.ASSUMED, SourceKind.NEW)
     assert found.sql or found.steps
 
 
@@ -370,8 +370,8 @@ def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
 def test_a_script_sends_its_statement_and_nothing_else(sql: str) -> None:
     statement = parsed.parse(sql)
     typed = {spot.number for spot in statement.spots if spot.typed is not None}
-    number = Source(Kind.STATISTICS, "", steps=((1, "random(5, 5)"),))
-    literal = Source(Kind.STATISTICS, "", sql="'1 day'")
+    number = ValueSource(SourceKind.STATISTICS, "", steps=((1, "random(5, 5)"),))
+    literal = ValueSource(SourceKind.STATISTICS, "", sql="'1 day'")
     sources = {n: literal if n in typed else number for n in statement.numbers}
     sent = engine.rehearse("s", script.write(statement, sources).text)
     assert len(sent) == 1
@@ -380,7 +380,7 @@ def test_a_script_sends_its_statement_and_nothing_else(sql: str) -> None:
 
 def test_texts_stand_in_branches_by_their_weights() -> None:
     statement = parsed.parse("SELECT 1 FROM t WHERE a = $1")
-    source = Source(Kind.STATISTICS, "", choices=((3, "'x'"), (1, "'y'")))
+    source = ValueSource(SourceKind.STATISTICS, "", choices=((3, "'x'"), (1, "'y'")))
     text = script.write(statement, {1: source}).text
     sent = [sql for seed in range(400) for _, sql in engine.rehearse("s", text, seed=seed)]
     share = sum("'x'" in sql for sql in sent) / len(sent)
@@ -390,14 +390,14 @@ def test_texts_stand_in_branches_by_their_weights() -> None:
 
 def test_choices_of_several_parameters_do_not_go_along() -> None:
     statement = parsed.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
-    even = Source(Kind.STATISTICS, "", choices=tuple((1, f"'{n}'") for n in range(5)))
+    even = ValueSource(SourceKind.STATISTICS, "", choices=tuple((1, f"'{n}'") for n in range(5)))
     probes = script.write(statement, {1: even, 2: even}).probes
     assert len(probes) > 15
 
 
 def test_real_numbers_need_no_branches() -> None:
     statement = parsed.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
-    one = Source(Kind.LOG, "", steps=((1, "random(1, 2)"),))
+    one = ValueSource(SourceKind.LOG, "", steps=((1, "random(1, 2)"),))
     rows = [(5, {1: "1", 2: "10"}), (5, {1: "2", 2: "20"})]
     text = script.write(statement, {1: one, 2: one}, rows).text
     assert "\\if" not in text
@@ -412,7 +412,7 @@ HOSTILE = 'a"b\n[[scripts]] | <b>\x1b[31m`c` \\'
 
 def captured(folder: Path, rate: float | None = 12.5) -> Captured:
     entry = Entry(f"SELECT 1 -- {HOSTILE}", 75, 10.0)
-    sources = {1: Source(Kind.UNKNOWN, HOSTILE, sql="1")}
+    sources = {1: ValueSource(SourceKind.UNKNOWN, HOSTILE, sql="1")}
     text = folder_of.comments(entry, sources) + "SELECT 1\n;\n"
     taken = Taken(entry, "01_select", 3, text, False, {"unknown": 1})
     seen = Seen(HOSTILE, 18, (entry,), seconds=6.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pgpaces.answers import compare, pairing
 from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.goal import Goal
+from pgpaces.answers.capacity.goal import CapacityGoal
 from pgpaces.answers.capacity.trials import PREFLIGHT, Sought
 from pgpaces.answers.digest import Bucket, Digest
 from pgpaces.answers.pairing import AGAIN, Pairing
@@ -27,9 +27,9 @@ from pgpaces.result import Counts, Estimate, Finding, Place
 from tests.unit.experiments import made
 
 BASE = made(Slot(1, Cell(())), 12)
-SOUGHT = Sought(Goal(0.01, 10.0, 0.1, 1e6), each=1.0)
-PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.Goal("rate"))
-SPENDING = TimeBudget(1800.0, 0.05, seed=7, trial_s=60.0)
+SOUGHT = Sought(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
+PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("rate"))
+TIME_BUDGET = TimeBudget(1800.0, 0.05, seed=7, trial_s=60.0)
 Found = Callable[[Ask], Digest | None]
 
 
@@ -268,7 +268,7 @@ def test_a_trial_that_runs_is_no_point_yet() -> None:
 
 
 def test_a_quick_search_needs_no_long_trial_and_no_soak() -> None:
-    goal = Goal(0.01, 10.0, 0.1, 1e6, mode="quick", soak_s=0.0)
+    goal = CapacityGoal(0.01, 10.0, 0.1, 1e6, mode="quick", soak_s=0.0)
     told = run(Searches(Sought(goal, 1.0), (Cell(()),)), holds(173.0))
     assert {role(t.cell) for t in told} == {PREFLIGHT, "short"}
 
@@ -400,7 +400,7 @@ def test_what_is_left_until_the_next_look_is_counted_down() -> None:
 # ---- what is stored of a goal ----
 
 
-@pytest.mark.parametrize("goal", [SOUGHT, replace(SOUGHT, each=None), PAIRING, SPENDING])
+@pytest.mark.parametrize("goal", [SOUGHT, replace(SOUGHT, each=None), PAIRING, TIME_BUDGET])
 def test_a_goal_is_read_as_it_was_written(goal: strategies.Goal) -> None:
     assert strategies.read(strategies.write(goal)) == goal
 

@@ -38,7 +38,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("capacity") / "results.db"
     store = Store.open(path)
     design = Design((Factor(MEMORY, tuple(level for level, _ in LEVELS)),))
-    beside = document.Beside("pgpaces capacity w", "h", Sought(GOAL))
+    beside = document.DocumentExtras("pgpaces capacity w", "h", Sought(GOAL))
     made = document.write(Experiment("memory", "w", design, missed_max=0.05), beside)
     begun = datetime(2026, 11, 1, tzinfo=UTC)
     row = ExperimentRow("E" * 26, "memory", begun, None, "running", "0", made)
@@ -122,7 +122,7 @@ def test_two_levels_of_the_load_are_the_ends_of_what_is_offered() -> None:
     draft = Draft(workload="tpcb-like").with_levels(
         {"rate": ("10/s", "2000/s"), "latency_limit": ("50ms",)}
     )
-    _, sought = capacity.ask(draft, capacity.Question(missed="1%"))
+    _, sought = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
     assert (sought.goal.lowest, sought.goal.highest, sought.goal.missed_max) == (10, 2000, 0.01)
 
 
@@ -139,7 +139,7 @@ def test_the_ends_of_what_is_offered_can_be_offered(least: float, most: float) -
     draft = Draft(workload="tpcb-like").with_levels(
         {"rate": (f"{least!r}/s", f"{most!r}/s"), "latency_limit": ("50ms",)}
     )
-    _, sought = capacity.ask(draft, capacity.Question(missed="1%"))
+    _, sought = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
     for end in (sought.goal.lowest, sought.goal.highest):
         assert float(trials.level("rate", end).removesuffix("/s")) == end
 
@@ -181,7 +181,7 @@ def test_options_that_a_stored_search_does_not_follow_are_refused(
 def test_an_experiment_that_is_no_search_is_not_gone_on_with(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results.db")
     made = document.write(
-        Experiment("grid", "select-only", Design()), document.Beside("", "h", None)
+        Experiment("grid", "select-only", Design()), document.DocumentExtras("", "h", None)
     )
     begun = datetime(2026, 11, 1, tzinfo=UTC)
     row = ExperimentRow("G" * 26, "grid", begun, None, "running", "0", made)
@@ -238,7 +238,7 @@ def test_the_saturating_trial_has_no_pause_whatever_pace_the_workload_has(
     name: str, by: dict[str, tuple[str, ...]]
 ) -> None:
     draft = Draft(workload=name).with_levels({"latency_limit": ("50ms",), **by})
-    experiment, sought = capacity.ask(draft, capacity.Question(missed="1%"))
+    experiment, sought = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
     [cell] = experiment.design.cells()
     asked = ask(replace(sought, each=1.0), cell, [])
     assert asked is not None

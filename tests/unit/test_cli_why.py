@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Path:
     row = ExperimentRow(
         id="01E", name="late", started_at=datetime.now(UTC), ended_at=None,
         state="running", version="0",
-        document=document.write(experiment, document.Beside("pgpaces sweep", "h")),
+        document=document.write(experiment, document.DocumentExtras("pgpaces sweep", "h")),
     )  # fmt: skip
     opened.begin_experiment(row)
     for clients, story in CELLS.items():

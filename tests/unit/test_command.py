@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.errors import RunError
-from pgpaces.generators.command import SECOND_NS, Books, Command, Executions
+from pgpaces.generators.command import SECOND_NS, Books, CommandLoad, Executions
 from pgpaces.generators.together import Together
-from pgpaces.programs import Execution, Order, Runner
+from pgpaces.programs import CommandOrder, Execution, Runner
 from pgpaces.record import Interval
 from pgpaces.result import Counts, counts
 from tests.faults.conftest import until
@@ -34,11 +34,11 @@ def runner() -> Iterator[Runner]:
 
 
 @pytest.fixture
-def load(runner: Runner, tmp_path: Path) -> Callable[..., Command]:
-    def make(text: str, order: dict[str, Any] | None = None, **asked: Any) -> Command:
+def load(runner: Runner, tmp_path: Path) -> Callable[..., CommandLoad]:
+    def make(text: str, order: dict[str, Any] | None = None, **asked: Any) -> CommandLoad:
         words, variables = ("/bin/sh", "-c", text), dict(os.environ)
-        given_ = Order("it", words, variables, tmp_path, polite_ns=FAST_NS, **(order or {}))
-        return Command(given_, Executions(**asked), runner)
+        given_ = CommandOrder("it", words, variables, tmp_path, polite_ns=FAST_NS, **(order or {}))
+        return CommandLoad(given_, Executions(**asked), runner)
 
     return make
 
@@ -80,7 +80,7 @@ def started(path: Path) -> int:
 
 
 def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(
-    load: Callable[..., Command],
+    load: Callable[..., CommandLoad],
 ) -> None:
     made = load("true", transactions=5)
     found = run(made)
@@ -94,7 +94,7 @@ def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(
     assert in_flight == sum(done - sent for _, sent, done in ends)
 
 
-def test_one_later_than_the_limit_is_late(load: Callable[..., Command]) -> None:
+def test_one_later_than_the_limit_is_late(load: Callable[..., CommandLoad]) -> None:
     assert total(run(load("true", limit_ns=1))) == Counts(due=1, late=1)
 
 
@@ -109,7 +109,7 @@ def test_one_later_than_the_limit_is_late(load: Callable[..., Command]) -> None:
     ],
 )
 def test_one_that_fails_is_counted_by_how_it_ended(
-    load: Callable[..., Command], text: str, order: dict[str, Any], failed: str
+    load: Callable[..., CommandLoad], text: str, order: dict[str, Any], failed: str
 ) -> None:
     found = run(load(text, order))
     assert total(found) == Counts(due=1, failed=1)
@@ -117,25 +117,25 @@ def test_one_that_fails_is_counted_by_how_it_ended(
     assert messages(found).keys() == {failed}
 
 
-def test_other_exit_codes_may_be_success(load: Callable[..., Command]) -> None:
+def test_other_exit_codes_may_be_success(load: Callable[..., CommandLoad]) -> None:
     assert total(run(load("exit 3", {"succeeds": (0, 3)}))) == Counts(due=1, on_time=1)
 
 
 def test_what_it_said_last_is_its_message_standard_error_first(
-    load: Callable[..., Command],
+    load: Callable[..., CommandLoad],
 ) -> None:
     found = run(load("echo out; echo one >&2; printf two >&2; exit 1"))
     assert messages(found) == {"exit 1": "one\ntwo"}
     assert messages(run(load("echo out; exit 1"))) == {"exit 1": "out"}
 
 
-def test_of_two_executions_each_has_its_own_words(load: Callable[..., Command]) -> None:
+def test_of_two_executions_each_has_its_own_words(load: Callable[..., CommandLoad]) -> None:
     text = "if test -e was; then exit 4; fi; touch was; echo first >&2"
     assert messages(run(load(text, transactions=2))) == {"exit 4": ""}
 
 
 def test_much_output_is_read_to_its_end_and_only_its_end_is_kept(
-    load: Callable[..., Command],
+    load: Callable[..., CommandLoad],
 ) -> None:
     text = "yes | head -c 30000000 >&2; head -c 100000 /dev/zero; echo the end >&2; exit 1"
     [said] = messages(run(load(text))).values()
@@ -143,18 +143,18 @@ def test_much_output_is_read_to_its_end_and_only_its_end_is_kept(
     assert len(said) < 6000
 
 
-def test_a_password_that_it_says_is_not_repeated(load: Callable[..., Command]) -> None:
+def test_a_password_that_it_says_is_not_repeated(load: Callable[..., CommandLoad]) -> None:
     found = run(load("echo pass s3cr3t >&2; exit 1", {"secret": "s3cr3t"}))
     assert messages(found) == {"exit 1": "pass ***"}
 
 
 def test_a_program_that_is_not_there_is_a_failed_execution(runner: Runner, tmp_path: Path) -> None:
-    order = Order("it", (str(tmp_path / "absent"),), {}, tmp_path)
-    found = run(Command(order, Executions(), runner))
+    order = CommandOrder("it", (str(tmp_path / "absent"),), {}, tmp_path)
+    found = run(CommandLoad(order, Executions(), runner))
     assert failures(found) == {"exit 127": 1}
 
 
-def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., Command]) -> None:
+def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., CommandLoad]) -> None:
     made = load("sleep 0.1", transactions=None, duration_ns=250_000_000)
     found = run(made)
     assert total(found).on_time == total(found).due == len(made.ended) > 1
@@ -175,7 +175,7 @@ def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch: pytest.Mon
     assert b"OTHER=kept" in found
 
 
-def test_who_waits_for_its_end_hears_of_it(load: Callable[..., Command]) -> None:
+def test_who_waits_for_its_end_hears_of_it(load: Callable[..., CommandLoad]) -> None:
     made, heard = load("true", transactions=2), threading.Event()
     made.then = heard.set
     run(made)
@@ -183,14 +183,16 @@ def test_who_waits_for_its_end_hears_of_it(load: Callable[..., Command]) -> None
     assert len(made.ended) == 2
 
 
-def test_a_warm_up_is_before_second_0(load: Callable[..., Command]) -> None:
+def test_a_warm_up_is_before_second_0(load: Callable[..., CommandLoad]) -> None:
     made = load("sleep 0.1", transactions=None, duration_ns=1, warmup_ns=SECOND_NS)
     found = run(made)
     assert found[0].second == -1
     assert {tally.due_second for i in found for tally in i.tallies} <= {-1, 0}
 
 
-def test_one_that_is_stopped_is_unfinished(load: Callable[..., Command], tmp_path: Path) -> None:
+def test_one_that_is_stopped_is_unfinished(
+    load: Callable[..., CommandLoad], tmp_path: Path
+) -> None:
     made = load("echo $$ > pid; exec sleep 60", transactions=3)
     stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), made.stop()))
     stopper.start()
@@ -202,7 +204,7 @@ def test_one_that_is_stopped_is_unfinished(load: Callable[..., Command], tmp_pat
 
 @pytest.mark.parametrize("how", ["stop", "abort"])
 def test_one_that_ignores_to_be_asked_is_ended_by_force(
-    load: Callable[..., Command], tmp_path: Path, how: str
+    load: Callable[..., CommandLoad], tmp_path: Path, how: str
 ) -> None:
     made = load("trap '' TERM; echo $$ > pid; while :; do sleep 1; done")
     stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), getattr(made, how)()))
@@ -212,7 +214,9 @@ def test_one_that_ignores_to_be_asked_is_ended_by_force(
     assert not alive(started(tmp_path / "pid"))
 
 
-def test_stopped_before_it_began_nothing_runs(load: Callable[..., Command], tmp_path: Path) -> None:
+def test_stopped_before_it_began_nothing_runs(
+    load: Callable[..., CommandLoad], tmp_path: Path
+) -> None:
     made = load("touch ran")
     made.stop()
     found = run(made)
@@ -222,7 +226,7 @@ def test_stopped_before_it_began_nothing_runs(load: Callable[..., Command], tmp_
 
 @pytest.mark.parametrize("detached", ["sleep 60 &", "setsid sleep 60 &"])
 def test_what_it_leaves_in_the_background_ends_with_it(
-    load: Callable[..., Command], tmp_path: Path, detached: str
+    load: Callable[..., CommandLoad], tmp_path: Path, detached: str
 ) -> None:
     if "setsid" in detached and not Path("/proc/self/task").is_dir():
         pytest.skip("needs /proc to find children that left the session")
@@ -233,12 +237,12 @@ def test_what_it_leaves_in_the_background_ends_with_it(
 
 
 def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(
-    load: Callable[..., Command], tmp_path: Path
+    load: Callable[..., CommandLoad], tmp_path: Path
 ) -> None:
     own = load("until test -e pid; do sleep 0.05; done")
     other_runner = Runner()
-    order = Order("other", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
-    other = Command(order, Executions(None, accompanies=True), other_runner)
+    order = CommandOrder("other", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
+    other = CommandLoad(order, Executions(None, accompanies=True), other_runner)
     found = run(Together([own], [other]))
     other_runner.close()
     assert total(found) == Counts(due=1, on_time=1)
@@ -250,8 +254,8 @@ def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_p
     if not sys.platform.startswith("linux"):
         pytest.skip("needs Linux's signal at the death of a parent")
     runner = Runner()
-    order = Order("it", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
-    made = Command(order, Executions(), runner)
+    order = CommandOrder("it", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
+    made = CommandLoad(order, Executions(), runner)
     made.begin(0)
     pid = started(tmp_path / "pid")
     os.kill(runner.pid, signal.SIGKILL)
@@ -265,13 +269,13 @@ def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_p
 PROGRAM = """
 import sys
 from pathlib import Path
-from pgpaces.generators.command import Command, Executions
-from pgpaces.programs import Order, Runner
+from pgpaces.generators.command import CommandLoad, Executions
+from pgpaces.programs import CommandOrder, Runner
 text = "trap '' TERM; (setsid sleep 60 & echo $! > child); echo $$ > pid; while :; do sleep 1; done"
-order = Order("it", ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[1]))
+order = CommandOrder("it", ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[1]))
 scratch = Path(sys.argv[1]) / "scratch"
 scratch.mkdir()
-load = Command(order, Executions(), Runner((), scratch))
+load = CommandLoad(order, Executions(), Runner((), scratch))
 load.begin()
 list(load)
 """

@@ -15,7 +15,15 @@ from scipy import stats as oracle
 from scipy.special import stdtr, stdtrit
 
 from pgpaces.answers import compare, stored
-from pgpaces.answers.compare import BOUNDS, Goal, NextPairs, Pair, Verdict, judge, next_pairs
+from pgpaces.answers.compare import (
+    BOUNDS,
+    ComparisonGoal,
+    NextPairs,
+    Pair,
+    Verdict,
+    judge,
+    next_pairs,
+)
 from pgpaces.answers.differences import between
 from pgpaces.answers.effect import ALPHA, Effect, bca, holm, over_pairs, over_trials
 from pgpaces.design import Cell, Slot
@@ -26,8 +34,8 @@ from tests.unit.experiments import made
 
 Numbers = NDArray[Any]
 MACHINES = 60_000
-LOOKS = Goal(same=0)
-ONCE = Goal(pairs=8, same=0)
+LOOKS = ComparisonGoal(same=0)
+ONCE = ComparisonGoal(pairs=8, same=0)
 
 
 def p_of(logs: Numbers) -> Numbers:
@@ -37,12 +45,12 @@ def p_of(logs: Numbers) -> Numbers:
     return found
 
 
-def claims(logs: Numbers, goal: Goal) -> float:
+def claims(logs: Numbers, goal: ComparisonGoal) -> float:
     """How often a difference is claimed at any look of the goal."""
     return float(np.mean(np.any([p_of(logs[:, :k]) <= p for k, p in goal.looks], axis=0)))
 
 
-def verdict(logs: list[float], goal: Goal = ONCE, **more: Any) -> Verdict:
+def verdict(logs: list[float], goal: ComparisonGoal = ONCE, **more: Any) -> Verdict:
     return judge([pair(n, log) for n, log in enumerate(logs, 1)], goal, **more)
 
 
@@ -88,7 +96,7 @@ def test_a_real_difference_of_three_percent_is_found(tau_min: float) -> None:
 
 def test_what_is_simulated_in_vectors_is_what_is_decided_pair_by_pair() -> None:
     """Equivalence comes first, so a claim of the vectors may also be one of equivalence."""
-    goal = Goal(same=0, delta=1e-9)
+    goal = ComparisonGoal(same=0, delta=1e-9)
     logs, _ = differences(drift(np.random.default_rng(15), 500, 48), goal, 0.01)
     for row in logs:
         found = next_pairs(pairs_of(row, [], goal), goal)
@@ -99,7 +107,7 @@ def test_what_is_simulated_in_vectors_is_what_is_decided_pair_by_pair() -> None:
 
 def test_a_server_compared_with_itself_is_rarely_called_better_or_worse() -> None:
     """All rules together: looks, equivalence, and the noise floor of A with itself."""
-    goal, held = Goal(), 0
+    goal, held = ComparisonGoal(), 0
     draw = np.random.default_rng(16)
     real, same = differences(drift(draw, 10_000, 64), goal)
     wrong = 0
@@ -170,7 +178,7 @@ def test_what_lies_at_the_margin_is_called_equivalent_in_one_of_twenty() -> None
         t = (margin - np.abs(part.mean(axis=1))) / (part.std(axis=1, ddof=1) / math.sqrt(k))
         claimed.append(stdtr(k - 1, -t) <= level)
     assert np.any(claimed, axis=0).mean() <= 0.053
-    once = verdict(list(logs[0]), Goal(same=0, pairs=23))
+    once = verdict(list(logs[0]), ComparisonGoal(same=0, pairs=23))
     assert once.outcome in ("better", "inconclusive")
 
 
@@ -216,11 +224,11 @@ def test_where_it_takes_more_pairs_than_anybody_runs_no_number_is_said() -> None
 def test_a_bootstrap_stands_beside_students_from_25_pairs_on() -> None:
     draw = np.random.default_rng(22)
     logs = list(draw.normal(0.05, 0.03, 30))
-    found = verdict(logs, Goal(pairs=30, same=0))
+    found = verdict(logs, ComparisonGoal(pairs=30, same=0))
     assert found.bootstrap is not None
     assert found.estimate is not None
     assert found.bootstrap.low == pytest.approx(found.estimate.low, abs=0.005)
-    assert found == verdict(logs, Goal(pairs=30, same=0)), "seeded"
+    assert found == verdict(logs, ComparisonGoal(pairs=30, same=0)), "seeded"
     assert verdict(logs[:24]).bootstrap is None
     assert bca([0.1] * 30, 1) is None
 
@@ -251,7 +259,7 @@ def test_of_a_latency_less_is_better() -> None:
     pairs = [
         Pair(n, side(1, p95=10), side(1, p95=9 * math.exp(x))) for n, x in enumerate(STEADY, 1)
     ]
-    assert judge(pairs, Goal("p95", same=0)).outcome == "better"
+    assert judge(pairs, ComparisonGoal("p95", same=0)).outcome == "better"
 
 
 def test_what_is_within_delta_does_not_matter_also_where_it_is_not_nothing() -> None:
@@ -285,7 +293,9 @@ def test_where_a_differs_from_itself_b_has_to_differ_from_that() -> None:
 @pytest.mark.parametrize("bad", [math.inf, 0.0])
 def test_a_pair_without_a_ratio_is_not_left_out_in_silence(bad: float) -> None:
     pairs = [Pair(n, side(1, p99=10), side(1, p99=5)) for n in range(7)]
-    found = judge([*pairs, Pair(8, side(1, p99=10), side(1, p99=bad))], Goal("p99", same=0))
+    found = judge(
+        [*pairs, Pair(8, side(1, p99=10), side(1, p99=bad))], ComparisonGoal("p99", same=0)
+    )
     assert (found.outcome, found.why, found.undefined) == ("inconclusive", "unbounded", 1)
 
 
@@ -294,7 +304,7 @@ def test_secondary_metrics_are_read_together() -> None:
         Pair(n, side(1, mean=10, p95=10, p99=10), side(1.05, mean=9 + x, p95=10 + 99 * x, p99=10))
         for n, x in enumerate(STEADY)
     ]
-    found = judge(pairs, Goal("rate", ("mean", "p95", "p50"), same=0)).secondary
+    found = judge(pairs, ComparisonGoal("rate", ("mean", "p95", "p50"), same=0)).secondary
     assert [(each.metric.name, each.outcome) for each in found] == [
         ("mean", "better"),
         ("p95", "inconclusive"),
@@ -310,7 +320,7 @@ def shares(a: list[int], b: list[int], due: int = 1000) -> list[Pair]:
     ]
 
 
-MISSED = Goal("missed", same=0)
+MISSED = ComparisonGoal("missed", same=0)
 
 
 def test_shares_are_compared_by_their_difference() -> None:
@@ -346,7 +356,7 @@ def test_the_interval_of_a_difference_of_shares_holds_the_truth(share: float) ->
 
 
 def test_pairs_are_asked_for_until_a_look_and_the_same_ones_again() -> None:
-    goal = Goal(seed=7)
+    goal = ComparisonGoal(seed=7)
     first = next_pairs([], goal)
     assert isinstance(first, NextPairs)
     assert [each.number for each in first.pairs] == list(range(1, 17))
@@ -366,9 +376,12 @@ def test_pairs_are_asked_for_until_a_look_and_the_same_ones_again() -> None:
 
 
 def test_the_order_depends_on_the_seed_alone() -> None:
-    orders = {tuple(each.b_first for each in compare.planned(Goal(seed=s), 24)) for s in range(9)}
+    orders = {
+        tuple(each.b_first for each in compare.planned(ComparisonGoal(seed=s), 24))
+        for s in range(9)
+    }
     assert len(orders) == 9
-    assert compare.planned(Goal(), 8) == compare.planned(Goal(), 24)[:16]
+    assert compare.planned(ComparisonGoal(), 8) == compare.planned(ComparisonGoal(), 24)[:16]
 
 
 def test_what_a_look_decided_stays_decided() -> None:
@@ -391,9 +404,9 @@ def test_after_the_last_look_it_is_inconclusive_and_says_how_many_it_takes() -> 
 
 
 def test_looks_are_thirds_of_as_many_pairs_as_are_allowed() -> None:
-    assert [look for look, _ in Goal(pairs=48).looks] == [16, 32, 48]
-    assert Goal(pairs=8).looks == ((8, 0.05),)
-    assert len(compare.planned(Goal(pairs=50), 50)) == 58
+    assert [look for look, _ in ComparisonGoal(pairs=48).looks] == [16, 32, 48]
+    assert ComparisonGoal(pairs=8).looks == ((8, 0.05),)
+    assert len(compare.planned(ComparisonGoal(pairs=50), 50)) == 58
 
 
 @pytest.mark.parametrize(
@@ -409,7 +422,7 @@ def test_looks_are_thirds_of_as_many_pairs_as_are_allowed() -> None:
 )
 def test_what_cannot_be_asked_is_told_with_what_can(values: dict[str, Any]) -> None:
     with pytest.raises(PlanError) as refused:
-        Goal(**values)
+        ComparisonGoal(**values)
     assert refused.value.hint
 
 
@@ -421,24 +434,24 @@ def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains
     wrong, tries = 0, 5000
     for row in drift(draw, tries, 16):
         a, b = ([side(100 * math.exp(x)) for x in part] for part in (row[:8], row[8:]))
-        found = stored.unpaired(a, b, Goal(), mixed=False)
+        found = stored.unpaired(a, b, ComparisonGoal(), mixed=False)
         wrong += found.outcome != "inconclusive"
     assert wrong / tries <= 0.055
     far = [side(300 * math.exp(x)) for x in STEADY]
     near = [side(100 * math.exp(x)) for x in STEADY]
-    assert stored.unpaired(near, far, Goal(), mixed=False).outcome == "better"
-    assert stored.unpaired(near, near, Goal(), mixed=False).why == "apart"
-    assert stored.unpaired(near, near, Goal(), mixed=True).outcome == "equivalent"
+    assert stored.unpaired(near, far, ComparisonGoal(), mixed=False).outcome == "better"
+    assert stored.unpaired(near, near, ComparisonGoal(), mixed=False).why == "apart"
+    assert stored.unpaired(near, near, ComparisonGoal(), mixed=True).outcome == "equivalent"
 
 
 def test_of_shares_of_groups_apart_nothing_is_claimed() -> None:
     a, b = [side(1, 0, 1000)] * 5, [side(1, 500, 1000)] * 5
-    assert stored.unpaired(a, b, Goal("missed"), mixed=False).why == "apart"
-    assert stored.unpaired(a, b, Goal("missed"), mixed=True).outcome == "worse"
+    assert stored.unpaired(a, b, ComparisonGoal("missed"), mixed=False).why == "apart"
+    assert stored.unpaired(a, b, ComparisonGoal("missed"), mixed=True).outcome == "worse"
 
 
 def test_one_trial_of_each_has_no_interval() -> None:
-    found = stored.unpaired([side(100)], [side(200)], Goal(), mixed=False)
+    found = stored.unpaired([side(100)], [side(200)], ComparisonGoal(), mixed=False)
     assert (found.why, found.needed) == ("few", 2)
     assert found.estimate == Estimate.alone(pytest.approx(2.0), 1)
 
@@ -461,7 +474,7 @@ def test_trials_of_the_blocks_of_an_experiment_are_pairs() -> None:
         ]
         for name in names
     }
-    found = stored.verdict(of["off"], of["on"], Goal("mean"))
+    found = stored.verdict(of["off"], of["on"], ComparisonGoal("mean"))
     assert (found.basis, found.pairs) == ("blocks", 6), "one load is no pair of another"
     pairs = stored.blocks(of["off"], of["on"][::-1])
     assert [(p.a.due, p.b.due) for p in pairs] == [
@@ -469,15 +482,15 @@ def test_trials_of_the_blocks_of_an_experiment_are_pairs() -> None:
         for a, b in zip(of["off"], of["on"], strict=True)
     ]
     alone = [replace(each, trial=replace(each.trial, place=None)) for each in of["on"]]
-    assert stored.verdict(of["off"], alone, Goal()).basis in ("trials", "apart")
-    assert stored.verdict([], of["on"], Goal()).why == "few"
+    assert stored.verdict(of["off"], alone, ComparisonGoal()).basis in ("trials", "apart")
+    assert stored.verdict([], of["on"], ComparisonGoal()).why == "few"
 
 
 def test_targets_that_are_compared_are_pairs_too() -> None:
     of = [
         [made(Slot(n, Cell((("target", name),))), 5) for n in (1, 2, 3)] for name in ("pi4", "pi5")
     ]
-    assert stored.verdict(*of, Goal("mean")).basis == "blocks"
+    assert stored.verdict(*of, ComparisonGoal("mean")).basis == "blocks"
 
 
 # --- what differs

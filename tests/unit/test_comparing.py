@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces.answers import compare, stored
-from pgpaces.answers.compare import METRICS, Goal, Pair, judge
+from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, judge
 from pgpaces.report import draw, render
-from pgpaces.report.comparing import Seen, section, short
+from pgpaces.report.comparing import VerdictBasis, section, short
 from pgpaces.report.look import DARK, LIGHT, PAGE
 from pgpaces.report.section import Figure, Section
 from pgpaces.report.terminal import terminal
@@ -27,11 +27,11 @@ PAIRS = tuple(
     for n in range(1, 9)
 )
 SAME = tuple(Pair(n, side(100 + n), side(101 + n % 3), same=True) for n in range(9, 17))
-GOAL = Goal(secondary=("mean", "missed"))
+GOAL = ComparisonGoal(secondary=("mean", "missed"))
 
 
 def made(pairs: tuple[Pair, ...] = PAIRS, names: tuple[str, str] = ("old", "new")) -> Section:
-    return section(judge(pairs, GOAL), *names, Seen(pairs=pairs, ids=("01A", "01B")))
+    return section(judge(pairs, GOAL), *names, VerdictBasis(pairs=pairs, ids=("01A", "01B")))
 
 
 def layers(figure: Figure, mark: str) -> list[list[dict[str, Any]]]:
@@ -84,8 +84,8 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
     a, b = ([side(value) for value in values] for values in ((99, 101, 100), (120, 121, 122)))
     both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
     order = tuple(one for pair in both for one in pair)
-    verdict = stored.unpaired(a, b, Goal(), mixed=True)
-    figures = section(verdict, "old", "new", Seen(trials=order)).figures
+    verdict = stored.unpaired(a, b, ComparisonGoal(), mixed=True)
+    figures = section(verdict, "old", "new", VerdictBasis(trials=order)).figures
     dots = layers(figures[0], "point")[0]
     assert [dot["full"] for dot in dots] == [False, True] * 3
     assert dots[1]["x"] == pytest.approx(1.2, rel=1e-3)
@@ -93,7 +93,7 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
 
 
 def test_nothing_that_can_be_drawn_is_no_chart() -> None:
-    found = section(judge((), Goal()), "old", "new", Seen())
+    found = section(judge((), ComparisonGoal()), "old", "new", VerdictBasis())
     assert found.figures == ()
     assert found.tables == ()
     assert "is inconclusive" in found.said[0].text

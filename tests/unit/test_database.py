@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pgpaces import database
 from pgpaces.database import source
-from pgpaces.database.changes import Change, Note, names_in
+from pgpaces.database.changes import Note, SettingChange, names_in
 from pgpaces.errors import ServerError
 
 FACTS: dict[str, Any] = {
@@ -77,7 +77,10 @@ def test_names_without_quotes_are_read_too(text: str, names: list[str]) -> None:
 
 def test_a_note_says_what_to_put_back_until_nothing_is(tmp_path: Path) -> None:
     note = Note(tmp_path / "settings" / "1.json")
-    changes = [Change("work_mem", "", None), Change("fsync", "d", "on", "off", restart=True)]
+    changes = [
+        SettingChange("work_mem", "", None),
+        SettingChange("fsync", "d", "on", "off", restart=True),
+    ]
     assert note.read() == []
     note.write(changes)
     assert Note(tmp_path / "settings" / "1.json").read() == changes

@@ -209,7 +209,7 @@ def test_no_ratio_of_nothing(values: list[float], bases: list[float]) -> None:
 
 @given(st.integers(8, 4096), st.integers(3, 20), st.sampled_from([jobs.QUICK, jobs.FULL]))
 def test_what_is_written_is_bounded_before(mib: int, runs: int, lengths: jobs.Lengths) -> None:
-    asked = jobs.Asked(mib * jobs.MIB, runs, lengths)
+    asked = jobs.DiskRequest(mib * jobs.MIB, runs, lengths)
     for job in jobs.jobs(asked):
         if job.written_max == 0:
             assert job.options["rw"] == "randread"
@@ -223,12 +223,12 @@ def test_what_is_written_is_bounded_before(mib: int, runs: int, lengths: jobs.Le
 
 
 def test_a_quick_look_needs_no_consent_and_a_whole_one_does() -> None:
-    assert jobs.written_max(jobs.Asked(jobs.QUICK_SIZE, 3, jobs.QUICK)) <= jobs.CONSENT_BYTES
-    assert jobs.written_max(jobs.Asked()) > jobs.CONSENT_BYTES
+    assert jobs.written_max(jobs.DiskRequest(jobs.QUICK_SIZE, 3, jobs.QUICK)) <= jobs.CONSENT_BYTES
+    assert jobs.written_max(jobs.DiskRequest()) > jobs.CONSENT_BYTES
 
 
 def test_the_profiles_are_those_of_the_method() -> None:
-    found = {job.name: job for job in jobs.jobs(jobs.Asked())}
+    found = {job.name: job for job in jobs.jobs(jobs.DiskRequest())}
     for name in disks.CARD:
         options = found[name].options
         assert (options["iodepth"], options["size"], found[name].seconds) == ("32", "268435456", 10)
@@ -244,7 +244,7 @@ def test_the_profiles_are_those_of_the_method() -> None:
 
 def test_fewer_bytes_than_a_disk_can_be_measured_by_are_refused() -> None:
     with pytest.raises(PlanError, match="too small"):
-        jobs.Asked(size_bytes("7MB"))
+        jobs.DiskRequest(size_bytes("7MB"))
 
 
 @pytest.mark.parametrize(("text", "bytes_"), [("256MB", 2**28), ("1GB", 2**30), ("64 kB", 2**16)])
@@ -294,7 +294,7 @@ def test_a_disk_that_cannot_be_measured_is_refused(
     tmp_path: Path, device: Device, sentence: str
 ) -> None:
     with pytest.raises(PlanError, match=sentence):
-        check(tmp_path, device, jobs.room(jobs.Asked(size_bytes("8MB"))))
+        check(tmp_path, device, jobs.room(jobs.DiskRequest(size_bytes("8MB"))))
     assert list(tmp_path.iterdir()) == []
 
 

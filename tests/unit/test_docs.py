@@ -78,7 +78,7 @@ def parsed(words: list[str]) -> tuple[click.Command, dict[str, object]]:
         command = found
         context = click.Context(command, info_name=name, parent=context)
     if command.name == "pgbench":
-        pgbench_options.parse(words, {}, pgbench_options.Reader(), "pgpaces pgbench")
+        pgbench_options.parse(words, {}, pgbench_options.OptionHandler(), "pgpaces pgbench")
         return command, {}
     try:
         return command, command.make_context(context.command_path, words).params

@@ -22,8 +22,8 @@ from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import ServerError
 from pgpaces.observe import host, procfs, remote
-from pgpaces.observe.host import Local, Look, Polled, Probe, Sensor, samples
-from pgpaces.observe.procfs import Item, Mount, changes
+from pgpaces.observe.host import HostSample, HostSensor, Local, Polled, Probe, samples
+from pgpaces.observe.procfs import CgroupMount, Item, changes
 from pgpaces.result import Sample
 from tests.unit.trials import series
 
@@ -62,7 +62,7 @@ PI = {
     "/sys/class/thermal/thermal_zone0/trip_point_2_temp": "110000\n",
     host.PI_THROTTLED: "50005\n",
 }
-V1 = Mount(1, "/sys/fs/cgroup/cpu", "/")
+V1 = CgroupMount(1, "/sys/fs/cgroup/cpu", "/")
 
 
 def values(items: list[Item]) -> dict[str, float]:
@@ -106,17 +106,17 @@ def test_files_that_say_anything_or_are_missing_are_gaps_and_no_error(
 @pytest.mark.parametrize(
     ("text", "mounts", "stats"),
     [
-        ("0::/a/b\n", [Mount(2, "/c", "/")], ["/c/a/b", "/c/a", "/c"]),
+        ("0::/a/b\n", [CgroupMount(2, "/c", "/")], ["/c/a/b", "/c/a", "/c"]),
         ("3:cpu,cpuacct:/x\n1:memory:/y\n0::/\n", [V1], [f"{V1.path}/x", V1.path]),
         ("3:cpuset:/x\n", [V1], []),
-        ("1:cpu:/x\n0::/z\n", [V1, Mount(2, "/u", "/")],
+        ("1:cpu:/x\n0::/z\n", [V1, CgroupMount(2, "/u", "/")],
          [f"{V1.path}/x", V1.path, "/u/z", "/u"]),
-        ("0::/docker/abc/in\n", [Mount(2, "/c", "/docker/abc")], ["/c/in", "/c"]),
-        ("0::/../other\n", [Mount(2, "/c", "/")], ["/c/other", "/c"]),
+        ("0::/docker/abc/in\n", [CgroupMount(2, "/c", "/docker/abc")], ["/c/in", "/c"]),
+        ("0::/../other\n", [CgroupMount(2, "/c", "/")], ["/c/other", "/c"]),
     ],
 )  # fmt: skip
 def test_a_quota_may_be_on_a_group_or_on_any_above_it(
-    text: str, mounts: list[Mount], stats: list[str]
+    text: str, mounts: list[CgroupMount], stats: list[str]
 ) -> None:
     assert procfs.cgroup_stats(text, mounts) == [f"{path}/cpu.stat" for path in stats]
 
@@ -129,8 +129,8 @@ def test_both_versions_of_groups_are_found_where_they_are_mounted() -> None:
         "23 1 254:0 / / rw - ext4 /dev/vda rw\n"
     )
     assert procfs.cgroup_mounts(text) == [
-        Mount(1, "/sys/fs/cgroup/cpu,cpuacct", "/"),
-        Mount(2, "/mnt/with space", "/in"),
+        CgroupMount(1, "/sys/fs/cgroup/cpu,cpuacct", "/"),
+        CgroupMount(2, "/mnt/with space", "/in"),
     ]
 
 
@@ -231,8 +231,8 @@ def test_a_server_that_is_moved_to_a_group_with_a_quota_is_followed() -> None:
 # --- seconds --------------------------------------------------------------------------------
 
 
-def look(at_s: float, value: float = 1.0) -> Look:
-    return Look(at_s, (Item("run_queue", value, "threads"),))
+def look(at_s: float, value: float = 1.0) -> HostSample:
+    return HostSample(at_s, (Item("run_queue", value, "threads"),))
 
 
 def test_a_look_belongs_to_the_second_that_it_ends() -> None:
@@ -269,7 +269,7 @@ class Faked:
 def test_a_look_that_fails_is_a_gap_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "PERIOD_S", 0.01)
     faked = Faked([1.0, 2.0, None, 5.0])
-    sensor = Sensor(Polled(lambda: faked))  # type: ignore[arg-type,return-value]
+    sensor = HostSensor(Polled(lambda: faked))  # type: ignore[arg-type,return-value]
     sensor.begin(time.monotonic())
     assert faked.asked.wait(30)
     assert sensor.close()
@@ -278,7 +278,7 @@ def test_a_look_that_fails_is_a_gap_and_a_note(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_sensor_that_never_began_is_closed_at_once() -> None:
-    sensor = Sensor(host.here([]))
+    sensor = HostSensor(host.here([]))
     assert sensor.close()
     assert sensor.samples() == ()
 
@@ -335,7 +335,7 @@ def test_observe_prints_a_line_of_json_for_each_second() -> None:
 )
 def test_a_line_says_what_was_seen(at_s: float, seen: dict[str, float]) -> None:
     items = tuple(Item(name, value, "°C") for name, value in seen.items())
-    text = remote.line(Look(at_s, items), ("a note",))
+    text = remote.line(HostSample(at_s, items), ("a note",))
     assert text.isascii()
     found_s, _, found, notes = remote.parsed(text.encode())
     assert found_s == pytest.approx(at_s, abs=1e-3)
@@ -356,15 +356,15 @@ def test_a_line_says_what_was_seen(at_s: float, seen: dict[str, float]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_line_is_told_and_not_believed(text: str) -> None:
-    sensor = Sensor(remote.Command("unused"))
+    sensor = HostSensor(remote.RemoteCommand("unused"))
     source = sensor.source
-    assert isinstance(source, remote.Command)
+    assert isinstance(source, remote.RemoteCommand)
     assert source._look(text.encode(errors="surrogateescape")) is None
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_one_who_listens(text: bytes) -> None:
-    remote.Command("unused")._look(text)
+    remote.RemoteCommand("unused")._look(text)
 
 
 def test_numbers_that_are_none_are_left_out() -> None:
@@ -372,8 +372,8 @@ def test_numbers_that_are_none_are_left_out() -> None:
     assert [i.name for i in remote.parsed(text.encode())[2]] == ["b"]
 
 
-def run_command(command: str, until: Callable[[Sensor], bool]) -> Sensor:
-    sensor = Sensor(remote.Command(command))
+def run_command(command: str, until: Callable[[HostSensor], bool]) -> HostSensor:
+    sensor = HostSensor(remote.RemoteCommand(command))
     sensor.begin(time.monotonic())
     deadline = time.monotonic() + 30
     while not until(sensor):
@@ -407,7 +407,7 @@ def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
 
 def test_a_command_ends_with_us() -> None:
     sensor = run_command(printing(0.0, 1.0), lambda s: len(s.samples()) == 3)
-    assert isinstance(sensor.source, remote.Command)
+    assert isinstance(sensor.source, remote.RemoteCommand)
     child = sensor.source._child
     assert child is not None
     assert child.wait(30) != 0
@@ -424,7 +424,7 @@ def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:
 
 def test_a_clock_that_is_nearly_ours_is_not_spoken_of() -> None:
     assert remote._clock(0.05) == {}
-    assert not any(math.isinf(value) for value in (remote.Command("unused").behind_s(),))
+    assert not any(math.isinf(value) for value in (remote.RemoteCommand("unused").behind_s(),))
 
 
 # --- another machine, through SQL -----------------------------------------------------------

@@ -17,7 +17,7 @@ from pgpaces import imported
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError
-from pgpaces.imported import File, Told
+from pgpaces.imported import PgbenchFile, Told
 from pgpaces.result import Trial, counts
 from pgpaces.store import Store
 from pgpaces.validation import check
@@ -74,7 +74,7 @@ tps = 622.977698 (excluding connections establishing)
 
 def made(*texts: str, told: Told | None = None) -> tuple[Trial, Summary]:
     """The trial of texts and its answer; it is sound."""
-    files = [File(f"log.{n}", AT, text) for n, text in enumerate(texts)]
+    files = [PgbenchFile(f"log.{n}", AT, text) for n, text in enumerate(texts)]
     trial = imported.trial(files, told or Told(), "ID", "0.1.0")
     check(trial)
     return trial, summarize(trial)

@@ -9,17 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.kill_switch import FLOOR_MS, SILENCE_S, WINDOW, Before, Sample, verdict
+from pgpaces.answers.kill_switch import (
+    FLOOR_MS,
+    SILENCE_S,
+    WINDOW,
+    Before,
+    KillSwitchSample,
+    verdict,
+)
 from pgpaces.errors import PgpacesError, PlanError, ServerError
 from pgpaces.observe.postgres import Watch
 from pgpaces.plan import Load, TrialPlan
 
 BEFORE = Before(probe_ms=10.0, age_ms=100.0)
-USUAL = Sample(10.0, 100.0)
+USUAL = KillSwitchSample(10.0, 100.0)
 
 
 def test_what_is_usual_before_the_load_is_a_median() -> None:
-    assert Before.of([Sample(1, 0), Sample(900, 70), Sample(2, 50)]) == Before(2, 50)
+    assert Before.of(
+        [KillSwitchSample(1, 0), KillSwitchSample(900, 70), KillSwitchSample(2, 50)]
+    ) == Before(2, 50)
 
 
 def test_a_server_as_quick_as_before_goes_on() -> None:
@@ -27,19 +36,19 @@ def test_a_server_as_quick_as_before_goes_on() -> None:
 
 
 def test_statements_that_take_longer_stop_the_load_and_the_sentence_says_how_much() -> None:
-    slow = [Sample(10.0, 410.0)] * WINDOW
+    slow = [KillSwitchSample(10.0, 410.0)] * WINDOW
     assert verdict(4, BEFORE, slow) == "other sessions' statements took 4.1 x as long as before"
     assert verdict(4.2, BEFORE, slow) is None
 
 
 def test_a_query_that_takes_longer_stops_the_load_where_nobody_else_is_busy() -> None:
-    found = verdict(4, BEFORE, [Sample(50.0)] * WINDOW)
+    found = verdict(4, BEFORE, [KillSwitchSample(50.0)] * WINDOW)
     assert found == "a small query of another session took 5.0 x as long as before"
 
 
 def test_a_slow_minority_of_samples_is_everyday_life() -> None:
     few = WINDOW // 2
-    slow = Sample(9e9, 9e9)
+    slow = KillSwitchSample(9e9, 9e9)
     assert verdict(2, BEFORE, [slow] * few) is None
     assert verdict(2, BEFORE, [USUAL] * 9 + [slow] * few) is None
     assert verdict(2, BEFORE, [USUAL] * 9 + [slow] * (few + 1)) is not None
@@ -47,13 +56,13 @@ def test_a_slow_minority_of_samples_is_everyday_life() -> None:
 
 
 def test_what_was_slow_long_ago_is_forgotten() -> None:
-    assert verdict(2, BEFORE, [Sample(9e9, 9e9)] * 9 + [USUAL] * WINDOW) is None
+    assert verdict(2, BEFORE, [KillSwitchSample(9e9, 9e9)] * 9 + [USUAL] * WINDOW) is None
 
 
 def test_times_below_the_floor_are_nobodys_trouble() -> None:
     nothing = Before(0.01, 0.0)
-    assert verdict(2, nothing, [Sample(2 * FLOOR_MS, 2 * FLOOR_MS)] * WINDOW) is None
-    assert verdict(2, nothing, [Sample(0.01, 2.1 * FLOOR_MS)] * WINDOW) is not None
+    assert verdict(2, nothing, [KillSwitchSample(2 * FLOOR_MS, 2 * FLOOR_MS)] * WINDOW) is None
+    assert verdict(2, nothing, [KillSwitchSample(0.01, 2.1 * FLOOR_MS)] * WINDOW) is not None
 
 
 def test_silence_counts_as_slower() -> None:
@@ -64,12 +73,12 @@ def test_silence_counts_as_slower() -> None:
 
 
 TIMES = st.floats(0, 1e6)
-SAMPLES = st.lists(st.builds(Sample, TIMES, TIMES), max_size=12)
+SAMPLES = st.lists(st.builds(KillSwitchSample, TIMES, TIMES), max_size=12)
 
 
 @given(SAMPLES, st.floats(1.01, 100), st.floats(1, 10))
 def test_a_larger_factor_never_stops_what_a_smaller_one_lets_go_on(
-    seen: list[Sample], factor: float, more: float
+    seen: list[KillSwitchSample], factor: float, more: float
 ) -> None:
     if verdict(factor, BEFORE, seen) is None:
         assert verdict(factor * more, BEFORE, seen) is None
@@ -77,10 +86,10 @@ def test_a_larger_factor_never_stops_what_a_smaller_one_lets_go_on(
 
 @given(SAMPLES, st.floats(1.01, 100), st.floats(1, 10))
 def test_a_server_that_is_slower_still_never_lets_go_on(
-    seen: list[Sample], factor: float, more: float
+    seen: list[KillSwitchSample], factor: float, more: float
 ) -> None:
     if verdict(factor, BEFORE, seen) is not None:
-        slower = [Sample(s.probe_ms * more, s.age_ms * more) for s in seen]
+        slower = [KillSwitchSample(s.probe_ms * more, s.age_ms * more) for s in seen]
         assert verdict(factor, BEFORE, slower) is not None
 
 
@@ -95,7 +104,7 @@ class Server:
         self.answers.set()
         self.failing = threading.Semaphore(0)
 
-    def look(self) -> Sample:
+    def look(self) -> KillSwitchSample:
         if self.refuses or not self.answers.is_set():
             self.failing.release()
         self.answers.wait()
@@ -130,7 +139,7 @@ def test_a_watch_tells_of_a_slow_server(server: Server) -> None:
     watch = watch_of(server)
     assert watch.before == Before(10.0, 100.0)
     assert watch.reason() is None
-    server.sample = Sample(10.0, 1000.0)
+    server.sample = KillSwitchSample(10.0, 1000.0)
     assert until_reason(watch) == "other sessions' statements took 10.0 x as long as before"
     assert watch.close()
 

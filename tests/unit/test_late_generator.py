@@ -11,7 +11,7 @@ import pytest
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import Goal, NextLoad, Point
+from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint
 from pgpaces.answers.capacity.search import step
 from pgpaces.answers.capacity.trials import objections, point
 from pgpaces.answers.digest import digest
@@ -22,7 +22,7 @@ from pgpaces.result import Place, Trial
 from tests.unit.queues import Queue, exponential, search
 from tests.unit.trials import SECOND_NS, second, times, trial
 
-BASE = Goal(0.01, 50, 1, 10_000, soak_s=0)
+BASE = CapacityGoal(0.01, 50, 1, 10_000, soak_s=0)
 # Of a second: one in time, one late by less than twice 20 ms, two late by more.
 LATENCIES_MS = (100.0, 530.0, 560.0, 900.0)
 LIMIT_MS, LAG_MS = 500.0, 20.0
@@ -75,7 +75,7 @@ def test_what_a_late_generator_may_explain(changes: dict[str, Any], excused: int
     assert summarize(of_trial(**changes)).generator.excused == excused
 
 
-def judged(**changes: Any) -> tuple[str, Point]:
+def judged(**changes: Any) -> tuple[str, TrialPoint]:
     """The objection to a trial, and what a search sees of it."""
     made = of_trial(**changes)
     found = digest(made, summarize(made), Accumulator.of(made.intervals))
@@ -104,11 +104,11 @@ def test_a_generator_without_a_cpu_is_no_bound_whatever_was_in_time() -> None:
 # ---- the search ----
 
 
-def offered(next_load: NextLoad, share: float, excused: float) -> Point:
+def offered(next_load: NextLoad, share: float, excused: float) -> TrialPoint:
     due = max(1, round(next_load.load * next_load.seconds))
     missed = round(due * share)
     spared = min(missed, round(due * excused))
-    return Point(
+    return TrialPoint(
         next_load.load,
         next_load.role,
         due,
@@ -123,9 +123,9 @@ def steep(load: float, at: float) -> float:
     return 1 / (1 + 99 * (load / at) ** -20)
 
 
-def searched(excused: float, goal: Goal = BASE) -> tuple[Capacity, list[Point]]:
+def searched(excused: float, goal: CapacityGoal = BASE) -> tuple[Capacity, list[TrialPoint]]:
     """A server of 175/s; so much of what is due the generator may explain from 100/s on."""
-    points: list[Point] = []
+    points: list[TrialPoint] = []
     for _ in range(120):
         next_load = step(points, goal)
         if isinstance(next_load, Capacity):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.answers import outcome, volume
-from pgpaces.answers.capacity.goal import Goal as CapacityGoal
+from pgpaces.answers.capacity.goal import CapacityGoal
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.sequential import Tell

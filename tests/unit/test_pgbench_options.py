@@ -12,10 +12,10 @@ import pytest
 from pgpaces.cli.pgbench.help import usage
 from pgpaces.cli.pgbench.options import (
     OPTIONS,
-    Answer,
+    InfoText,
+    OptionHandler,
     Options,
-    Reader,
-    Script,
+    ScriptOption,
     builtin_text,
     parse,
 )
@@ -43,7 +43,7 @@ def refused(*words: str) -> tuple[tuple[str, str], ...]:
 def test_without_words_ten_transactions_of_the_builtin_script_run() -> None:
     found = parsed(PGBENCH_RANDOM_SEED="7")
     assert found == Options(
-        seed=7, dbname="bench", scripts=(Script("tpcb-like", builtin=True),), transactions=10
+        seed=7, dbname="bench", scripts=(ScriptOption("tpcb-like", builtin=True),), transactions=10
     )
     assert found.builtin_used
 
@@ -85,9 +85,17 @@ VALUES = [
     ("-i -n -I dtgvp", "steps", "dtg p"),
     ("-i -F 50", "fillfactor", 50),
     ("-i --partitions=2 --partition-method=HASH", "partition_method", "hash"),
-    ("-f a.sql@3", "scripts", (Script("a.sql", 3),)),
-    ("-f a@b.sql@0 -S", "scripts", (Script("a@b.sql", 0), Script("select-only", 1, True))),
-    ("-b si@2 -N", "scripts", (Script("simple-update", 2, True), Script("simple-update", 1, True))),
+    ("-f a.sql@3", "scripts", (ScriptOption("a.sql", 3),)),
+    (
+        "-f a@b.sql@0 -S",
+        "scripts",
+        (ScriptOption("a@b.sql", 0), ScriptOption("select-only", 1, True)),
+    ),
+    (
+        "-b si@2 -N",
+        "scripts",
+        (ScriptOption("simple-update", 2, True), ScriptOption("simple-update", 1, True)),
+    ),
 ]
 
 
@@ -115,7 +123,7 @@ def test_the_database_is_named_by_the_environment(environment: dict[str, str], n
 # --- order ----------------------------------------------------------------------------------
 
 
-class Ears(Reader):
+class Ears(OptionHandler):
     def __init__(self) -> None:
         self.heard: list[object] = []
 
@@ -125,7 +133,7 @@ class Ears(Reader):
     def clients(self, count: int) -> None:
         self.heard.append(("clients", count))
 
-    def script(self, script: Script) -> None:
+    def script(self, script: ScriptOption) -> None:
         self.heard.append(script.name)
 
 
@@ -139,7 +147,7 @@ def test_options_are_heard_in_their_order_up_to_the_wrong_one() -> None:
 
 def test_what_is_wrong_behind_an_answer_is_never_seen() -> None:
     found = parse(["-b", "list", "-c", "x"], ENVIRONMENT)
-    assert isinstance(found, Answer)
+    assert isinstance(found, InfoText)
     assert found.stream == "stderr"
 
 
@@ -169,7 +177,7 @@ def test_help_tells_of_every_option() -> None:
 
 def test_the_version_names_pgbenchs_and_ours() -> None:
     found = parse(["-V"], {})
-    assert isinstance(found, Answer)
+    assert isinstance(found, InfoText)
     assert re.fullmatch(r"pgbench \(PostgreSQL\) \d+\w*, by pgpaces [\d.]+\S*\n", found.text)
 
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.report.pgbench import Asked, Script, Totals, banner, report, unfinished
+from pgpaces.report.pgbench import ReportOptions, ReportScript, Totals, banner, report, unfinished
 from pgpaces.times import Times
 
 SECOND_NS = 1_000_000_000
-ASKED = Asked(scripts=[Script("<builtin: select only>", 1)], clients=4, transactions=5)
+ASKED = ReportOptions(
+    scripts=[ReportScript("<builtin: select only>", 1)], clients=4, transactions=5
+)
 
 
 def times(*values_ms: float) -> Times:
@@ -35,7 +37,7 @@ def interval(second: int, *tallies: Tally, **more: object) -> Interval:
     return replace(whole, **more)  # type: ignore[arg-type]
 
 
-def lines(asked: Asked, counted: Totals, connect_ns: int = 2_500_000) -> list[str]:
+def lines(asked: ReportOptions, counted: Totals, connect_ns: int = 2_500_000) -> list[str]:
     return report(asked, counted, connect_ns).splitlines()
 
 
@@ -128,7 +130,9 @@ def test_reconnecting_has_a_mean_over_what_ended() -> None:
     ]
 
 
-SEVERAL = replace(ASKED, scripts=[Script("a.sql", 3), Script("b.sql", 1), Script("c.sql", 0)])
+SEVERAL = replace(
+    ASKED, scripts=[ReportScript("a.sql", 3), ReportScript("b.sql", 1), ReportScript("c.sql", 0)]
+)
 
 
 def test_every_one_of_several_scripts_is_reported() -> None:
@@ -157,7 +161,9 @@ def test_every_one_of_several_scripts_is_reported() -> None:
 
 
 LONG = "select '" + "ä" * 100
-COMMANDS = Script("a.sql", 1, [("\\set x 1", False), (LONG, True), ("\\sleep 1 ms" * 20, False)])
+COMMANDS = ReportScript(
+    "a.sql", 1, [("\\set x 1", False), (LONG, True), ("\\sleep 1 ms" * 20, False)]
+)
 STATEMENTS = (
     StatementTally(0, 0, times=times(0.001)),
     StatementTally(0, 1, failed=2, times=times(1, 2), retries=7),

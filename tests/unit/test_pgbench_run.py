@@ -10,15 +10,15 @@ import pytest
 
 from pgpaces import experiment
 from pgpaces.cli.pgbench import Voice, run
-from pgpaces.cli.pgbench.options import Options, Script
+from pgpaces.cli.pgbench.options import Options, ScriptOption
 from pgpaces.errors import RunError, StoreError
 from pgpaces.record import Interval, Tally
 from pgpaces.report import pgbench as report
 from pgpaces.result import Trial
 
 TRIAL = Trial("ID", "finished", datetime(2026, 1, 1, tzinfo=UTC), {}, {}, {}, {}, "1")
-OPTIONS = Options(seed=1, scripts=(Script("a.sql"),), transactions=10)
-ASKED = report.Asked(scripts=[report.Script("a.sql", 1)], transactions=10)
+OPTIONS = Options(seed=1, scripts=(ScriptOption("a.sql"),), transactions=10)
+ASKED = report.ReportOptions(scripts=[report.ReportScript("a.sql", 1)], transactions=10)
 SECOND = Interval(
     0, tallies=(Tally(0, 0, on_time=3),), ended_ns=10**9, lines=(("error", "client 0 aborted"),)
 )

@@ -18,7 +18,7 @@ from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.plan import Pooler, PoolMode, PoolPlan
 from pgpaces.servers import pooler
-from pgpaces.servers.pooler import SPARE, Program, Setting
+from pgpaces.servers.pooler import SPARE, PoolerProgram, Setting
 from pgpaces.servers.record import ServerRecord
 
 
@@ -30,7 +30,13 @@ def server(name: str, folder: str = "/srv") -> ServerRecord:
 def setting(plan: PoolPlan, standbys: int = 0, version: str = "1.18.0", **more: Any) -> Setting:
     servers = (server("pg18"), *(server(f"pg18-standby{n + 1}") for n in range(standbys)))
     made = Setting(
-        plan, Program(Path("/p"), version), 7, 9, servers, Path("/srv/pool/run"), Path("/srv/pool")
+        plan,
+        PoolerProgram(Path("/p"), version),
+        7,
+        9,
+        servers,
+        Path("/srv/pool/run"),
+        Path("/srv/pool"),
     )
     return replace(made, **more)
 
@@ -118,7 +124,7 @@ def test_any_folder_can_be_named_or_is_refused(name: str) -> None:
 def test_prepared_statements_in_transaction_mode_need_a_pgbouncer_that_knows_them(
     version: str, mode: PoolMode, protocol: str
 ) -> None:
-    plan, program = PoolPlan("pgbouncer", mode), Program(Path("/p"), version)
+    plan, program = PoolPlan("pgbouncer", mode), PoolerProgram(Path("/p"), version)
     if mode == "transaction" and protocol == "prepared" and version < "1.21":
         with pytest.raises(PlanError, match=f"pgbouncer {version} in transaction mode") as refused:
             pooler.check(plan, program, protocol)

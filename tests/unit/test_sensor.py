@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.answers.cache import Blocks, finding, warmed
-from pgpaces.observe.counters import PARTS, Counter, Reading, blocks, samples
+from pgpaces.observe.counters import PARTS, Counter, CounterReading, blocks, samples
 from pgpaces.observe.server import Sensor
 
 HIT, READ = PARTS[0].counters[:2]
@@ -20,11 +20,11 @@ DEADLOCKS = Counter("database", "deadlocks", "deadlocks")
 START = 100.0
 
 
-def readings(*found: tuple[float, int | None], counter: Counter = READ) -> list[Reading]:
-    return [Reading(START + at, {counter: value}) for at, value in found]
+def readings(*found: tuple[float, int | None], counter: Counter = READ) -> list[CounterReading]:
+    return [CounterReading(START + at, {counter: value}) for at, value in found]
 
 
-def values(found: list[Reading]) -> dict[int, float]:
+def values(found: list[CounterReading]) -> dict[int, float]:
     return {s.second: s.value for s in samples(found, START) if s.name != "cache_hit_ratio"}
 
 
@@ -59,18 +59,18 @@ def test_of_two_readings_in_one_second_the_first_counts() -> None:
 
 
 def test_the_hit_ratio_is_of_the_blocks_of_its_second() -> None:
-    found = [Reading(START + n, {HIT: 90 * n, READ: 10 * n}) for n in range(3)]
-    found.append(Reading(START + 3, {HIT: 180, READ: 20}))
+    found = [CounterReading(START + n, {HIT: 90 * n, READ: 10 * n}) for n in range(3)]
+    found.append(CounterReading(START + 3, {HIT: 180, READ: 20}))
     ratios = {s.second: s.value for s in samples(found, START) if s.name == "cache_hit_ratio"}
     assert ratios == {0: 90.0, 1: 90.0}, "where no block was asked for there is no ratio"
 
 
 @given(st.lists(st.tuples(st.floats(0.6, 1.4), st.integers(0, 9)), max_size=40))
 def test_no_block_is_lost_or_counted_twice(steps: list[tuple[float, int]]) -> None:
-    at_s, total, found = 0.0, 0, [Reading(START, {HIT: 0, READ: 0})]
+    at_s, total, found = 0.0, 0, [CounterReading(START, {HIT: 0, READ: 0})]
     for step, more in steps:
         at_s, total = at_s + step, total + more
-        found.append(Reading(START + at_s, {HIT: total, READ: 0}))
+        found.append(CounterReading(START + at_s, {HIT: total, READ: 0}))
     seen = blocks(found, START)
     assert len({b.second for b in seen}) == len(seen)
     last = max((b.second for b in seen), default=0) + 1.5
@@ -79,7 +79,7 @@ def test_no_block_is_lost_or_counted_twice(steps: list[tuple[float, int]]) -> No
     )
 
 
-def kept(found: list[Reading], reading: Reading) -> bool:
+def kept(found: list[CounterReading], reading: CounterReading) -> bool:
     """Whether it is the first of its second."""
     second = round(reading.at_s - START)
     return next(r for r in found if round(r.at_s - START) >= second) is reading
@@ -121,11 +121,11 @@ class Faked:
         self.asked = threading.Event()
         self.fails = fails
 
-    def read(self) -> Reading:
+    def read(self) -> CounterReading:
         self.asked.set()
         if self.fails:
             raise psycopg.OperationalError("the server is gone\nfor good")
-        return Reading(time.monotonic(), {READ: 1})
+        return CounterReading(time.monotonic(), {READ: 1})
 
 
 def test_a_server_that_dies_is_a_note_and_no_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.observe.counters import PARTS, Counter, Part, Reading, moved, samples
+from pgpaces.observe.counters import PARTS, Counter, CounterGroup, CounterReading, moved, samples
 from pgpaces.observe.session import Backends, cpu_s
 from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, grown, statement_changes
 from pgpaces.result import Moved
@@ -72,8 +72,8 @@ TIME = Counter("database", "read_time", "blk_read_time * 1000", "ms/s", 0.001)
 CONNECTED = Counter("sessions", "connected", "numbackends", gauge=True)
 
 
-def readings(counter: Counter, *values: int | None, first_s: float = 0.0) -> list[Reading]:
-    return [Reading(first_s + n, {counter: value}) for n, value in enumerate(values)]
+def readings(counter: Counter, *values: int | None, first_s: float = 0.0) -> list[CounterReading]:
+    return [CounterReading(first_s + n, {counter: value}) for n, value in enumerate(values)]
 
 
 def test_a_trial_s_difference_begins_with_the_measured_part() -> None:
@@ -116,7 +116,7 @@ def test_each_version_has_each_counter_once() -> None:
 
 
 def test_a_part_is_of_its_versions_and_settings() -> None:
-    part = Part("view", (COMMITS,), since=140_000, until=170_000, setting="track_io_timing")
+    part = CounterGroup("view", (COMMITS,), since=140_000, until=170_000, setting="track_io_timing")
     assert part.fits(150_000, {"track_io_timing": "on"})
     assert not part.fits(150_000, {"track_io_timing": "off"})
     assert not part.fits(150_000, {})

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pgpaces.answers.compare import Goal
+from pgpaces.answers.compare import ComparisonGoal
 from pgpaces.answers.trend import BASELINE_MIN, RUNS_MIN, Run, check, trend
 from pgpaces.result import Estimate
 from tests.unit.drifting import side
@@ -100,7 +100,7 @@ def test_a_run_like_the_earlier_ones_is_called_better_or_worse_in_one_of_twenty(
     tries, wrong = 5000, 0
     for _ in range(tries):
         old, new = ([side(100 * math.exp(x)) for x in draw.normal(0, 0.04, k)] for k in (count, 1))
-        wrong += check(new, old, Goal()).outcome in ("better", "worse")
+        wrong += check(new, old, ComparisonGoal()).outcome in ("better", "worse")
     assert wrong / tries <= 0.058
 
 
@@ -108,28 +108,29 @@ def test_each_verdict_on_a_run_is_reached() -> None:
     draw = np.random.default_rng(5)
     old = [side(100 * math.exp(x)) for x in draw.normal(0, 0.004, 10)]
     outcomes = {
-        rate: check([side(rate)], old, Goal()).outcome for rate in (80.0, 100.0, 102.0, 120.0)
+        rate: check([side(rate)], old, ComparisonGoal()).outcome
+        for rate in (80.0, 100.0, 102.0, 120.0)
     }
     assert outcomes[80.0] == "worse"
     assert outcomes[100.0] == "equivalent"
     assert outcomes[102.0] == "better"
     assert outcomes[120.0] == "better"
     wide = [side(100 * math.exp(x)) for x in draw.normal(0, 0.2, 10)]
-    assert check([side(90.0)], wide, Goal()).outcome == "inconclusive"
+    assert check([side(90.0)], wide, ComparisonGoal()).outcome == "inconclusive"
 
 
 def test_a_baseline_of_few_runs_says_how_many_it_takes() -> None:
-    found = check([side(100)], [side(100)] * (BASELINE_MIN - 1), Goal())
+    found = check([side(100)], [side(100)] * (BASELINE_MIN - 1), ComparisonGoal())
     assert (found.outcome, found.why, found.needed) == ("inconclusive", "few", BASELINE_MIN)
-    assert check([], [side(100)] * 9, Goal()).why == "few"
+    assert check([], [side(100)] * 9, ComparisonGoal()).why == "few"
 
 
 def test_a_run_whose_number_is_none_is_not_held_against_anything() -> None:
-    found = check([side(1, p99=math.inf)], [side(1, p99=9)] * 5, Goal("p99"))
+    found = check([side(1, p99=math.inf)], [side(1, p99=9)] * 5, ComparisonGoal("p99"))
     assert (found.outcome, found.why, found.undefined) == ("inconclusive", "unbounded", 1)
 
 
 def test_shares_are_held_against_what_counts_alone_allow() -> None:
     old = [side(1, 0, 200)] * 6
-    assert check([side(1, 2, 200)], old, Goal("missed")).outcome == "inconclusive"
-    assert check([side(1, 40, 200)], old, Goal("missed")).outcome == "worse"
+    assert check([side(1, 2, 200)], old, ComparisonGoal("missed")).outcome == "inconclusive"
+    assert check([side(1, 40, 200)], old, ComparisonGoal("missed")).outcome == "worse"

@@ -17,10 +17,10 @@ import pytest
 
 from pgpaces.errors import RunError, WorkloadError
 from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.counter import Counter as Shared
-from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.generators.users.counter import SharedCounter as Shared
+from pgpaces.generators.users.load import UserConnection, UsersLoad
 from pgpaces.generators.users.order import CODES
-from pgpaces.generators.users.process import Teller
+from pgpaces.generators.users.process import PipeWriter
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.record import Interval
 from pgpaces.result import Counts, counts
@@ -43,7 +43,9 @@ Make = Callable[..., UsersLoad]
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[UsersLoad] = []
 
-    def of(text: str, load: Load = LOADS["closed"], way: Way | None = None, **asked: Any) -> Any:
+    def of(
+        text: str, load: Load = LOADS["closed"], way: UserConnection | None = None, **asked: Any
+    ) -> Any:
         path = tmp_path / "users.py"
         path.write_text(HEAD + text)
         users = read(path)
@@ -53,7 +55,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
             asked |= {"transactions": None, "warmup_ns": asked.get("warmup_ns", 0)}
         tasks = [(each.name, each.weight) for each in users.tasks]
         plan = EnginePlan.of(TrialPlan(load, **asked), clients, number, [n for n, _ in tasks])
-        made.append(UsersLoad(plan, users, tasks, way or Way("postgresql:///none")))
+        made.append(UsersLoad(plan, users, tasks, way or UserConnection("postgresql:///none")))
         return made[-1]
 
     yield of
@@ -192,7 +194,7 @@ def test_actions_know_their_number_and_each_user_has_random_numbers_of_its_own(
         "@task\ndef act(number, loop, rng, dsn, town):\n"
         "    print(number, loop, rng.random(), dsn, town)\n"
     )
-    way = Way("postgresql:///d", {"town": "Ulm"})
+    way = UserConnection("postgresql:///d", {"town": "Ulm"})
     found = [said(run(make(text, way=way, transactions=2, threads=n))) for n in (1, 2)]
     assert sorted(found[0]) == sorted(found[1])
     words = [line.split() for line in sorted(found[0])]
@@ -215,7 +217,7 @@ def test_each_user_sets_up_once_and_tears_down_once(make: Make, tmp_path: Path, 
     )
     if kind == "coroutines":
         text = text.replace("def ", "async def ")
-    load = make(text, way=Way("postgresql:///d", {"folder": str(tmp_path)}), threads=2)
+    load = make(text, way=UserConnection("postgresql:///d", {"folder": str(tmp_path)}), threads=2)
     assert sorted(p.name for p in tmp_path.glob("up *")) == ["up 0", "up 1", "up 2"]
     assert total(run(load)).on_time == 60
     assert sorted(p.name for p in tmp_path.glob("down *")) == ["down 0", "down 1", "down 2"]
@@ -239,7 +241,7 @@ def test_a_set_up_that_fails_refuses_the_load_and_leaves_nothing(
     if kind == "coroutines":
         text = text.replace("def ", "async def ")
     before = threading.active_count()
-    way = Way("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
+    way = UserConnection("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
     with pytest.raises(WorkloadError, match=f"the set-up of user [012] .*{message}"):
         make(text, way=way, threads=2)
     until(lambda: threading.active_count() <= before, "threads ended")
@@ -327,7 +329,7 @@ def test_more_classes_than_there_are_codes_are_counted_as_one(make: Make) -> Non
 
 def test_messages_say_where_and_hide_the_secret(make: Make) -> None:
     text = "@task\ndef act(dsn):\n    print(dsn)\n    raise ValueError(f'{dsn} s3cr t')\n"
-    way = Way("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
+    way = UserConnection("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
     found = run(make(text, way=way, transactions=1))
     [(_, message)] = {m for interval in found for m in interval.messages}
     assert message.startswith("ValueError: postgresql:///d?password=*** *** (")
@@ -414,7 +416,7 @@ def test_a_process_that_is_killed_ends_the_load_with_an_error_and_all_adds_up(
 
 def test_a_process_that_ends_itself_says_its_last_words(make: Make) -> None:
     text = "@task\ndef act():\n    os.write(2, b'out of luck s3cr3t\\n')\n    os._exit(7)\n"
-    made = make(text, way=Way("postgresql:///d", secrets=("s3cr3t",)), clients=1)
+    made = make(text, way=UserConnection("postgresql:///d", secrets=("s3cr3t",)), clients=1)
     with pytest.raises(RunError, match=r"ended with code 7:\nout of luck \*\*\*"):
         run(made)
 
@@ -458,7 +460,9 @@ def test_one_that_is_aborted_before_it_begins_leaves_nothing(make: Make) -> None
 
 def test_one_that_nobody_keeps_leaves_nothing(tmp_path: Path) -> None:
     plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, ["<lambda>"])
-    load = UsersLoad(plan, of_functions([lambda: None]), [("<lambda>", 1)], Way("postgresql:///d"))
+    load = UsersLoad(
+        plan, of_functions([lambda: None]), [("<lambda>", 1)], UserConnection("postgresql:///d")
+    )
     [pid] = children(load)
     del load
     until(lambda: not alive(pid), "its process ended")
@@ -469,13 +473,13 @@ import sys
 from multiprocessing import Pipe
 from pathlib import Path
 from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.load import UsersLoad, Way
-from pgpaces.generators.users.process import Teller
+from pgpaces.generators.users.load import UserConnection, UsersLoad
+from pgpaces.generators.users.process import PipeWriter
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.users import read
 users = read(Path(sys.argv[1]))
 plan = EnginePlan.of(TrialPlan(Load("closed"), grace_ns=1), 2, 2, ["act"])
-load = UsersLoad(plan, users, [("act", 1)], Way("postgresql:///d"))
+load = UsersLoad(plan, users, [("act", 1)], UserConnection("postgresql:///d"))
 print(*(process.child.pid for process in load._processes), flush=True)
 load.begin()
 list(load)
@@ -501,8 +505,8 @@ def test_when_we_are_killed_no_process_of_users_is_left(tmp_path: Path, act: str
 NOTEBOOK = """
 from pgpaces import task, user
 from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.load import UsersLoad, Way
-from pgpaces.generators.users.process import Teller
+from pgpaces.generators.users.load import UserConnection, UsersLoad
+from pgpaces.generators.users.process import PipeWriter
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.result import counts
 from pgpaces.users import of_functions
@@ -528,7 +532,7 @@ users = of_functions([own, look, of("x")])
 names = [(each.name, each.weight) for each in users.tasks]
 plan = TrialPlan(Load("closed"), duration_ns=None, transactions=5)
 plan = EnginePlan.of(plan, 4, 2, [name for name, _ in names])
-load = UsersLoad(plan, users, names, Way("postgresql:///d"))
+load = UsersLoad(plan, users, names, UserConnection("postgresql:///d"))
 load.begin()
 found = list(load)
 print(names, counts(t for i in found for t in i.tallies).on_time)
@@ -551,7 +555,7 @@ def test_what_cannot_be_sent_to_another_process_is_a_sentence() -> None:
 
     plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, ["act"])
     with pytest.raises(WorkloadError, match=r"cannot be sent to other processes: .*lock"):
-        UsersLoad(plan, of_functions([act]), [("act", 1)], Way("postgresql:///d"))
+        UsersLoad(plan, of_functions([act]), [("act", 1)], UserConnection("postgresql:///d"))
 
 
 # --- what it says of itself -----------------------------------------------------------------
@@ -585,7 +589,7 @@ def test_integrals_of_what_is_in_flight_agree_with_the_times_of_actions(make: Ma
 
 def test_who_does_not_listen_for_a_while_keeps_nobody_and_hears_all_of_it_later() -> None:
     ours, theirs = Pipe()
-    teller = Teller(theirs)
+    teller = PipeWriter(theirs)
     for number in range(50):  # more than a socket takes
         teller.tell(number, b"." * 100_000)
     assert [ours.recv()[0] for _ in range(50)] == list(range(50))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pgpaces.answers import stored
-from pgpaces.answers.compare import METRICS, Goal, Pair, Verdict, judge, next_pairs
+from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, Verdict, judge, next_pairs
 from pgpaces.answers.differences import Between
 from pgpaces.answers.forecast import Point, Usl, forecast
 from pgpaces.answers.trend import check, trend
@@ -49,22 +49,30 @@ SAID: list[tuple[Verdict, Sequence[str]]] = [
         ["tells equal things apart", "Find what disturbs"],
     ),
     (judge(shares([50] * 8, [30, 31, 29, 30] * 2), MISSED), ["2.0 points lower", "points)"]),
-    (judge(FINITE, Goal("p99", same=0)), ["In 8 of them", "is no number", "share missed"]),
     (
-        judge(FINITE, Goal("mean", ("rate",), same=0)),
+        judge(FINITE, ComparisonGoal("p99", same=0)),
+        ["In 8 of them", "is no number", "share missed"],
+    ),
+    (
+        judge(FINITE, ComparisonGoal("mean", ("rate",), same=0)),
         ["mean latency", "Beside it, throughput: inconclusive"],
     ),
     (
-        stored.unpaired([side(100)] * 3, [side(103)] * 3, Goal(), mixed=False),
+        stored.unpaired([side(100)] * 3, [side(103)] * 3, ComparisonGoal(), mixed=False),
         ["may be the machine's", "ran before all of the other", "Run pairs of both"],
     ),
     (
-        stored.unpaired([side(99), side(101)], [side(199), side(201)], Goal(), mixed=True),
+        stored.unpaired(
+            [side(99), side(101)], [side(199), side(201)], ComparisonGoal(), mixed=True
+        ),
         ["Trials that are no pairs", "times as high"],
     ),
-    (check([side(80)], [side(100 + n) for n in range(6)], Goal()), ["Held against 6 earlier runs"]),
-    (check([side(99)], [side(100 + n) for n in range(6)], Goal()), ["Run it again"]),
-    (check([side(99)], [], Goal()), ["No earlier runs", "It takes 4 earlier runs"]),
+    (
+        check([side(80)], [side(100 + n) for n in range(6)], ComparisonGoal()),
+        ["Held against 6 earlier runs"],
+    ),
+    (check([side(99)], [side(100 + n) for n in range(6)], ComparisonGoal()), ["Run it again"]),
+    (check([side(99)], [], ComparisonGoal()), ["No earlier runs", "It takes 4 earlier runs"]),
 ]
 
 
@@ -96,7 +104,7 @@ def test_every_outcome_and_every_reason_has_words() -> None:
 
 
 def test_a_look_says_which_p_it_was_held_against() -> None:
-    found = next_pairs([pair(n, 0.2 + n / 99) for n in range(1, 9)], Goal(same=0))
+    found = next_pairs([pair(n, 0.2 + n / 99) for n in range(1, 9)], ComparisonGoal(same=0))
     assert isinstance(found, Verdict)
     assert "held against 0.0005 at this look" in text(verdicts.comparison(found))
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces.answers import waits
-from pgpaces.answers.waits import Event, Tally, Tenth, name, read, top
+from pgpaces.answers.waits import Event, Tenth, WaitTally, name, read, top
 from pgpaces.observe import waits as sampling
 from pgpaces.observe.waits import SLOW_S, Pair, Sampler
 from pgpaces.result import WaitEvent, Waits
@@ -31,7 +31,7 @@ LOOK = st.dictionaries(EVENT, st.integers(1, 2000), max_size=6)
 @settings(deadline=None)  # the first one imports numpy
 @given(st.dictionaries(st.integers(-200, 4000), LOOK, max_size=60))
 def test_what_is_packed_is_read_again_tenth_by_tenth(looks: dict[int, dict[Any, int]]) -> None:
-    tally = Tally()
+    tally = WaitTally()
     for tenth, sessions in sorted(looks.items()):
         tally.add(tenth, sessions)
     packed = tally.waits()
@@ -52,7 +52,7 @@ def test_what_is_packed_is_read_again_tenth_by_tenth(looks: dict[int, dict[Any, 
 
 
 def test_a_tenth_without_sessions_is_told_from_one_without_a_look() -> None:
-    tally = Tally()
+    tally = WaitTally()
     tally.add(0, {})
     tally.add(3, {CPU: 1})
     assert list(read(tally.waits())) == [Tenth(0, {}), Tenth(3, {0: 1})]
@@ -60,14 +60,14 @@ def test_a_tenth_without_sessions_is_told_from_one_without_a_look() -> None:
 
 
 def test_a_second_look_at_a_tenth_is_left_out() -> None:
-    tally = Tally()
+    tally = WaitTally()
     for sessions in (1, 7):
         tally.add(5, {CPU: sessions})
     assert list(read(tally.waits())) == [Tenth(5, {0: 1})]
 
 
 def test_what_was_counted_may_be_read_while_counting_goes_on() -> None:
-    tally = Tally()
+    tally = WaitTally()
     tally.add(0, {CPU: 1})
     assert len(list(read(tally.waits()))) == 1
     tally.add(1, {CPU: 2})
@@ -75,7 +75,7 @@ def test_what_was_counted_may_be_read_while_counting_goes_on() -> None:
 
 
 def test_an_hour_of_a_busy_server_takes_less_than_2_megabytes() -> None:
-    draw, tally = random.Random(1), Tally()
+    draw, tally = random.Random(1), WaitTally()
     events: list[Event] = [("load", "Lock", f"e{n}") for n in range(40)]
     for tenth in range(36_000):
         tally.add(tenth, {event: draw.randint(1, 64) for event in draw.sample(events, 12)})
@@ -83,7 +83,7 @@ def test_an_hour_of_a_busy_server_takes_less_than_2_megabytes() -> None:
 
 
 def test_a_second_is_the_mean_of_its_looks_with_zeros_where_nobody_was() -> None:
-    tally = Tally()
+    tally = WaitTally()
     for tenth in range(10):
         tally.add(tenth, {CPU: 2} if tenth % 2 else {})
     tally.add(10, {OTHER: 3})
@@ -96,7 +96,7 @@ def test_a_second_is_the_mean_of_its_looks_with_zeros_where_nobody_was() -> None
 
 
 def test_of_many_events_the_rest_is_one_sample() -> None:
-    tally = Tally()
+    tally = WaitTally()
     tally.add(0, {("load", "LWLock", f"e{n}"): n + 1 for n in range(waits.SAMPLED_MAX + 2)})
     found = {s.name: s.value for s in tally.samples()}
     assert len(found) == waits.SAMPLED_MAX + 1

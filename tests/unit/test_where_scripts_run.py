@@ -63,18 +63,18 @@ def _task(function: Any) -> Any:
 
 
 @pytest.mark.parametrize("names", [None, "reporting"])
-@pytest.mark.parametrize("original", [None, "shop"])
+@pytest.mark.parametrize("source", [None, "shop"])
 def test_so_do_the_trials_of_experiments_and_searches(
-    tmp_path: Path, names: str | None, original: str | None
+    tmp_path: Path, names: str | None, source: str | None
 ) -> None:
     design = Design(fixed={"clients": "1", "target": "pi", "duration": "1s"})
     experiment = Experiment(
-        "x", names, design, files=(script(tmp_path),), from_database=original,
+        "x", names, design, files=(script(tmp_path),), from_database=source,
         targets=(Target("pi", "host=127.0.0.1 dbname=shop"),),
     )  # fmt: skip
     builder = Builder.of(Order(experiment))
     request = builder.request(Slot(1, design.cells()[0]), "id")
-    assert request.as_is is (names is None and original is None)
+    assert request.as_is is (names is None and source is None)
     assert dict(request.target.overrides)["dbname"] == "shop"
 
 

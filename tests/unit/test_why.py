@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pgpaces.answers import attribution as answers
 from pgpaces.answers.attribution import attribute, following, lift, limiting
 from pgpaces.answers.attribution.answer import SHARE_MIN
-from pgpaces.answers.attribution.lift import Seen
+from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
 from pgpaces.record import StatementTally
@@ -401,9 +401,9 @@ def test_every_sign_has_a_title_and_a_story() -> None:
 # --- the arithmetic ---------------------------------------------------------------------------
 
 
-def seen(missed: list[float], on_time: list[float], sign: list[float]) -> Seen:
+def seen(missed: list[float], on_time: list[float], sign: list[float]) -> DueSeconds:
     values = np.array(sign)
-    return Seen(np.array(missed), np.array(on_time), values, values)
+    return DueSeconds(np.array(missed), np.array(on_time), values, values)
 
 
 def test_share_and_lift_are_ratios_of_what_saw_the_sign() -> None:
@@ -431,13 +431,13 @@ def test_the_interval_of_the_lift_covers_the_truth(seed: int, truth: float) -> N
     assert found is None or found.low / 4 < truth < found.high * 4
 
 
-def _simulated(seed: int, truth: float, seconds: int = 60) -> Seen:
+def _simulated(seed: int, truth: float, seconds: int = 60) -> DueSeconds:
     """Seconds in which the sign is there by chance, and makes it so many times likelier to miss."""
     draw = np.random.default_rng(seed)
     sign = (draw.random(seconds) < 0.3).astype(float)
     due = draw.poisson(50, seconds)
     missed = draw.binomial(due, np.where(sign > 0, 0.08, 0.08 / truth))
-    return Seen(missed.astype(float), (due - missed).astype(float), sign, sign)
+    return DueSeconds(missed.astype(float), (due - missed).astype(float), sign, sign)
 
 
 def test_intervals_of_the_lift_cover_as_often_as_they_say() -> None:

@@ -42,7 +42,7 @@ def answer(rows: list[Row], **changes: Any) -> list[str]:
     main = crossing.main_factor(factors)
     lines = crossing.lines(rows, main.name) if main else (Line((), tuple(rows)),)
     values = {"apart": (), "missing": 0, **changes}
-    material = words.Material(factors, main, tuple(rows), lines, 0.05, **values)
+    material = words.ReportMaterial(factors, main, tuple(rows), lines, 0.05, **values)
     return [each.text for each in words.answer(material)]
 
 

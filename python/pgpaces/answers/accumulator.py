@@ -105,7 +105,7 @@ def _added(parts: Sequence[_Rows], since: int) -> Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class ScriptSeconds:
     """The seconds of one script, or of several added up: `rows` from second `first` on.
 
     Columns: due, the five outcomes, retried, retries, count (of those with times), and the sums of
@@ -120,7 +120,7 @@ class Ledger:
         column: Numbers = self.rows[:, _TALLY.index(name)]
         return column
 
-    def between(self, start: int, end: int) -> Ledger:
+    def between(self, start: int, end: int) -> ScriptSeconds:
         """The seconds from `start` until before `end` and no others, empty where none is known."""
         import numpy as np
 
@@ -128,7 +128,7 @@ class Ledger:
         low, high = max(start, self.first), min(end, self.end)
         if low < high:
             rows[low - start : high - start] = self.rows[low - self.first : high - self.first]
-        return Ledger(start, rows)
+        return ScriptSeconds(start, rows)
 
     @property
     def end(self) -> int:
@@ -256,14 +256,14 @@ class Accumulator:
         """The first second from `second` on with which a block begins: where a cut can be."""
         return -(-second // self._block_s) * self._block_s
 
-    def ledgers(self, trial: Trial) -> dict[int, Ledger]:
+    def ledgers(self, trial: Trial) -> dict[int, ScriptSeconds]:
         """The seconds of each script, once they add up. Raises StoreError where they do not.
 
         What an interrupted trial left pending is unfinished; what a running one has not ended yet
         is left out.
         """
         return {
-            script: Ledger(rows.first, _settled(rows, script, trial.id, trial.state))
+            script: ScriptSeconds(rows.first, _settled(rows, script, trial.id, trial.state))
             for script, rows in self._scripts.items()
         }
 
@@ -370,18 +370,18 @@ def by_functions(trial: Trial) -> bool:
     return bool(scripts) and all(script.get("kind") == "users" for script in scripts)
 
 
-def together(ledgers: Iterable[Ledger]) -> Ledger:
+def together(ledgers: Iterable[ScriptSeconds]) -> ScriptSeconds:
     """The sum of several ledgers."""
     import numpy as np
 
     found = [ledger for ledger in ledgers if len(ledger.rows)]
     if not found:
-        return Ledger(0, np.zeros((0, len(_TALLY)), dtype=np.int64))
+        return ScriptSeconds(0, np.zeros((0, len(_TALLY)), dtype=np.int64))
     start, end = min(ledger.first for ledger in found), max(ledger.end for ledger in found)
     rows = np.zeros((end - start, len(_TALLY)), dtype=np.int64)
     for ledger in found:
         rows += ledger.between(start, end).rows
-    return Ledger(start, rows)
+    return ScriptSeconds(start, rows)
 
 
 def _settled(rows: _Rows, script: int, trial_id: str, state: State) -> Numbers:

@@ -58,7 +58,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ComparisonGoal:
     """What is asked, before anything is run.
 
     metric: the primary one, on which the verdict is. secondary: others, with Holm. delta: see
@@ -128,7 +128,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedPair:
     """A pair to run. b_first: what is in B's place comes first. seed: of both trials' arrivals."""
 
     number: int
@@ -141,7 +141,7 @@ class Planned:
 class NextPairs:
     """What has to be run before anything can be said, in this order."""
 
-    pairs: tuple[Planned, ...]
+    pairs: tuple[PlannedPair, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def side(summary: Summary) -> Side:
     return Side({**values, "rate": summary.rate.value}, summary.counts.missed, summary.counts.due)
 
 
-def next_pairs(pairs: Sequence[Pair], goal: Goal) -> NextPairs | Verdict:
+def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> NextPairs | Verdict:
     """What to run next, or the verdict: a pure function of the pairs so far, in any order.
 
     Looks at pairs of A and B when as many are there as the goal says, at no other time; what a
@@ -210,7 +210,7 @@ def next_pairs(pairs: Sequence[Pair], goal: Goal) -> NextPairs | Verdict:
     return verdict
 
 
-def undecided(pairs: Sequence[Pair], goal: Goal) -> Verdict:
+def undecided(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
     """What pairs say between two looks: a number, and no verdict. needed: pairs at the next look.
 
     Who concludes whenever it looks good is wrong more often than the level says.
@@ -222,13 +222,13 @@ def undecided(pairs: Sequence[Pair], goal: Goal) -> Verdict:
 
 
 @cache
-def planned(goal: Goal, upto: int) -> tuple[Planned, ...]:
+def planned(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
     """The pairs up to a look in their order, numbers from 1: a prefix of those up to the next.
 
     Between two looks half of the pairs begin with B, and those of A with itself are mixed among
     those before the first look; the order is that of a hash of the seed.
     """
-    found: list[Planned] = []
+    found: list[PlannedPair] = []
     before = 0
     for look, _ in goal.looks:
         if look > upto:
@@ -239,17 +239,17 @@ def planned(goal: Goal, upto: int) -> tuple[Planned, ...]:
         for place in order:
             same, b_first = kinds[place]
             number = len(found) + 1
-            found.append(Planned(number, same, b_first, goal.seed + number - 1))
+            found.append(PlannedPair(number, same, b_first, goal.seed + number - 1))
         before = look
     return tuple(found)
 
 
-def _hash(goal: Goal, look: int, place: int) -> bytes:
+def _hash(goal: ComparisonGoal, look: int, place: int) -> bytes:
     return hashlib.sha256(f"{goal.seed}/{look}/{place}".encode()).digest()
 
 
 def judge(
-    pairs: Sequence[Pair], goal: Goal, level: float = ALPHA, basis: Basis = "pairs"
+    pairs: Sequence[Pair], goal: ComparisonGoal, level: float = ALPHA, basis: Basis = "pairs"
 ) -> Verdict:
     """The verdict on these pairs. level: the p that decides."""
     real = [pair for pair in pairs if not pair.same]
@@ -351,7 +351,7 @@ def hits(sides: Iterable[Side]) -> tuple[int, int]:
     return sum(each.missed for each in every), sum(each.due for each in every)
 
 
-def _secondary(pairs: Sequence[Pair], goal: Goal) -> tuple[Secondary, ...]:
+def _secondary(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[Secondary, ...]:
     """Those secondary metrics that all pairs have."""
     metrics = [METRICS[name] for name in goal.secondary]
     found = [(metric, *effect_of(pairs, metric)) for metric in metrics]

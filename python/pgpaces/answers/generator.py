@@ -18,7 +18,7 @@ from pgpaces.result import Counts, Estimate, Finding, Severity, Trial
 from pgpaces.times import Times, counts_at_most, merge, values_at_ranks
 
 if TYPE_CHECKING:
-    from pgpaces.answers.accumulator import Accumulator, Ledger
+    from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
 
 # What may be missed where the trial's plan says nothing else.
 MISSED_MAX = 0.05
@@ -68,20 +68,20 @@ class Generator:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class GeneratorWork:
     """What a generator did in a trial that lasted `seconds`.
 
     every: all that was due, warm-up included; own: of the trial's own workload alone. phi: the
     dispersion of what missed in that.
     """
 
-    every: Ledger
-    own: Ledger
+    every: ScriptSeconds
+    own: ScriptSeconds
     seconds: float
     phi: float = 1.0
 
 
-def examine(trial: Trial, accumulator: Accumulator, load: Load) -> Generator:
+def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Generator:
     """The check of a trial. accumulator: its intervals."""
     every, own = load.every, load.own
     cpu = max(accumulator.cpu_shares(load.seconds), default=0.0)
@@ -123,7 +123,7 @@ def _decides(trial: Trial, counts: Counts, excused: int, phi: float) -> bool:
     return seen.value > allowed >= spared.value or seen.low > allowed >= spared.low
 
 
-def _excused(trial: Trial, accumulator: Accumulator, load: Load, lags: Times) -> int:
+def _excused(trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: Times) -> int:
     """Of what missed, all that the generator's own lateness explains at the most.
 
     With l the quantile q of the dispatch lag, all but 1 - q of what was due was sent late by no
@@ -164,7 +164,7 @@ def _excused(trial: Trial, accumulator: Accumulator, load: Load, lags: Times) ->
     return min(found)
 
 
-def _queued(trial: Trial, load: Load, service: Times, lags: Times) -> float | None:
+def _queued(trial: Trial, load: GeneratorWork, service: Times, lags: Times) -> float | None:
     """The share of what was due that is late without the generator, where that held clients up.
 
     None where it did not: they were idle when most fell due, or lost next to no time by it. Else

@@ -24,7 +24,7 @@ FLOOR_MS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class KillSwitchSample:
     """One look at the server: how long it took, and the median age of others' statements.
 
     age_ms: 0 where no other session was executing anything.
@@ -42,7 +42,7 @@ class Before:
     age_ms: float
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Before:
+    def of(cls, samples: Sequence[KillSwitchSample]) -> Before:
         """The medians of at least one sample."""
         return cls(median(s.probe_ms for s in samples), median(s.age_ms for s in samples))
 
@@ -54,7 +54,7 @@ class Before:
 
 
 def verdict(
-    factor: float, before: Before, seen: Sequence[Sample], silent_s: float = 0.0
+    factor: float, before: Before, seen: Sequence[KillSwitchSample], silent_s: float = 0.0
 ) -> str | None:
     """Why the load must stop, as a sentence; None as long as it may go on.
 

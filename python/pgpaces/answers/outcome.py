@@ -28,7 +28,7 @@ _TIMES_USUAL = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LoadPart:
     """What became of a part of a load: a script, or a background workload.
 
     error: what its first failure said, see `first_error`.
@@ -152,8 +152,8 @@ def silences(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
 def findings(
     counts: Counts,
     error: str,
-    parts: Iterable[Part] = (),
-    background: Iterable[Part] = (),
+    parts: Iterable[LoadPart] = (),
+    background: Iterable[LoadPart] = (),
     silent: Iterable[Silence] = (),
 ) -> Iterator[Finding]:
     """What is to be said of a trial whose own workload has these counts and this first error.

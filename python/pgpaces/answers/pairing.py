@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pgpaces.answers import compare
 from pgpaces.answers.cells import sound
-from pgpaces.answers.compare import Goal, NextPairs, Pair, Planned, Verdict
+from pgpaces.answers.compare import ComparisonGoal, NextPairs, Pair, PlannedPair, Verdict
 from pgpaces.answers.sequential import Ask, Tell, settled
 from pgpaces.design import ROLE, Cell, Levels
 
@@ -26,7 +26,7 @@ class Pairing:
 
     a: Levels
     b: Levels
-    goal: Goal
+    goal: ComparisonGoal
 
     @property
     def cells(self) -> tuple[Cell, Cell, Cell]:
@@ -131,7 +131,9 @@ def _reason(told: Tell) -> str:
     return "; ".join(told.digest.summary.validity.reasons) or (told.digest.trial.error or "")
 
 
-def _members(pairing: Pairing, planned: Planned, told: Sequence[Tell]) -> tuple[_Member, _Member]:
+def _members(
+    pairing: Pairing, planned: PlannedPair, told: Sequence[Tell]
+) -> tuple[_Member, _Member]:
     """The trials of a pair in the order in which they run."""
     a, b, again = pairing.cells
     cells = (a, again if planned.same else b)
@@ -152,7 +154,7 @@ def _interrupted(told: Tell) -> bool:
     return told.digest is not None and told.digest.trial.state == "interrupted"
 
 
-def _pair(pairing: Pairing, planned: Planned, told: Sequence[Tell]) -> Pair | None:
+def _pair(pairing: Pairing, planned: PlannedPair, told: Sequence[Tell]) -> Pair | None:
     members = _members(pairing, planned, told)
     if not members[0].told or len(members[0].told) != len(members[1].told):
         return None

@@ -10,7 +10,7 @@ from pgpaces.result import Explained
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenPlan:
     """A plan of a statement in a cell: in how many of its trials, and one of them in full."""
 
     row: Row
@@ -25,7 +25,7 @@ class PlanOf:
     script: str
     line: int
     text: str
-    seen: tuple[Seen, ...]
+    seen: tuple[SeenPlan, ...]
 
     @property
     def shapes(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def plans_of(rows: Iterable[Row]) -> tuple[PlanOf, ...]:
 
     Plans are of one cell's trials the same where shape, workers and spilling are.
     """
-    found: dict[tuple[str, int, str], dict[object, Seen]] = {}
+    found: dict[tuple[str, int, str], dict[object, SeenPlan]] = {}
     for row in rows:
         for digest in row.trials:
             scripts = digest.trial.workload["scripts"]
@@ -61,5 +61,5 @@ def plans_of(rows: Iterable[Row]) -> tuple[PlanOf, ...]:
                 seen = found.setdefault((about["name"], line, text), {})
                 key = (row.cell.key, kind)
                 before = seen.get(key)
-                seen[key] = Seen(row, plan, before.trials + 1 if before else 1)
+                seen[key] = SeenPlan(row, plan, before.trials + 1 if before else 1)
     return tuple(PlanOf(*key, tuple(seen.values())) for key, seen in found.items())

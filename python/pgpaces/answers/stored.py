@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from pgpaces.answers import compare
 from pgpaces.answers.cells import sound
-from pgpaces.answers.compare import METRICS, Goal, Metric, Pair, Side, Verdict
+from pgpaces.answers.compare import METRICS, ComparisonGoal, Metric, Pair, Side, Verdict
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.effect import Effect, over_trials, share_error
 from pgpaces.result import Estimate
@@ -24,7 +24,7 @@ _DRIFT = 0.08
 _TRIALS_MIN = 2
 
 
-def verdict(a: Iterable[Digest], b: Iterable[Digest], goal: Goal) -> Verdict:
+def verdict(a: Iterable[Digest], b: Iterable[Digest], goal: ComparisonGoal) -> Verdict:
     """The verdict on stored trials; those that did not end or are not valid are left out."""
     of_a, of_b = [d for d in a if sound(d)], [d for d in b if sound(d)]
     pairs = blocks(of_a, of_b)
@@ -83,7 +83,7 @@ def is_mixed(order: Sequence[bool]) -> bool:
     return changes >= max(2, b * (len(order) - b) / max(1, len(order)))
 
 
-def unpaired(a: Sequence[Side], b: Sequence[Side], goal: Goal, *, mixed: bool) -> Verdict:
+def unpaired(a: Sequence[Side], b: Sequence[Side], goal: ComparisonGoal, *, mixed: bool) -> Verdict:
     """Two groups of trials by Welch's test on the logarithms, or shares, of each trial.
 
     mixed: they ran among each other. If not, a drift of 8 % (standard deviation) of each group's

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import outcome, stats, steady, validity
-from pgpaces.answers.accumulator import KINDS, Accumulator, Ledger, Outages, own_scripts, together
+from pgpaces.answers.accumulator import (
+    KINDS,
+    Accumulator,
+    Outages,
+    ScriptSeconds,
+    own_scripts,
+    together,
+)
 from pgpaces.answers.branches import alike
 from pgpaces.answers.bulk import about_command
-from pgpaces.answers.generator import Generator, Load, examine
+from pgpaces.answers.generator import Generator, GeneratorWork, examine
 from pgpaces.answers.spread import Blocks, Spread, spread_of
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity
@@ -105,18 +112,18 @@ class _Part:
 
     trial: Trial
     accumulator: Accumulator
-    scripts: Mapping[int, Ledger]
+    scripts: Mapping[int, ScriptSeconds]
     start: int
     end: float
 
-    def seconds(self, ledger: Ledger) -> Ledger:
+    def seconds(self, ledger: ScriptSeconds) -> ScriptSeconds:
         """Those of this part."""
         return ledger.between(self.start, max(ledger.end, math.ceil(self.end)))
 
     def times(self, kind: str, script: int) -> Times:
         return self.accumulator.times(kind, script, self.start)
 
-    def blocks(self, seconds: Ledger, kind: str, scripts: Iterable[int]) -> Blocks:
+    def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Iterable[int]) -> Blocks:
         """What was due in each block of seconds of these scripts, and its times."""
         import numpy as np
 
@@ -150,7 +157,7 @@ def summarize(
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
     spreads = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
     missed, phi = _missed(kept, spreads["latency"])
-    generator = examine(trial, accumulator, Load(every, own, end, phi))
+    generator = examine(trial, accumulator, GeneratorWork(every, own, end, phi))
     return Summary(
         counts=total,
         missed=missed,
@@ -185,8 +192,8 @@ def _evidence(
     def error(those: Sequence[int]) -> str:
         return outcome.first_error(accumulator.failures(part.start, those), accumulator.messages)
 
-    def made(name: str, those: Sequence[int]) -> outcome.Part:
-        return outcome.Part(name, part.seconds(_of(part.scripts, those)).counts, error(those))
+    def made(name: str, those: Sequence[int]) -> outcome.LoadPart:
+        return outcome.LoadPart(name, part.seconds(_of(part.scripts, those)).counts, error(those))
 
     return Evidence(
         total,
@@ -201,7 +208,7 @@ def _evidence(
     )
 
 
-def _of(scripts: Mapping[int, Ledger], numbers: Iterable[int]) -> Ledger:
+def _of(scripts: Mapping[int, ScriptSeconds], numbers: Iterable[int]) -> ScriptSeconds:
     return together(scripts[number] for number in numbers if number in scripts)
 
 
@@ -227,7 +234,7 @@ def _background(trial: Trial) -> dict[str, list[int]]:
     return numbers
 
 
-def _end(trial: Trial, every: Ledger) -> float:
+def _end(trial: Trial, every: ScriptSeconds) -> float:
     """How long the measured part lasted; whole seconds where the process died in it."""
     if trial.measured_ns is not None:
         return trial.measured_ns / 1e9
@@ -235,14 +242,14 @@ def _end(trial: Trial, every: Ledger) -> float:
     return float(max(0, every.first + int(busy[-1]) + 1)) if len(busy) else 0.0
 
 
-def _latency_ms(ledger: Ledger) -> tuple[NDArray[Any], NDArray[Any]]:
+def _latency_ms(ledger: ScriptSeconds) -> tuple[NDArray[Any], NDArray[Any]]:
     """The due seconds in which something succeeded, and the mean latency of each in ms."""
     count = ledger.column("count")
     busy = count.nonzero()[0]
     return ledger.first + busy, ledger.column("latency")[busy] / count[busy] / 1e6
 
 
-def _cut(trial: Trial, accumulator: Accumulator, every: Ledger) -> Cut:
+def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
     """The warm-up behind its minimum, which ran before second 0.
 
     The whole series counts, from the start of the minimum on. It is cut only where that is a
@@ -260,7 +267,7 @@ def _cut(trial: Trial, accumulator: Accumulator, every: Ledger) -> Cut:
     return Cut(seconds, len(at), left_out=every.between(0, seconds).counts)
 
 
-def _missed(seconds: Ledger, latency: Spread) -> tuple[Estimate | None, float]:
+def _missed(seconds: ScriptSeconds, latency: Spread) -> tuple[Estimate | None, float]:
     """The share of these seconds that missed, and the dispersion that its interval stands for."""
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
@@ -271,7 +278,7 @@ def _missed(seconds: Ledger, latency: Spread) -> tuple[Estimate | None, float]:
     return stats.share(total.missed, total.due, found), found.phi
 
 
-def _spread(part: _Part, seconds: Ledger, kind: str, scripts: Sequence[int]) -> Spread:
+def _spread(part: _Part, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Spread:
     times = merge(part.times(kind, script) for script in scripts)
     due, blocks = seconds.counts.due, part.blocks(seconds, kind, scripts)
     return spread_of(times, due, seconds.column("count"), seconds.column(kind), blocks)

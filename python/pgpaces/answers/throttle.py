@@ -77,7 +77,7 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LevelShift:
     """From one level to another: `before` until `start_s`, `after` from `end_s` on.
 
     explained: the share of the series' variance that this takes away.
@@ -90,7 +90,7 @@ class Change:
     explained: float
 
 
-def change(values: Numbers) -> Change | None:
+def change(values: Numbers) -> LevelShift | None:
     """The one change of level, sudden or gradual, that explains a series best; None for noise.
 
     x(t) = a until t0, b from t1 on, a straight line between: least squares over all t0 <= t1. It
@@ -116,10 +116,10 @@ def change(values: Numbers) -> Change | None:
     levels = _levels(x, way[best], _GAIN_MIN)
     begins, ends = int(start[best]), int(end[best])
     ends = begins if ends - begins == 1 else ends
-    return levels and Change(float(begins * size), float(ends * size), *levels)
+    return levels and LevelShift(float(begins * size), float(ends * size), *levels)
 
 
-def change_with(values: Numbers, other: Change) -> Change | None:
+def change_with(values: Numbers, other: LevelShift) -> LevelShift | None:
     """The change of a series that goes with one that is known; as `change`, but that its time is
 
     not looked for, so that 12 times the variance is enough (1 in 1000 of noise).
@@ -130,7 +130,7 @@ def change_with(values: Numbers, other: Change) -> Change | None:
     length = max((other.end_s - other.start_s) / size, 1e-9)
     way = np.clip((np.arange(len(x)) + 0.5 - other.start_s / size) / length, 0.0, 1.0)
     levels = _levels(x, way, _GAIN_WITH_MIN)
-    return levels and Change(other.start_s, other.end_s, *levels)
+    return levels and LevelShift(other.start_s, other.end_s, *levels)
 
 
 def _points(values: Numbers) -> tuple[Numbers, int]:
@@ -238,7 +238,7 @@ def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
             return
 
 
-def _changes(values: Numbers, onsets: Iterable[Change | None]) -> Iterator[Change]:
+def _changes(values: Numbers, onsets: Iterable[LevelShift | None]) -> Iterator[LevelShift]:
     """The change of a series, and those of it that go with a culprit's.
 
     Those come first that explain nearly as much: a culprit tells its time more sharply than a load
@@ -273,7 +273,7 @@ def _culprits(host: _Host) -> list[_Culprit]:
 
 
 def _named(
-    blamed: Iterable[tuple[_Culprit, Change | None]], found: Change, seconds: int
+    blamed: Iterable[tuple[_Culprit, LevelShift | None]], found: LevelShift, seconds: int
 ) -> str | None:
     """The first culprit that rose with a change, in words. blamed: with the change of each."""
     near_s = max(_EDGE_S, _NEAR * seconds)
@@ -294,7 +294,7 @@ def _named(
     return None
 
 
-def _fell(found: Change, said: str, seconds: int) -> Finding:
+def _fell(found: LevelShift, said: str, seconds: int) -> Finding:
     text = (
         f"CPU credits or throttling: throughput fell from {found.before:.3g}/s to"
         f" {found.after:.3g}/s {_when(found)} while {said}"
@@ -311,7 +311,7 @@ def _fell(found: Change, said: str, seconds: int) -> Finding:
     return Finding(SOURCE, "invalid", text, found.after, "/s")
 
 
-def _rose(found: Change, said: str) -> Finding:
+def _rose(found: LevelShift, said: str) -> Finding:
     before_ms, after_ms = math.exp(found.before), math.exp(found.after)
     text = (
         f"CPU credits or throttling: latency rose from {before_ms:.3g} to {after_ms:.3g} ms"
@@ -322,7 +322,7 @@ def _rose(found: Change, said: str) -> Finding:
     return Finding(SOURCE, "invalid", text, after_ms, "ms")
 
 
-def _when(found: Change) -> str:
+def _when(found: LevelShift) -> str:
     """How long it took, and from when on."""
     took_s = found.end_s - found.start_s
     at = f"{_minute(found.start_s)}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pgpaces.answers import compare
-from pgpaces.answers.compare import Goal, Side, Verdict
+from pgpaces.answers.compare import ComparisonGoal, Side, Verdict
 from pgpaces.answers.effect import ALPHA, Effect, moments, ratio_of, share_error
 from pgpaces.answers.stats import Z95
 from pgpaces.result import Estimate
@@ -166,7 +166,7 @@ def _ratio(effect: Effect) -> Estimate:
     return ratio_of(effect.value, effect.value - half, effect.value + half, effect.n)
 
 
-def check(now: Sequence[Side], baseline: Sequence[Side], goal: Goal) -> Verdict:
+def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -> Verdict:
     """Some runs against earlier ones of the same kind, each run one number.
 
     Runs of a baseline were made on different days, so how the machine drifts from one to the next

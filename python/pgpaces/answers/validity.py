@@ -9,7 +9,7 @@ from typing import Literal
 from pgpaces.answers import generator, outcome, steady
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator
-from pgpaces.answers.outcome import Part, Silence
+from pgpaces.answers.outcome import LoadPart, Silence
 from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
 
@@ -71,8 +71,8 @@ class Evidence:
     flatness: Flatness | None
     all_down_s: float = 0.0
     error: str = ""
-    scripts: tuple[Part, ...] = ()
-    background: tuple[Part, ...] = ()
+    scripts: tuple[LoadPart, ...] = ()
+    background: tuple[LoadPart, ...] = ()
     silences: tuple[Silence, ...] = ()
 
 

@@ -43,7 +43,7 @@ class Tenth:
     sessions: Mapping[int, int]
 
 
-class Tally:
+class WaitTally:
     """Counts looks while they come. Memory: of each second, and of the packed tenths."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@
 Nothing of the database is changed, and no statement of it is executed.
 """
 
-from pgpaces.capture.make import Wanted, capture
+from pgpaces.capture.make import CaptureOptions, capture
 from pgpaces.capture.seen import Captured, Left, Taken
 
-__all__ = ["Captured", "Left", "Taken", "Wanted", "capture"]
+__all__ = ["CaptureOptions", "Captured", "Left", "Taken", "capture"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pgpaces.capture import choice
-from pgpaces.capture.guess import Source
+from pgpaces.capture.guess import ValueSource
 from pgpaces.capture.parsed import TABLE
 from pgpaces.capture.seen import Captured, Entry, Left
 from pgpaces.errors import WorkloadError
@@ -45,7 +45,7 @@ def check(folder: Path) -> None:
         )
 
 
-def comments(entry: Entry, sources: Mapping[int, Source]) -> str:
+def comments(entry: Entry, sources: Mapping[int, ValueSource]) -> str:
     """What stands above a script: what was counted of it, and where its values are from."""
     mean = entry.total_ms / entry.calls if entry.calls else 0.0
     lines = [f"{entry.calls} calls, {mean:.3g} ms each"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pgpaces.capture.seen import Column, Type
+from pgpaces.capture.seen import CatalogColumn, Type
 from pgpaces.capture.uses import Role, Use
 
 # Of the values that pg_stats lists, so many at most are written; of numbers, which take less room.
@@ -53,7 +53,7 @@ _BY_CATEGORY = {
 }  # fmt: skip
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """Where values are from, the best first."""
 
     LOG = "from the log"
@@ -64,7 +64,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ValueSource:
     """Values of a parameter. why: from where, in words, for a comment.
 
     One of these has them. steps: expressions of the script language, each with its weight. choices:
@@ -73,7 +73,7 @@ class Source:
     number is in its expression.
     """
 
-    kind: Kind
+    kind: SourceKind
     why: str
     steps: tuple[tuple[int, str], ...] = ()
     choices: tuple[tuple[int, str], ...] = ()
@@ -83,7 +83,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Parameter:
     """A parameter: what it is used for, its type as the server has it, or None.
 
     literal: only a literal can stand there. values: those of the database may be written.
@@ -103,17 +103,19 @@ def quoted(value: str) -> str:
     return "E'" + re.sub(r"[\x00-\x1f\x7f]", lambda c: f"\\x{ord(c[0]):02x}", text) + "'"
 
 
-def source(asked: Asked) -> Source:
+def source(asked: Parameter) -> ValueSource:
     """Values for a parameter."""
     use = _best(asked.uses)
     if use is not None and use.role in (Role.LIMIT, Role.OFFSET):
         value = "10" if use.role is Role.LIMIT else "0"
-        return Source(Kind.ASSUMED, f"{use.role}: not known, {value} is assumed", sql=value)
+        return ValueSource(
+            SourceKind.ASSUMED, f"{use.role}: not known, {value} is assumed", sql=value
+        )
     if use is not None and use.role is Role.AMOUNT:
         what = use.column.label if use.column is not None else "others"
         counted = asked if asked.type is not None else replace(asked, type=_NUMBER)
         return replace(
-            _unknown(counted, f"{use.role} {what}: how much is not known"), kind=Kind.ASSUMED
+            _unknown(counted, f"{use.role} {what}: how much is not known"), kind=SourceKind.ASSUMED
         )
     if use is None or use.column is None:
         return _unknown(asked, "nothing tells what it is for")
@@ -126,7 +128,7 @@ def source(asked: Asked) -> Source:
     return by_column or _unknown(asked, f"{why}, whose values are not listed")
 
 
-def sources(asked: Mapping[int, Asked]) -> dict[int, Source]:
+def sources(asked: Mapping[int, Parameter]) -> dict[int, ValueSource]:
     """Values for all parameters of a statement: of a range both ends, or each by itself."""
     found = {number: source(each) for number, each in asked.items()}
     alone = [number for number, one in found.items() if not _stands(one, found)]
@@ -136,7 +138,7 @@ def sources(asked: Mapping[int, Asked]) -> dict[int, Source]:
     return found
 
 
-def _stands(one: Source, others: Mapping[int, Source]) -> bool:
+def _stands(one: ValueSource, others: Mapping[int, ValueSource]) -> bool:
     """Whether what it goes with, the other end of its range, has values of that kind."""
     if one.leans is not None:
         return one.leans in others and bool(others[one.leans].steps)
@@ -160,15 +162,15 @@ def _why(use: Use) -> str:
     return f"{text} in the function {use.within}" if use.within else text
 
 
-def _unknown(asked: Asked, why: str) -> Source:
+def _unknown(asked: Parameter, why: str) -> ValueSource:
     kind = asked.type or Type("text", "S")
     sql = _BY_TYPE.get(kind.name, _BY_CATEGORY.get(kind.category, "NULL"))
     if asked.literal:
         sql = sql if sql.startswith("'") else "'1'"
-    return Source(Kind.UNKNOWN, f"{why}; put something better here", sql=sql)
+    return ValueSource(SourceKind.UNKNOWN, f"{why}; put something better here", sql=sql)
 
 
-def _fresh(asked: Asked, column: Column) -> Source:
+def _fresh(asked: Parameter, column: CatalogColumn) -> ValueSource:
     """Values that are not there yet, for a key."""
     why = f"inserted into the key {column.label}: new values"
     largest = _INTEGERS.get(column.type.name)
@@ -178,20 +180,20 @@ def _fresh(asked: Asked, column: Column) -> Source:
         high = min(largest, low + _FRESH)
         if low < high:
             text = f"{why}, drawn beyond the largest; they may meet by chance"
-            return Source(Kind.NEW, text, steps=((1, f"random({low}, {high})"),))
+            return ValueSource(SourceKind.NEW, text, steps=((1, f"random({low}, {high})"),))
     if column.type.name == "uuid":
-        return Source(Kind.NEW, why, sql="gen_random_uuid()")
+        return ValueSource(SourceKind.NEW, why, sql="gen_random_uuid()")
     if column.type.category == "S":
-        return Source(Kind.NEW, why, sql="md5(random()::text)")
+        return ValueSource(SourceKind.NEW, why, sql="md5(random()::text)")
     return _unknown(asked, f"inserted into the key {column.label}: no new values are known")
 
 
-def _by_column(asked: Asked, use: Use, column: Column) -> Source | None:
+def _by_column(asked: Parameter, use: Use, column: CatalogColumn) -> ValueSource | None:
     """By the statistics of a column; None where they say nothing."""
     why = _why(use)
     # A variable stands bare, so it must be one where a number is expected.
     bare = not asked.literal and (asked.type is None or asked.type.category in "NB")
-    found: Source | None = None
+    found: ValueSource | None = None
     if use.role is Role.ELEMENTS:
         found = _elements(asked, column, why)
     elif use.role is Role.PATTERN:
@@ -202,17 +204,19 @@ def _by_column(asked: Asked, use: Use, column: Column) -> Source | None:
         if found is None and bare:
             found = _numbers(column, why, asked.values, use.role is not Role.EQUAL)
         if found is None and (items := _items(column)):
-            found = Source(Kind.STATISTICS, _listed(column, why, len(items)), choices=items)
+            found = ValueSource(
+                SourceKind.STATISTICS, _listed(column, why, len(items)), choices=items
+            )
         if found is not None and use.role in (Role.INSERT, Role.SET):
             found = _with_nulls(found, column)
     return None if found is not None and found.choices and not asked.values else found
 
 
-def _listed(column: Column, why: str, count: int) -> str:
+def _listed(column: CatalogColumn, why: str, count: int) -> str:
     return f"{why}: {count} values that pg_stats lists, as often as they are there"
 
 
-def _with_nulls(found: Source, column: Column) -> Source:
+def _with_nulls(found: ValueSource, column: CatalogColumn) -> ValueSource:
     share = round(column.null_share * _WEIGHTS)
     if not share or share >= _WEIGHTS:
         return found
@@ -237,7 +241,7 @@ def _spread(values: Sequence[str], most: int) -> list[str]:
     return [values[place * (len(values) - 1) // (most - 1)] for place in range(most)]
 
 
-def _items(column: Column, plain: bool = False) -> tuple[tuple[int, str], ...]:
+def _items(column: CatalogColumn, plain: bool = False) -> tuple[tuple[int, str], ...]:
     """Values that are listed, with weights: common ones by frequency, the others alike."""
     most = NUMBERS_MAX if plain else CHOICES_MAX
     pairs = list(zip(column.common, column.frequencies, strict=False))
@@ -251,23 +255,25 @@ def _items(column: Column, plain: bool = False) -> tuple[tuple[int, str], ...]:
     return _small([(max(1, weight), write(value)) for weight, value in every]) if every else ()
 
 
-def _integers(column: Column) -> list[int]:
+def _integers(column: CatalogColumn) -> list[int]:
     """Those listed, where all of them are integers."""
     every = [*column.common, *column.bounds]
     return [int(value) for value in every] if all(map(_INTEGER.fullmatch, every)) else []
 
 
-def _distinct(column: Column) -> float:
+def _distinct(column: CatalogColumn) -> float:
     return column.distinct if column.distinct >= 0 else -column.distinct * max(column.rows, 1.0)
 
 
-def _numbers(column: Column, why: str, values: bool, any_between: bool) -> Source | None:
+def _numbers(
+    column: CatalogColumn, why: str, values: bool, any_between: bool
+) -> ValueSource | None:
     """Expressions for a column of numbers or of true and false."""
     if column.type.category == "B":
         yes = dict(zip(column.common, column.frequencies, strict=False)).get("t", 0.0)
         share = round(yes * 100)
         text = f"{why}: true as often as it is there, {share} %"
-        return Source(Kind.STATISTICS, text, steps=((1, f"random(1, 100) <= {share}"),))
+        return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random(1, 100) <= {share}"),))
     if column.type.name in _INTEGERS:
         return _whole(column, why, values)
     if column.type.name.split("(")[0] in _DECIMALS and any_between:
@@ -275,24 +281,26 @@ def _numbers(column: Column, why: str, values: bool, any_between: bool) -> Sourc
     return None
 
 
-def _whole(column: Column, why: str, values: bool) -> Source | None:
+def _whole(column: CatalogColumn, why: str, values: bool) -> ValueSource | None:
     numbers = _integers(column)
     if not numbers:
         return None
     low, high = min(numbers), max(numbers)
     if low == high:
-        return Source(Kind.STATISTICS, f"{why}: there is one value", steps=((1, str(low)),))
+        return ValueSource(
+            SourceKind.STATISTICS, f"{why}: there is one value", steps=((1, str(low)),)
+        )
     dense = _distinct(column) / (high - low + 1) >= _DENSE
     if not values or (dense and _alike(column)):
         text = f"{why}: evenly from its range"
-        return Source(Kind.STATISTICS, text, steps=((1, f"random({low}, {high})"),))
+        return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random({low}, {high})"),))
     if dense and column.bounds:
         return _binned(column, why)
     items = _items(column, plain=True)
-    return Source(Kind.STATISTICS, _listed(column, why, len(items)), steps=items)
+    return ValueSource(SourceKind.STATISTICS, _listed(column, why, len(items)), steps=items)
 
 
-def _alike(column: Column) -> bool:
+def _alike(column: CatalogColumn) -> bool:
     """Whether each value is about as likely as another."""
     bounds = [int(value) for value in column.bounds]
     if bounds and not column.common:
@@ -313,7 +321,7 @@ def _even(bounds: Sequence[int]) -> bool:
     )
 
 
-def _binned(column: Column, why: str) -> Source:
+def _binned(column: CatalogColumn, why: str) -> ValueSource:
     """Common values by frequency, the rest by the histogram."""
     pairs = list(zip(column.common, column.frequencies, strict=False))[: CHOICES_MAX - _BINS]
     common = [(round(share * _WEIGHTS), str(int(value))) for value, share in pairs]
@@ -327,31 +335,37 @@ def _binned(column: Column, why: str) -> Source:
     each = rest * _WEIGHTS / len(bins)
     steps = [*common, *((round(each), f"random({low}, {high})") for low, high in bins)]
     text = f"{why}: common values as often as they are there, the others by the histogram"
-    return Source(
-        Kind.STATISTICS, text, steps=_small([(max(1, weight), step) for weight, step in steps])
+    return ValueSource(
+        SourceKind.STATISTICS,
+        text,
+        steps=_small([(max(1, weight), step) for weight, step in steps]),
     )
 
 
-def _decimals(column: Column, why: str) -> Source | None:
+def _decimals(column: CatalogColumn, why: str) -> ValueSource | None:
     every = [*column.common, *column.bounds]
     if not every or not all(map(_DECIMAL.fullmatch, every)):
         return None
     low, high = min(map(float, every)), max(map(float, every))
     text = f"{why}: evenly from its range, in hundredths"
     step = f"double(random({round(low * 100)}, {round(high * 100)})) / 100"
-    return Source(Kind.STATISTICS, text, steps=((1, step),))
+    return ValueSource(SourceKind.STATISTICS, text, steps=((1, step),))
 
 
-def _range_end(use: Use, column: Column, why: str, bare: bool) -> Source | None:
+def _range_end(use: Use, column: CatalogColumn, why: str, bare: bool) -> ValueSource | None:
     """One end of a range whose other end is a parameter as well."""
     width = "a hundredth of its range wide, which is assumed"
     numbers = _integers(column)
     if bare and column.type.name in _INTEGERS and numbers and min(numbers) < max(numbers):
         low, high = min(numbers), max(numbers)
         if use.role is Role.LOWER:
-            return Source(Kind.ASSUMED, f"{why}, {width}", steps=((1, f"random({low}, {high})"),))
+            return ValueSource(
+                SourceKind.ASSUMED, f"{why}, {width}", steps=((1, f"random({low}, {high})"),)
+            )
         step = f":p{use.partner} + {max(1, (high - low) // 100)}"
-        return Source(Kind.ASSUMED, f"{why}, {width}", steps=((1, step),), leans=use.partner)
+        return ValueSource(
+            SourceKind.ASSUMED, f"{why}, {width}", steps=((1, step),), leans=use.partner
+        )
     bounds = _spread(column.bounds, CHOICES_MAX + 1)
     if len(bounds) < 2:
         return None
@@ -359,27 +373,29 @@ def _range_end(use: Use, column: Column, why: str, bare: bool) -> Source | None:
     choices = tuple((1, quoted(value)) for value in ends)
     follows = use.partner if use.role is Role.UPPER else None
     text = f"{why}: a bin of the histogram, which is assumed"
-    return Source(Kind.ASSUMED, text, choices=choices, follows=follows)
+    return ValueSource(SourceKind.ASSUMED, text, choices=choices, follows=follows)
 
 
-def _patterns(column: Column, why: str) -> Source | None:
+def _patterns(column: CatalogColumn, why: str) -> ValueSource | None:
     values = [value for value in [*column.common, *column.bounds] if value]
     begins = dict.fromkeys(re.sub(r"([\\%_])", r"\\\1", value[:_PREFIX]) for value in values)
     if not begins:
         return None
     choices = tuple((1, quoted(f"{begin}%")) for begin in _spread(list(begins), CHOICES_MAX))
     text = f"{why}: beginnings of values that pg_stats lists, which is assumed"
-    return Source(Kind.ASSUMED, text, choices=choices)
+    return ValueSource(SourceKind.ASSUMED, text, choices=choices)
 
 
-def _elements(asked: Asked, column: Column, why: str) -> Source | None:
+def _elements(asked: Parameter, column: CatalogColumn, why: str) -> ValueSource | None:
     """Arrays of some values: how long they are is not known."""
     items = [value for _, value in _items(column, plain=True)]
     if not items or (asked.type is not None and asked.type.category != "A"):
         return None
     rows = [items[place : place + 3] for place in range(0, len(items), 3)]
     choices = tuple((1, quoted("{" + ",".join(map(_element, row)) + "}")) for row in rows)
-    return Source(Kind.ASSUMED, f"{why}: up to 3 values, which is assumed", choices=choices)
+    return ValueSource(
+        SourceKind.ASSUMED, f"{why}: up to 3 values, which is assumed", choices=choices
+    )
 
 
 def _element(value: str) -> str:

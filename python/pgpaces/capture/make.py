@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pgpaces import trust
 from pgpaces.capture import choice, folder, guess, logs, parsed, read, script, uses
-from pgpaces.capture.guess import Kind, Source
+from pgpaces.capture.guess import SourceKind, ValueSource
 from pgpaces.capture.parsed import Parsed, UnusableError
 from pgpaces.capture.read import Reader
 from pgpaces.capture.seen import Captured, Entry, Left, Taken, Type
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"'(-?(?:0|[1-9]\d{0,17})(?:\.\d+)?)'")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CaptureOptions:
     """What to make. folder: None for one that is called after the database.
 
     logs: files of a server's log. top: how many statements at most. values: those of the database
@@ -49,7 +49,7 @@ class _Candidate:
     parsed: Parsed
 
 
-def capture(wanted: Wanted, say: Say = lambda _: None) -> Captured:
+def capture(wanted: CaptureOptions, say: Say = lambda _: None) -> Captured:
     """Makes the workload. say: how far it has come. Raises WorkloadError, ServerError."""
     parsed.parser()
     if wanted.folder is not None:
@@ -118,7 +118,7 @@ def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
 
 
 def _real(
-    wanted: Wanted, database: str, candidates: Sequence[_Candidate], say: Say
+    wanted: CaptureOptions, database: str, candidates: Sequence[_Candidate], say: Say
 ) -> tuple[tuple[str, ...], logs.Real | None]:
     """Real parameters, where there is a log of them."""
     if not wanted.logs:
@@ -145,7 +145,7 @@ class _Making:
 
     reader: Reader
     catalog: Catalog
-    wanted: Wanted
+    wanted: CaptureOptions
     real: logs.Real | None
 
 
@@ -170,7 +170,7 @@ def _script(
     literals = {spot.number for spot in one.parsed.spots if spot.typed is not None}
     sources = guess.sources(
         {
-            number: guess.Asked(
+            number: guess.Parameter(
                 found.get(number, ()), types.get(number), number in literals, making.wanted.values
             )
             for number in one.parsed.numbers
@@ -204,19 +204,21 @@ def _types(reader: Reader, statement: Parsed) -> dict[int, Type]:
 
 def _with_real(
     tuples: Sequence[tuple[int, dict[int, str]]],
-    sources: Mapping[int, Source],
+    sources: Mapping[int, ValueSource],
     types: Mapping[int, Type],
-) -> tuple[list[tuple[int, dict[int, str]]], dict[int, Source]]:
+) -> tuple[list[tuple[int, dict[int, str]]], dict[int, ValueSource]]:
     """Real values for all parameters but keys that are inserted, which are there already."""
     every = dict(sources)
     if not tuples:
         return [], every
-    new = {number for number, source in every.items() if source.kind is Kind.NEW}
+    new = {number for number, source in every.items() if source.kind is SourceKind.NEW}
     total = sum(count for count, _ in tuples)
     for number in every.keys() - new:
         why = f"from the log: {total} calls, {len(tuples)} different"
         # A place that no tuple fills, the rest of a longer list, keeps its own values.
-        every[number] = replace(every[number], kind=Kind.LOG, why=why, choices=(), follows=None)
+        every[number] = replace(
+            every[number], kind=SourceKind.LOG, why=why, choices=(), follows=None
+        )
     rows: dict[tuple[tuple[int, str], ...], int] = {}
     for count, row in tuples:
         key = tuple((n, _bare(v, types.get(n))) for n, v in row.items() if n not in new)
@@ -234,10 +236,10 @@ def _bare(value: str, kind: Type | None) -> str:
 def _accepted(
     reader: Reader,
     statement: Parsed,
-    sources: Mapping[int, Source],
+    sources: Mapping[int, ValueSource],
     tuples: Sequence[tuple[int, dict[int, str]]],
     types: Mapping[int, Type],
-) -> script.Written:
+) -> script.WrittenScript:
     """The script, its values cast to the types wanted if need be. Raises UnusableError."""
     refusal: str | None = None
     for tried, casts in _ways(sources, types):
@@ -256,8 +258,8 @@ def _accepted(
 
 
 def _ways(
-    sources: Mapping[int, Source], types: Mapping[int, Type]
-) -> Iterator[tuple[Mapping[int, Source], Mapping[int, Type]]]:
+    sources: Mapping[int, ValueSource], types: Mapping[int, Type]
+) -> Iterator[tuple[Mapping[int, ValueSource], Mapping[int, Type]]]:
     """What may be tried, the likeliest first: values as they are, then cast to their types.
 
     Where the server cannot tell these, values of which nothing is known become others.
@@ -269,7 +271,7 @@ def _ways(
     for sql in ("1", "NULL"):
         yield (
             {
-                number: replace(source, sql=sql) if source.kind is Kind.UNKNOWN else source
+                number: replace(source, sql=sql) if source.kind is SourceKind.UNKNOWN else source
                 for number, source in sources.items()
             },
             {},
@@ -308,7 +310,8 @@ def _transactions(left: Sequence[Left], calls: int) -> tuple[str, ...]:
 def _apart(taken: Sequence[Taken]) -> tuple[str, ...]:
     """What guessing each parameter by itself may cost."""
     several = sum(
-        sum(count for kind, count in each.sources.items() if kind != Kind.LOG) > 1 for each in taken
+        sum(count for kind, count in each.sources.items() if kind != SourceKind.LOG) > 1
+        for each in taken
     )
     if not several:
         return ()

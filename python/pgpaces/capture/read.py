@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.capture.seen import Column, Entry, Function, Name, Seen, Table, Type
+from pgpaces.capture.seen import CatalogColumn, CatalogTable, Entry, Function, Name, Seen, Type
 from pgpaces.errors import ServerError
 from pgpaces.texts import decoded, encoded
 
@@ -135,11 +135,11 @@ class Reader:
                     "have it in shared_preload_libraries and restart the server",
                 ) from None
 
-    def tables(self, names: Sequence[Name]) -> dict[Name, Table]:
+    def tables(self, names: Sequence[Name]) -> dict[Name, CatalogTable]:
         """Tables by the names that statements use, with statistics of their columns."""
         with self._asking() as session:
             rows = session.execute(_TABLES, _arrays(names)).fetchall()
-        columns: dict[Name, dict[str, Column]] = {}
+        columns: dict[Name, dict[str, CatalogColumn]] = {}
         called: dict[Name, str] = {}
         for schema, name, label, *of in rows:
             column = _column(label, of)
@@ -152,7 +152,7 @@ class Reader:
                 column.label in self.hidden_columns for column in found.values()
             ):
                 self.unknown_tables.add(called[name])
-        return {name: Table(called[name], found) for name, found in columns.items()}
+        return {name: CatalogTable(called[name], found) for name, found in columns.items()}
 
     def functions(self, names: Sequence[Name]) -> dict[Name, Function]:
         """Functions whose text can be read, by the names that statements use."""
@@ -320,9 +320,9 @@ def _notes(track: str | None, levels: bool, hidden: int, calls: int) -> tuple[st
     return tuple(found)
 
 
-def _column(label: str, of: Sequence[Any]) -> Column:
+def _column(label: str, of: Sequence[Any]) -> CatalogColumn:
     name, kind, category, unique, nulls, width, distinct, rows, common, shares, bounds, _ = of
-    return Column(
+    return CatalogColumn(
         label,
         name,
         Type(kind, category),

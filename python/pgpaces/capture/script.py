@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pgpaces.capture.guess import CHOICES_MAX, NUMBERS_MAX, Source
+from pgpaces.capture.guess import CHOICES_MAX, NUMBERS_MAX, ValueSource
 from pgpaces.capture.parsed import Parsed, Spot
 from pgpaces.capture.seen import Type
 
@@ -27,7 +27,7 @@ Tuples = Sequence[tuple[int, Mapping[int, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenScript:
     """A script: its comments and commands, and the statement as each branch sends it.
 
     probes: these statements with a number for every variable, for a server to look at.
@@ -39,10 +39,10 @@ class Written:
 
 def write(
     parsed: Parsed,
-    sources: Mapping[int, Source],
+    sources: Mapping[int, ValueSource],
     tuples: Tuples = (),
     casts: Mapping[int, Type] | None = None,
-) -> Written:
+) -> WrittenScript:
     """The script. casts: types that values are cast to, where they would not fit otherwise."""
     every = _slots(parsed, sources)
     rows = _rows(every, tuples, len(parsed.text))
@@ -61,14 +61,14 @@ def write(
         statements.append(_filled(parsed, every, row, casts or {}, probe=False))
         probes.append(_filled(parsed, every, row, casts or {}, probe=True))
     body = [f"{statements[0]}\n;"] if len(statements) == 1 else _branches(rows, statements)
-    return Written("\n".join([*sets, *body]) + "\n", tuple(dict.fromkeys(probes)))
+    return WrittenScript("\n".join([*sets, *body]) + "\n", tuple(dict.fromkeys(probes)))
 
 
 def _name(number: int, copy: int = 0) -> str:
     return f"p{number}" if not copy else f"p{number}_{copy + 1}"
 
 
-def _slots(parsed: Parsed, sources: Mapping[int, Source]) -> dict[str, Source]:
+def _slots(parsed: Parsed, sources: Mapping[int, ValueSource]) -> dict[str, ValueSource]:
     """Every place of a value, by the name of its variable. Those that follow come behind."""
     longer = {spot.number for spot in parsed.spots if spot.squashed}
     ordered = sorted(parsed.numbers, key=lambda number: (sources[number].leans is not None, number))
@@ -79,7 +79,7 @@ def _slots(parsed: Parsed, sources: Mapping[int, Source]) -> dict[str, Source]:
     }
 
 
-def _set(name: str, source: Source) -> list[str]:
+def _set(name: str, source: ValueSource) -> list[str]:
     """The \\set commands of a source of expressions; none of another."""
     if not source.steps:
         return []
@@ -97,7 +97,7 @@ def _case(name: str, steps: Sequence[tuple[int, str]]) -> list[str]:
 
 
 def _rows(
-    every: Mapping[str, Source], tuples: Tuples, size: int
+    every: Mapping[str, ValueSource], tuples: Tuples, size: int
 ) -> list[tuple[int, dict[str, str]]]:
     """The choices together: a weight, and a literal for each place that needs one.
 
@@ -132,7 +132,7 @@ def _rows(
     return rows
 
 
-def _at(chosen: Mapping[str, Source], names: Sequence[str], k: int, count: int) -> list[int]:
+def _at(chosen: Mapping[str, ValueSource], names: Sequence[str], k: int, count: int) -> list[int]:
     """The place of each one's choice in row k of count."""
     strides = [stride for stride in _STRIDES if math.gcd(stride, count) == 1]
     found = []
@@ -175,7 +175,7 @@ def _branches(
 
 def _filled(
     parsed: Parsed,
-    every: Mapping[str, Source],
+    every: Mapping[str, ValueSource],
     row: Mapping[str, str],
     casts: Mapping[int, Type],
     *,
@@ -195,7 +195,7 @@ def _filled(
 
 
 def _values(
-    spot: Spot, every: Mapping[str, Source], row: Mapping[str, str], probe: bool
+    spot: Spot, every: Mapping[str, ValueSource], row: Mapping[str, str], probe: bool
 ) -> list[str]:
     """What stands in one place; a list's real values are one text."""
     names = [_name(spot.number, copy) for copy in range(LISTED if spot.squashed else 1)]
@@ -204,7 +204,7 @@ def _values(
     return [_value(name, every[name], row, probe) for name in names]
 
 
-def _value(name: str, source: Source, row: Mapping[str, str], probe: bool) -> str:
+def _value(name: str, source: ValueSource, row: Mapping[str, str], probe: bool) -> str:
     if name in row:
         return row[name]
     if source.sql:

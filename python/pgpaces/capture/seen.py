@@ -28,7 +28,7 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CatalogColumn:
     """A column of a table and its statistics, as pg_stats has them; values as texts.
 
     unique: it alone is a key. known: there are statistics that the role may see.
@@ -55,11 +55,11 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CatalogTable:
     """A table with its columns, in their order."""
 
     name: str
-    columns: Mapping[str, Column]
+    columns: Mapping[str, CatalogColumn]
 
 
 @dataclass(frozen=True, slots=True)

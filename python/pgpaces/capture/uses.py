@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from pgpaces.capture import parsed as parsing
-from pgpaces.capture.seen import Column, Function, Name, Table
+from pgpaces.capture.seen import CatalogColumn, CatalogTable, Function, Name
 
 _COMPARING = {
     "=": "EQUAL", "<>": "EQUAL", "<": "UPPER", "<=": "UPPER", ">": "LOWER", ">=": "LOWER",
@@ -56,7 +56,7 @@ class Use:
     """
 
     role: Role
-    column: Column | None = None
+    column: CatalogColumn | None = None
     partner: int | None = None
     within: str = ""
 
@@ -65,7 +65,7 @@ class Use:
 class Catalog:
     """Tables and functions by the names that statements use."""
 
-    tables: Mapping[Name, Table]
+    tables: Mapping[Name, CatalogTable]
     functions: Mapping[Name, Function]
 
 
@@ -83,7 +83,7 @@ class _Walk:
         self, catalog: Catalog, parameter: Callable[[Any], int | None], depth: int = 0
     ) -> None:
         self._catalog, self._parameter, self._depth = catalog, parameter, depth
-        self._scopes: list[dict[str, Table | None]] = []
+        self._scopes: list[dict[str, CatalogTable | None]] = []
         self.found: dict[int, list[Use]] = {}
 
     def visit(self, node: Any) -> None:
@@ -114,9 +114,9 @@ class _Walk:
 
     # --- names
 
-    def _sources(self, kind: str, value: Any) -> dict[str, Table | None]:
+    def _sources(self, kind: str, value: Any) -> dict[str, CatalogTable | None]:
         """The tables that the columns of a query may be of, by alias or name."""
-        found: dict[str, Table | None] = {}
+        found: dict[str, CatalogTable | None] = {}
         waiting = [*value.get("fromClause", ()), *value.get("usingClause", ())]
         waiting += [value[key] for key in ("relation", "sourceRelation") if key in value]
         while waiting:
@@ -137,11 +137,11 @@ class _Walk:
             found["excluded"] = self._target(value)
         return found
 
-    def _target(self, value: Any) -> Table | None:
+    def _target(self, value: Any) -> CatalogTable | None:
         relation = value.get("relation", {})
         return self._catalog.tables.get((relation.get("schemaname", ""), relation.get("relname")))
 
-    def _column(self, node: Any) -> Column | None:
+    def _column(self, node: Any) -> CatalogColumn | None:
         """The column that a node is, whatever it is cast to."""
         while "TypeCast" in node:
             node = node["TypeCast"]["arg"]
@@ -190,7 +190,7 @@ class _Walk:
             for clause in value.get("mergeWhenClauses", ()):
                 self._merge(clause["MergeWhenClause"], target)
 
-    def _set(self, targets: Sequence[Any], table: Table) -> None:
+    def _set(self, targets: Sequence[Any], table: CatalogTable) -> None:
         for target in targets:
             given = target["ResTarget"]
             value = given.get("val", {})
@@ -201,12 +201,12 @@ class _Walk:
                 value = row[place] if place < len(row) else {}
             self._put(value, table, given.get("name", ""), Role.SET)
 
-    def _put(self, value: Any, table: Table, name: str, role: Role) -> None:
+    def _put(self, value: Any, table: CatalogTable, name: str, role: Role) -> None:
         column = table.columns.get(name)
         if column is not None:
             self._note(value, Use(role, column))
 
-    def _insert(self, value: Any, table: Table) -> None:
+    def _insert(self, value: Any, table: CatalogTable) -> None:
         names = [each["ResTarget"]["name"] for each in value.get("cols", ())] or list(table.columns)
         select = value.get("selectStmt", {}).get("SelectStmt", {})
         rows = [row["List"]["items"] for row in select.get("valuesLists", ())]
@@ -220,7 +220,7 @@ class _Walk:
         if "fromClause" in select:
             self._scopes.pop()
 
-    def _merge(self, clause: Any, table: Table) -> None:
+    def _merge(self, clause: Any, table: CatalogTable) -> None:
         if clause.get("commandType") == "CMD_UPDATE":
             self._set(clause.get("targetList", ()), table)
         elif clause.get("commandType") == "CMD_INSERT":
@@ -255,7 +255,7 @@ class _Walk:
             elif column is not None and way in _COMPARING:
                 self._note(other, Use(Role[_COMPARING[way]], column))
 
-    def _pair(self, low: Any, high: Any, column: Column) -> None:
+    def _pair(self, low: Any, high: Any, column: CatalogColumn) -> None:
         first, last = self._number(low), self._number(high)
         if first == last:
             first = last = None

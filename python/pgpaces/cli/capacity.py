@@ -83,7 +83,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
     else:
         mode: Mode = "quick" if given["quick"] else "strict" if given["strict"] else "normal"
         asked = (given["missed"], given["quantile"], given["by"])
-        question = asking.Question(*asked, mode, given["soak"])
+        question = asking.CapacityQuestion(*asked, mode, given["soak"])
         experiment, goal = asking.ask(draft, question, consent.of(given))
     return pipeline.plan(running.order(experiment, given, resume, goal))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from pgpaces.answers.compare import Goal
+    from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.experiment.comparing import Compared
     from pgpaces.store import Store
 
@@ -175,12 +175,14 @@ def _open(given: Mapping[str, Any]) -> Store:
     return Store.existing(given["store_path"])
 
 
-def _goal(given: Mapping[str, Any]) -> Goal:
-    from pgpaces.answers.compare import Goal
+def _goal(given: Mapping[str, Any]) -> ComparisonGoal:
+    from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.draft import share
 
     delta = None if given["delta"] is None else share(given["delta"], "--delta")
-    return Goal(given["metric"], tuple(filter(None, (given["also"] or "").split(","))), delta)
+    return ComparisonGoal(
+        given["metric"], tuple(filter(None, (given["also"] or "").split(","))), delta
+    )
 
 
 def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from pgpaces.answers.disks import Disk
-    from pgpaces.disk.jobs import Asked
+    from pgpaces.disk.jobs import DiskRequest
     from pgpaces.store import DiskRow, Store
 
 INTERRUPTED_EXIT = 130
@@ -85,13 +85,13 @@ def _open(path: str | None) -> Store:
     return Store.open(path)
 
 
-def _asked(given: Mapping[str, Any]) -> Asked:
+def _asked(given: Mapping[str, Any]) -> DiskRequest:
     from pgpaces import units
     from pgpaces.disk import jobs
 
     quick, size = given["quick"], given["size"]
     default = jobs.QUICK_SIZE if quick else jobs.SIZE
-    return jobs.Asked(
+    return jobs.DiskRequest(
         units.size_bytes(size, "--size") if size else default,
         given["runs"],
         jobs.QUICK if quick else jobs.FULL,
@@ -124,7 +124,7 @@ def _measure(names: Sequence[str], given: Mapping[str, Any]) -> int:
     return INTERRUPTED_EXIT if row.found.missing else 0
 
 
-def _consent(asked: Asked, path: Path, *, yes: bool) -> None:
+def _consent(asked: DiskRequest, path: Path, *, yes: bool) -> None:
     """Asks before much is written: cards and flash wear out."""
     from pgpaces.disk import jobs
 
@@ -145,7 +145,7 @@ def _consent(asked: Asked, path: Path, *, yes: bool) -> None:
     click.confirm("go on?", abort=True, err=True)
 
 
-def _with_progress(path: Path, asked: Asked) -> Disk:
+def _with_progress(path: Path, asked: DiskRequest) -> Disk:
     from pgpaces.cli.progress import Teller
     from pgpaces.disk import measure
 

@@ -58,7 +58,7 @@ def import_(files: Sequence[str], store_path: str | None, **given: str | None) -
     click.echo(f"imported as run {trial.id} into {store.address}", err=True)
 
 
-def _read(path: Path) -> imported.File:
+def _read(path: Path) -> imported.PgbenchFile:
     from pgpaces import imported
 
     try:
@@ -66,4 +66,4 @@ def _read(path: Path) -> imported.File:
         ended_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from None
-    return imported.File(path.name, ended_at, text)
+    return imported.PgbenchFile(path.name, ended_at, text)

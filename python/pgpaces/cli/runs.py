@@ -97,7 +97,7 @@ def _listed(
     from pgpaces.store import listing
 
     if experiment is None:
-        rows = listing.at_once(store_path, listing.Wanted(limit, tag=tag))
+        rows = listing.at_once(store_path, listing.RunFilter(limit, tag=tag))
         if rows is not None:
             return rows
     store = _open(store_path)

@@ -140,14 +140,14 @@ def from_statements(
 
     It only reads, and executes none of them. FOLDER is from-DATABASE by default.
     """
-    from pgpaces.capture import Wanted, capture
+    from pgpaces.capture import CaptureOptions, capture
     from pgpaces.cli.progress import Teller
     from pgpaces.errors import PlanError
 
     if no_values and logs:
         raise PlanError("--no-values leaves out what --log would bring", "choose one")
     teller = Teller()
-    wanted = Wanted(target, folder, logs, top, not no_values)
+    wanted = CaptureOptions(target, folder, logs, top, not no_values)
     try:
         found = capture(wanted, lambda text: teller.tell(text, rewrite=True))
     finally:

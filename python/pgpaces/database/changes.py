@@ -42,7 +42,7 @@ SYSTEM = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """A setting of the whole server (dbname is SYSTEM) or of one database.
 
     before: what postgresql.auto.conf or the database's own settings held, None: nothing. after:
@@ -67,10 +67,10 @@ class Note:
         """The note of a server, by its system identifier, or by its address where it hides that."""
         return cls(_folder() / f"{server_id(admin, access)}.json")
 
-    def read(self) -> list[Change]:
+    def read(self) -> list[SettingChange]:
         """Every change, in the order in which they were made. Raises ServerError."""
         try:
-            return [Change(**values) for values in json.loads(self.path.read_text("utf-8"))]
+            return [SettingChange(**values) for values in json.loads(self.path.read_text("utf-8"))]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:
@@ -80,7 +80,7 @@ class Note:
                 "look into it, put back by hand what it names, and remove it",
             ) from None
 
-    def write(self, changes: list[Change]) -> None:
+    def write(self, changes: list[SettingChange]) -> None:
         """Durable when this returns; no file where nothing is to be put back."""
         try:
             if not changes:
@@ -108,7 +108,7 @@ def _folder() -> Path:
 _HELD: set[tuple[Path, int]] = set()
 
 
-class Ledger:
+class SettingChanges:
     """The changes that somebody made on one server, under a lock that others see.
 
     A restart of the server ends its session: `again` makes a new one.
@@ -119,7 +119,7 @@ class Ledger:
         self._stack = contextlib.ExitStack()
         self.admin: Session
         self._note: Note
-        self._around: list[Change] | None = None
+        self._around: list[SettingChange] | None = None
 
     def open(self) -> bool:
         """Connects and takes the lock; false where another pgpaces has it. Raises ServerError."""
@@ -162,15 +162,15 @@ class Ledger:
             self._stack.close()
         self._stack = contextlib.ExitStack()
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[SettingChange]:
         """What is to be put back: all of the note but what was in effect around this."""
         return [change for change in self._note.read() if change not in (self._around or [])]
 
-    def forget(self, done: list[Change]) -> None:
+    def forget(self, done: list[SettingChange]) -> None:
         """These are put back."""
         self._note.write([change for change in self._note.read() if change not in done])
 
-    def change(self, change: Change, value: str) -> None:
+    def change(self, change: SettingChange, value: str) -> None:
         """Sets it, after a note of what was before. Raises ServerError, psycopg.Error."""
         change = replace(change, before=self.current(change))
         others = self._note.read()
@@ -183,7 +183,7 @@ class Ledger:
             raise
         self._note.write([*others, replace(change, after=self.current(change))])
 
-    def current(self, change: Change) -> str | None:
+    def current(self, change: SettingChange) -> str | None:
         """What postgresql.auto.conf or the database's own settings hold of it; None: nothing."""
         if change.dbname == SYSTEM:
             query = (
@@ -203,7 +203,7 @@ class Ledger:
             row = self.admin.execute(query, (change.dbname, change.name)).fetchone()
         return None if row is None else str(row[0])
 
-    def set(self, change: Change, value: str | None) -> None:
+    def set(self, change: SettingChange, value: str | None) -> None:
         """Sets or, for None, resets it."""
         self.admin.execute(statement(change, value))
 
@@ -227,7 +227,7 @@ class Ledger:
         return row and row[0]
 
 
-def statement(change: Change, value: str | None) -> sql.Composed:
+def statement(change: SettingChange, value: str | None) -> sql.Composed:
     """What sets it, or for None resets it; `before` and `after` do not matter."""
     from psycopg import sql
 
@@ -271,11 +271,11 @@ def _unquoted(word: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(access: Access) -> Iterator[Ledger]:
+def opened(access: Access) -> Iterator[SettingChanges]:
     """The changes of a server, for one who makes some. Raises ServerError where another does."""
     import psycopg
 
-    made = Ledger(access)
+    made = SettingChanges(access)
     try:
         if not made.open():
             raise ServerError(
@@ -292,7 +292,7 @@ def opened(access: Access) -> Iterator[Ledger]:
 Restart = Callable[[], None]
 
 
-def put_back(made: Ledger, restart: Restart | None, say: Say) -> None:
+def put_back(made: SettingChanges, restart: Restart | None, say: Say) -> None:
     """Undoes every change, the last first, and verifies that. Raises ServerError, psycopg.Error."""
     changes = made.changes()
     done = []
@@ -317,7 +317,9 @@ def put_back(made: Ledger, restart: Restart | None, say: Say) -> None:
         )
 
 
-def _take_effect(made: Ledger, needs_restart: bool, restart: Restart | None, say: Say) -> None:
+def _take_effect(
+    made: SettingChanges, needs_restart: bool, restart: Restart | None, say: Say
+) -> None:
     if needs_restart and restart is not None:
         restart()
         made.again()
@@ -333,7 +335,7 @@ def put_back_left_behind(access: Access, restart: Restart | None, say: Say) -> N
 
     if not any(_folder().glob("*.json")):
         return
-    made = Ledger(access)
+    made = SettingChanges(access)
     try:
         if made.open() and (left := made.changes()):
             names = ", ".join(change.name for change in left)

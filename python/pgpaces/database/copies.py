@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pgpaces.database import creation, ownership
 from pgpaces.database.access import Access, Say, connect, explained, size, within
-from pgpaces.database.changes import Change, statement
+from pgpaces.database.changes import SettingChange, statement
 from pgpaces.database.ownership import COPY, Ownership
 from pgpaces.database.specification import Prepared
 from pgpaces.errors import PrepareError
@@ -111,7 +111,7 @@ def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[s
     refused = []
     for name, value in settings:
         try:
-            admin.execute(statement(Change(name, dbname, None), value))
+            admin.execute(statement(SettingChange(name, dbname, None), value))
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:  # the session is gone
                 raise

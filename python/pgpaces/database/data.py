@@ -41,7 +41,7 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
         hold(held, dbname)
         creation.drop_left_behind(access, admin, held, say)
         started = time.monotonic()
-        created = _ensure(access, admin, Target(dbname, fingerprint, spec), say)
+        created = _ensure(access, admin, DatabaseTarget(dbname, fingerprint, spec), say)
         seconds = time.monotonic() - started
         prepared = Prepared(dbname, fingerprint, created, seconds, size(admin, dbname))
         if spec.workload.writes and spec.own is None:
@@ -51,7 +51,7 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
             if spec.workload.writes:
                 # No copy is made of a database handed over: the next trial must make it anew.
                 ownership.set_ownership(
-                    admin, dbname, Target(dbname, fingerprint, spec).ownership("used")
+                    admin, dbname, DatabaseTarget(dbname, fingerprint, spec).ownership("used")
                 )
             yield copies.settle(admin, prepared, checkpoint=created)
 
@@ -67,7 +67,7 @@ def as_is(access: Access) -> Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DatabaseTarget:
     """A database to make sure of."""
 
     dbname: str
@@ -115,7 +115,7 @@ def _plain(text: str, length: int) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:length]
 
 
-def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
+def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> bool:
     """Makes sure that the database holds the data; true if it was made now."""
     exists, comment = ownership.comment_on(admin, target.dbname)
     owned = Ownership.read(comment)
@@ -148,7 +148,7 @@ def _ensure(access: Access, admin: Session, target: Target, say: Say) -> bool:
     return True
 
 
-def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
+def _create(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> None:
     from psycopg import sql
 
     from pgpaces.sessions import Identifier
@@ -164,7 +164,7 @@ def _create(access: Access, admin: Session, target: Target, say: Say) -> None:
     creation.create(access, admin, target.dbname, target.ownership(PREPARING), make)
 
 
-def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
+def _fill(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> None:
     spec = target.spec
     if spec.from_database is not None:
         source.fill(access, admin, spec.from_database, target.dbname, say)
@@ -175,7 +175,9 @@ def _fill(access: Access, admin: Session, target: Target, say: Say) -> None:
     making.make(way, spec.workload, values, lambda text: say(f"preparing {what}: {text}"))
 
 
-def _empty_own(access: Access, target: Target, exists: bool, owned: Ownership | None) -> None:
+def _empty_own(
+    access: Access, target: DatabaseTarget, exists: bool, owned: Ownership | None
+) -> None:
     """A database that the user handed over: used if empty, emptied if that was said too."""
     from psycopg import sql
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pgpaces import psql
 from pgpaces.database.access import Say
 from pgpaces.errors import PgpacesError, PrepareError
-from pgpaces.programs import Execution, Given, Order, Runner, given
+from pgpaces.programs import CommandOrder, Execution, Given, Runner, given
 from pgpaces.programs.inputs import asked
 from pgpaces.workload import InitStep, Workload
 
@@ -101,7 +101,7 @@ def _run(ready: Ready, step: InitStep, what: str, say: Say) -> None:
         )
 
 
-def _watched(runner: Runner, order: Order, what: str, say: Say) -> Execution | None:
+def _watched(runner: Runner, order: CommandOrder, what: str, say: Say) -> Execution | None:
     """Runs it to its end, and tells every few seconds what it said last."""
     results: queue.SimpleQueue[Execution | PgpacesError | None] = queue.SimpleQueue()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pgpaces.database import changes
 from pgpaces.database.access import Access, Say, connect
-from pgpaces.database.changes import SYSTEM, Change, Ledger
+from pgpaces.database.changes import SYSTEM, SettingChange, SettingChanges
 from pgpaces.database.ownership import Ownership, comment_on
 from pgpaces.errors import ConsentError, PgpacesError, PlanError, ServerError
 
@@ -112,7 +112,7 @@ def applied(
         return
     with changes.opened(access) as ledger, _putting_back(ledger, terms):
         for want in by_database:
-            _change(ledger, Change(want.name, dbname, None), want.value)
+            _change(ledger, SettingChange(want.name, dbname, None), want.value)
             how[want.name] = "database"
         how |= _of_server(ledger, of_server, terms)
         yield _verified(access, dbname, Applied(options, how), found)
@@ -130,7 +130,7 @@ def of_server(access: Access, wanted: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _putting_back(ledger: Ledger, terms: Terms) -> Iterator[None]:
+def _putting_back(ledger: SettingChanges, terms: Terms) -> Iterator[None]:
     """Puts everything back at the end. What fails in that hides no other error."""
     import psycopg
 
@@ -152,7 +152,7 @@ def _putting_back(ledger: Ledger, terms: Terms) -> Iterator[None]:
         ) from None
 
 
-def _put_back(ledger: Ledger, terms: Terms) -> None:
+def _put_back(ledger: SettingChanges, terms: Terms) -> None:
     ledger.alive()
     changes.put_back(ledger, terms.restart, terms.say)
 
@@ -331,12 +331,12 @@ def _check_allowed(access: Access, dbname: str, wanted: list[_Wanted], terms: Te
         )
 
 
-def _change(ledger: Ledger, change: Change, value: str) -> None:
+def _change(ledger: SettingChanges, change: SettingChange, value: str) -> None:
     with _named(_Wanted(change.name, value, "")):
         ledger.change(change, value)
 
 
-def _of_server(ledger: Ledger, wanted: list[_Wanted], terms: Terms) -> dict[str, How]:
+def _of_server(ledger: SettingChanges, wanted: list[_Wanted], terms: Terms) -> dict[str, How]:
     """Sets by ALTER SYSTEM and makes that take effect; how each was."""
     if not wanted:
         return {}
@@ -344,7 +344,7 @@ def _of_server(ledger: Ledger, wanted: list[_Wanted], terms: Terms) -> dict[str,
     how: dict[str, How] = {}
     for want in wanted:
         needs_restart = want.context == "postmaster"
-        _change(ledger, Change(want.name, SYSTEM, None, restart=needs_restart), want.value)
+        _change(ledger, SettingChange(want.name, SYSTEM, None, restart=needs_restart), want.value)
         how[want.name] = "restart" if needs_restart else "reload"
     if terms.restart is None or "restart" not in how.values():
         ledger.reload()

@@ -42,7 +42,7 @@ QUICK = Lengths(card_s=2, postgres_s=5, card_times=1, postgres_times=3)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DiskRequest:
     """What is to be measured. runs: of each job of the card."""
 
     size_bytes: int = SIZE
@@ -71,17 +71,17 @@ class Job:
     written_max: int
 
 
-def jobs(asked: Asked) -> tuple[Job, ...]:
+def jobs(asked: DiskRequest) -> tuple[Job, ...]:
     """Every job in its order: the file is filled, then the card's, then PostgreSQL's."""
     return tuple(_jobs(asked))
 
 
-def written_max(asked: Asked) -> int:
+def written_max(asked: DiskRequest) -> int:
     """How many bytes all of it writes at most, about."""
     return sum(job.written_max for job in jobs(asked)) + FLUSHES_BYTES
 
 
-def written_by_card(asked: Asked) -> int:
+def written_by_card(asked: DiskRequest) -> int:
     """How many bytes all of it writes on a disk that takes CARD_BYTES_PER_S, about."""
     lengths = ((job.seconds, job.written_max) for job in jobs(asked))
     parts = (
@@ -91,7 +91,7 @@ def written_by_card(asked: Asked) -> int:
     return sum(parts) + min(FLUSHES_BYTES, 5 * CARD_BYTES_PER_S)
 
 
-def room(asked: Asked) -> int:
+def room(asked: DiskRequest) -> int:
     """How many bytes lie on the disk at the same time at most."""
     return asked.size_bytes + FLUSHES_FILE_BYTES + MIB
 
@@ -119,7 +119,7 @@ def arguments(job: Job) -> list[str]:
     return [f"--{name}={value}" for name, value in given.items()]
 
 
-def _jobs(asked: Asked) -> Iterator[Job]:
+def _jobs(asked: DiskRequest) -> Iterator[Job]:
     lengths, size = asked.lengths, str(asked.size_bytes)
     card = {"size": size, "iodepth": "32"}
     fill = {**card, "rw": "write", "bs": "4m", "end_fsync": "1"}
@@ -137,7 +137,7 @@ def _jobs(asked: Asked) -> Iterator[Job]:
     yield from _of_postgres(asked)
 
 
-def _of_postgres(asked: Asked) -> Iterator[Job]:
+def _of_postgres(asked: DiskRequest) -> Iterator[Job]:
     seconds, limit = asked.lengths.postgres_s, asked.lengths.postgres_times * asked.size_bytes
     page = {"size": str(asked.size_bytes), "bs": "8k", "iodepth": "1", "runtime": str(seconds)}
     commits = {**page, "rw": "randwrite", "fdatasync": "1", "io_size": str(limit)}

@@ -10,7 +10,7 @@ from pgpaces.answers.disks import Disk
 from pgpaces.disk import programs
 from pgpaces.disk.device import device_of, moved_bytes
 from pgpaces.disk.folder import check, workspace
-from pgpaces.disk.jobs import FILL, QUICK, Asked, Job, jobs, room
+from pgpaces.disk.jobs import FILL, QUICK, DiskRequest, Job, jobs, room
 from pgpaces.errors import RunError
 
 # What goes on, and the seconds it has taken so far.
@@ -18,7 +18,7 @@ Say = Callable[[str, float], None]
 FLUSHES, CIPHER = "pg_test_fsync", "cryptsetup benchmark"
 
 
-def prepared(path: Path, asked: Asked) -> Disk:
+def prepared(path: Path, asked: DiskRequest) -> Disk:
     """What is known before anything is written.
 
     Raises PlanError, RunError where the disk cannot be measured.
@@ -30,7 +30,7 @@ def prepared(path: Path, asked: Asked) -> Disk:
     return Disk(str(path.resolve()), device, asked.size_bytes, quick, programs.fio_version(fio))
 
 
-def measure(path: Path, asked: Asked, say: Say) -> Disk:
+def measure(path: Path, asked: DiskRequest, say: Say) -> Disk:
     """Measures the disk that a folder is on, by files in a folder of ours there.
 
     Ctrl-C ends it: what was measured by then is given, and what was not is named.
@@ -54,12 +54,12 @@ def measure(path: Path, asked: Asked, say: Say) -> Disk:
         return replace(found, missing=tuple(left))
 
 
-def _name(job: Job, asked: Asked) -> str:
+def _name(job: Job, asked: DiskRequest) -> str:
     several = sum(each.name == job.name for each in jobs(asked)) > 1
     return f"{job.name}, run {job.run} of {asked.runs}" if several else job.name
 
 
-def _with_job(found: Disk, step: tuple[Job, Asked], folder: Path, say: Say) -> Disk:
+def _with_job(found: Disk, step: tuple[Job, DiskRequest], folder: Path, say: Say) -> Disk:
     job, asked = step
     name = f"{_name(job, asked)}, {job.seconds} s" if job.seconds else _name(job, asked)
     say(name, 0.0)

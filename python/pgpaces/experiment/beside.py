@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
 from pgpaces.experiment import bulk
-from pgpaces.experiment.cell import Cell
+from pgpaces.experiment.cell import ReadyTrial
 from pgpaces.experiment.components import ComponentLoad
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import POOL, PRIMARY
 from pgpaces.experiment.site import for_driver
-from pgpaces.experiment.stops import Load
+from pgpaces.experiment.stops import Stoppable
 from pgpaces.generators import engine as generator
 from pgpaces.locality import is_local
 from pgpaces.observe import host, plans, postgres, remote, server
@@ -26,8 +26,8 @@ _EXPLAINED_MAX = 2**20
 
 @contextlib.contextmanager
 def beside(
-    cell: Cell, listener: Listener, jobs: Sequence[bulk.Job | None] = ()
-) -> Iterator[Beside]:
+    cell: ReadyTrial, listener: Listener, jobs: Sequence[bulk.CommandJob | None] = ()
+) -> Iterator[Monitors]:
     """Who looks, as long as the load lasts; they keep what they saw. jobs: of components."""
     connection, factor = cell.primary(), cell.request.trial.kill_switch
     keywords = for_driver(connection)
@@ -40,17 +40,17 @@ def beside(
         if cell.request.observe:
             sensors = _Sensors(*_sensing(cell, stack))
         counters = bulk.Counters(cell, jobs)
-        yield Beside(cell, keywords, (_Guard(watch), counters), sensors)
+        yield Monitors(cell, keywords, (_Guard(watch), counters), sensors)
 
 
 def _sensing(
-    cell: Cell, stack: contextlib.ExitStack
-) -> tuple[dict[str, host.Sensor], dict[str, server.Sensor]]:
+    cell: ReadyTrial, stack: contextlib.ExitStack
+) -> tuple[dict[str, host.HostSensor], dict[str, server.Sensor]]:
     """Sensors of the primary and of every standby, and of the machine of each, by node.
 
     The primary has no name. A standby on the same machine has no machine of its own.
     """
-    machines: dict[str, host.Sensor] = {}
+    machines: dict[str, host.HostSensor] = {}
     servers: dict[str, server.Sensor] = {}
     places: set[str] = set()
     for node in (PRIMARY, *cell.site.standbys):
@@ -81,11 +81,11 @@ def _sensing(
 class _Sensors:
     """Of the machines, and of the servers, by node; the primary has no name."""
 
-    machines: Mapping[str, host.Sensor]
+    machines: Mapping[str, host.HostSensor]
     servers: Mapping[str, server.Sensor]
 
     @property
-    def every(self) -> tuple[host.Sensor | server.Sensor, ...]:
+    def every(self) -> tuple[host.HostSensor | server.Sensor, ...]:
         """All of them."""
         return (*self.machines.values(), *self.servers.values())
 
@@ -119,7 +119,7 @@ class _Guard:
         if self._watch:
             self._watch.begin()
 
-    def look(self, load: Load) -> None:
+    def look(self, load: Stoppable) -> None:
         """To be called once a second."""
         if self._watch and self.reason is None and (reason := self._watch.reason()):
             self.reason = f"kill switch: {reason}"
@@ -138,12 +138,12 @@ class _Guard:
         return found if self.reason is None else [*found, self.reason]
 
 
-class Beside:
+class Monitors:
     """All who look. explained: see `explain`."""
 
     def __init__(
         self,
-        cell: Cell,
+        cell: ReadyTrial,
         keywords: dict[str, str],
         watching: tuple[_Guard, bulk.Counters],
         sensors: _Sensors | None,
@@ -171,7 +171,7 @@ class Beside:
             for sensor in self._sensors.every:
                 sensor.begin(start_s)
 
-    def look(self, load: Load) -> None:
+    def look(self, load: Stoppable) -> None:
         """To be called once a second."""
         self._guard.look(load)
 

@@ -17,15 +17,15 @@ from pgpaces.answers import bulk
 from pgpaces.errors import PlanError, PrepareError
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
-from pgpaces.generators.command import Command, Executions
-from pgpaces.generators.together import Load
+from pgpaces.generators.command import CommandLoad, Executions
+from pgpaces.generators.together import RunningLoad
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Finding
 from pgpaces.texts import encoded
 from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
-    from pgpaces.experiment.cell import Cell
+    from pgpaces.experiment.cell import ReadyTrial
     from pgpaces.experiment.components import ComponentLoad
 
 Say = Callable[[str], None]
@@ -87,17 +87,17 @@ def script_limit(component: ComponentLoad) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CommandJob:
     """The command of a component, ready to be run. input_bytes: of the files that it reads."""
 
     component: ComponentLoad
-    order: programs.Order
+    order: programs.CommandOrder
     runner: programs.Runner
     say: Say
     input_bytes: int | None
-    loads: list[Command] = field(default_factory=list)
+    loads: list[CommandLoad] = field(default_factory=list)
 
-    def load(self, connection: generator.Connection) -> Command:
+    def load(self, connection: generator.Connection) -> CommandLoad:
         """It as a load. connection: it has its own way."""
         plan = self.component.plan
         beside = bool(self.component.work.name)
@@ -108,7 +108,7 @@ class Job:
             limit_ns=script_limit(self.component),
             accompanies=beside,
         )
-        made = Command(self.order, asked, self.runner, self.say)
+        made = CommandLoad(self.order, asked, self.runner, self.say)
         self.loads.append(made)
         return made
 
@@ -133,8 +133,8 @@ class Job:
 
 @contextlib.contextmanager
 def jobs(
-    cell: Cell, connections: Sequence[generator.Connection], say: Say
-) -> Iterator[list[Job | None]]:
+    cell: ReadyTrial, connections: Sequence[generator.Connection], say: Say
+) -> Iterator[list[CommandJob | None]]:
     """For each component its command, ready while this lasts; None where it has none.
 
     Raises PlanError for placeholders that nobody knows, RunError where there is no such program,
@@ -151,8 +151,8 @@ def jobs(
 
 @contextlib.contextmanager
 def _job(
-    cell: Cell, component: ComponentLoad, connection: generator.Connection, say: Say
-) -> Iterator[Job]:
+    cell: ReadyTrial, component: ComponentLoad, connection: generator.Connection, say: Say
+) -> Iterator[CommandJob]:
     workload = component.work.request.workload
     command = workload.command
     assert command is not None
@@ -163,7 +163,7 @@ def _job(
         # Not `grace`, which is no less than a latency limit: that may be an hour here.
         polite_ns = _POLITE_NS if component.plan.grace_ns is None else component.plan.grace_ns
 
-        def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.Order:
+        def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.CommandOrder:
             made = given.order(component.labels[0], run)
             timeout_ns = command.timeout_ns
             return replace(made, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
@@ -174,10 +174,10 @@ def _job(
         if command.before is not None:
             say(f"{workload.name}: what is run before it")
             _before(runner, order(command.before, (0,)), workload.name)
-        yield Job(component, measured, runner, say, _size(command.input, given))
+        yield CommandJob(component, measured, runner, say, _size(command.input, given))
 
 
-def _before(runner: programs.Runner, order: programs.Order, name: str) -> None:
+def _before(runner: programs.Runner, order: programs.CommandOrder, name: str) -> None:
     found = runner.run(order, time.monotonic_ns())
     if found is None or found.failed:
         why, said = ("it was stopped", "") if found is None else (found.failed, found.said)
@@ -194,7 +194,7 @@ def _size(patterns: Sequence[str], given: programs.Given) -> int | None:
     return sum(path.stat().st_size for path in found) if patterns else None
 
 
-def end_together(loads: Sequence[tuple[str, Load]]) -> None:
+def end_together(loads: Sequence[tuple[str, RunningLoad]]) -> None:
     """Lets what runs beside a command end at the moment when that has, and not a second later.
 
     loads: the trial's own have no name.
@@ -207,14 +207,14 @@ def end_together(loads: Sequence[tuple[str, Load]]) -> None:
 
     # A trial that is a command has no other load of its own: it has one client, on one server.
     for name, load in loads:
-        if isinstance(load, Command) and not name:
+        if isinstance(load, CommandLoad) and not name:
             load.then = stop
 
 
 class Counters:
     """What the server says that a command did: read before it, and behind it."""
 
-    def __init__(self, cell: Cell, found: Sequence[Job | None]) -> None:
+    def __init__(self, cell: ReadyTrial, found: Sequence[CommandJob | None]) -> None:
         """The trial's own command, else the first beside it; without one nothing is read."""
         self._job = next((job for job in found if job is not None), None)
         self._others = any(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pgpaces import levels, trust
-from pgpaces.answers.capacity.goal import Goal, Kind, Mode
+from pgpaces.answers.capacity.goal import CapacityGoal, Kind, Mode
 from pgpaces.answers.capacity.trials import Sought, first, level
 from pgpaces.design import Cell, Experiment, Levels, Slot
 from pgpaces.draft import Draft, share
@@ -36,7 +36,7 @@ _GOAL = re.compile(r"\s*p(\d+(?:\.\d+)?)\s*<=?\s*(\S.*?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CapacityQuestion:
     """How much it holds, as asked; None: not said.
 
     missed: a share, `5%`. quantile: `p99 <= 250ms`, instead of a share and a latency limit. by:
@@ -52,7 +52,7 @@ class Question:
 
 
 def ask(
-    draft: Draft, question: Question, consent: trust.Consent = trust.refuse
+    draft: Draft, question: CapacityQuestion, consent: trust.Consent = trust.refuse
 ) -> tuple[Experiment, Sought]:
     """The experiment and the search of each of its cells. Raises PlanError for what cannot be.
 
@@ -101,7 +101,7 @@ def _profile(name: str) -> Levels | None:
     return profiles.ready_made(name)
 
 
-def _threshold(draft: Draft, question: Question) -> tuple[Draft, float]:
+def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
     """The share that may miss, and the draft with the limit that belongs to it."""
     if question.quantile is None:
         text = question.missed or None
@@ -145,7 +145,9 @@ def _without(parts: tuple[Levels, ...], load: Kind) -> tuple[Levels, ...]:
     return tuple(part for part in parts if load not in part)
 
 
-def _goal(load: Kind, ends: tuple[str, ...], missed_max: float, question: Question) -> Goal:
+def _goal(
+    load: Kind, ends: tuple[str, ...], missed_max: float, question: CapacityQuestion
+) -> CapacityGoal:
     values = sorted(_value(load, text) for text in ends)
     if len(values) > 2:
         raise PlanError(
@@ -161,7 +163,9 @@ def _goal(load: Kind, ends: tuple[str, ...], missed_max: float, question: Questi
         start, lowest = values[0], min(lowest, values[0])
     soak_s = duration_ns(question.soak, "--soak", zero=True) / 1e9
     quick = question.mode == "quick"
-    return Goal(missed_max, start, lowest, highest, load, question.mode, 0.0 if quick else soak_s)
+    return CapacityGoal(
+        missed_max, start, lowest, highest, load, question.mode, 0.0 if quick else soak_s
+    )
 
 
 def _value(load: Kind, text: str) -> float:
@@ -173,7 +177,7 @@ def _value(load: Kind, text: str) -> float:
 
 
 def _each(
-    experiment: Experiment, goal: Goal, consent: trust.Consent, *, begins: bool
+    experiment: Experiment, goal: CapacityGoal, consent: trust.Consent, *, begins: bool
 ) -> float | None:
     """How many transactions a second a load of 1 brings, if a saturating trial shall tell the rest.
 
@@ -196,7 +200,7 @@ def _each(
     return None if begins else found
 
 
-def _check(plan: TrialPlan, cell: Cell, goal: Goal) -> None:
+def _check(plan: TrialPlan, cell: Cell, goal: CapacityGoal) -> None:
     if plan.load.model not in _MODELS[goal.load]:
         error = PlanError(
             f"a search by {goal.load} found a load that is {plan.load.model}",

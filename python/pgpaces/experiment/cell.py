@@ -29,7 +29,7 @@ _KEPT_MAX = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ReadyTrial:
     """A trial whose data and servers stand ready.
 
     works: its own workload, and those beside it. nodes: the ways to its servers, and to a pool,
@@ -68,7 +68,7 @@ class Cell:
         return self.way(PRIMARY, self.prepared.dbname)
 
 
-def record(cell: Cell) -> Trial:
+def record(cell: ReadyTrial) -> Trial:
     """The record of a trial that is about to start, with all that a rerun needs."""
     from importlib.metadata import version
 
@@ -127,7 +127,7 @@ def requested(request: Request) -> dict[str, Any]:
     }
 
 
-def _plan(cell: Cell) -> dict[str, Any]:
+def _plan(cell: ReadyTrial) -> dict[str, Any]:
     """What was asked: of the trial's own load, with the clients and threads of all."""
     trial, own = cell.request.trial, cell.components[0]
     plan = own.engine_plan()
@@ -151,7 +151,7 @@ def _plan(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
+def _scripts(cell: ReadyTrial) -> Iterator[dict[str, Any]]:
     """Those of every component, in the order in which its intervals count them."""
     for component in cell.components:
         for label, script, commands in zip(
@@ -170,7 +170,7 @@ def _scripts(cell: Cell) -> Iterator[dict[str, Any]]:
             yield found
 
 
-def queries_of(script: WorkloadScript, commands: Sequence[generator.Command]) -> int | None:
+def queries_of(script: WorkloadScript, commands: Sequence[generator.ScriptCommand]) -> int | None:
     """How many queries a transaction sends; None where that is not sure.
 
     Branches may differ, and several that go together by `\\;` are one command.
@@ -180,7 +180,7 @@ def queries_of(script: WorkloadScript, commands: Sequence[generator.Command]) ->
     return None if "\\;" in script.text else _sent(commands)
 
 
-def _sent(commands: Sequence[generator.Command]) -> int | None:
+def _sent(commands: Sequence[generator.ScriptCommand]) -> int | None:
     """By all branches alike; None where they differ."""
     sums, others, whole = [0], list[set[int]](), list[bool]()
     for command in commands:
@@ -213,7 +213,7 @@ def _beside(work: Work) -> dict[str, Any]:
     }
 
 
-def _server(cell: Cell) -> dict[str, Any]:
+def _server(cell: ReadyTrial) -> dict[str, Any]:
     """Facts of the primary, as a session of the load sees them; of the others, where they are."""
     shown = ("host", "hostaddr", "port", "user", "sslmode")
     connection = cell.primary()
@@ -232,7 +232,7 @@ def _server(cell: Cell) -> dict[str, Any]:
     return server
 
 
-def _notes(cell: Cell) -> Iterator[str]:
+def _notes(cell: ReadyTrial) -> Iterator[str]:
     """What was asked for and does nothing, and what the numbers of several components mean."""
     for work in cell.works:
         yield from work.prepared.notes
@@ -246,7 +246,7 @@ def _notes(cell: Cell) -> Iterator[str]:
         yield f"{streams}: {len(own)} queues are not one"
 
 
-def _unused(cell: Cell) -> Iterator[Finding]:
+def _unused(cell: ReadyTrial) -> Iterator[Finding]:
     """A pool that nothing goes through: with and without it would compare the same."""
     where = dict.fromkeys(component.node for component in cell.components)
     if cell.pool and POOL not in where:
@@ -267,7 +267,7 @@ def as_superuser(where: Site, request: Request) -> str | None:
     )
 
 
-def _unconfirmed(cell: Cell) -> Iterator[Finding]:
+def _unconfirmed(cell: ReadyTrial) -> Iterator[Finding]:
     if (text := as_superuser(cell.site, cell.request)) is not None:
         yield Finding("trust", "warning", text)
 
@@ -283,7 +283,7 @@ def _data_device(server: Mapping[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _changed(cell: Cell, now: Mapping[str, Any]) -> Iterator[Finding]:
+def _changed(cell: ReadyTrial, now: Mapping[str, Any]) -> Iterator[Finding]:
     """What became of the server since earlier trials that this one is to be compared with."""
     request, before = cell.request, cell.request.expected
     if before is None:

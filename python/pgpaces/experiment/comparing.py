@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pgpaces import levels
 from pgpaces.answers import differences, stored
 from pgpaces.answers.cells import sound
-from pgpaces.answers.compare import Goal, Side, Verdict, side
+from pgpaces.answers.compare import ComparisonGoal, Side, Verdict, side
 from pgpaces.answers.differences import Between
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
@@ -43,7 +43,11 @@ class Compared:
 
 
 def compared(
-    store: Store, names: tuple[str, str], goal: Goal, factors: Sequence[str], of: str = "last"
+    store: Store,
+    names: tuple[str, str],
+    goal: ComparisonGoal,
+    factors: Sequence[str],
+    of: str = "last",
 ) -> Compared:
     """The verdict on B against A, both of the store. Raises PlanError.
 
@@ -62,7 +66,11 @@ def compared(
 
 
 def checked(
-    store: Store, names: tuple[str, str], goal: Goal, factors: Sequence[str], of: str = "last"
+    store: Store,
+    names: tuple[str, str],
+    goal: ComparisonGoal,
+    factors: Sequence[str],
+    of: str = "last",
 ) -> Compared:
     """The verdict on a run against a baseline: names of the baseline, and of the run.
 
@@ -82,7 +90,7 @@ def section(found: Compared) -> Section:
     every = (*found.a.digests, *found.b.digests)
     kept = [[d for d in group.digests if sound(d)] for group in (found.a, found.b)]
     listed = verdicts.refused(found.beside, ", ".join(found.factors))
-    seen = shown.Seen(
+    seen = shown.VerdictBasis(
         pairs=tuple(stored.blocks(*kept)) if found.verdict.basis == "blocks" else (),
         trials=() if found.verdict.basis == "blocks" else _in_order(*kept),
         ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),

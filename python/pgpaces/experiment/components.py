@@ -18,7 +18,7 @@ from pgpaces import database
 from pgpaces.experiment import functions
 from pgpaces.experiment.request import Request, check_clients, choose, node_of, nodes_of, source_of
 from pgpaces.generators import engine as generator
-from pgpaces.generators.together import Load
+from pgpaces.generators.together import RunningLoad
 from pgpaces.plan import TrialPlan
 from pgpaces.texts import encoded
 from pgpaces.workload import WorkloadScript
@@ -40,7 +40,7 @@ class Work:
     name: str
     request: Request
     scripts: tuple[WorkloadScript, ...]
-    commands: list[Sequence[generator.Command]]
+    commands: list[Sequence[generator.ScriptCommand]]
     prepared: database.Prepared
     scale: int
 
@@ -79,7 +79,7 @@ class ComponentLoad:
         )
 
     @property
-    def commands(self) -> list[Sequence[generator.Command]]:
+    def commands(self) -> list[Sequence[generator.ScriptCommand]]:
         """Those of each of its scripts."""
         return [self.work.commands[place] for place in self.places]
 
@@ -92,7 +92,7 @@ class ComponentLoad:
         names = [script.name for script in self.scripts]
         return generator.EnginePlan.of(decided, self.clients, threads, names)
 
-    def load(self, connection: generator.Connection) -> Load:
+    def load(self, connection: generator.Connection) -> RunningLoad:
         """It, connected. Raises PgpacesError."""
         if self.work.request.workload.users is not None:
             return functions.load(self, connection)

@@ -22,7 +22,7 @@ _ODD = re.compile(r"^$|[\s'\\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class DocumentExtras:
     """What a document holds beside the experiment.
 
     command: what was typed to run it. workload_hash: of data and scripts. goal: what trials are
@@ -34,7 +34,7 @@ class Beside:
     goal: Goal | None = None
 
 
-def write(experiment: Experiment, beside: Beside) -> dict[str, Any]:
+def write(experiment: Experiment, beside: DocumentExtras) -> dict[str, Any]:
     """The document."""
     targets = tuple(_shown(target) for target in experiment.targets)
     source = shown_source(experiment.from_database)

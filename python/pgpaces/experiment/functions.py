@@ -9,7 +9,7 @@ from pgpaces.errors import PlanError
 from pgpaces.experiment.bulk import ONLY_OF_SCRIPTS
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
-from pgpaces.generators.users.load import UsersLoad, Way
+from pgpaces.generators.users.load import UserConnection, UsersLoad
 from pgpaces.plan import TrialPlan, without_secrets
 from pgpaces.users import call
 from pgpaces.workload import Workload
@@ -61,7 +61,7 @@ def load(component: ComponentLoad, connection: generator.Connection) -> UsersLoa
     keywords = for_driver(connection)
     shown = without_secrets(keywords)
     secrets = tuple(value for name, value in keywords.items() if value and name not in shown)
-    way = Way(uri(keywords), component.work.variables(), secrets)
+    way = UserConnection(uri(keywords), component.work.variables(), secrets)
     scripts = [(script.name, script.weight) for script in component.scripts]
     return UsersLoad(component.engine_plan(), users, scripts, way)
 

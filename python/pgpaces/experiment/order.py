@@ -139,12 +139,12 @@ class Builder:
         found = self.targets[target]
         return found.target.costs or (self.order.costs if found.machine == HERE else None)
 
-    def _settings(self, asked: levels.Asked) -> tuple[tuple[str, str], ...]:
+    def _settings(self, asked: levels.CellOptions) -> tuple[tuple[str, str], ...]:
         profiles = self.order.experiment.profiles
         profile = profiles.get(asked.profile or "", {})
         return tuple({**profile, **dict(asked.settings)}.items())
 
-    def _target(self, asked: levels.Asked) -> TargetPlan:
+    def _target(self, asked: levels.CellOptions) -> TargetPlan:
         if asked.target is None:
             return TargetPlan(
                 server=asked.server,

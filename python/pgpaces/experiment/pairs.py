@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pgpaces import levels
-from pgpaces.answers.compare import Goal
+from pgpaces.answers.compare import ComparisonGoal
 from pgpaces.answers.pairing import Pairing
 from pgpaces.design import Experiment, Levels
 from pgpaces.draft import Draft
 from pgpaces.errors import PlanError
 
 
-def ask(draft: Draft, names: tuple[str, str], goal: Goal) -> tuple[Experiment, Pairing]:
+def ask(draft: Draft, names: tuple[str, str], goal: ComparisonGoal) -> tuple[Experiment, Pairing]:
     """The experiment of A and B, `FACTOR=LEVEL,...` each. Raises PlanError for what cannot be.
 
     What they name takes the place of the draft's own levels; of everything else there is one level.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pgpaces import database
 from pgpaces.database import Applied
 from pgpaces.errors import ConnectionsError
-from pgpaces.experiment.cell import Cell, as_superuser
+from pgpaces.experiment.cell import ReadyTrial, as_superuser
 from pgpaces.experiment.components import ComponentLoad, Work, clients_at, component_loads
 from pgpaces.experiment.request import (
     POOL,
@@ -33,7 +33,7 @@ Check = Callable[[], None]
 
 
 @contextlib.contextmanager
-def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Cell]:
+def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[ReadyTrial]:
     """A trial whose data, settings, standbys and pool stand ready, as long as this lasts.
 
     check: raises StoppedError where nobody waits for it any more; it is asked whenever making
@@ -73,7 +73,7 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Cel
             say("waiting for the standbys")
             database.wait_for_standbys(where.access, where.standbys, say, check)
         nodes, about = stack.enter_context(_pool(where, request, components, say))
-        yield Cell(request, works, where, effect, components, nodes, about)
+        yield ReadyTrial(request, works, where, effect, components, nodes, about)
 
 
 @contextlib.contextmanager

@@ -107,7 +107,7 @@ def _compared(goal: Pairing, told: Sequence[Tell], digests: Sequence[Digest]) ->
     of = {key: [t.digest for t in told if t.digest and t.cell.key == key] for key in (a, b)}
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
     differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
-    seen = comparing.Seen(
+    seen = comparing.VerdictBasis(
         pairs,
         ids=tuple(digest.trial.id for digest in digests),
         left_out=len(digests) - 2 * len(pairs),

@@ -234,7 +234,7 @@ def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:
 
 def commands_of(
     workload: Workload, scripts: Sequence[WorkloadScript]
-) -> list[Sequence[generator.Command]]:
+) -> list[Sequence[generator.ScriptCommand]]:
     """The commands of each script; programs and functions have none. Raises ScriptError."""
     if not workload.is_scripts:
         return [[] for _ in scripts]

@@ -21,7 +21,7 @@ _TURN_S = 0.1
 _AGAIN_S = 1.0
 
 
-class Load(Protocol):
+class Stoppable(Protocol):
     """What can be ended."""
 
     def stop(self) -> None:
@@ -36,11 +36,11 @@ class Stops:
 
     def __init__(self) -> None:
         self.asked = 0
-        self._loads: list[Load] = []
+        self._loads: list[Stoppable] = []
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def over(self, load: Load) -> Iterator[None]:
+    def over(self, load: Stoppable) -> Iterator[None]:
         """Ends this load too, from now on, as often as was asked and will be."""
         with self._lock:
             self._loads = [*self._loads, load]

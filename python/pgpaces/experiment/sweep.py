@@ -388,7 +388,7 @@ def _begin(store: Store, planned: Planned) -> None:
         if not store.claim_experiment(planned.id):
             raise _taken(order.experiment.name)
         return
-    beside = document.Beside(order.command, planned.workload_hash, order.goal)
+    beside = document.DocumentExtras(order.command, planned.workload_hash, order.goal)
     found = document.write(order.experiment, beside)
     store.begin_experiment(
         ExperimentRow(

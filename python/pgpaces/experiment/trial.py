@@ -16,8 +16,8 @@ from pgpaces.answers import throttle
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.experiment import bulk
-from pgpaces.experiment.beside import Beside, beside
-from pgpaces.experiment.cell import Cell, record
+from pgpaces.experiment.beside import Monitors, beside
+from pgpaces.experiment.cell import ReadyTrial, record
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.ready import ready
 from pgpaces.experiment.recorder import Recorder
@@ -85,7 +85,7 @@ def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
         return _measure(cell, keeping)
 
 
-def _measure(cell: Cell, keeping: Keeping) -> Outcome:
+def _measure(cell: ReadyTrial, keeping: Keeping) -> Outcome:
     """Generates the load and stores what it does, until its end or somebody's."""
     listener, stops, store = keeping.listener, keeping.stops, keeping.store
     connections = [cell.connection(component) for component in cell.components]
@@ -188,7 +188,7 @@ def _follow(
     load: Together,
     recorder: Recorder,
     listener: Listener,
-    watching: tuple[OnStoreError, Beside],
+    watching: tuple[OnStoreError, Monitors],
 ) -> PgpacesError | None:
     """Takes every second of a load; why it ended early, if it did."""
     on_store_error, looks = watching

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgpaces.errors import RunError
-from pgpaces.programs import Execution, Order, Runner
+from pgpaces.programs import CommandOrder, Execution, Runner
 from pgpaces.record import Interval, Tally
 from pgpaces.times import merge, times_of
 
@@ -39,7 +39,7 @@ class Executions:
     accompanies: bool = False
 
 
-class Command:
+class CommandLoad:
     """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
 
     A generators.together.Load. ended: executions that have ended, but for those that we ended; cut:
@@ -54,7 +54,7 @@ class Command:
 
     def __init__(
         self,
-        order: Order,
+        order: CommandOrder,
         asked: Executions,
         runner: Runner,
         say: Callable[[str], None] = lambda text: None,

@@ -21,7 +21,7 @@ ScriptText = tuple[str, int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ScriptCommand:
     """A command of a script: line, first line of its text, whether it is SQL."""
 
     line: int
@@ -147,13 +147,13 @@ def probe(connection: Connection) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def commands(name: str, text: str, *, parameters: bool = False) -> tuple[Command, ...]:
+def commands(name: str, text: str, *, parameters: bool = False) -> tuple[ScriptCommand, ...]:
     """The commands of a script, which is read once. Raises ScriptError with line, column, caret.
 
     parameters: its SQL is to be sent with parameters; it may have too many.
     """
     found = _engine.parse_script(name, encoded(text), parameters)
-    return tuple(Command(line, decoded(shown), is_sql) for line, shown, is_sql in found)
+    return tuple(ScriptCommand(line, decoded(shown), is_sql) for line, shown, is_sql in found)
 
 
 def rehearse(

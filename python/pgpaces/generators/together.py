@@ -20,7 +20,7 @@ from pgpaces.result import Finding
 _AHEAD_NS = 20_000_000
 
 
-class Load(Protocol):
+class RunningLoad(Protocol):
     """One load: connected, begun once, iterated over to its end. Any generator.
 
     scripts, threads, clients: how many; numbers in its intervals are below them. connect_ns: what
@@ -60,7 +60,7 @@ class Load(Protocol):
 class _Member:
     """A load, and where its numbers begin among those of all."""
 
-    load: Load
+    load: RunningLoad
     seconds: Iterator[Interval]
     offset: Offset
 
@@ -68,10 +68,10 @@ class _Member:
 class Together:
     """Loads that are one: those of the trial itself, and others that end when these have.
 
-    A Load itself. Of one load alone it gives what that gives.
+    A RunningLoad itself. Of one load alone it gives what that gives.
     """
 
-    def __init__(self, own: Sequence[Load], others: Sequence[Load] = ()) -> None:
+    def __init__(self, own: Sequence[RunningLoad], others: Sequence[RunningLoad] = ()) -> None:
         """own: at least one."""
         loads = [*own, *others]
         self.scripts = sum(load.scripts for load in loads)

@@ -8,6 +8,6 @@ printed.py       what pgbench prints at the end
 What a format does not say is not made up: quantiles of sums, classes that were not logged.
 """
 
-from pgpaces.imported.pgbench import File, Told, trial
+from pgpaces.imported.pgbench import PgbenchFile, Told, trial
 
-__all__ = ["File", "Told", "trial"]
+__all__ = ["PgbenchFile", "Told", "trial"]

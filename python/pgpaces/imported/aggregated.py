@@ -20,14 +20,14 @@ _MARKS = ("40001", "40P01", "other")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ThreadInterval:
     """What one thread did in one interval."""
 
     start_s: int
     tally: Tally
 
     @classmethod
-    def read(cls, words: list[str]) -> Line:
+    def read(cls, words: list[str]) -> ThreadInterval:
         """Raises ValueError for what is none."""
         numbers = [float(word) for word in words]
         if len(numbers) not in WIDTHS or not all(0 <= n < 2**63 for n in numbers):
@@ -62,12 +62,12 @@ def _times(count: int, numbers: list[float]) -> Times:
     return Times(count, int(total) * 1000, squares * 1e6, int(highest) * 1000) if count else Times()
 
 
-def lines(name: str, texts: Iterable[str]) -> list[Line]:
+def lines(name: str, texts: Iterable[str]) -> list[ThreadInterval]:
     """The lines of one file. Raises PlanError, with file and line, for what is none."""
     found = []
     for number, text in enumerate(texts, 1):
         try:
-            found.append(Line.read(text.split()))
+            found.append(ThreadInterval.read(text.split()))
         except (ValueError, OverflowError):
             raise PlanError(
                 f"{name}, line {number}, is no line of pgbench's aggregated log: '{text[:80]}'",
@@ -76,7 +76,7 @@ def lines(name: str, texts: Iterable[str]) -> list[Line]:
     return found
 
 
-def intervals(found: Iterable[Line], start_s: int) -> tuple[Interval, ...]:
+def intervals(found: Iterable[ThreadInterval], start_s: int) -> tuple[Interval, ...]:
     """The seconds of a run; what threads did in the same one stands together."""
     from dataclasses import replace
 

@@ -32,7 +32,7 @@ _SUMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class PgbenchFile:
     """A file that pgbench wrote: what it is called, when it ended, and its text."""
 
     name: str
@@ -62,7 +62,7 @@ class _Measured:
     by_second: bool = True
 
 
-def kind(file: File) -> Kind:
+def kind(file: PgbenchFile) -> Kind:
     """Which of pgbench's formats a file is. Raises PlanError for any other."""
     if printed.REPORT.search(file.text):
         return "printed"
@@ -75,9 +75,9 @@ def kind(file: File) -> Kind:
     )
 
 
-def trial(files: Sequence[File], told: Told, id_: str, version: str) -> Trial:
+def trial(files: Sequence[PgbenchFile], told: Told, id_: str, version: str) -> Trial:
     """The trial that the files of one run tell of. version: of pgpaces. Raises PlanError."""
-    found: dict[Kind, list[File]] = {}
+    found: dict[Kind, list[PgbenchFile]] = {}
     for file in files:
         if file.text.strip():
             found.setdefault(kind(file), []).append(file)
@@ -102,7 +102,10 @@ def trial(files: Sequence[File], told: Told, id_: str, version: str) -> Trial:
 
 
 def _transactions(
-    files: Iterable[File], report: Printed | None, limit_ns: int | None, seventh: Seventh | None
+    files: Iterable[PgbenchFile],
+    report: Printed | None,
+    limit_ns: int | None,
+    seventh: Seventh | None,
 ) -> _Measured:
     lines = {file.name: file.text.splitlines() for file in files}
     width = {len(line.split()) for found in lines.values() for line in found[:1]}
@@ -148,7 +151,9 @@ def _complete(found: int, expected: int, what: str) -> Iterable[Finding]:
         yield Finding("import", "invalid" if share < 0.99 else "warning", text, share)
 
 
-def _aggregated(files: Iterable[File], report: Printed | None, limit_ns: int | None) -> _Measured:
+def _aggregated(
+    files: Iterable[PgbenchFile], report: Printed | None, limit_ns: int | None
+) -> _Measured:
     found = [line for file in files for line in aggregated.lines(file.name, file.text.splitlines())]
     start = min(line.start_s for line in found)
     starts = sorted({line.start_s - start for line in found})
@@ -173,7 +178,7 @@ def _aggregated(files: Iterable[File], report: Printed | None, limit_ns: int | N
     )
 
 
-def _printed(report: Printed, file: File) -> _Measured:
+def _printed(report: Printed, file: PgbenchFile) -> _Measured:
     done, late = report.count("processed"), report.count("late")
     failed = {
         "40001": report.count("serialization"),
@@ -220,7 +225,7 @@ def _trial(
     measured: _Measured,
     report: Printed | None,
     told: Told,
-    more: tuple[str, str, int | None, Sequence[File]],
+    more: tuple[str, str, int | None, Sequence[PgbenchFile]],
 ) -> Trial:
     id_, version, limit_ns, files = more
     numbers = {} if report is None else report.numbers

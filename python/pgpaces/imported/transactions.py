@@ -45,7 +45,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoggedTransaction:
     """A transaction, times in us. outcome: a class of ours, or how it failed."""
 
     client: int
@@ -58,7 +58,9 @@ class Entry:
     retries: int = 0
 
 
-def entries(name: str, lines: Iterable[str], columns: Columns, limit_us: float) -> list[Entry]:
+def entries(
+    name: str, lines: Iterable[str], columns: Columns, limit_us: float
+) -> list[LoggedTransaction]:
     """The transactions of one file. Raises PlanError, with file and line, for what is none."""
     found = []
     for number, line in enumerate(lines, 1):
@@ -72,7 +74,7 @@ def entries(name: str, lines: Iterable[str], columns: Columns, limit_us: float) 
     return found
 
 
-def _entry(words: list[str], columns: Columns, limit_us: float) -> Entry:
+def _entry(words: list[str], columns: Columns, limit_us: float) -> LoggedTransaction:
     client, number, script = int(words[0]), int(words[1]), int(words[3])
     end_us = int(words[4]) * 1_000_000 + int(words[5])
     retries = 0 if columns.retries is None else int(words[columns.retries])
@@ -81,16 +83,16 @@ def _entry(words: list[str], columns: Columns, limit_us: float) -> Entry:
     if words[2] == "skipped":
         # It was due before end - limit: pgbench skips what is later than that.
         at = end_us - (0 if limit_us == float("inf") else int(limit_us))
-        return Entry(client, number, script, "skipped", at)
+        return LoggedTransaction(client, number, script, "skipped", at)
     if words[2] in _FAILED:
-        return Entry(client, number, script, _FAILED[words[2]], end_us, retries=retries)
+        return LoggedTransaction(client, number, script, _FAILED[words[2]], end_us, retries=retries)
     latency = int(words[2])
     lag = 0 if columns.lag is None else int(words[columns.lag])
     if not 0 <= latency <= end_us:
         raise ValueError
     outcome = "late" if latency > limit_us else "on_time"
     # Both are rounded by themselves.
-    return Entry(
+    return LoggedTransaction(
         client, number, script, outcome, end_us, latency, min(max(lag, 0), latency), retries
     )
 
@@ -99,7 +101,7 @@ def _entry(words: list[str], columns: Columns, limit_us: float) -> Entry:
 class _Sums:
     """What became known in one second about a due second and script."""
 
-    entries: list[Entry]
+    entries: list[LoggedTransaction]
 
     def tally(self, due_second: int, script: int) -> Tally:
         """As the engine would have counted it."""
@@ -124,12 +126,12 @@ class _Sums:
         )
 
 
-def start_us(found: Iterable[Entry]) -> int:
+def start_us(found: Iterable[LoggedTransaction]) -> int:
     """When the first of them was due: where second 0 begins."""
     return min(entry.end_us - entry.latency_us for entry in found)
 
 
-def intervals(found: Iterable[Entry], start: int) -> tuple[Interval, ...]:
+def intervals(found: Iterable[LoggedTransaction], start: int) -> tuple[Interval, ...]:
     """The seconds of a run, each with what ended in it."""
     sums: dict[tuple[int, int, int], _Sums] = {}
     for entry in found:

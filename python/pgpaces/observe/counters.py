@@ -34,7 +34,7 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CounterGroup:
     """Counters that one view gives to one kind of server. versions: from, and below.
 
     setting: one that must be on, else the view has zeros.
@@ -105,7 +105,7 @@ _CHECKPOINTER = "pg_catalog.pg_stat_checkpointer"
 # Of a standby: how far it has replayed.
 WAL_POSITION = Counter("wal", "written", "position", "B/s")
 PARTS = (
-    Part(
+    CounterGroup(
         _DATABASE,
         (
             Counter("database", "blocks_hit", "blks_hit", "blocks/s"),
@@ -126,12 +126,12 @@ PARTS = (
             ),
         ),
     ),
-    Part(
+    CounterGroup(
         _DATABASE,
         _times("database", read_time="blk_read_time", write_time="blk_write_time"),
         setting="track_io_timing",
     ),
-    Part(
+    CounterGroup(
         _DATABASE,
         _each(
             "sessions",
@@ -143,7 +143,7 @@ PARTS = (
         ),
         since=140_000,
     ),
-    Part(
+    CounterGroup(
         _DATABASE,
         _each(
             "workers", "1/s", planned="parallel_workers_to_launch",
@@ -151,7 +151,7 @@ PARTS = (
         ),
         since=180_000,
     ),
-    Part(
+    CounterGroup(
         "pg_catalog.pg_stat_database_conflicts WHERE datname = pg_catalog.current_database()",
         _each(
             "conflicts", "", lock="confl_lock", snapshot="confl_snapshot", pin="confl_bufferpin",
@@ -160,12 +160,12 @@ PARTS = (
     ),
     # By its position, not by pg_stat_wal: that one hears of what a session wrote only when it ends
     # a transaction, and some servers have none.
-    Part(
+    CounterGroup(
         "(SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"
         " ELSE pg_catalog.pg_current_wal_insert_lsn() END - '0/0'::pg_lsn AS position) wal",
         (WAL_POSITION,),
     ),
-    Part(
+    CounterGroup(
         "pg_catalog.pg_stat_wal",
         (
             *_each("wal", "1/s", records="wal_records", full_page_images="wal_fpi"),
@@ -174,22 +174,22 @@ PARTS = (
         ),
         since=140_000,
     ),
-    Part(
+    CounterGroup(
         "pg_catalog.pg_stat_wal",
         _each("wal", "1/s", writes="wal_write", syncs="wal_sync"),
         since=140_000,
         until=180_000,
     ),
-    Part(
+    CounterGroup(
         f"{_IO} WHERE object = 'wal'",
         _each(
             "wal", "1/s", writes="coalesce(sum(writes), 0)", syncs="coalesce(sum(fsyncs), 0)"
         ),
         since=180_000,
     ),
-    Part(_IO, _all_io("{column}s * op_bytes", ""), since=160_000, until=180_000),
-    Part(_IO, _all_io("{column}_bytes", " AND object <> 'wal'"), since=180_000),
-    Part(
+    CounterGroup(_IO, _all_io("{column}s * op_bytes", ""), since=160_000, until=180_000),
+    CounterGroup(_IO, _all_io("{column}_bytes", " AND object <> 'wal'"), since=180_000),
+    CounterGroup(
         "pg_catalog.pg_stat_bgwriter",
         (
             Counter("checkpoints", "checkpoints", "checkpoints_timed + checkpoints_req"),
@@ -201,7 +201,7 @@ PARTS = (
         ),
         until=170_000,
     ),
-    Part(
+    CounterGroup(
         "pg_catalog.pg_stat_bgwriter",
         (
             Counter("background_writer", "written", "buffers_clean", "blocks/s"),
@@ -209,7 +209,7 @@ PARTS = (
         ),
         since=170_000,
     ),
-    Part(
+    CounterGroup(
         _CHECKPOINTER,
         (
             Counter("checkpoints", "checkpoints", "num_timed + num_requested"),
@@ -220,7 +220,7 @@ PARTS = (
         until=180_000,
     ),
     # Those before count also what was due and had nothing to do.
-    Part(
+    CounterGroup(
         _CHECKPOINTER,
         (
             Counter("checkpoints", "checkpoints", "num_done"),
@@ -229,12 +229,12 @@ PARTS = (
         ),
         since=180_000,
     ),
-    Part(
+    CounterGroup(
         _CHECKPOINTER,
         _times("checkpoints", write_time="write_time", sync_time="sync_time"),
         since=170_000,
     ),
-    Part(
+    CounterGroup(
         "pg_catalog.pg_stat_bgwriter",
         _times("checkpoints", write_time="checkpoint_write_time", sync_time="checkpoint_sync_time"),
         until=170_000,
@@ -243,7 +243,7 @@ PARTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CounterReading:
     """What the counters were at a time of the monotonic clock; None: not known then.
 
     rows: what was read of standbys, slots and a standby itself; see replication.py.
@@ -259,12 +259,14 @@ def second_of(at_s: float, start_s: float) -> int:
     return round((at_s - start_s) / PERIOD_S) - 1
 
 
-def _pairs(readings: Sequence[Reading], start_s: float) -> Iterator[tuple[int, Reading, Reading]]:
+def _pairs(
+    readings: Sequence[CounterReading], start_s: float
+) -> Iterator[tuple[int, CounterReading, CounterReading]]:
     """Readings one after the other, with the second that the later one ends.
 
     Of two in one second the later is left out.
     """
-    before: Reading | None = None
+    before: CounterReading | None = None
     seen: int | None = None
     for reading in readings:
         second = second_of(reading.at_s, start_s)
@@ -275,7 +277,7 @@ def _pairs(readings: Sequence[Reading], start_s: float) -> Iterator[tuple[int, R
         before, seen = reading, second
 
 
-def _difference(counter: Counter, before: Reading, after: Reading) -> float | None:
+def _difference(counter: Counter, before: CounterReading, after: CounterReading) -> float | None:
     """None where it is not known: one is missing, or the counter began anew."""
     low, high = before.values.get(counter), after.values.get(counter)
     if high is not None and counter.gauge:
@@ -283,7 +285,7 @@ def _difference(counter: Counter, before: Reading, after: Reading) -> float | No
     return None if low is None or high is None or high < low else (high - low) * counter.scale
 
 
-def samples(readings: Sequence[Reading], start_s: float) -> tuple[Sample, ...]:
+def samples(readings: Sequence[CounterReading], start_s: float) -> tuple[Sample, ...]:
     """What readings say of seconds. Behind a gap a rate is the mean since the reading before it.
 
     A counter that never moved has no samples: `moved` says that it stayed.
@@ -307,7 +309,7 @@ def samples(readings: Sequence[Reading], start_s: float) -> tuple[Sample, ...]:
     return tuple(sorted(found, key=lambda sample: sample.second))
 
 
-def moved(readings: Sequence[Reading], start_s: float) -> tuple[Moved, ...]:
+def moved(readings: Sequence[CounterReading], start_s: float) -> tuple[Moved, ...]:
     """How far each counter went since the last reading before second 0, else since the first.
 
     What began anew in between is left out: how far it went is not known.
@@ -328,7 +330,7 @@ def moved(readings: Sequence[Reading], start_s: float) -> tuple[Moved, ...]:
     return tuple(found)
 
 
-def blocks(readings: Sequence[Reading], start_s: float) -> list[cache.Blocks]:
+def blocks(readings: Sequence[CounterReading], start_s: float) -> list[cache.Blocks]:
     """Blocks of each second, where both counters are known."""
     hit, read = PARTS[0].counters[:2]
     found = []

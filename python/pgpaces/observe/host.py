@@ -39,21 +39,21 @@ _CPUS_MAX, _ZONES_MAX, _HWMON_MAX, _TRIPS_MAX, _DISKS_MAX = 8, 16, 8, 8, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HostSample:
     """What was seen, as gauges, of the seconds that end at `at_s` of a monotonic clock."""
 
     at_s: float
     items: tuple[Item, ...]
 
 
-class Source(Protocol):
+class HostSource(Protocol):
     """Where looks come from. notes: what cannot be seen, and why."""
 
     @property
     def notes(self) -> dict[str, None]:
         """Texts, in order."""
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
+    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         """Looks at every full second from start_s on, until it is ended; may hang."""
 
     def behind_s(self) -> float:
@@ -213,8 +213,8 @@ class Polled:
         self.notes = {} if notes is None else notes
         self._make = make
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
-        """See Source."""
+    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource."""
         probe: Probe | None = None
         before: tuple[float, list[Item]] | None = None
         while True:
@@ -235,29 +235,29 @@ class Polled:
                 return
 
     def behind_s(self) -> float:
-        """See Source: it is our clock."""
+        """See HostSource: it is our clock."""
         return 0.0
 
     def close(self) -> None:
-        """See Source."""
+        """See HostSource."""
 
 
 def _trip(kind: str, text: str) -> list[float | None]:
     return [procfs.trip(kind, text)]
 
 
-def _between(before: tuple[float, list[Item]], at_s: float, items: list[Item]) -> Look | None:
+def _between(before: tuple[float, list[Item]], at_s: float, items: list[Item]) -> HostSample | None:
     found = procfs.changes(before[1], items, at_s - before[0])
-    return Look(at_s, tuple(found)) if found else None
+    return HostSample(at_s, tuple(found)) if found else None
 
 
 @dataclass
-class Sensor:
+class HostSensor:
     """Looks by a source until it is closed. cost_s: CPU time that looking took so far."""
 
-    source: Source
+    source: HostSource
     cost_s: float = 0.0
-    _looks: list[Look] = field(default_factory=list)
+    _looks: list[HostSample] = field(default_factory=list)
     _ended: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
@@ -304,16 +304,16 @@ class Sensor:
 
 
 @contextlib.contextmanager
-def sensing(source: Source) -> Iterator[Sensor]:
+def sensing(source: HostSource) -> Iterator[HostSensor]:
     """A sensor, not begun yet. It raises nothing: what cannot be seen is in its notes."""
-    made = Sensor(source)
+    made = HostSensor(source)
     try:
         yield made
     finally:
         made.close()
 
 
-def samples(looks: Sequence[Look], start_s: float) -> tuple[Sample, ...]:
+def samples(looks: Sequence[HostSample], start_s: float) -> tuple[Sample, ...]:
     """What looks say of seconds: each belongs to the one that ends nearest to it.
 
     Looks of another machine's full seconds are all moved by what the first of them is away from
@@ -435,7 +435,7 @@ class _Here(Polled):
         super().__init__(lambda: Probe(reader.read, cgroups), reader.notes)
         self._reader = reader
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
-        """See Source. The reader is closed by the thread that reads."""
+    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource. The reader is closed by the thread that reads."""
         with contextlib.closing(self._reader):
             yield from super().looks(ended, start_s)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.kill_switch import BASELINE, Before, Sample, verdict
+from pgpaces.answers.kill_switch import BASELINE, Before, KillSwitchSample, verdict
 from pgpaces.errors import ServerError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ WHERE backend_type = 'client backend' AND state = 'active' AND query_start IS NO
 """
 _SEES_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 
-Look = Callable[[], Sample]
+Look = Callable[[], KillSwitchSample]
 
 
 class Watch:
@@ -51,7 +51,7 @@ class Watch:
         self._look, self._factor, self._clock = look, factor, clock
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._seen: list[Sample] = []
+        self._seen: list[KillSwitchSample] = []
         self._answered_at = clock()
         self._thread: threading.Thread | None = None
         self.blind = False
@@ -123,12 +123,12 @@ class _Session:
         row = self._asked(_SEES_ALL)
         return bool(row and row[0])
 
-    def look(self) -> Sample:
+    def look(self) -> KillSwitchSample:
         """One sample. Raises ServerError."""
         self.session_or_error()
         began = time.perf_counter()
         row = self._asked(_LOOK)
-        return Sample((time.perf_counter() - began) * 1000, float(row[0]) if row else 0.0)
+        return KillSwitchSample((time.perf_counter() - began) * 1000, float(row[0]) if row else 0.0)
 
     def session_or_error(self) -> None:
         """Connects where there is no session, so that no sample counts that. Raises ServerError."""

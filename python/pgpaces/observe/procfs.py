@@ -119,7 +119,7 @@ def pressure(text: str, resource: str) -> Iterator[Item]:
             yield Item(f"pressure_{resource}_{kind}", total_us / 1e4, "%", "rate")
 
 
-class Mount(NamedTuple):
+class CgroupMount(NamedTuple):
     """Where groups of processes are seen that the kernel gives CPU time to.
 
     root: the group that is seen at `path`; another than / in a container.
@@ -130,7 +130,7 @@ class Mount(NamedTuple):
     root: str
 
 
-def cgroup_mounts(text: str) -> list[Mount]:
+def cgroup_mounts(text: str) -> list[CgroupMount]:
     """/proc/self/mountinfo."""
     found = []
     for line in text.splitlines():
@@ -140,7 +140,7 @@ def cgroup_mounts(text: str) -> list[Mount]:
             continue
         version: Literal[1, 2] = 2 if kind[0] == "cgroup2" else 1
         if version == 2 or "cpu" in kind[-1].split(","):
-            found.append(Mount(version, _unescaped(words[4]), _unescaped(words[3])))
+            found.append(CgroupMount(version, _unescaped(words[4]), _unescaped(words[3])))
     return found
 
 
@@ -148,7 +148,7 @@ def _unescaped(path: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
 
 
-def cgroup_stats(text: str, mounts: Iterable[Mount]) -> list[str]:
+def cgroup_stats(text: str, mounts: Iterable[CgroupMount]) -> list[str]:
     """/proc/PID/cgroup: the cpu.stat of its group and of all above it: any may have a quota."""
     own: dict[int, str] = {}
     for line in text.splitlines():

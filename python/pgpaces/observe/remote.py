@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pgpaces.errors import PgpacesError, ServerError
 from pgpaces.locality import by_socket, is_local
 from pgpaces.observe import host
-from pgpaces.observe.host import Look, Polled, Probe, Source
+from pgpaces.observe.host import HostSample, HostSource, Polled, Probe
 from pgpaces.observe.procfs import Item
 
 if TYPE_CHECKING:
@@ -173,8 +173,8 @@ class ThroughSql(Polled):
     def _probe(self) -> Probe:
         return _Refreshed(self._files)
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
-        """See Source. The session is ended by the thread that has it."""
+    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource. The session is ended by the thread that has it."""
         try:
             yield from super().looks(ended, start_s)
         finally:
@@ -205,7 +205,7 @@ def _clock(ahead_s: float) -> dict[str, None]:
     return {text: None}
 
 
-class Command:
+class RemoteCommand:
     """Looks by a command that prints what `pgpaces observe` does: `ssh pi4 pgpaces observe`.
 
     Its lines bring their own clock. What lies between that and ours is taken from the line that was
@@ -219,8 +219,8 @@ class Command:
         self._behind_s = math.inf
         self._ahead_s = -math.inf
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
-        """See Source. It has its own full seconds."""
+    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource. It has its own full seconds."""
         # A session of its own: no terminal to ask for a password on, and one group to end. What
         # begins with PG may hold a password, and is about another way to the server.
         with subprocess.Popen(
@@ -239,7 +239,9 @@ class Command:
                 self.close()
         self.notes |= _clock(self._ahead_s) if math.isfinite(self._ahead_s) else {}
 
-    def _heard(self, child: subprocess.Popen[bytes], ended: threading.Event) -> Iterator[Look]:
+    def _heard(
+        self, child: subprocess.Popen[bytes], ended: threading.Event
+    ) -> Iterator[HostSample]:
         assert child.stdout is not None
         while not ended.is_set() and (line := child.stdout.readline(_BYTES_MAX)):
             if (found := self._look(line)) is not None:
@@ -250,7 +252,7 @@ class Command:
                 said = f"host: the observe command ended by itself, with exit code {code}"
                 self.notes[said] = None
 
-    def _look(self, line: bytes) -> Look | None:
+    def _look(self, line: bytes) -> HostSample | None:
         arrived_s, wall_s = time.monotonic(), time.time()
         try:
             at_s, there_s, items, notes = parsed(line)
@@ -262,10 +264,10 @@ class Command:
         self._behind_s = min(self._behind_s, arrived_s - at_s)
         self._ahead_s = max(self._ahead_s, there_s - wall_s)
         self.notes |= dict.fromkeys(notes)
-        return Look(at_s, items) if items else None
+        return HostSample(at_s, items) if items else None
 
     def behind_s(self) -> float:
-        """See Source."""
+        """See HostSource."""
         return self._behind_s if math.isfinite(self._behind_s) else 0.0
 
     def close(self) -> None:
@@ -281,7 +283,7 @@ class Command:
                 return
 
 
-def line(look: Look, notes: tuple[str, ...] = ()) -> str:
+def line(look: HostSample, notes: tuple[str, ...] = ()) -> str:
     """A look as `pgpaces observe` prints it. notes: what cannot be seen there."""
     values = {i.name: [float(f"{i.value:.5g}"), i.unit] for i in look.items}
     found: dict[str, Any] = {
@@ -311,47 +313,47 @@ def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
     return at_s, there_s, tuple(items), notes
 
 
-class Found:
+class BestSource:
     """The best look that there is, looked for when it begins.
 
     Before that the load has not got its connections yet, and might want the one that this takes.
     """
 
-    def __init__(self, find: Callable[[], Source]) -> None:
+    def __init__(self, find: Callable[[], HostSource]) -> None:
         self._find = find
-        self._source: Source | None = None
+        self._source: HostSource | None = None
 
     @property
     def notes(self) -> dict[str, None]:
-        """See Source."""
+        """See HostSource."""
         return {} if self._source is None else self._source.notes
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
-        """See Source."""
+    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource."""
         self._source = self._find()
         yield from self._source.looks(ended, start_s)
 
     def behind_s(self) -> float:
-        """See Source."""
+        """See HostSource."""
         return 0.0 if self._source is None else self._source.behind_s()
 
     def close(self) -> None:
-        """See Source."""
+        """See HostSource."""
         if self._source is not None:
             self._source.close()
 
 
-def watched(keywords: Mapping[str, str], dbname: str, command: str | None) -> Source:
+def watched(keywords: Mapping[str, str], dbname: str, command: str | None) -> HostSource:
     """What looks at a server's machine. keywords: libpq's. command: observes it.
 
     Raises nothing; a source that sees nothing says in its notes what would make it see.
     """
     if command is not None:
-        return Command(command)
-    return Found(lambda: _found(keywords, dbname))
+        return RemoteCommand(command)
+    return BestSource(lambda: _found(keywords, dbname))
 
 
-def _found(keywords: Mapping[str, str], dbname: str) -> Source:
+def _found(keywords: Mapping[str, str], dbname: str) -> HostSource:
     files = Files({**keywords, "dbname": dbname})
     try:
         if is_local(keywords) and (pids := _seen_here(files)):
@@ -381,7 +383,7 @@ class _Blind:
     def __init__(self, why: str) -> None:
         self.notes: dict[str, None] = {why: None}
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[Look]:
+    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         yield from ()
 
     def behind_s(self) -> float:

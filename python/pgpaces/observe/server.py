@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Protocol
 from pgpaces.answers import cache
 from pgpaces.answers import replication as standbys
 from pgpaces.observe import counters, replication
-from pgpaces.observe.counters import PARTS, PERIOD_S, Counter, Part, Reading, second_of
+from pgpaces.observe.counters import (
+    PARTS,
+    PERIOD_S,
+    Counter,
+    CounterGroup,
+    CounterReading,
+    second_of,
+)
 from pgpaces.observe.session import MARK, SessionSnapshot
 from pgpaces.observe.snapshots import Snapshots
 from pgpaces.observe.thread import Thread, nothing
@@ -35,19 +42,19 @@ _ROLES_SINCE = 100_000
 _SILENT_S = 1.0
 
 
-class Reader:
+class CounterReader:
     """What reads the counters. notes: what it may not read, and why. more: what would show more."""
 
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
         self.snapshot = SessionSnapshot(keywords, dbname)
         self._of: Session | None = None
-        self._parts: list[Part] = []
+        self._parts: list[CounterGroup] = []
         self._rows: list[str] = []
         self._query = ""
         self.notes: dict[str, None] = {}
         self.more: dict[str, None] = {}
 
-    def read(self) -> Reading:
+    def read(self) -> CounterReading:
         """The counters as they are, in one answer. Raises psycopg.Error."""
         self._ready()
         row = self.snapshot.rows(self._query)[0]
@@ -58,7 +65,7 @@ class Reader:
             # Without a row there is nothing known of any of them.
             numbers = found or [None] * len(part.counters)
             values.update(zip(part.counters, numbers, strict=True))
-        return Reading(at_s, values, tuple(row[len(self._parts) :]))
+        return CounterReading(at_s, values, tuple(row[len(self._parts) :]))
 
     def _ready(self) -> None:
         """A session, and which parts the server has and the role may read."""
@@ -116,7 +123,7 @@ class Reads(Protocol):
 
     notes: dict[str, None]
 
-    def read(self) -> Reading:
+    def read(self) -> CounterReading:
         """One reading."""
 
 
@@ -157,7 +164,7 @@ class Sensor:
         self._reader, self._others, self._node, self._primary = reader, others, node, primary
         self._waits = others.waits if others else None
         self._lock = threading.Lock()
-        self._readings: list[Reading] = []
+        self._readings: list[CounterReading] = []
         self._start_s = self._began_s = self._ended_s = time.monotonic()
         self._counting = Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)
         self._waiting = Thread("pgpaces-waits", self._look, self._waits_period_s)
@@ -315,7 +322,7 @@ def sensing(
     application: the load's application_name. primary: of a standby, the sensor of its primary,
     which begins and ends with it. It raises nothing: what cannot be read is in its notes.
     """
-    reader, waits = Reader(keywords, dbname), SessionSnapshot(keywords, dbname)
+    reader, waits = CounterReader(keywords, dbname), SessionSnapshot(keywords, dbname)
     made = Sensor(
         reader,
         Others(

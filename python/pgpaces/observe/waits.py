@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from pgpaces.answers.waits import CPU, PER_SECOND, Event, Tally
+from pgpaces.answers.waits import CPU, PER_SECOND, Event, WaitTally
 from pgpaces.observe.session import MARK, OURS, SessionSnapshot
 from pgpaces.result import Blocked, Sample, Waits
 
@@ -101,7 +101,7 @@ class Sampler:
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
-        self._tally = Tally()
+        self._tally = WaitTally()
         self._took: deque[float] = deque(maxlen=_SLOW_OF)
         self._blocked: dict[Pair, tuple[int, int, int]] = {}
         self._asked_at: int | None = None

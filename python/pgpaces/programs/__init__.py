@@ -11,6 +11,6 @@ Knows no load and no ownership.
 
 from pgpaces.programs.given import Given, given
 from pgpaces.programs.inputs import identity, matching
-from pgpaces.programs.runner import Execution, Order, Runner
+from pgpaces.programs.runner import CommandOrder, Execution, Runner
 
-__all__ = ["Execution", "Given", "Order", "Runner", "given", "identity", "matching"]
+__all__ = ["CommandOrder", "Execution", "Given", "Runner", "given", "identity", "matching"]

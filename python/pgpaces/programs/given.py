@@ -19,7 +19,7 @@ from pgpaces import psql
 from pgpaces.errors import PlanError, RunError
 from pgpaces.home import home
 from pgpaces.programs.files import Say, located
-from pgpaces.programs.runner import Order
+from pgpaces.programs.runner import CommandOrder
 from pgpaces.workload import Workload
 
 _SHELL = "/bin/sh"
@@ -44,7 +44,9 @@ class Given:
     files: tuple[int, ...] = ()
     secret: str | None = field(default=None, repr=False)
 
-    def order(self, name: str, run: tuple[str, ...] | str, hidden: Set[str] = frozenset()) -> Order:
+    def order(
+        self, name: str, run: tuple[str, ...] | str, hidden: Set[str] = frozenset()
+    ) -> CommandOrder:
         """A program as it is run, called `name`.
 
         hidden: values that its variables have not. Raises PlanError for a placeholder that nobody
@@ -56,7 +58,7 @@ class Given:
         self._check_program(words[0], variables["PATH"])
         if "cache" in named(run):
             _make_cache(Path(self.values["cache"]))
-        return Order(name, words, variables, self.folder, self.files, secret=self.secret)
+        return CommandOrder(name, words, variables, self.folder, self.files, secret=self.secret)
 
     def filled(self, word: str) -> str:
         """A word with values for its placeholders. Raises PlanError for one that nobody knows."""

@@ -30,7 +30,7 @@ _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CommandOrder:
     """A command as it is run: its name, words, variables, folder, the descriptors that it inherits.
 
     secret: what is never repeated of what it says.
@@ -151,7 +151,7 @@ class Runner:
         self._output = Tail(os.fdopen(reader, "rb", 0), mark.encode())
         self._answer()  # it is there: its start is not the first command's
 
-    def run(self, order: Order, due_ns: int) -> Execution | None:
+    def run(self, order: CommandOrder, due_ns: int) -> Execution | None:
         """Runs a command to its end; None where nothing may begin any more. Raises RunError."""
         words = {
             "run": order.words,

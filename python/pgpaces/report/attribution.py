@@ -14,7 +14,7 @@ from pgpaces.answers.attribution.answer import MISSED_MIN
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import NUMBER
 from pgpaces.report.look import WIDTH, Look
-from pgpaces.report.section import Cell, Figure, Section, Table
+from pgpaces.report.section import Figure, Section, Table, TableCell
 from pgpaces.report.text import interval, percent
 from pgpaces.report.words import Sentence
 from pgpaces.result import Estimate
@@ -119,11 +119,13 @@ def _tables(found: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tabl
         return
     rows = tuple(
         (
-            Cell(card.title),
-            Cell("yes" if card.named else "no"),
-            Cell(percent(card.share.value), interval(card.share, percent)),
-            Cell(percent(card.on_time)),
-            Cell("-") if card.lift is None else Cell(_number(card.lift.value), _ends(card.lift)),
+            TableCell(card.title),
+            TableCell("yes" if card.named else "no"),
+            TableCell(percent(card.share.value), interval(card.share, percent)),
+            TableCell(percent(card.on_time)),
+            TableCell("-")
+            if card.lift is None
+            else TableCell(_number(card.lift.value), _ends(card.lift)),
         )
         for card in found.causes
     )
@@ -139,11 +141,15 @@ def _tables(found: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tabl
     yield Table(f"{key}-causes", "Possible causes", columns, 1, rows, note)
     told = found.causes[:_TOLD_MAX]
     seen = tuple(
-        (Cell(c.title), Cell("; ".join(c.said) or "-"), Cell("; ".join(c.against) or "-"))
+        (
+            TableCell(c.title),
+            TableCell("; ".join(c.said) or "-"),
+            TableCell("; ".join(c.against) or "-"),
+        )
         for c in told
     )
     yield Table(f"{key}-seen", "What was seen", ("sign of", "seen", "against"), 3, seen)
-    next_ = tuple((Cell(c.title), Cell(c.advice), Cell(c.command)) for c in told)
+    next_ = tuple((TableCell(c.title), TableCell(c.advice), TableCell(c.command)) for c in told)
     names = ("cause", "advice", "command")
     yield Table(f"{key}-next", "What would confirm it", names, 3, next_)
 

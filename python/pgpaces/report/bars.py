@@ -14,7 +14,7 @@ from typing import Any
 from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import Row, sound
 from pgpaces.report import bulk, words
-from pgpaces.report.bulk import Column
+from pgpaces.report.bulk import BulkColumn
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import NUMBER
 from pgpaces.report.look import WIDTH, Look
@@ -36,12 +36,12 @@ def figures(page: Page) -> Iterator[Figure]:
             yield _figure(page, rows, column)
 
 
-def _tells(rows: Sequence[Row], column: Column) -> bool:
+def _tells(rows: Sequence[Row], column: BulkColumn) -> bool:
     """Whether there is anything to see: another number than 0."""
     return any(each and each.value for each in (row.estimate(column.key) for row in rows))
 
 
-def _figure(page: Page, rows: Sequence[Row], column: Column) -> Figure:
+def _figure(page: Page, rows: Sequence[Row], column: BulkColumn) -> Figure:
     left = len(rows) - _BARS_MAX
     more = f"; {left} more cells are in the table" if left > 0 else ""
     table = tuple(
@@ -65,14 +65,14 @@ def _name(row: Row) -> str:
     return shown(", ".join(level for _, level in row.cell.levels) or words.cell_name(row))
 
 
-def _said(row: Row, column: Column) -> tuple[str, str]:
+def _said(row: Row, column: BulkColumn) -> tuple[str, str]:
     estimate = row.estimate(column.key)
     if estimate is None:
         return "-", "-"
     return column.text(estimate.value), interval(estimate, column.text) or "-"
 
 
-def _marks(rows: Sequence[Row], column: Column, look: Look) -> dict[str, Any]:
+def _marks(rows: Sequence[Row], column: BulkColumn, look: Look) -> dict[str, Any]:
     cells: list[dict[str, Any]] = []
     ends: list[dict[str, Any]] = []
     dots: list[dict[str, Any]] = []

@@ -120,7 +120,7 @@ def load_text(trial: Trial) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class BulkColumn:
     """A number of cells: its key, its name in tables and on axes, what it is, and how it reads."""
 
     key: str
@@ -135,17 +135,19 @@ class Column:
 
 
 COLUMNS = (
-    Column("seconds", "seconds", "from the start of the command to its end", 1, ""),
-    Column("rows_s", "rows/s", "rows that were loaded, a second", 1, "rate"),
-    Column("input_s", "input MB/s", "bytes of the files that were read, a second", 1e-6, ""),
-    Column("wal_s", "WAL MB/s", "write-ahead log that the server wrote meanwhile", 1e-6, ""),
-    Column("us_row", "us a row", "seconds over rows, so that sizes compare", 1, ""),
-    Column("wal_row", "WAL B a row", "write-ahead log over rows", 1, ""),
-    Column("wal_byte", "WAL B a byte of input", "write-ahead log over bytes that were read", 1, ""),
+    BulkColumn("seconds", "seconds", "from the start of the command to its end", 1, ""),
+    BulkColumn("rows_s", "rows/s", "rows that were loaded, a second", 1, "rate"),
+    BulkColumn("input_s", "input MB/s", "bytes of the files that were read, a second", 1e-6, ""),
+    BulkColumn("wal_s", "WAL MB/s", "write-ahead log that the server wrote meanwhile", 1e-6, ""),
+    BulkColumn("us_row", "us a row", "seconds over rows, so that sizes compare", 1, ""),
+    BulkColumn("wal_row", "WAL B a row", "write-ahead log over rows", 1, ""),
+    BulkColumn(
+        "wal_byte", "WAL B a byte of input", "write-ahead log over bytes that were read", 1, ""
+    ),
 )
 
 
-def columns(rows: Iterable[Row]) -> tuple[Column, ...]:
+def columns(rows: Iterable[Row]) -> tuple[BulkColumn, ...]:
     """The columns of which any cell has a number."""
     known = {name for row in rows for name in row.bulk}
     return tuple(column for column in COLUMNS if column.key in known)
@@ -173,7 +175,7 @@ def sentences(rows: Sequence[Row], name: Callable[[Row], str]) -> Iterator[tuple
         yield f"{lost} of {due} executions did not succeed. The first that failed: {why}", True
 
 
-def _compared(rows: Sequence[Row]) -> Column | None:
+def _compared(rows: Sequence[Row]) -> BulkColumn | None:
     """What cells are compared by: seconds, or where they loaded different numbers of rows, us."""
     known = [column for column in COLUMNS if rows and all(column.key in row.bulk for row in rows)]
     found = {column.key: column for column in known}
@@ -184,12 +186,12 @@ def _compared(rows: Sequence[Row]) -> Column | None:
     return us_row if max(loads) > 1.02 * min(loads) else seconds
 
 
-def _ends_of(rows: Sequence[Row], column: Column) -> tuple[Row, Row]:
+def _ends_of(rows: Sequence[Row], column: BulkColumn) -> tuple[Row, Row]:
     ranked = sorted(rows, key=lambda row: row.bulk[column.key].value)
     return ranked[0], ranked[-1]
 
 
-def _worst(best: Row, worst: Row, column: Column, name: Callable[[Row], str]) -> str:
+def _worst(best: Row, worst: Row, column: BulkColumn, name: Callable[[Row], str]) -> str:
     """How much longer the slowest took, where that can be told."""
     fast, slow = best.bulk[column.key], worst.bulk[column.key]
     times = slow.value / fast.value if fast.value else math.inf

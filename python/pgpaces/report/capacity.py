@@ -20,7 +20,7 @@ from pgpaces.answers.sequential import role
 from pgpaces.design import Cell as DesignCell
 from pgpaces.design import Factor
 from pgpaces.report import capacity_charts, facts
-from pgpaces.report.section import Cell, Mark, Section, Table
+from pgpaces.report.section import Mark, Section, Table, TableCell
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.report.words import Sentence, factor_name
 from pgpaces.result import Estimate
@@ -258,15 +258,17 @@ def _tables(
         yield _trials(found, factors)
 
 
-def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[Cell]:
-    return [Cell(levels.get(factor.name, "-")) for factor in factors] or [Cell("the one cell")]
+def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
+    return [TableCell(levels.get(factor.name, "-")) for factor in factors] or [
+        TableCell("the one cell")
+    ]
 
 
 def _names(factors: Sequence[Factor]) -> tuple[str, ...]:
     return tuple(factor_name(factor.name) for factor in factors) or ("cell",)
 
 
-def _own(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[Cell]:
+def _own(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
     """The levels of a row that has a label of its own beside them."""
     return _labels(levels, factors) if factors else []
 
@@ -286,12 +288,16 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     )  # fmt: skip
     rows = []
     for each in answer.cells:
-        bounds = [Cell("-" if end is None else _number(end, each)) for end in each.ends]
+        bounds = [TableCell("-" if end is None else _number(end, each)) for end in each.ends]
         others = [] if quick else [_estimate(each), _soak(each)]
-        others += [Cell(each.limit.name if each.limit else "-")] if met else []
+        others += [TableCell(each.limit.name if each.limit else "-")] if met else []
         flags = ", ".join(flag for flag in each.flags if flag != "indicative")
-        trials = Cell(str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else "")
-        rows.append((*_labels(each.levels, factors), *bounds, *others, trials, Cell(flags or "-")))
+        trials = TableCell(
+            str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else ""
+        )
+        rows.append(
+            (*_labels(each.levels, factors), *bounds, *others, trials, TableCell(flags or "-"))
+        )
     note = (
         "A quick estimate of short trials."
         if quick
@@ -307,19 +313,19 @@ def _number(load: float, holds: Holds) -> str:
     return rate(load) if holds.load == "rate" else f"{load:.0f}"
 
 
-def _estimate(holds: Holds) -> Cell:
+def _estimate(holds: Holds) -> TableCell:
     found = holds.estimate
     if found is None:
-        return Cell("-")
-    return Cell(rate(found.value), interval(found, rate))
+        return TableCell("-")
+    return TableCell(rate(found.value), interval(found, rate))
 
 
-def _soak(holds: Holds) -> Cell:
+def _soak(holds: Holds) -> TableCell:
     soak = holds.soak
     if soak is None:
-        return Cell("not run" if holds.goal.soak_s and holds.proved else "-")
+        return TableCell("not run" if holds.goal.soak_s and holds.proved else "-")
     said: Mark = "held" if soak.held else "did not hold"
-    return Cell(said, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", said)
+    return TableCell(said, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", said)
 
 
 def _worths(found: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
@@ -336,7 +342,7 @@ def _worths(found: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> 
     )
     shown = [(title, texts) for title, texts in every if any(text != "-" for text in texts)]
     rows = tuple(
-        (*_labels(holds.levels, factors), *(Cell(texts[at]) for _, texts in shown))
+        (*_labels(holds.levels, factors), *(TableCell(texts[at]) for _, texts in shown))
         for at, (holds, _) in enumerate(found)
     )
     columns = (*_names(factors), *(title for title, _ in shown))
@@ -367,12 +373,12 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
     return Table(f"{KEY}-loads", title, columns, labels, rows, note, folded)
 
 
-def _of_load(load: Load, holds: Holds) -> Iterator[Cell]:
-    yield Cell(_number(load.load, holds))
-    yield Cell(percent(load.share), f"{percent(load.low)}-{percent(load.high)}")
-    yield Cell(str(load.trials))
+def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
+    yield TableCell(_number(load.load, holds))
+    yield TableCell(percent(load.share), f"{percent(load.low)}-{percent(load.high)}")
+    yield TableCell(str(load.trials))
     mark = _MARKS[load.verdict]
-    yield Cell(mark, "", mark)
+    yield TableCell(mark, "", mark)
 
 
 def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
@@ -398,17 +404,17 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
         rows.append(
             (
                 *_own(dict(each.cell.levels), factors),
-                Cell(trial.id[-8:]),
-                Cell(_FOR.get(kind, kind)),
-                Cell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
-                Cell(at.removesuffix("/s")),
-                Cell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
-                Cell(f"{due:,}"),
+                TableCell(trial.id[-8:]),
+                TableCell(_FOR.get(kind, kind)),
+                TableCell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+                TableCell(at.removesuffix("/s")),
+                TableCell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
+                TableCell(f"{due:,}"),
                 _missed(share([[(missed, due)]], summary.phi)),
-                Cell(milliseconds(summary.latency.p99.value, "above"))
+                TableCell(milliseconds(summary.latency.p99.value, "above"))
                 if summary.latency.p99
-                else Cell("-"),
-                Cell(state, "", "" if counts else "not valid"),
+                else TableCell("-"),
+                TableCell(state, "", "" if counts else "not valid"),
             )
         )
     note = f"For: {', '.join(ROLES.values())} or saturating, which is never a bound."
@@ -416,7 +422,7 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
     return Table(f"{KEY}-trials", "Every trial", columns, labels, tuple(rows), note, folded=True)
 
 
-def _missed(missed: Estimate | None) -> Cell:
+def _missed(missed: Estimate | None) -> TableCell:
     if missed is None:
-        return Cell("-")
-    return Cell(percent(missed.value), f"{percent(missed.low)}-{percent(missed.high)}")
+        return TableCell("-")
+    return TableCell(percent(missed.value), f"{percent(missed.low)}-{percent(missed.high)}")

@@ -15,7 +15,7 @@ from typing import Any
 from pgpaces.answers import crossing
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity.centre import bracket, curve
-from pgpaces.answers.capacity.goal import Point
+from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.capacity.rule import Drawn
 from pgpaces.answers.capacity.trials import ROLES, Found
 from pgpaces.answers.capacity.value import Capacities, Holds
@@ -300,7 +300,7 @@ def _trials(found: Found, number: int, factors: Sequence[Factor]) -> Figure:
     )
 
 
-def _near(points: Sequence[Point], found: Found) -> list[Point]:
+def _near(points: Sequence[TrialPoint], found: Found) -> list[TrialPoint]:
     """Those that are drawn: all long ones, and of the short ones what is about as large."""
     long = [point.load for point in points if point.role != "coarse"]
     if not long:
@@ -312,7 +312,7 @@ def _near(points: Sequence[Point], found: Found) -> list[Point]:
     return [point for point in points if low <= point.load <= high]
 
 
-def _trial_marks(found: Found, points: Sequence[Point], look: Look) -> dict[str, Any]:
+def _trial_marks(found: Found, points: Sequence[TrialPoint], look: Look) -> dict[str, Any]:
     goal, known = found.goal, found.capacity
     theta = 100 * goal.missed_max
     band = curve([point for _, point in found.trials], goal)
@@ -349,7 +349,7 @@ def _trial_marks(found: Found, points: Sequence[Point], look: Look) -> dict[str,
     }
 
 
-def _top(points: Sequence[Point], theta: float) -> float:
+def _top(points: Sequence[TrialPoint], theta: float) -> float:
     most = max((100 * point.share for point in points), default=0.0)
     return min(100.0, max(4 * theta, 1.4 * most))
 
@@ -375,13 +375,13 @@ def _curve(
     yield _layer(values, line, {"x": x, "y": y})
 
 
-def _roles(points: Sequence[Point]) -> list[str]:
+def _roles(points: Sequence[TrialPoint]) -> list[str]:
     present = {point.role for point in points}
     return [name for kind, name in ROLES.items() if kind in present]
 
 
 def _dots(
-    points: Sequence[Point], x: Mapping[str, Any], y: Mapping[str, Any], look: Look
+    points: Sequence[TrialPoint], x: Mapping[str, Any], y: Mapping[str, Any], look: Look
 ) -> Iterator[dict[str, Any]]:
     names = _roles(points)
     values = [

@@ -124,7 +124,7 @@ def _of_scripts(page: Page) -> tuple[Measure, ...]:
     )
 
 
-def _of_command(column: bulk.Column) -> Measure:
+def _of_command(column: bulk.BulkColumn) -> Measure:
     def of_trial(digest: Digest) -> Estimate | None:
         found = bulk.of_digest(digest)
         return None if found is None else of_bulk(found, column.key)

@@ -18,7 +18,7 @@ from pgpaces.report import verdicts
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import NUMBER, ONCE, legend_columns
 from pgpaces.report.look import WIDTH, Look
-from pgpaces.report.section import Cell, Figure, Mark, Section, Table
+from pgpaces.report.section import Figure, Mark, Section, Table, TableCell
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.report.words import Sentence
 from pgpaces.result import Estimate
@@ -40,7 +40,7 @@ _RATIO_MAX = 1e4
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VerdictBasis:
     """What a verdict rests on: pairs, or trials in the order of time, each with whether it is B's.
 
     ids: of all trials. left_out: how many there were that did not end or are not valid. notes: what
@@ -80,7 +80,7 @@ class _Told:
     noise: Estimate | None = None
 
 
-def section(verdict: Verdict, a: str, b: str, seen: Seen) -> Section:
+def section(verdict: Verdict, a: str, b: str, seen: VerdictBasis) -> Section:
     """The section of a verdict on B against A. a, b: what they are called."""
     told = (
         _Told(verdict.metric, verdict.estimate, verdict.p, verdict.outcome, verdict.delta,
@@ -98,7 +98,7 @@ def section(verdict: Verdict, a: str, b: str, seen: Seen) -> Section:
     )
 
 
-def _left_out(seen: Seen) -> Iterator[Sentence]:
+def _left_out(seen: VerdictBasis) -> Iterator[Sentence]:
     if seen.left_out:
         what = "trial" if seen.left_out == 1 else "trials"
         yield Sentence(
@@ -110,19 +110,19 @@ def _left_out(seen: Seen) -> Iterator[Sentence]:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _table(told: Sequence[_Told], names: tuple[str, str], seen: Seen) -> Table:
+def _table(told: Sequence[_Told], names: tuple[str, str], seen: VerdictBasis) -> Table:
     note = (
         f"A is {names[0]}, B is {names[1]}. Values are means over trials, geometric ones but for"
         " shares, with 95 % intervals."
     )
     rows = tuple(
         (
-            Cell(named(each.metric)),
+            TableCell(named(each.metric)),
             _own(seen.a, each.metric),
             _own(seen.b, each.metric),
             _effect(each),
-            Cell("-" if each.p is None else f"{each.p:.2g}"),
-            Cell(each.outcome, "", _MARKS[each.outcome]),
+            TableCell("-" if each.p is None else f"{each.p:.2g}"),
+            TableCell(each.outcome, "", _MARKS[each.outcome]),
         )
         for each in told
     )
@@ -143,17 +143,17 @@ def number(metric: Metric, value: float) -> str:
     return percent(value) if metric.scale == "share" else milliseconds(value, "above")
 
 
-def _own(sides: Sequence[Side], metric: Metric) -> Cell:
+def _own(sides: Sequence[Side], metric: Metric) -> TableCell:
     found = compare.own(sides, metric)
     if found is None:
-        return Cell("-")
-    return Cell(number(metric, found.value), interval(found, partial(number, metric)))
+        return TableCell("-")
+    return TableCell(number(metric, found.value), interval(found, partial(number, metric)))
 
 
-def _effect(told: _Told) -> Cell:
+def _effect(told: _Told) -> TableCell:
     if told.estimate is None:
-        return Cell("-")
-    return Cell(*short(told.metric, told.estimate))
+        return TableCell("-")
+    return TableCell(*short(told.metric, told.estimate))
 
 
 def short(metric: Metric, found: Estimate) -> tuple[str, str]:
@@ -177,7 +177,7 @@ def _signed(metric: Metric, found: Estimate, value: float) -> str:
 # --- effects --------------------------------------------------------------------------------------
 
 
-def _figures(told: Sequence[_Told], names: tuple[str, str], seen: Seen) -> Iterator[Figure]:
+def _figures(told: Sequence[_Told], names: tuple[str, str], seen: VerdictBasis) -> Iterator[Figure]:
     ratios = [each for each in told if each.metric.scale == "ratio" and _drawable(each)]
     shares = [each for each in told if each.metric.scale == "share" and _drawable(each)]
     for key, group in ((f"{KEY}-effect", ratios), (f"{KEY}-shares", shares)):
@@ -192,7 +192,7 @@ def _drawable(told: _Told) -> bool:
     return found is not None and 1 / _RATIO_MAX < abs(found.value) + 1 < _RATIO_MAX
 
 
-def _effects(key: str, told: Sequence[_Told], seen: Seen) -> Figure:
+def _effects(key: str, told: Sequence[_Told], seen: VerdictBasis) -> Figure:
     share = told[0].metric.scale == "share"
     band = told[0].delta
     parts = ["bars are 95 % intervals", _dots_are(seen)]
@@ -210,7 +210,7 @@ def _effects(key: str, told: Sequence[_Told], seen: Seen) -> Figure:
     )
 
 
-def _dots_are(seen: Seen) -> str:
+def _dots_are(seen: VerdictBasis) -> str:
     if seen.pairs:
         return "small dots are single pairs"
     return "small dots are single trials over the mean of A, hollow ones A's own"
@@ -228,7 +228,7 @@ def _rows(told: Sequence[_Told]) -> Iterator[tuple[str, Metric, Estimate]]:
 _SAME = "A with itself"
 
 
-def _dots(told: Sequence[_Told], seen: Seen) -> Iterator[dict[str, Any]]:
+def _dots(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[dict[str, Any]]:
     """Each pair, or each trial over the mean of A, as the axis has it."""
     for each in told:
         name, metric = verdicts.title(each.metric), each.metric
@@ -251,7 +251,7 @@ def _placed(metric: Metric, difference: float) -> float:
     return 100 * difference if metric.scale == "share" else math.exp(min(difference, 700))
 
 
-def _effect_marks(told: Sequence[_Told], seen: Seen, look: Look) -> dict[str, Any]:
+def _effect_marks(told: Sequence[_Told], seen: VerdictBasis, look: Look) -> dict[str, Any]:
     share = told[0].metric.scale == "share"
     factor, centre = (100.0, 0.0) if share else (1.0, 1.0)
     points = []
@@ -346,7 +346,7 @@ def _ticks(scale: dict[str, Any]) -> dict[str, Any]:
 # --- trials ---------------------------------------------------------------------------------------
 
 
-def _by_trial(metric: Metric, names: tuple[str, str], seen: Seen) -> list[dict[str, Any]]:
+def _by_trial(metric: Metric, names: tuple[str, str], seen: VerdictBasis) -> list[dict[str, Any]]:
     """Each trial's value in its order, by what it is of."""
     labels = _labels(names)
     if seen.pairs:
@@ -369,7 +369,7 @@ def _labels(names: tuple[str, str]) -> tuple[str, str]:
 
 
 def _over_trials(
-    metric: Metric, names: tuple[str, str], seen: Seen, values: list[dict[str, Any]]
+    metric: Metric, names: tuple[str, str], seen: VerdictBasis, values: list[dict[str, Any]]
 ) -> Figure:
     paired = bool(seen.pairs)
     what = "pair" if paired else "trial, in the order of time"

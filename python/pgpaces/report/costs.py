@@ -132,26 +132,28 @@ def _said(one: Priced, did: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CostColumn:
     """A column of the table: its title, what it shows, and that as a text with its interval."""
 
     title: str
     show: Callable[[Priced], tuple[str, str] | None]
 
 
-def columns(found: Sequence[Priced]) -> list[Column]:
+def columns(found: Sequence[Priced]) -> list[CostColumn]:
     """Those of which something is known of some machine."""
     currencies = {one.economy.currency for one in found}
     unit = currencies.pop() if len(currencies) == 1 else "unit"
     every = [
-        Column("a month", lambda one: _amount(one, one.economy.month)),
-        Column("a year", lambda one: _amount(one, one.economy.year)),
-        Column("users", lambda one: _number(one.held, one.economy.users)),
-        Column(f"users per {unit} a month", lambda o: _number(o.held, o.economy.users_per_unit)),
-        Column("users per watt", lambda one: _number(one.held, one.economy.users_per_watt)),
-        Column(f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
-        Column("written a day", _written_cell),
-        Column("card lasts", _years),
+        CostColumn("a month", lambda one: _amount(one, one.economy.month)),
+        CostColumn("a year", lambda one: _amount(one, one.economy.year)),
+        CostColumn("users", lambda one: _number(one.held, one.economy.users)),
+        CostColumn(
+            f"users per {unit} a month", lambda o: _number(o.held, o.economy.users_per_unit)
+        ),
+        CostColumn("users per watt", lambda one: _number(one.held, one.economy.users_per_watt)),
+        CostColumn(f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
+        CostColumn("written a day", _written_cell),
+        CostColumn("card lasts", _years),
     ]
     return [column for column in every if any(column.show(one) for one in found)]
 

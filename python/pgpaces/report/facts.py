@@ -34,7 +34,7 @@ _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerFacts:
     """A server with its machine: facts, and the settings that are not at their default.
 
     generator: the machine that made the load. trials: how many ran there.
@@ -140,7 +140,7 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
         yield f"beside it {name}", f"{own[0]['load_text']} at {nodes}; latency limit {limit}"
 
 
-def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[Place, ...]:
+def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[ServerFacts, ...]:
     """The servers and machines that trials ran on, each once. disks: what was measured of some."""
     found: dict[tuple[str, ...], list[Trial]] = {}
     for digest in digests:
@@ -166,7 +166,7 @@ def _disk_of(trial: Trial, disks: Iterable[Known]) -> Pairs:
     return ()
 
 
-def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> Place:
+def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerFacts:
     first = trials[0]
     server, target = first.server, first.server.get("target", {})
     common = [set(trial.server.get("settings", {}).items()) for trial in trials]
@@ -176,7 +176,7 @@ def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> Place:
     name = f"PostgreSQL {server.get('version', '?')}"
     if where and not where.startswith(("/", "@")):
         name = f"{name} on {where}"
-    return Place(
+    return ServerFacts(
         name,
         (
             *_pairs(server, _SERVER),

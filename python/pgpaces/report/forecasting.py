@@ -19,7 +19,7 @@ from pgpaces.report import verdicts, words
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import NUMBER
 from pgpaces.report.look import WIDTH, Look
-from pgpaces.report.section import Cell, Figure, Section, Table
+from pgpaces.report.section import Figure, Section, Table, TableCell
 from pgpaces.report.text import interval, percent, rate
 from pgpaces.report.words import Sentence
 from pgpaces.result import Estimate
@@ -89,32 +89,32 @@ def _tables(every: Sequence[LineForecast]) -> tuple[Table, ...]:
     return tuple(found)
 
 
-def _row(each: LineForecast) -> tuple[Cell, ...]:
+def _row(each: LineForecast) -> tuple[TableCell, ...]:
     found = each.found
     far = found.curve[-1].rate if found.curve else None
     return (
-        Cell(name_of(each) or "all"),
+        TableCell(name_of(each) or "all"),
         _estimate(found.peak, lambda load: f"{load:,.3g}"),
         _estimate(found.peak_rate, rate),
-        Cell(f"{found.reach:,.4g}"),
+        TableCell(f"{found.reach:,.4g}"),
         _estimate(far, rate),
-        Cell("-" if found.holdout is None else percent(found.holdout)),
-        Cell("-" if found.bounds is None else rate(found.bounds.at(found.reach))),
+        TableCell("-" if found.holdout is None else percent(found.holdout)),
+        TableCell("-" if found.bounds is None else rate(found.bounds.at(found.reach))),
     )
 
 
-def _parameters(each: LineForecast) -> tuple[Cell, ...]:
+def _parameters(each: LineForecast) -> tuple[TableCell, ...]:
     found = each.found
     return (
-        Cell(name_of(each) or "all"),
+        TableCell(name_of(each) or "all"),
         _estimate(found.g, rate),
         _estimate(found.a, lambda share: f"{share:.3g}"),
         _estimate(found.b, lambda share: f"{share:.3g}"),
     )
 
 
-def _estimate(found: Estimate | None, form: Any) -> Cell:
-    return Cell("-") if found is None else Cell(form(found.value), interval(found, form))
+def _estimate(found: Estimate | None, form: Any) -> TableCell:
+    return TableCell("-") if found is None else TableCell(form(found.value), interval(found, form))
 
 
 # --- the chart ------------------------------------------------------------------------------------

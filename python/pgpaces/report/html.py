@@ -28,7 +28,7 @@ from pgpaces.report import (
     words,
 )
 from pgpaces.report.page import Page
-from pgpaces.report.section import Cell, Figure, Section, Table
+from pgpaces.report.section import Figure, Section, Table, TableCell
 from pgpaces.report.text import judgement
 from pgpaces.result import Explained
 
@@ -43,7 +43,7 @@ class Detail:
 
     row: Row
     name: str
-    verdict: Cell
+    verdict: TableCell
     trials: Table
     said: tuple[str, ...]
     figures: tuple[Figure, ...]

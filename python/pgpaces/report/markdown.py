@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pgpaces.report import tables
 from pgpaces.report.escape import line
 from pgpaces.report.page import Page
-from pgpaces.report.section import Cell, Section, Table
+from pgpaces.report.section import Section, Table, TableCell
 from pgpaces.report.words import Sentence
 
 _MARKS = re.compile(r"([\\`*\[\]|~#])|(?<![^\W_])_|_(?![^\W_])")
@@ -138,7 +138,7 @@ def _table(table: Table) -> Iterator[str]:
         yield f"{text(table.note)}\n"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     ends = f" ({text(cell.ends)})" if cell.ends else ""
     return f"{text(cell.text)}{ends}"
 

@@ -24,7 +24,7 @@ from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.report import costs, facts, volume, words
 from pgpaces.report.disk import Known
-from pgpaces.report.facts import Place
+from pgpaces.report.facts import ServerFacts
 from pgpaces.report.words import Sentence
 from pgpaces.result import Observed
 
@@ -79,7 +79,7 @@ class Page:
     statements: tuple[StatementRow, ...] = ()
     plans: tuple[PlanOf, ...] = ()
     differences: tuple[Difference, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[ServerFacts, ...] = ()
     apart: tuple[Apart, ...] = ()
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
@@ -116,7 +116,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
     apart = replicates.compare(digests, kinds)
     failures = _failures(about, {cell.key: cell for cell in asked})
-    said = words.Material(shown, main, rows, lines, missed_max, apart, missing, failures)
+    said = words.ReportMaterial(shown, main, rows, lines, missed_max, apart, missing, failures)
     limits = facts.limits(rows)
     economies = costs.economies(rows, clients=_clients_are_users(experiment, shown, digests))
     machines = priced(economies, _holding(missed_max, limited=bool(limits)))

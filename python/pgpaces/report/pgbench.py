@@ -21,7 +21,7 @@ _LINE_BYTES = 127  # of an SQL command's first line that pgbench keeps
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ReportScript:
     """A script in the report: what it is called, its weight, and its commands' first lines."""
 
     description: str
@@ -30,14 +30,14 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReportOptions:
     """What the report repeats of what was asked for. limit_us: 0 for none.
 
     transactions or duration_s ends the run. throttled: transactions fall due by a rate.
     measured: latency is measured although neither rate nor limit needs it (progress is told).
     """
 
-    scripts: Sequence[Script]
+    scripts: Sequence[ReportScript]
     scale: int = 1
     partition_method: str = "none"
     partitions: int = 0
@@ -134,7 +134,7 @@ class Sums:
 
 
 @dataclass(slots=True)
-class Command:
+class CommandTimes:
     """A command's times, and how often it failed."""
 
     times: Moments = field(default_factory=Moments)
@@ -152,7 +152,7 @@ class Totals:
     all: Sums = field(default_factory=Sums)
     recent: Sums = field(default_factory=Sums)
     scripts: dict[int, Sums] = field(default_factory=dict)
-    commands: dict[tuple[int, int], Command] = field(default_factory=dict)
+    commands: dict[tuple[int, int], CommandTimes] = field(default_factory=dict)
     connect_ns: int = 0
     aborted_thread: int | None = None
     ended_ns: int = 0
@@ -165,7 +165,9 @@ class Totals:
             self.recent.add(tally)
             self.scripts.setdefault(tally.script, Sums()).add(tally)
         for statement in interval.statements:
-            command = self.commands.setdefault((statement.script, statement.command), Command())
+            command = self.commands.setdefault(
+                (statement.script, statement.command), CommandTimes()
+            )
             command.times.add(statement.times)
             command.failed += statement.failed
             command.retries += statement.retries
@@ -174,7 +176,7 @@ class Totals:
             self.aborted_thread = interval.aborted[0]
         self.ended_ns = max(self.ended_ns, interval.ended_ns)
 
-    def progress(self, asked: Asked, epoch_s: float | None = None) -> str:
+    def progress(self, asked: ReportOptions, epoch_s: float | None = None) -> str:
         """The line on what came since the last one. epoch_s: the time of day to show, if any."""
         sums, self.recent = self.recent, Sums()
         passed_ns, self.told_ns = self.ended_ns - self.told_ns, self.ended_ns
@@ -208,7 +210,7 @@ def banner(pgbench: str, pgpaces: str, server: str) -> str:
     return f"pgbench ({pgbench}, pgpaces {pgpaces}, server {server})"
 
 
-def report(asked: Asked, totals: Totals, connect_ns: int) -> str:
+def report(asked: ReportOptions, totals: Totals, connect_ns: int) -> str:
     """The final report. connect_ns: what connecting all clients took, before the run."""
     lines = [*_facts(asked), *_processed(asked, totals.all)]
     if totals.all.total:
@@ -240,7 +242,7 @@ def _share(count: int, whole: int) -> str:
     return f"{count} ({_ratio(100.0 * count, whole):.3f}%)"
 
 
-def _facts(asked: Asked) -> Iterator[str]:
+def _facts(asked: ReportOptions) -> Iterator[str]:
     several = "multiple scripts" if asked.several else asked.scripts[0].description
     yield f"transaction type: {several}"
     yield f"scaling factor: {asked.scale}"
@@ -254,7 +256,7 @@ def _facts(asked: Asked) -> Iterator[str]:
         yield f"maximum number of tries: {asked.max_tries}"
 
 
-def _processed(asked: Asked, sums: Sums) -> Iterator[str]:
+def _processed(asked: ReportOptions, sums: Sums) -> Iterator[str]:
     of = ""
     if asked.duration_s is None:
         yield f"number of transactions per client: {asked.transactions}"
@@ -264,7 +266,7 @@ def _processed(asked: Asked, sums: Sums) -> Iterator[str]:
     yield f"number of transactions actually processed: {sums.processed}{of}"
 
 
-def _counts(asked: Asked, sums: Sums) -> Iterator[str]:
+def _counts(asked: ReportOptions, sums: Sums) -> Iterator[str]:
     """Failures, retries, skipped and late ones, of all transactions."""
     yield from _failures(asked, sums)
     if asked.limit_us:
@@ -275,7 +277,7 @@ def _counts(asked: Asked, sums: Sums) -> Iterator[str]:
         )
 
 
-def _failures(asked: Asked, sums: Sums) -> Iterator[str]:
+def _failures(asked: ReportOptions, sums: Sums) -> Iterator[str]:
     """What all transactions and each script's have in common."""
     yield f"number of failed transactions: {_share(sums.failed, sums.total)}"
     if asked.detailed:
@@ -289,7 +291,7 @@ def _failures(asked: Asked, sums: Sums) -> Iterator[str]:
         yield f"number of transactions skipped: {_share(sums.skipped, sums.total)}"
 
 
-def _times(asked: Asked, totals: Totals, connect_ns: int) -> Iterator[str]:
+def _times(asked: ReportOptions, totals: Totals, connect_ns: int) -> Iterator[str]:
     sums = totals.all
     if asked.throttled or asked.limit_us or asked.measured:
         yield from _latency(sums)
@@ -317,7 +319,7 @@ def _latency(sums: Sums) -> Iterator[str]:
         yield f"latency stddev = {sums.latency.stddev_ms:.3f} ms"
 
 
-def _script(asked: Asked, totals: Totals, number: int) -> Iterator[str]:
+def _script(asked: ReportOptions, totals: Totals, number: int) -> Iterator[str]:
     """A script's own part of the report."""
     script, sums = asked.scripts[number], totals.scripts.get(number, Sums())
     if asked.several:
@@ -340,11 +342,11 @@ def _script(asked: Asked, totals: Totals, number: int) -> Iterator[str]:
         more = " and failures" if asked.max_tries == 1 else ", failures and retries"
         yield f"{' - ' if asked.several else ''}statement latencies in milliseconds{more}:"
         for at, (text, is_sql) in enumerate(script.commands):
-            command = totals.commands.get((number, at), Command())
+            command = totals.commands.get((number, at), CommandTimes())
             yield _command(asked, command, _first_line(text) if is_sql else text)
 
 
-def _command(asked: Asked, command: Command, text: str) -> str:
+def _command(asked: ReportOptions, command: CommandTimes, text: str) -> str:
     retries = "" if asked.max_tries == 1 else f" {command.retries:10}"
     return f"   {command.times.mean_ms:11.3f}  {command.failed:10}{retries} {text}"
 

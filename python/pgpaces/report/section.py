@@ -18,7 +18,7 @@ Cells = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A text, its interval where it has one, and how it is marked."""
 
     text: str
@@ -37,7 +37,7 @@ class Table:
     title: str
     columns: tuple[str, ...]
     labels: int
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     note: str = ""
     folded: bool = False
 

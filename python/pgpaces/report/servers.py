@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pgpaces.answers import waits
-from pgpaces.report.section import Cell, Table
+from pgpaces.report.section import Table, TableCell
 from pgpaces.report.text import milliseconds, percent
 from pgpaces.result import Executed, Grown, Observed, Trial
 from pgpaces.units import memory_text
@@ -91,7 +91,12 @@ def _tables(observed: Observed) -> Iterator[Table]:
 
 def _waits(observed: Observed, of: str) -> Table:
     rows = tuple(
-        (Cell(who), Cell(_event(name)), Cell(f"{mean:.3g}"), Cell(percent(share)))
+        (
+            TableCell(who),
+            TableCell(_event(name)),
+            TableCell(f"{mean:.3g}"),
+            TableCell(percent(share)),
+        )
         for who in ("load", "others")
         for name, mean, share in waits.top(observed.waits, who, _EVENTS_MAX)
     )
@@ -106,12 +111,12 @@ def _waits(observed: Observed, of: str) -> Table:
 def _blocked(observed: Observed, of: str) -> Table:
     rows = tuple(
         (
-            Cell(one.waiting),
-            Cell(f"{one.event} {one.mode}".strip()),
-            Cell(one.blocking or "-"),
-            Cell(f"{one.state}: {one.statement}" if one.statement else one.state or "hidden"),
-            Cell(str(one.seen)),
-            Cell(f"{one.first_s} to {one.last_s}"),
+            TableCell(one.waiting),
+            TableCell(f"{one.event} {one.mode}".strip()),
+            TableCell(one.blocking or "-"),
+            TableCell(f"{one.state}: {one.statement}" if one.statement else one.state or "hidden"),
+            TableCell(str(one.seen)),
+            TableCell(f"{one.first_s} to {one.last_s}"),
         )
         for one in observed.blocked[:_ROWS_MAX]
     )
@@ -122,12 +127,12 @@ def _blocked(observed: Observed, of: str) -> Table:
 def _grown(observed: Observed, of: str) -> Table:
     rows = tuple(
         (
-            Cell(one.name),
-            Cell(one.kind),
-            Cell(memory_text(one.before_bytes)),
-            Cell(memory_text(one.after_bytes)),
-            Cell(_signed(_growth(one))),
-            Cell(_dead(one)),
+            TableCell(one.name),
+            TableCell(one.kind),
+            TableCell(memory_text(one.before_bytes)),
+            TableCell(memory_text(one.after_bytes)),
+            TableCell(_signed(_growth(one))),
+            TableCell(_dead(one)),
         )
         for one in observed.grown[:_ROWS_MAX]
     )
@@ -150,15 +155,15 @@ def _executed(observed: Observed, of: str) -> Table:
     total = sum(one.total_ms for one in observed.executed) or 1.0
     rows = tuple(
         (
-            Cell(one.text),
-            Cell("the load" if one.load else "others"),
-            Cell(f"{one.calls:,}"),
-            Cell(percent(one.total_ms / total)),
-            Cell(milliseconds(one.total_ms / one.calls, "-")),
-            Cell(f"{one.rows:,}"),
-            Cell(f"{one.blocks_hit:,}"),
-            Cell(f"{one.blocks_read:,}"),
-            Cell("-" if one.wal_bytes is None else memory_text(one.wal_bytes)),
+            TableCell(one.text),
+            TableCell("the load" if one.load else "others"),
+            TableCell(f"{one.calls:,}"),
+            TableCell(percent(one.total_ms / total)),
+            TableCell(milliseconds(one.total_ms / one.calls, "-")),
+            TableCell(f"{one.rows:,}"),
+            TableCell(f"{one.blocks_hit:,}"),
+            TableCell(f"{one.blocks_read:,}"),
+            TableCell("-" if one.wal_bytes is None else memory_text(one.wal_bytes)),
         )
         for one in observed.executed
     )
@@ -173,8 +178,8 @@ def _executed(observed: Observed, of: str) -> Table:
 def _moved(observed: Observed, of: str) -> Table:
     rows = tuple(
         (
-            Cell(f"{one.source} {one.name.replace('_', ' ')}"),
-            Cell(_amount(one.value, one.unit)),
+            TableCell(f"{one.source} {one.name.replace('_', ' ')}"),
+            TableCell(_amount(one.value, one.unit)),
         )
         for one in observed.moved
         if one.value

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pgpaces.answers import crossing, outcome
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.plans import PlanOf, Seen
+from pgpaces.answers.plans import PlanOf, SeenPlan
 from pgpaces.report import bulk, words
 from pgpaces.report import costs as money
 from pgpaces.report.page import Page
-from pgpaces.report.section import Cell, Table
+from pgpaces.report.section import Table, TableCell
 from pgpaces.report.text import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.units import memory_text, size_text
@@ -29,16 +29,16 @@ def above(page: Page) -> str:
     return f"> {page.limit}" if page.limit else "none"
 
 
-def _share(estimate: Estimate | None) -> Cell:
+def _share(estimate: Estimate | None) -> TableCell:
     if estimate is None:
-        return Cell("-")
-    return Cell(percent(estimate.value), f"{percent(estimate.low)}-{percent(estimate.high)}")
+        return TableCell("-")
+    return TableCell(percent(estimate.value), f"{percent(estimate.low)}-{percent(estimate.high)}")
 
 
-def _number(estimate: Estimate | None, form: Callable[[float], str]) -> Cell:
+def _number(estimate: Estimate | None, form: Callable[[float], str]) -> TableCell:
     if estimate is None:
-        return Cell("-")
-    return Cell(form(estimate.value), interval(estimate, form))
+        return TableCell("-")
+    return TableCell(form(estimate.value), interval(estimate, form))
 
 
 def cells(page: Page) -> Table:
@@ -76,8 +76,8 @@ def _commands(page: Page) -> Table:
     columns = (*names, "trials", "median s", *(column.name for column in numbers), *late)
     rows = []
     for row in page.rows:
-        labels = [Cell(crossing.level_of(row, f.name)) for f in page.factors] or [
-            Cell("the one cell")
+        labels = [TableCell(crossing.level_of(row, f.name)) for f in page.factors] or [
+            TableCell("the one cell")
         ]
         middle = bulk.median_s(row)
         found = [_number(row.estimate(column.key), column.text) for column in numbers]
@@ -87,7 +87,7 @@ def _commands(page: Page) -> Table:
             "p95 ms": _number(row.p95, lambda ms: milliseconds(ms, above(page))),
         }
         rest = [_share(shares[name]) if name in shares else others[name] for name in late]
-        shown = Cell("-" if middle is None else f"{middle:.3g}")
+        shown = TableCell("-" if middle is None else f"{middle:.3g}")
         rows.append((*labels, _trials(row), shown, *found, *rest))
     return Table("cells", "All cells", columns, len(names), tuple(rows), _cells_note(page))
 
@@ -102,12 +102,12 @@ def _cells_note(page: Page) -> str:
     return f"Small figures are 95 % intervals across the trials of a cell{few}."
 
 
-def _row(page: Page, row: Row, others: Sequence[str]) -> Iterator[Cell]:
-    def time(estimate: Estimate | None) -> Cell:
+def _row(page: Page, row: Row, others: Sequence[str]) -> Iterator[TableCell]:
+    def time(estimate: Estimate | None) -> TableCell:
         return _number(estimate, lambda ms: milliseconds(ms, above(page)))
 
-    yield from [Cell(crossing.level_of(row, f.name)) for f in page.factors] or [
-        Cell("the one cell")
+    yield from [TableCell(crossing.level_of(row, f.name)) for f in page.factors] or [
+        TableCell("the one cell")
     ]
     yield _trials(row)
     yield _number(row.rate, rate)
@@ -125,22 +125,22 @@ def _row(page: Page, row: Row, others: Sequence[str]) -> Iterator[Cell]:
         yield verdict(page, row)
 
 
-def _trials(row: Row) -> Cell:
+def _trials(row: Row) -> TableCell:
     if not row.trials:
-        return Cell("0")
+        return TableCell("0")
     left = f"of {len(row.trials) + len(row.left_out)}" if row.left_out else ""
-    return Cell(str(len(row.trials)), left, "" if row.sound else "not valid")
+    return TableCell(str(len(row.trials)), left, "" if row.sound else "not valid")
 
 
-def verdict(page: Page, row: Row) -> Cell:
+def verdict(page: Page, row: Row) -> TableCell:
     """Whether a cell held, in a word."""
     if not row.trials:
-        return Cell("not run", "", "not known")
+        return TableCell("not run", "", "not known")
     if not row.sound:
         failed = outcome.no_trial(digest.summary for digest in row.every) is not None
-        return Cell("failed" if failed else "not valid", "", "not valid")
+        return TableCell("failed" if failed else "not valid", "", "not valid")
     said = crossing.verdict(row, page.missed_max)
-    return Cell(said, "", said)
+    return TableCell(said, "", said)
 
 
 def trials(page: Page, rows: Iterable[Row]) -> Table:
@@ -157,7 +157,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     return Table("trials", f"Trials{of}", columns, 2, found)
 
 
-def _trial(page: Page, digest: Digest, counts: bool) -> tuple[Cell, ...]:
+def _trial(page: Page, digest: Digest, counts: bool) -> tuple[TableCell, ...]:
     trial, summary, place = digest.trial, digest.summary, digest.trial.place
     block = "-" if place is None else str(place.block)
     if place and place.attempt > 1:
@@ -167,8 +167,8 @@ def _trial(page: Page, digest: Digest, counts: bool) -> tuple[Cell, ...]:
     valid = "valid" if summary.validity.state == "valid" else "not valid"
     state = trial.state if trial.state != "finished" else valid
     said = state if counts else f"{state}, not counted"
-    numbers: Iterable[Cell] = (
-        Cell(f"{summary.counts.due:,}"),
+    numbers: Iterable[TableCell] = (
+        TableCell(f"{summary.counts.due:,}"),
         _number(summary.rate, rate),
         _number(summary.latency.mean, lambda ms: milliseconds(ms, "-")),
         _share(trial_share(digest, "missed")),
@@ -177,24 +177,24 @@ def _trial(page: Page, digest: Digest, counts: bool) -> tuple[Cell, ...]:
     if bulk.about_commands(page.rows):
         numbers = _executions(digest)
     return (
-        Cell(trial.id[-8:]),
-        Cell(block),
-        Cell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+        TableCell(trial.id[-8:]),
+        TableCell(block),
+        TableCell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
         *numbers,
-        Cell(said, "", "" if sound(digest) else "not valid"),
+        TableCell(said, "", "" if sound(digest) else "not valid"),
     )
 
 
-def _executions(digest: Digest) -> Iterator[Cell]:
+def _executions(digest: Digest) -> Iterator[TableCell]:
     """What the command of a trial did."""
     found = bulk.of_digest(digest)
     assert found is not None
-    yield Cell(str(found.counts.due))
-    yield Cell(str(found.done))
+    yield TableCell(str(found.counts.due))
+    yield TableCell(str(found.done))
     yield _number(found.seconds, lambda value: f"{value:.3g}")
-    yield Cell("-" if found.rows is None else f"{found.rows:,.0f}")
+    yield TableCell("-" if found.rows is None else f"{found.rows:,.0f}")
     for value in (found.input_total, found.wal_bytes):
-        yield Cell("-" if value is None else size_text(value))
+        yield TableCell("-" if value is None else size_text(value))
 
 
 def statements(page: Page) -> Table:
@@ -204,10 +204,10 @@ def statements(page: Page) -> Table:
     columns = ("statement", *names, "done", *shown, "mean ms", "p95 ms")
     rows = tuple(
         (
-            Cell(each.name),
-            *(Cell(crossing.level_of(each.row, factor.name)) for factor in page.factors),
-            Cell(f"{each.done:,}"),
-            *(Cell(f"{getattr(each, name):,}") for name in shown),
+            TableCell(each.name),
+            *(TableCell(crossing.level_of(each.row, factor.name)) for factor in page.factors),
+            TableCell(f"{each.done:,}"),
+            *(TableCell(f"{getattr(each, name):,}") for name in shown),
             _number(each.mean, lambda ms: milliseconds(ms, "-")),
             _number(each.p95, lambda ms: milliseconds(ms, "-")),
         )
@@ -229,10 +229,10 @@ def ratios(page: Page) -> Table:
     )
     rows = tuple(
         (
-            Cell(f"{words.factor_name(each.factor)} = {each.level}"),
-            Cell(each.base),
-            *(Cell(dict(each.at).get(factor.name, "-")) for factor in others),
-            Cell(str(max(e.n for e in (each.rate, each.latency) if e))),
+            TableCell(f"{words.factor_name(each.factor)} = {each.level}"),
+            TableCell(each.base),
+            *(TableCell(dict(each.at).get(factor.name, "-")) for factor in others),
+            TableCell(str(max(e.n for e in (each.rate, each.latency) if e))),
             _number(each.rate, times),
             _number(each.latency, times),
         )
@@ -254,9 +254,9 @@ def beside(page: Page) -> Table:
     columns = ("workload", *names, "due", "TPS", "missed %", "mean ms", "p95 ms", "p99 ms")
     rows = tuple(
         (
-            Cell(each.name),
-            *(Cell(crossing.level_of(each.row, factor.name)) for factor in page.factors),
-            Cell(f"{each.due:,}"),
+            TableCell(each.name),
+            *(TableCell(crossing.level_of(each.row, factor.name)) for factor in page.factors),
+            TableCell(f"{each.due:,}"),
             _number(each.rate, rate),
             _share(each.missed),
             *(
@@ -275,18 +275,21 @@ def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
     columns = ("plan", "workers planned", "launched", "spilled", "trials")
     every = tuple(
         (
-            *([Cell(crossing.level_of(seen.row, f.name)) for f in page.factors] or [Cell("all")]),
+            *(
+                [TableCell(crossing.level_of(seen.row, f.name)) for f in page.factors]
+                or [TableCell("all")]
+            ),
             *_plan_cells(plan, [seen]),
         )
         for seen in plan.seen
     )
-    groups: dict[tuple[object, ...], list[Seen]] = {}
+    groups: dict[tuple[object, ...], list[SeenPlan]] = {}
     for seen in plan.seen:
         one = seen.plan
         how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
         groups.setdefault(how, []).append(seen)
     grouped = tuple(
-        (Cell(_named(page, [seen.row for seen in group])), *_plan_cells(plan, group))
+        (TableCell(_named(page, [seen.row for seen in group])), *_plan_cells(plan, group))
         for group in groups.values()
     )
     title = f"Plans of {plan.script}:{plan.line}"
@@ -302,15 +305,15 @@ def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
     )
 
 
-def _plan_cells(plan: PlanOf, seen: Sequence[Seen]) -> Iterator[Cell]:
+def _plan_cells(plan: PlanOf, seen: Sequence[SeenPlan]) -> Iterator[TableCell]:
     one = seen[0].plan
     sizes = [each.plan.spilled_bytes for each in seen]
-    yield Cell(plan.letter(one.shape))
-    yield Cell(str(one.workers_planned))
-    yield Cell(str(one.workers_launched) if one.analyzed else "not executed")
+    yield TableCell(plan.letter(one.shape))
+    yield TableCell(str(one.workers_planned))
+    yield TableCell(str(one.workers_launched) if one.analyzed else "not executed")
     least, most = (memory_text(each) for each in (min(sizes), max(sizes)))
-    yield Cell(most if least == most else f"{least} to {most}")
-    yield Cell(str(sum(each.trials for each in seen)))
+    yield TableCell(most if least == most else f"{least} to {most}")
+    yield TableCell(str(sum(each.trials for each in seen)))
 
 
 def failures(page: Page) -> tuple[tuple[str, str], ...]:
@@ -332,9 +335,9 @@ def costs(page: Page) -> Table:
     columns = money.columns(page.costs)
     rows = tuple(
         (
-            Cell(one.name or "this machine"),
-            Cell(words.cell_name(one.row), "" if one.held else "not known to hold"),
-            *(Cell(*(column.show(one) or ("-",))) for column in columns),
+            TableCell(one.name or "this machine"),
+            TableCell(words.cell_name(one.row), "" if one.held else "not known to hold"),
+            *(TableCell(*(column.show(one) or ("-",))) for column in columns),
         )
         for one in page.costs
     )
@@ -351,10 +354,10 @@ def differences(page: Page) -> Table:
     """What was not the same in all cells and is no factor."""
     rows = tuple(
         (
-            Cell(each.name),
-            Cell(value),
-            Cell(_named(page, cells)),
-            Cell("within cells" if each.within else "between cells"),
+            TableCell(each.name),
+            TableCell(value),
+            TableCell(_named(page, cells)),
+            TableCell("within cells" if each.within else "between cells"),
         )
         for each in page.differences
         for value, cells in each.values

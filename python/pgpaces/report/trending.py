@@ -21,7 +21,7 @@ from pgpaces.report.comparing import named, number, short
 from pgpaces.report.escape import line as shown
 from pgpaces.report.figure import NUMBER
 from pgpaces.report.look import WIDTH, Look
-from pgpaces.report.section import Cell, Figure, Section, Table
+from pgpaces.report.section import Figure, Section, Table, TableCell
 from pgpaces.report.text import interval
 from pgpaces.report.words import Sentence
 from pgpaces.result import Estimate
@@ -87,18 +87,18 @@ def _table(found: Trend, metric: Metric, series: Series) -> Table:
     changes: dict[str, Change] = {change.first: change for change in found.changes}
     runs = {each.run.name: each for each in series.runs}
 
-    def when(name: str) -> Cell:
-        return Cell(f"{runs[name].at.astimezone():%Y-%m-%d %H:%M}", runs[name].id[-8:])
+    def when(name: str) -> TableCell:
+        return TableCell(f"{runs[name].at.astimezone():%Y-%m-%d %H:%M}", runs[name].id[-8:])
 
-    def row(level: Level) -> tuple[Cell, ...]:
+    def row(level: Level) -> tuple[TableCell, ...]:
         change = changes.get(level.first)
         return (
             when(level.first),
             when(level.last),
-            Cell(str(level.runs)),
-            Cell(*_said(metric, level.value)),
-            Cell("-") if change is None else Cell(*short(metric, change.ratio)),
-            Cell("-" if change is None else f"{change.p:.2g}"),
+            TableCell(str(level.runs)),
+            TableCell(*_said(metric, level.value)),
+            TableCell("-") if change is None else TableCell(*short(metric, change.ratio)),
+            TableCell("-" if change is None else f"{change.p:.2g}"),
         )
 
     columns = ("from", "to", "runs", named(metric), "change", "p")

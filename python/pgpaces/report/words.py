@@ -36,7 +36,7 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class ReportMaterial:
     """What the words are about."""
 
     factors: tuple[Factor, ...]
@@ -89,7 +89,7 @@ def share(estimate: Estimate) -> str:
     return f"{percent(estimate.value)} % ({ends})"
 
 
-def answer(material: Material) -> tuple[Sentence, ...]:
+def answer(material: ReportMaterial) -> tuple[Sentence, ...]:
     """The answer, the most important sentence first."""
     ran = [row for row in material.rows if row.trials]
     if not ran:
@@ -143,7 +143,7 @@ def _within(rows: Sequence[Row]) -> str:
     return f" within {limit}" if limit else " within its latency limit"
 
 
-def _rule(material: Material, rows: Sequence[Row]) -> Sentence:
+def _rule(material: ReportMaterial, rows: Sequence[Row]) -> Sentence:
     policies = {str(d.trial.plan.get("policy")) for row in rows for d in row.trials}
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     return Sentence(
@@ -152,7 +152,7 @@ def _rule(material: Material, rows: Sequence[Row]) -> Sentence:
     )
 
 
-def _one(material: Material, row: Row) -> Iterable[Sentence]:
+def _one(material: ReportMaterial, row: Row) -> Iterable[Sentence]:
     missed = row.missed
     if missed is None:
         yield Sentence("Nothing was due: the trial was too short for its rate.", "main")
@@ -170,7 +170,7 @@ def _one(material: Material, row: Row) -> Iterable[Sentence]:
     yield _rule(material, [row])
 
 
-def _by_load(material: Material, main: Factor) -> Iterable[Sentence]:
+def _by_load(material: ReportMaterial, main: Factor) -> Iterable[Sentence]:
     found = [crossing.find_crossing(line, material.missed_max) for line in material.lines]
     several = len(found) > 1
     texts = [_failed(each.line) or _words(each, main) for each in found]
@@ -220,7 +220,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _everywhere(material: Material, main: Factor) -> str:
+def _everywhere(material: ReportMaterial, main: Factor) -> str:
     """`With each protocol (simple, prepared)`, `In all 6 combinations`."""
     others = [factor for factor in material.factors if factor.name != main.name]
     if len(others) == 1:
@@ -281,7 +281,7 @@ def _irregular(found: ThresholdCrossing, main: Factor, several: bool) -> Iterabl
 
 
 def _moves(
-    found: Sequence[ThresholdCrossing], material: Material, main: Factor
+    found: Sequence[ThresholdCrossing], material: ReportMaterial, main: Factor
 ) -> Iterable[Sentence]:
     """What moves the crossing, factor by factor; those of which nothing is seen together."""
     still: list[str] = []
@@ -326,7 +326,7 @@ def _moved(factor: Factor, moved: Shift, main: Factor) -> Sentence:
     )
 
 
-def _undecided(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _undecided(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What would make known what is not."""
     every = [(row, crossing.needed_s(row, material.missed_max)) for row in rows]
     known = [(row, need) for row, need in every if need is not None]
@@ -372,7 +372,7 @@ def _missed(row: Row) -> str:
     return share(row.missed) if row.missed else "-"
 
 
-def _by_cell(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _by_cell(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(crossing.verdict(row, material.missed_max), []).append(row)
@@ -384,7 +384,7 @@ def _by_cell(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
     yield _rule(material, rows)
 
 
-def _hanging(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _hanging(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What would be said otherwise if no warm-up had been cut."""
     for row in rows:
         if (with_it := crossing.hangs_on_the_cut(row, material.missed_max)) is not None:
@@ -410,7 +410,7 @@ def _group(verdict: str, found: Sequence[Row], total: int) -> str:
     return f"Of {which} it is not known whether {'it holds' if one else 'they hold'}{names}."
 
 
-def _without_limit(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _without_limit(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
     named = len(rows) > 1
     best = max(rows, key=lambda row: row.rate.value if row.rate else 0.0)
     if best.rate:
@@ -432,7 +432,7 @@ def _without_limit(material: Material, rows: Sequence[Row]) -> Iterable[Sentence
     )
 
 
-def _extremes(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _extremes(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
     """The best and the worst cell, where they can be told apart."""
     able = [row for row in rows if row.sound and row.missed]
     if len(able) < 2:
@@ -480,7 +480,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _doubts(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What one must know before believing it."""
     yield from (_apart(each) for each in _named(material.apart))
     if mixed := facts.builds(rows):
@@ -526,7 +526,7 @@ def _doubts(material: Material, rows: Sequence[Row]) -> Iterable[Sentence]:
         )
 
 
-def _never_began(material: Material) -> Iterable[Sentence]:
+def _never_began(material: ReportMaterial) -> Iterable[Sentence]:
     if material.failures:
         where, why = material.failures[0]
         times = f"{_count(len(material.failures), 'time')}, first for {where}"

@@ -310,7 +310,7 @@ def _launch(
     """Start the programs and wait; the server ends again if anything goes wrong."""
     write_rules(folder.access, record.major)
     folder.rotate_log()
-    order = postmaster.Order(
+    order = postmaster.SupervisorOrder(
         argv=_command(record, folder),
         os_user=os_user,
         lock=terms.lock,

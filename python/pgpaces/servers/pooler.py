@@ -39,7 +39,7 @@ _ENDING_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PoolerProgram:
     """A pooler that is here."""
 
     path: Path
@@ -61,7 +61,7 @@ class Pool:
     size: int
 
 
-def find(pooler: str) -> Program:
+def find(pooler: str) -> PoolerProgram:
     """The program. Raises ServerError, saying where it comes from."""
     path = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
     found = shutil.which(pooler, path=path)
@@ -82,10 +82,10 @@ def find(pooler: str) -> Program:
     version = re.search(r"\d+(\.\d+)+", done.stdout)
     if version is None:
         raise ServerError(f"{found} does not say its version: {done.stdout.strip()[:200]}")
-    return Program(Path(found), version[0])
+    return PoolerProgram(Path(found), version[0])
 
 
-def check(plan: PoolPlan, program: Program, protocol: str) -> None:
+def check(plan: PoolPlan, program: PoolerProgram, protocol: str) -> None:
     """Raises PlanError for a load that the pool could not carry."""
     kept = program.number >= _PREPARED_SINCE
     if plan.mode == "transaction" and protocol == "prepared" and not kept:
@@ -136,7 +136,7 @@ def pool(
         )
         argv, files = _command(program, plan, folder, (text, os_user))
         folder.rotate_log()
-        order = postmaster.Order(
+        order = postmaster.SupervisorOrder(
             argv=argv,
             os_user=os_user,
             lock=lock,
@@ -168,7 +168,7 @@ class Setting:
     """What a configuration is made of. servers: the primary first."""
 
     plan: PoolPlan
-    program: Program
+    program: PoolerProgram
     size: int
     clients: int
     servers: tuple[ServerRecord, ...]
@@ -177,7 +177,7 @@ class Setting:
 
 
 def _command(
-    program: Program, plan: PoolPlan, folder: ServerFolder, terms: tuple[str, OsUser | None]
+    program: PoolerProgram, plan: PoolPlan, folder: ServerFolder, terms: tuple[str, OsUser | None]
 ) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """What is run, and the files that it reads and that go with it."""
     text, os_user = terms

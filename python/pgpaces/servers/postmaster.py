@@ -105,7 +105,7 @@ def _done(
 
 
 @dataclass(frozen=True)
-class Order:
+class SupervisorOrder:
     """What supervise.py is told: what to run, as whom, and what to remove afterwards.
 
     ending: the signal that ends it politely.
@@ -138,7 +138,7 @@ class Order:
 class Postmaster:
     """A PostgreSQL server on its way up, running, or ended; and our end of the pipe."""
 
-    def __init__(self, order: Order, log: Path) -> None:
+    def __init__(self, order: SupervisorOrder, log: Path) -> None:
         """Start supervise.py with its order."""
         self.pid = 0
         self._log = log

@@ -55,7 +55,7 @@ class ExperimentLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunFilter:
     """Which trials: at most so many, of an experiment (its id), with a tag."""
 
     limit: int | None = None
@@ -87,7 +87,7 @@ _NEWEST = " ORDER BY started_at DESC, id DESC"
 _NAMES = "SELECT 0, id, name FROM baseline UNION ALL SELECT 1, id, name FROM tag ORDER BY 1, 3"
 
 
-def trials(cursor: Cursor, wanted: Wanted) -> list[TrialRow]:
+def trials(cursor: Cursor, wanted: RunFilter) -> list[TrialRow]:
     """The trials that are wanted, newest first; those that cannot be read as damaged."""
     conditions: dict[str, object] = {}
     if wanted.experiment is not None:
@@ -162,7 +162,7 @@ def _moment(value: Any) -> datetime:
     return form.utc(value if isinstance(value, datetime) else datetime.fromisoformat(value))
 
 
-def at_once(place: Path | str | None, wanted: Wanted) -> list[TrialRow] | None:
+def at_once(place: Path | str | None, wanted: RunFilter) -> list[TrialRow] | None:
     """The trials of a store that is there and up to date; None of any other, whatever it lacks."""
     return _asked(place, lambda cursor: trials(cursor, wanted))
 

@@ -48,7 +48,7 @@ class Words(sa.TypeDecorator[str]):
         return form.read_text(value) if isinstance(value, str) else value
 
 
-class Reading(sa.TypeDecorator[float]):
+class SensorNumber(sa.TypeDecorator[float]):
     """A number of a sensor. What is none is NULL, as SQLite has it anyway."""
 
     impl = sa.Double
@@ -159,7 +159,7 @@ sample = sa.Table(
     _second(),
     _column("source", Words, key=True),
     _column("name", Words, key=True),
-    _column("value", Reading, null=True),
+    _column("value", SensorNumber, null=True),
     _column("unit", Words),
 )
 observed = sa.Table(

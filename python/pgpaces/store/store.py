@@ -180,7 +180,7 @@ class Store:
 
         One that cannot be read is listed as damaged.
         """
-        wanted = listing.Wanted(limit, experiment, tag)
+        wanted = listing.RunFilter(limit, experiment, tag)
         with self._reading("a run") as connection, backend.cursor(connection) as cursor:
             return listing.trials(cursor, wanted)
 

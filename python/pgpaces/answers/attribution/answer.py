@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pgpaces.answers.attribution import lift as arithmetic
 from pgpaces.answers.attribution import machine, server
 from pgpaces.answers.attribution.following import CAUSES, following
-from pgpaces.answers.attribution.lift import Seen
+from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.material import Material, material
 from pgpaces.answers.attribution.sign import Proof, Sign, carried, ordered
 from pgpaces.answers.summary import Summary
@@ -233,7 +233,7 @@ def _card(
     )
 
 
-def _seen(part: Material, sign: Sign | None) -> Seen:
+def _seen(part: Material, sign: Sign | None) -> DueSeconds:
     """The seconds that count; a trial in which there was no sign saw none."""
     import numpy as np
 
@@ -241,12 +241,12 @@ def _seen(part: Material, sign: Sign | None) -> Seen:
     missed, on_time = part.missed[since:], part.on_time[since:]
     if sign is None:
         none = np.zeros(part.seconds - since)
-        return Seen(missed, on_time, none, none)
+        return DueSeconds(missed, on_time, none, none)
     late, punctual = sign.late[since:], sign.punctual[since:]
-    return Seen(missed, on_time, late, punctual)
+    return DueSeconds(missed, on_time, late, punctual)
 
 
-def _in_time(seen: Seen, part: Material) -> Seen:
+def _in_time(seen: DueSeconds, part: Material) -> DueSeconds:
     """With what was on time in lives of what missed: a share of a short life is a short time.
 
     Only of what is most of their time: of less, all of it may have got longer alike.
@@ -279,7 +279,7 @@ def _apart(share: Estimate, on_time: float) -> bool:
     return share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
 
 
-def _meets(seen: Seen) -> bool:
+def _meets(seen: DueSeconds) -> bool:
     """Whether it is more than one moment, and more than chance, that brings the two together."""
     import numpy as np
 

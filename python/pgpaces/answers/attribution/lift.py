@@ -27,7 +27,7 @@ _HALF_MAX = 500.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DueSeconds:
     """Seconds in which something was due. missed, on_time: transactions of each.
 
     late, punctual: the sign for those that missed, and for those that were on time, 0 to 1; NaN
@@ -40,15 +40,15 @@ class Seen:
     punctual: Numbers
 
 
-def joined(parts: Sequence[Seen]) -> Seen:
+def joined(parts: Sequence[DueSeconds]) -> DueSeconds:
     """The seconds of several trials, one after the other."""
     import numpy as np
 
     names = ("missed", "on_time", "late", "punctual")
-    return Seen(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return DueSeconds(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def share(seen: Seen) -> Estimate:
+def share(seen: DueSeconds) -> Estimate:
     """P(sign | missed): the share of what was missed that it is associated with, 0 to 1.
 
     A ratio of sums over seconds as clusters (Cochran, Sampling Techniques, 1977, 6.3), the interval
@@ -65,7 +65,7 @@ def share(seen: Seen) -> Estimate:
     return Estimate(value, max(0.0, value - half), min(1.0, value + half), int(total))
 
 
-def lift(seen: Seen) -> Estimate | None:
+def lift(seen: DueSeconds) -> Estimate | None:
     """P(sign | missed) / P(sign | on time); None where one of them has no transactions.
 
     The interval is of its logarithm: each second moves it by its part in both shares (delta
@@ -108,7 +108,7 @@ def _half(moves: Numbers) -> float:
     return student_quantile(max(1.0, n / inefficiency(moves) - 1), 1 - _TAIL) * error
 
 
-def chance(seen: Seen) -> float:
+def chance(seen: DueSeconds) -> float:
     """How often a sign that has nothing to do with it would go as well with what was missed.
 
     The share of all shifts in time (what passes the end begins anew) that bring as much of the sign

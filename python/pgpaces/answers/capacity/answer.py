@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from pgpaces.answers.capacity.centre import bracket, indicated, judged, line
-from pgpaces.answers.capacity.goal import Goal, Point, excused, of_role
+from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint, excused, of_role
 from pgpaces.answers.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
 from pgpaces.answers.distributions import fisher_above
 from pgpaces.result import Estimate
@@ -86,7 +86,7 @@ class Capacity:
     the soak belongs, None where nothing is proved.
     """
 
-    goal: Goal
+    goal: CapacityGoal
     proved: float | None
     refuted: float | None
     estimate: Estimate | None
@@ -111,7 +111,7 @@ class Capacity:
         return self.proved is not None and self.soak is not None and self.soak.held
 
 
-def of(points: Sequence[Point], goal: Goal) -> Capacity:
+def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     """What the points say so far, however few they are."""
     points = judged(points, goal)
     fine = of_role(points, "fine")
@@ -150,7 +150,7 @@ def of(points: Sequence[Point], goal: Goal) -> Capacity:
     )
 
 
-def narrow(points: Sequence[Point], goal: Goal) -> bool:
+def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
     """Whether more long trials are not worth it."""
     if line(points, goal) is None:
         return False
@@ -158,7 +158,9 @@ def narrow(points: Sequence[Point], goal: Goal) -> bool:
     return _more(proved, refuted, goal, len(of_role(points, "fine"))) == 0
 
 
-def _claims(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None, list[Flag]]:
+def _claims(
+    points: Sequence[TrialPoint], goal: CapacityGoal
+) -> tuple[float | None, float | None, list[Flag]]:
     """What is proved, by all that missed; and refuted, without what the generator may explain."""
     proved, refuted, odd = _bounds(points, goal)
     if not any(point.excused for point in points):
@@ -168,7 +170,9 @@ def _claims(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | 
     return proved, both, list(dict.fromkeys([*odd, *more]))
 
 
-def _bounds(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None, list[Flag]]:
+def _bounds(
+    points: Sequence[TrialPoint], goal: CapacityGoal
+) -> tuple[float | None, float | None, list[Flag]]:
     fine = of_role(points, "fine")
     loads = _loads(fine, goal)
     found = line(points, goal) if len(fine) >= _LINE_MIN else None
@@ -176,11 +180,11 @@ def _bounds(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | 
     return _checked(*ends, loads)
 
 
-def _loads(fine: Sequence[Point], goal: Goal) -> tuple[Load, ...]:
+def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
     return tuple(_load(found, goal) for found in by_load(fine).values())
 
 
-def _load(points: Sequence[Point], goal: Goal) -> Load:
+def _load(points: Sequence[TrialPoint], goal: CapacityGoal) -> Load:
     found = bounds(points, TAIL[goal.mode])
     share = sum(p.missed for p in points) / sum(p.due for p in points)
     shares = [point.share for point in points]
@@ -189,7 +193,9 @@ def _load(points: Sequence[Point], goal: Goal) -> Load:
     return Load(points[0].load, said, len(points), share, *ends)
 
 
-def _from_line(found: Fit, loads: Sequence[Load], goal: Goal) -> tuple[float | None, float | None]:
+def _from_line(
+    found: Fit, loads: Sequence[Load], goal: CapacityGoal
+) -> tuple[float | None, float | None]:
     """Where the curve's interval ends; nothing is claimed beyond the loads that were tried."""
     least, most = loads[0].load, loads[-1].load
     low = min(math.exp(found.low), most) if found.low > -math.inf else 0.0
@@ -260,7 +266,7 @@ def _checked(
 
 
 def _ends(
-    proved: float | None, refuted: float | None, points: Sequence[Point], goal: Goal
+    proved: float | None, refuted: float | None, points: Sequence[TrialPoint], goal: CapacityGoal
 ) -> list[Flag]:
     """What is said at an end of what can be offered. proved, refuted: of short trials if quick."""
     if proved is not None and proved >= goal.highest:
@@ -290,7 +296,7 @@ def speed_spread(found: Fit) -> float | None:
     return math.sqrt(found.variance - found.within) / found.slope
 
 
-def _more(proved: float | None, refuted: float | None, goal: Goal, fine: int) -> int | None:
+def _more(proved: float | None, refuted: float | None, goal: CapacityGoal, fine: int) -> int | None:
     if (proved is not None and proved >= goal.highest) or (
         refuted is not None and refuted <= goal.lowest
     ):
@@ -304,7 +310,7 @@ def _more(proved: float | None, refuted: float | None, goal: Goal, fine: int) ->
     return max(1, math.ceil(fine * ((width / ENOUGH) ** 2 - 1)))
 
 
-def _estimate(points: Sequence[Point], goal: Goal) -> Estimate | None:
+def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | None:
     found = line(points, goal, _TAIL_95)
     if found is None:
         return None
@@ -315,7 +321,7 @@ def _estimate(points: Sequence[Point], goal: Goal) -> Estimate | None:
     return Estimate(math.exp(found.x), math.exp(found.low), math.exp(min(high, 700)), found.n)
 
 
-def _soak_load(proved: float | None, goal: Goal) -> float | None:
+def _soak_load(proved: float | None, goal: CapacityGoal) -> float | None:
     if proved is None or goal.mode == "quick":
         return None
     load = _SOAK_SHARE * proved
@@ -323,7 +329,7 @@ def _soak_load(proved: float | None, goal: Goal) -> float | None:
     return max(load, goal.lowest)
 
 
-def _soak(points: Sequence[Point], goal: Goal) -> Soak | None:
+def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
     soaks = of_role(points, "soak")
     if not soaks:
         return None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pgpaces.answers.capacity.goal import Goal, Point, excused, of_role, own
+from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint, excused, of_role, own
 from pgpaces.answers.capacity.rule import TAIL, Drawn, Fit, drawn, fit
 
 # So often the centre is moved to where the line crosses. Moving it after each trial makes the line
@@ -27,12 +27,12 @@ _QUICK_HALF, _QUICK_HALF_MOST = math.log(1.299) / 2, math.log(2) / 2
 _DOUBT = "generator-limited: what missed may be its own lateness"
 
 
-def judged(points: Sequence[Point], goal: Goal) -> list[Point]:
+def judged(points: Sequence[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
     """Those of this goal, each as it counts."""
     return [doubted(point, goal) for point in own(points, goal)]
 
 
-def doubted(point: Point, goal: Goal) -> Point:
+def doubted(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
     """A short one is not valid where it is open whether the server or the generator missed.
 
     Of a long one both numbers count, each for the bound that it makes safer.
@@ -44,7 +44,7 @@ def doubted(point: Point, goal: Goal) -> Point:
     return replace(point, invalid=_DOUBT) if open_ else point
 
 
-def bracket(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
+def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:
     """The highest load that held in a short trial and the lowest that clearly did not."""
     coarse = of_role(points, "coarse")
     broke = [p.load for p in coarse if _broke(p, goal.missed_max)]
@@ -52,7 +52,9 @@ def bracket(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | 
     return max(held, default=None), min(broke, default=None)
 
 
-def indicated(points: Sequence[Point], goal: Goal) -> tuple[float | None, float | None]:
+def indicated(
+    points: Sequence[TrialPoint], goal: CapacityGoal
+) -> tuple[float | None, float | None]:
     """Between which loads the capacity most likely is, by short trials; None where there is no end.
 
     Around where the line through those near the bracket crosses the threshold, a factor of 1.3
@@ -76,7 +78,7 @@ def indicated(points: Sequence[Point], goal: Goal) -> tuple[float | None, float 
     return max(low, goal.lowest), min(high, goal.highest)
 
 
-def _broke(point: Point, share: float) -> bool:
+def _broke(point: TrialPoint, share: float) -> bool:
     """Whether more missed than twice the standard deviation above the threshold.
 
     A server that always misses a little would else be taken for one that broke at a low load.
@@ -85,7 +87,7 @@ def _broke(point: Point, share: float) -> bool:
     return point.missed > min(most, (1 + share) / 2 * point.due)
 
 
-def centre(points: Sequence[Point], goal: Goal) -> tuple[float, float]:
+def centre(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
     """The centre of the next long trials as log load, and how far they are spread around it."""
     fine = of_role(points, "fine")
     at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
@@ -101,24 +103,24 @@ def centre(points: Sequence[Point], goal: Goal) -> tuple[float, float]:
     return at, spread
 
 
-def line(points: Sequence[Point], goal: Goal, tail: float | None = None) -> Fit | None:
+def line(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float | None = None) -> Fit | None:
     """The line through the long trials near the centre; tail: of its interval, one-sided."""
     fine = of_role(points, "fine")
     at, spread = centre(points, goal)
     return fit(_near(fine, at, spread), goal, TAIL[goal.mode] if tail is None else tail)
 
 
-def curve(points: Sequence[Point], goal: Goal) -> tuple[Drawn, ...]:
+def curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Drawn, ...]:
     """That line as a curve to be drawn."""
     fine = of_role(points, "fine")
     at, spread = centre(points, goal)
     return drawn(_near(fine, at, spread), goal, TAIL[goal.mode], _DRAWN_STEPS)
 
 
-def _near(fine: Sequence[Point], at: float, spread: float) -> list[Point]:
+def _near(fine: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:
     return [point for point in fine if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
 
 
-def _first(points: Sequence[Point], goal: Goal) -> float:
+def _first(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
     held, broke = bracket(points, goal)
     return (math.log(held or broke or goal.start) + math.log(broke or held or goal.start)) / 2

@@ -24,7 +24,7 @@ _WARM_UP_MAX_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class CapacityGoal:
     """The most that may miss (a share between 0 and 1), and which loads can be offered.
 
     load: transactions a second, users with a pace each, or clients in a closed loop; the latter
@@ -67,7 +67,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TrialPoint:
     """What a trial at a load found. windows: (missed, due) by 10 s, in order.
 
     excused: of what missed, so much as may be the fault of a generator that was late itself: it
@@ -119,7 +119,7 @@ def cost_s(seconds: float) -> float:
     return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
 
 
-def own(points: Iterable[Point], goal: Goal) -> list[Point]:
+def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
     """Without trials at loads that the goal cannot ask for: those are of another search."""
     return [
         point
@@ -132,11 +132,11 @@ def own(points: Iterable[Point], goal: Goal) -> list[Point]:
     ]
 
 
-def of_role(points: Iterable[Point], role: Role) -> list[Point]:
+def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
     """The valid ones of a role, in the order in which they ran."""
     return [point for point in points if point.role == role and point.valid]
 
 
-def excused(points: Iterable[Point]) -> list[Point]:
+def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
     """As if nothing had missed that the generator's own lateness may explain."""
     return [replace(p, missed=p.missed - p.excused, excused=0) if p.excused else p for p in points]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pgpaces.answers.capacity.goal import Goal, NextLoad, Point, cost_s
+from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
 from pgpaces.answers.capacity.search import LEAST, fine_most, step
 
 _STEPS_MOST = 100
@@ -27,12 +27,12 @@ class Plan:
     soak_s: float
 
 
-def plan(goal: Goal, load: float, rate: float) -> Plan:
+def plan(goal: CapacityGoal, load: float, rate: float) -> Plan:
     """What to expect where the capacity is about `load`, at `rate` transactions a second there.
 
     The search runs against a server that holds everything up to that load and nothing beyond.
     """
-    points: list[Point] = []
+    points: list[TrialPoint] = []
     next_load = step(points, goal)
     while (
         isinstance(next_load, NextLoad) and next_load.role == "coarse" and len(points) < _STEPS_MOST
@@ -40,7 +40,9 @@ def plan(goal: Goal, load: float, rate: float) -> Plan:
         due = max(1, round(next_load.seconds * rate * next_load.load / load))
         missed = due if next_load.load > load else 0
         points.append(
-            Point(next_load.load, "coarse", due, missed, next_load.seconds, seed=next_load.seed)
+            TrialPoint(
+                next_load.load, "coarse", due, missed, next_load.seconds, seed=next_load.seed
+            )
         )
         next_load = step(points, goal)
     spent = sum(cost_s(point.seconds) for point in points)

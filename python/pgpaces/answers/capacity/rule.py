@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pgpaces.answers.capacity.goal import Goal, Point
+from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint
 from pgpaces.answers.distributions import chi_squared_quantile, student_cdf, student_quantile
 from pgpaces.answers.stats import dispersion, pearson
 
@@ -33,7 +33,7 @@ _SCAN, _SCAN_MOST = 0.01, 60
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ShareBounds:
     """Of the long-run share of a load: low and high, one-sided each; of how many trials."""
 
     low: float
@@ -42,7 +42,7 @@ class Bounds:
     phi: float
 
 
-def bounds(points: Sequence[Point], tail: float) -> Bounds:
+def bounds(points: Sequence[TrialPoint], tail: float) -> ShareBounds:
     """U = (phi/2) chi2(1-a, 2K/phi + 2) / N and L = (phi/2) chi2(a, 2K/phi) / N.
 
     The exact Poisson limits (Garwood 1936) of K/phi events; phi = max(1, phi_trial (1 + 2/k),
@@ -57,10 +57,10 @@ def bounds(points: Sequence[Point], tail: float) -> Bounds:
         phi = max(1.0, trials, dispersion(windows))
     high = phi / 2 * chi_squared_quantile(2 * missed / phi + 2, 1 - tail) / due
     low = phi / 2 * chi_squared_quantile(2 * missed / phi, tail) / due if missed else 0.0
-    return Bounds(low, min(1.0, high), k, phi)
+    return ShareBounds(low, min(1.0, high), k, phi)
 
 
-def verdict(points: Sequence[Point], goal: Goal) -> Verdict:
+def verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
     """Whether a load holds by its own trials alone, which are all at that load."""
     if len(points) < TRIALS_MIN:
         return "undecided"
@@ -70,9 +70,9 @@ def verdict(points: Sequence[Point], goal: Goal) -> Verdict:
     return "failed" if found.low > goal.missed_max else "undecided"
 
 
-def by_load(points: Iterable[Point]) -> dict[float, list[Point]]:
+def by_load(points: Iterable[TrialPoint]) -> dict[float, list[TrialPoint]]:
     """The trials of each load, in ascending order."""
-    found: dict[float, list[Point]] = {}
+    found: dict[float, list[TrialPoint]] = {}
     for point in points:
         found.setdefault(point.load, []).append(point)
     return dict(sorted(found.items()))
@@ -140,7 +140,7 @@ class _Curve:
         return s2 * far + s2 * s2 / (2 * self.freedom)
 
 
-def fit(points: Sequence[Point], goal: Goal, tail: float) -> Fit | None:
+def fit(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float) -> Fit | None:
     """A curve through log odds against log load, and where its mean share is theta.
 
     y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956), least squares, s2 the variance of
@@ -180,7 +180,9 @@ class Drawn:
     high: float
 
 
-def drawn(points: Sequence[Point], goal: Goal, tail: float, steps: int) -> tuple[Drawn, ...]:
+def drawn(
+    points: Sequence[TrialPoint], goal: CapacityGoal, tail: float, steps: int
+) -> tuple[Drawn, ...]:
     """The curve of `fit` over the loads of its trials, to be looked at; nothing where it has none.
 
     The terms of Fieller's inequality: f(x) + s2/2, and t sqrt(var f(x) + s2^2 / (2 d)) around it.
@@ -200,7 +202,7 @@ def drawn(points: Sequence[Point], goal: Goal, tail: float, steps: int) -> tuple
     return tuple(found)
 
 
-def _through(points: Sequence[Point], target: float) -> tuple[_Curve, _Curve] | None:
+def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curve] | None:
     """The straight line and the curve; None of fewer than three trials or of one load."""
     x = [math.log(point.load) for point in points]
     if len(x) < 3 or max(x) - min(x) < 1e-9:
@@ -284,7 +286,7 @@ def _odds(missed: int, due: int, target: float) -> float:
     return min(max(odds, target - _BELOW), target + _ABOVE)
 
 
-def _within(points: Sequence[Point], target: float) -> float:
+def _within(points: Sequence[TrialPoint], target: float) -> float:
     """The variance of a trial's log odds by what differs between its two halves.
 
     The halves of a trial differ by chance alone, and a trial is twice as long as they.

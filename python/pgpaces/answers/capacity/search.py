@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.centre import bracket, centre, indicated, judged
-from pgpaces.answers.capacity.goal import Goal, NextLoad, Point, cost_s, excused, of_role
+from pgpaces.answers.capacity.goal import (
+    CapacityGoal,
+    NextLoad,
+    TrialPoint,
+    cost_s,
+    excused,
+    of_role,
+)
 from pgpaces.answers.capacity.rule import verdict
 
 COARSE_S, QUICK_S = 20.0, 10.0
@@ -49,7 +56,7 @@ class _Ends:
     highest: float
 
 
-def step(points: Sequence[Point], goal: Goal) -> NextLoad | Capacity:
+def step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
     """The next trial, or the answer. points: all trials so far, in the order in which they ran.
 
     Trials at loads that this goal cannot ask for are those of another search and count for nothing.
@@ -60,7 +67,7 @@ def step(points: Sequence[Point], goal: Goal) -> NextLoad | Capacity:
     return replace(said, seed=1 + max((max(point.seed, 0) for point in points), default=0))
 
 
-def _step(points: Sequence[Point], goal: Goal) -> NextLoad | Capacity:
+def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
     ends = _ends(points, goal)
     if sum(1 for p in points if not p.valid) >= INVALID_MOST or ends.highest < ends.lowest:
         return answer.of(points, goal)
@@ -71,7 +78,7 @@ def _step(points: Sequence[Point], goal: Goal) -> NextLoad | Capacity:
     return found or _soak(points, answer.of(points, goal))
 
 
-def _ends(points: Sequence[Point], goal: Goal) -> _Ends:
+def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Ends:
     """Without loads that could not be offered: invalid repeatedly, and nothing valid above them."""
     best = max((p.load for p in points if p.valid), default=0.0)
     tries: dict[float, int] = {}
@@ -88,7 +95,7 @@ def _ends(points: Sequence[Point], goal: Goal) -> _Ends:
     return _Ends(goal.lowest, max(best, highest))
 
 
-def _offered(load: float, goal: Goal, whole: object = round) -> float:
+def _offered(load: float, goal: CapacityGoal, whole: object = round) -> float:
     """A load that people can read: three digits, or a whole number."""
     if goal.whole:
         return float(whole(load)) if callable(whole) else load
@@ -102,7 +109,7 @@ def _clip(load: float, ends: _Ends) -> float:
 # ---- coarse ----
 
 
-def _coarse(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
+def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
     """The next load of a short trial; None where the bracket is narrow enough, or at an end."""
     coarse = of_role(points, "coarse")
     if len(coarse) >= _COARSE_MOST or of_role(points, "fine") or _quick_over(points, goal):
@@ -126,7 +133,7 @@ def _coarse(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
     return None if load is None else _clip(load, ends)
 
 
-def _around(points: Sequence[Point], goal: Goal) -> float:
+def _around(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
     """Another load near the capacity, so that a quick search sees how trials scatter."""
     low, high = indicated(points, goal)
     assert low is not None
@@ -135,11 +142,11 @@ def _around(points: Sequence[Point], goal: Goal) -> float:
     return _offered(math.exp(at), goal)
 
 
-def _down(load: float, goal: Goal) -> float:
+def _down(load: float, goal: CapacityGoal) -> float:
     return float(math.floor(load / 2)) if goal.whole else load / 2
 
 
-def _between(held: float, broke: float, goal: Goal) -> float | None:
+def _between(held: float, broke: float, goal: CapacityGoal) -> float | None:
     narrow = _QUICK_TO if goal.mode == "quick" else _COARSE_TO
     if broke / held <= narrow or (goal.whole and broke - held <= 1):
         return None
@@ -147,12 +154,12 @@ def _between(held: float, broke: float, goal: Goal) -> float | None:
     return load if held < load < broke else None
 
 
-def _quick_over(points: Sequence[Point], goal: Goal) -> bool:
+def _quick_over(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
     spent = sum(cost_s(p.seconds) for p in points if p.possible)
     return goal.mode == "quick" and spent + cost_s(QUICK_S) > QUICK_MAX_S
 
 
-def _coarse_load(points: Sequence[Point], goal: Goal, load: float) -> NextLoad:
+def _coarse_load(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> NextLoad:
     held, broke = bracket(points, goal)
     if held is None and broke is None:
         why = "where the search begins"
@@ -168,7 +175,7 @@ def _coarse_load(points: Sequence[Point], goal: Goal, load: float) -> NextLoad:
     return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
 
 
-def coarse_s(points: Sequence[Point], goal: Goal, load: float) -> float:
+def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
     """How long a short trial at a load is: longer for so few transactions that they say nothing."""
     if goal.mode == "quick":
         return QUICK_S
@@ -179,7 +186,7 @@ def coarse_s(points: Sequence[Point], goal: Goal, load: float) -> float:
 # ---- fine ----
 
 
-def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> NextLoad | None:
+def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> NextLoad | None:
     """The next long trial; None where they are enough, or as many as may be."""
     fine = of_role(points, "fine")
     edge = _edge(points, goal, ends)
@@ -200,7 +207,7 @@ def _fine(points: Sequence[Point], goal: Goal, ends: _Ends) -> NextLoad | None:
     return NextLoad(load, fine_s(points, load), "fine", 0, why)
 
 
-def _edge(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
+def _edge(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
     """The end of what can be offered at which short trials left the search; None: between."""
     held, broke = bracket(points, goal)
     if broke is None and held is not None:
@@ -208,12 +215,12 @@ def _edge(points: Sequence[Point], goal: Goal, ends: _Ends) -> float | None:
     return ends.lowest if held is None and broke is not None else None
 
 
-def fine_s(points: Sequence[Point], load: float) -> float:
+def fine_s(points: Sequence[TrialPoint], load: float) -> float:
     """How long a long trial at a load is, from how many transactions a load has brought so far."""
     return float(math.ceil(min(max(_FINE_S, _FINE_DUE / (_rate(points) * load)), _FINE_MAX_S)))
 
 
-def _rate(points: Sequence[Point]) -> float:
+def _rate(points: Sequence[TrialPoint]) -> float:
     """How many transactions a second a load of 1 has brought so far; before the first, 1."""
     rates = sorted(p.due / p.seconds / p.load for p in points if p.valid)
     return rates[len(rates) // 2] if rates else 1.0
@@ -229,7 +236,7 @@ def budget_s(trial_s: float) -> float:
     return 60.0 * min(56.0, 25.0 + 31.0 * share)
 
 
-def _enough(points: Sequence[Point], goal: Goal, seconds: float) -> bool:
+def _enough(points: Sequence[TrialPoint], goal: CapacityGoal, seconds: float) -> bool:
     """Whether another trial of so many seconds is too many, too late, or not worth it."""
     n = len(of_role(points, "fine"))
     if n < _FEWEST:
@@ -240,13 +247,13 @@ def _enough(points: Sequence[Point], goal: Goal, seconds: float) -> bool:
     return n >= LEAST[goal.mode] and n % 2 == 0 and answer.narrow(points, goal)
 
 
-def _room(goal: Goal, spent: float, seconds: float) -> bool:
+def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
     """Whether there is time for another trial of so many seconds."""
     more = 2.0 if goal.mode == "strict" else 1.0
     return spent + cost_s(seconds) <= more * budget_s(seconds)
 
 
-def fine_most(goal: Goal, spent: float, seconds: float) -> int:
+def fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
     """How many long trials of so many seconds there can be where so much time was spent before."""
     n = _FEWEST
     while n < _MOST[goal.mode] and _room(goal, spent + n * cost_s(seconds), seconds):
@@ -254,7 +261,7 @@ def fine_most(goal: Goal, spent: float, seconds: float) -> int:
     return n
 
 
-def next_load(points: Sequence[Point], goal: Goal, ends: _Ends) -> float:
+def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float:
     """Where the next long trial is: spread around the centre, which moves every four trials."""
     fine = of_role(points, "fine")
     at, spread = centre(points, goal)
@@ -271,7 +278,7 @@ def next_load(points: Sequence[Point], goal: Goal, ends: _Ends) -> float:
 # ---- soak ----
 
 
-def _soak(points: Sequence[Point], found: Capacity) -> NextLoad | Capacity:
+def _soak(points: Sequence[TrialPoint], found: Capacity) -> NextLoad | Capacity:
     if found.soak_load is None or [p for p in points if p.role == "soak"][1:]:
         return found
     if of_role(points, "soak") or not found.goal.soak_s:

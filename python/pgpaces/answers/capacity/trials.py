@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.centre import doubted
-from pgpaces.answers.capacity.goal import Goal, Kind, NextLoad, Point, Role, of_role
+from pgpaces.answers.capacity.goal import CapacityGoal, Kind, NextLoad, Role, TrialPoint, of_role
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, step
 from pgpaces.answers.digest import Digest
@@ -50,7 +50,7 @@ class Sought:
     trial, where a cell does not say how many there are.
     """
 
-    goal: Goal
+    goal: CapacityGoal
     each: float | None = None
     clients: int = SATURATING
 
@@ -63,13 +63,13 @@ class Found:
     """
 
     cell: Cell
-    goal: Goal
+    goal: CapacityGoal
     capacity: Capacity
     digests: tuple[Digest, ...] = field(repr=False)
     ended: bool
 
     @property
-    def trials(self) -> tuple[tuple[Digest, Point], ...]:
+    def trials(self) -> tuple[tuple[Digest, TrialPoint], ...]:
         """Those that the answer is made of, with what they found."""
         found = ((digest, point(Tell.of(digest), self.goal.load)) for digest in self.digests)
         return tuple((digest, doubted(each, self.goal)) for digest, each in found if each)
@@ -100,7 +100,7 @@ def base_of(cell: Cell, load: Kind) -> Cell:
     return without(cell, load)
 
 
-def point(told: Tell, load: Kind) -> Point | None:
+def point(told: Tell, load: Kind) -> TrialPoint | None:
     """What a trial found; None for one that was interrupted, or whose load is no number."""
     levels = dict(told.cell.levels)
     kind = _OF_ROLE.get(levels.get(ROLE, ""))
@@ -109,12 +109,12 @@ def point(told: Tell, load: Kind) -> Point | None:
         return None
     digest = told.digest
     if digest is None:
-        return Point(value, kind, 0, 0, 1.0, invalid=told.error or "it could not be run")
+        return TrialPoint(value, kind, 0, 0, 1.0, invalid=told.error or "it could not be run")
     if digest.trial.state in ("interrupted", "running"):
         return None
     missed, due = whole(digest)
     lateness = digest.summary.generator.excused or 0
-    return Point(
+    return TrialPoint(
         load=value,
         role=kind,
         due=due,
@@ -223,11 +223,11 @@ def expected(sought: Sought, cell: Cell) -> tuple[list[Ask], list[Ask]]:
     return of(takes.fine_least), of(takes.fine_most)
 
 
-def _at(cell: Cell, goal: Goal, load: float, name: str) -> Cell:
+def _at(cell: Cell, goal: CapacityGoal, load: float, name: str) -> Cell:
     return Cell((*cell.levels, (goal.load, level(goal.load, load)), (ROLE, name)))
 
 
-def _preflight_s(goal: Goal) -> int:
+def _preflight_s(goal: CapacityGoal) -> int:
     return _PREFLIGHT_QUICK_S if goal.mode == "quick" else _PREFLIGHT_S
 
 
@@ -244,20 +244,20 @@ def _preflight(sought: Sought, cell: Cell, block: int) -> Ask:
     return Ask(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
 
 
-def _of(sought: Sought, told: Sequence[Tell]) -> tuple[Goal, list[Point]]:
+def _of(sought: Sought, told: Sequence[Tell]) -> tuple[CapacityGoal, list[TrialPoint]]:
     goal = _begun(sought, told)
     found = (point(t, goal.load) for t in told)
     return goal, [each for each in found if each is not None]
 
 
-def _begun(sought: Sought, told: Sequence[Tell]) -> Goal:
+def _begun(sought: Sought, told: Sequence[Tell]) -> CapacityGoal:
     """The goal with the beginning that the saturating trial suggests."""
     runs = [t.digest for t in told if role(t.cell) == PREFLIGHT and t.digest is not None]
     rate = runs[0].summary.rate.value if runs else 0.0
     return _beginning(sought, rate) if rate > 0 else sought.goal
 
 
-def _beginning(sought: Sought, rate: float) -> Goal:
+def _beginning(sought: Sought, rate: float) -> CapacityGoal:
     """The goal with a beginning below what was done without a pause."""
     goal, each = sought.goal, sought.each
     if each is None:
@@ -267,14 +267,14 @@ def _beginning(sought: Sought, rate: float) -> Goal:
     return replace(goal, start=min(max(start, goal.lowest), goal.highest))
 
 
-def _why(points: Sequence[Point], goal: Goal, next_load: NextLoad) -> str:
+def _why(points: Sequence[TrialPoint], goal: CapacityGoal, next_load: NextLoad) -> str:
     """Why this trial, and how far the bracket is closed."""
     if next_load.role != "fine" or not of_role(points, "fine"):
         return next_load.why
     return f"{standing(points, goal)}; {next_load.why}"
 
 
-def standing(points: Sequence[Point], goal: Goal) -> str:
+def standing(points: Sequence[TrialPoint], goal: CapacityGoal) -> str:
     """What is known so far in a few words."""
     so_far = answer.of(points, goal)
     said = words.standing(so_far)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pgpaces.answers.attribution import Limit
 from pgpaces.answers.capacity import words, worth
 from pgpaces.answers.capacity.answer import Flag, Load, Soak
-from pgpaces.answers.capacity.goal import Goal, Kind, Mode
+from pgpaces.answers.capacity.goal import CapacityGoal, Kind, Mode
 from pgpaces.answers.capacity.trials import Found
 from pgpaces.answers.capacity.worth import Worth
 from pgpaces.result import Estimate
@@ -124,7 +124,7 @@ def _rank(one: Holds) -> tuple[float, float]:
     return one.ends[0] or 0.0, middle
 
 
-def _safe(bound: float | None, goal: Goal, turn: int) -> float | None:
+def _safe(bound: float | None, goal: CapacityGoal, turn: int) -> float | None:
     return None if bound is None else words.safe(bound, goal, turn)
 
 

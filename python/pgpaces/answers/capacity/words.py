@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from pgpaces.answers.capacity.answer import Capacity, Flag
-from pgpaces.answers.capacity.goal import Goal
+from pgpaces.answers.capacity.goal import CapacityGoal
 
 # More long trials than these nobody runs.
 _MORE_MAX = 100
 _UNITS = {"rate": "/s", "users": " users", "clients": " clients"}
 
 
-def load(value: float, goal: Goal) -> str:
+def load(value: float, goal: CapacityGoal) -> str:
     """A load with its unit: 175/s, 95 users, 8 clients."""
     number = f"{value:,.0f}" if goal.whole or value >= 1000 else f"{value:.3g}"
     if value == 1 and goal.whole:
@@ -25,7 +25,7 @@ def length(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
-def asked(goal: Goal) -> tuple[str, ...]:
+def asked(goal: CapacityGoal) -> tuple[str, ...]:
     """What a search is asked, before it begins."""
     lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
     soak = f", then {length(goal.soak_s)} at 0.9 of what is proved" if goal.soak_s else ""
@@ -54,7 +54,7 @@ def outlook(found: Capacity) -> tuple[str, ...]:
     return (f"About {found.more} more long trial{plural} would narrow it to 4 %.",)
 
 
-def safe(value: float, goal: Goal, turn: int) -> float:
+def safe(value: float, goal: CapacityGoal, turn: int) -> float:
     """A bound with three digits, rounded to the safe side: what is proved down, refuted up."""
     if goal.whole:
         return value
@@ -63,7 +63,7 @@ def safe(value: float, goal: Goal, turn: int) -> float:
     return float(f"{turned * step:.3g}")
 
 
-def bound(value: float, goal: Goal, turn: int) -> str:
+def bound(value: float, goal: CapacityGoal, turn: int) -> str:
     """A bound rounded to the safe side, with its unit; turn: -1 of what is proved, 1 of refuted."""
     return load(safe(value, goal, turn), goal)
 

@@ -12,7 +12,7 @@ from statistics import median
 from pgpaces.answers import costs, volume
 from pgpaces.answers.capacity import words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import Point
+from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.digest import Digest
 
 _DAY_S = 86_400
@@ -21,7 +21,7 @@ _MILLION = 1e6
 # What trials at about this load say of it; farther away a server is another one.
 _NEAR = (0.75, 1.1)
 
-Trials = Sequence[tuple[Digest, Point]]
+Trials = Sequence[tuple[Digest, TrialPoint]]
 
 
 @dataclass(frozen=True, slots=True)

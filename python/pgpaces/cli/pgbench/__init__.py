@@ -14,7 +14,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pgpaces.cli.pgbench.options import Answer, Options, Reader, Script, builtin_text, parse
+from pgpaces.cli.pgbench.options import (
+    InfoText,
+    OptionHandler,
+    Options,
+    ScriptOption,
+    builtin_text,
+    parse,
+)
 from pgpaces.cli.pgbench.values import Line, OptionError, PgbenchError
 from pgpaces.errors import PgpacesError, ScriptError
 from pgpaces.report import escape
@@ -57,7 +64,7 @@ class Voice:
                 self.tell((level, text))
 
 
-class Texts(Reader):
+class Texts(OptionHandler):
     """Reads and checks scripts when their options are met, and remembers them by name."""
 
     def __init__(self, voice: Voice) -> None:
@@ -82,7 +89,7 @@ class Texts(Reader):
             # Threads, the store and Python itself open further ones.
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    def script(self, script: Script) -> None:
+    def script(self, script: ScriptOption) -> None:
         """Reads a file and parses it. Raises OptionError."""
         if script.builtin:
             return
@@ -95,7 +102,7 @@ class Texts(Reader):
             raise OptionError(error.message) from None  # pgbench has no hint for it
         self._files.append(text)
 
-    def of(self, scripts: Sequence[Script]) -> list[str]:
+    def of(self, scripts: Sequence[ScriptOption]) -> list[str]:
         """The texts of scripts, in their order."""
         files = iter(self._files)
         return [builtin_text(s.name) if s.builtin else next(files) for s in scripts]
@@ -126,7 +133,7 @@ def main(argv: Sequence[str], program: str) -> int:
     command = f"{program} pgbench" if program == "pgpaces" else program
     try:
         found = parse(argv, os.environ, texts, command)
-        if isinstance(found, Answer):
+        if isinstance(found, InfoText):
             _print(found)
             return 0
         return _do(found, texts, voice)
@@ -141,7 +148,7 @@ def main(argv: Sequence[str], program: str) -> int:
         return 130
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: InfoText) -> None:
     from pgpaces.cli.main import put
 
     if answer.stream == "stdout":

@@ -38,7 +38,7 @@ BUILTINS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class InfoText:
     """What an option asks for instead of a run: a text, and where it is printed."""
 
     text: str
@@ -48,13 +48,13 @@ class Answer:
 class _AnsweredError(Exception):
     """An option that is answered at once, whatever stands behind it."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: InfoText) -> None:
         super().__init__()
         self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ScriptOption:
     """A script that was asked for: a builtin's name, or the name of a file ("-": stdin)."""
 
     name: str
@@ -67,7 +67,7 @@ class Script:
         return BUILTINS[self.name] if self.builtin else self.name
 
 
-class Reader:
+class OptionHandler:
     """Hears of options as they are met, where their order matters. Override what is wanted."""
 
     def seed(self, value: int) -> None:
@@ -76,7 +76,7 @@ class Reader:
     def clients(self, count: int) -> None:
         """So many clients will be connected at once."""
 
-    def script(self, script: Script) -> None:
+    def script(self, script: ScriptOption) -> None:
         """A script is to be read; what is wrong with it ends everything."""
 
 
@@ -94,7 +94,7 @@ class Options:
     port: str | None = None
     user: str | None = None
     debug: bool = False
-    scripts: tuple[Script, ...] = ()
+    scripts: tuple[ScriptOption, ...] = ()
     clients: int = 1
     jobs: int = 1
     connect_each: bool = False
@@ -141,9 +141,9 @@ class _Line:
     """A command line while it is being read: what was found so far."""
 
     command: str
-    reader: Reader
+    reader: OptionHandler
     values: dict[str, Any] = field(default_factory=dict)
-    scripts: list[Script] = field(default_factory=list)
+    scripts: list[ScriptOption] = field(default_factory=list)
     defines: dict[str, str] = field(default_factory=dict)
     operands: list[str] = field(default_factory=list)
     modes: set[str] = field(default_factory=set)
@@ -227,7 +227,7 @@ def _define(line: _Line, text: str) -> None:
     line.defines[name] = value
 
 
-def _add_script(line: _Line, script: Script) -> None:
+def _add_script(line: _Line, script: ScriptOption) -> None:
     line.reader.script(script)
     if len(line.scripts) >= _SCRIPTS_MAX:
         raise OptionError(f"at most {_SCRIPTS_MAX} SQL scripts are allowed")
@@ -236,23 +236,23 @@ def _add_script(line: _Line, script: Script) -> None:
 
 def _builtin(line: _Line, text: str) -> None:
     if text == "list":
-        raise _AnsweredError(Answer(_list_of_builtins() + "\n", "stderr"))
+        raise _AnsweredError(InfoText(_list_of_builtins() + "\n", "stderr"))
     name, weight = weighted(text)
-    _add_script(line, Script(_find_builtin(name), weight, builtin=True))
+    _add_script(line, ScriptOption(_find_builtin(name), weight, builtin=True))
 
 
 def _named_builtin(name: str) -> _Set:
-    return lambda line, _text: _add_script(line, Script(name, builtin=True))
+    return lambda line, _text: _add_script(line, ScriptOption(name, builtin=True))
 
 
 def _file(line: _Line, text: str) -> None:
-    _add_script(line, Script(*weighted(text)))
+    _add_script(line, ScriptOption(*weighted(text)))
 
 
 def _show_script(_line: _Line, text: str) -> None:
     name = _find_builtin(text)
     shown = f"-- {name}: {BUILTINS[name]}\n{builtin_text(name)}\n"
-    raise _AnsweredError(Answer(shown, "stderr"))
+    raise _AnsweredError(InfoText(shown, "stderr"))
 
 
 def _init_steps(line: _Line, text: str) -> None:
@@ -512,7 +512,7 @@ def _finish(line: _Line, environ: Mapping[str, str]) -> Options:
     """Defaults that depend on others, the database's name, and all checks, in pgbench's order."""
     initialize = line.get("initialize")
     if not line.scripts and not initialize:
-        line.scripts.append(Script("tpcb-like", builtin=True))
+        line.scripts.append(ScriptOption("tpcb-like", builtin=True))
     if not initialize and not sum(script.weight for script in line.scripts):
         raise OptionError("total script weight must not be zero")
     line.values["jobs"] = min(line.get("jobs"), line.get("clients"))
@@ -536,22 +536,22 @@ def _database(environ: Mapping[str, str]) -> str:
 def parse(
     argv: Sequence[str],
     environ: Mapping[str, str],
-    reader: Reader | None = None,
+    reader: OptionHandler | None = None,
     command: str = "pgbench",
-) -> Options | Answer:
+) -> Options | InfoText:
     """What the words behind the program's name ask for. command: what help calls the program.
 
     Raises OptionError, and whatever the reader raises.
     """
     if argv[:1] in (["--help"], ["-?"]):
-        return Answer(usage(command), "stdout")
+        return InfoText(usage(command), "stdout")
     if argv[:1] in (["--version"], ["-V"]):
         from importlib.metadata import version
 
-        return Answer(
+        return InfoText(
             f"pgbench (PostgreSQL) {VERSION}, by pgpaces {version('pgpaces')}\n", "stdout"
         )
-    line = _Line(command, reader or Reader())
+    line = _Line(command, reader or OptionHandler())
     if (seed := environ.get("PGBENCH_RANDOM_SEED")) is not None:
         _random_seed(line, seed, "PGBENCH_RANDOM_SEED environment variable")
     try:

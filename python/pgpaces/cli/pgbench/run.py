@@ -120,14 +120,14 @@ def _locked(session: Session, clients: int, voice: Voice) -> bool:
     return locked == (True,)
 
 
-def _asked(options: Options, facts: _Facts, texts: Sequence[str]) -> report.Asked:
+def _asked(options: Options, facts: _Facts, texts: Sequence[str]) -> report.ReportOptions:
     """What the report repeats."""
     scripts = []
     for script, text in zip(options.scripts, texts, strict=True):
         commands = engine.commands(script.description, text) if options.per_command else ()
         lines = [(command.text, command.is_sql) for command in commands]
-        scripts.append(report.Script(script.description, script.weight, lines))
-    return report.Asked(
+        scripts.append(report.ReportScript(script.description, script.weight, lines))
+    return report.ReportOptions(
         scripts=scripts,
         scale=facts.scale,
         partition_method=facts.partition_method,
@@ -209,7 +209,7 @@ def _trial(options: Options, facts: _Facts) -> TrialPlan:
 class _Watch(experiment.Listener):
     """Counts what happens, and tells of it while it does."""
 
-    def __init__(self, options: Options, asked: report.Asked, voice: Voice) -> None:
+    def __init__(self, options: Options, asked: report.ReportOptions, voice: Voice) -> None:
         self.asked = asked
         self.totals = report.Totals()
         self.connect_ns = 0

@@ -11,7 +11,7 @@ import threading
 _BYTES = 8
 
 
-class Counter:
+class SharedCounter:
     """Counts from 0, for everybody who has the same file. It ends with the last of them."""
 
     def __init__(self, file: int | None = None) -> None:

@@ -24,8 +24,8 @@ from typing import IO, Any
 from pgpaces import _engine
 from pgpaces.errors import RunError, WorkloadError
 from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.counter import Counter
-from pgpaces.generators.users.order import STUCK, Order, hidden
+from pgpaces.generators.users.counter import SharedCounter
+from pgpaces.generators.users.order import STUCK, ProcessOrder, hidden
 from pgpaces.record import Interval, Tally, copied
 from pgpaces.result import Finding
 from pgpaces.times import merge, times_of
@@ -53,7 +53,7 @@ class _Process:
 
     child: subprocess.Popen[bytes]
     channel: Connection
-    tail: Tail
+    tail: ProcessTail
     told: deque[bytes] = field(default_factory=deque)
     over: bool = False
     lost: bool = False
@@ -71,7 +71,11 @@ class UsersLoad:
     """
 
     def __init__(
-        self, plan: EnginePlan, users: Users, scripts: Sequence[tuple[str, int]], way: Way
+        self,
+        plan: EnginePlan,
+        users: Users,
+        scripts: Sequence[tuple[str, int]],
+        way: UserConnection,
     ) -> None:
         """Starts the processes, in which every user gets what it has. Raises PgpacesError.
 
@@ -82,7 +86,7 @@ class UsersLoad:
         self._plan, self._names = replace(plan, threads=self.threads, log=None), dict[str, str]()
         weights = [weight for _, weight in scripts]
         self._ledger = _engine.Ledger(self._plan, weights)
-        self._counter = Counter() if plan.load == "open" else None
+        self._counter = SharedCounter() if plan.load == "open" else None
         self._origin_ns: int | None = None
         self._end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
         self._error: RunError | None = None
@@ -91,7 +95,7 @@ class UsersLoad:
         self._late_ns: list[int] = []  # of their probes, not told yet
         self.poll = "Python"
         begun = time.monotonic_ns()
-        order = Order(
+        order = ProcessOrder(
             plan=self._plan,
             number=0,
             names=tuple(name for name, _ in scripts),
@@ -292,7 +296,7 @@ def _with_names(tally: Tally, names: Mapping[str, str]) -> Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class UserConnection:
     """Where users go. dsn: as a URI; secrets: what is never repeated of what they say."""
 
     dsn: str = field(repr=False)
@@ -318,7 +322,7 @@ def pickled(users: Users) -> bytes:
     return found
 
 
-def _started(order: Order) -> _Process:
+def _started(order: ProcessOrder) -> _Process:
     """A process with its order. Raises RunError."""
     ours, theirs = socket.socketpair()
     files = [theirs.fileno(), *([] if order.counter is None else [order.counter])]
@@ -341,14 +345,14 @@ def _started(order: Order) -> _Process:
     finally:
         theirs.close()
     assert child.stdout is not None
-    process = _Process(child, Connection(ours.detach()), Tail(child.stdout, order.secrets))
+    process = _Process(child, Connection(ours.detach()), ProcessTail(child.stdout, order.secrets))
     # One that has ended already is heard of when it is waited for.
     with contextlib.suppress(OSError):
         process.channel.send(order)
     return process
 
 
-class Tail:
+class ProcessTail:
     """The last lines of what a process says past what its functions print.
 
     Holds nothing else of it: a process that nobody wants any more hears of that by its channel.

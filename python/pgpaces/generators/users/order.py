@@ -19,7 +19,7 @@ STUCK = "Timeout (0:"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ProcessOrder:
     """What a process is to do.
 
     path, text, folder: the file of its users, what it says, where the modules beside it are; or
@@ -44,7 +44,7 @@ class Order:
 
     def __repr__(self) -> str:
         """Without what nobody may see."""
-        return f"Order(number={self.number}, names={self.names})"
+        return f"ProcessOrder(number={self.number}, names={self.names})"
 
 
 def hidden(text: str, secrets: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ import time
 _EVERY_NS = 20_000_000
 
 
-class Probe:
+class WakeProbe:
     """How late it was woken. One that slept through several of its times is late for each."""
 
     def __init__(self) -> None:

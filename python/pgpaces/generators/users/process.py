@@ -1,7 +1,7 @@
 """What runs in each process of users: performs them, and tells every second what became of it.
 
 Started as `python -P -m pgpaces.generators.users.process FD`, where FD is one end of a socket whose
-other end pgpaces holds. It hears pickled tuples there: an `Order` first, then
+other end pgpaces holds. It hears pickled tuples there: an `ProcessOrder` first, then
 
     ("begin", ns)   the measured part begins then, by the monotonic clock that all processes share
     ("end", ns)     nothing falls due then or later, from the start of the measured part
@@ -30,8 +30,8 @@ from multiprocessing.connection import Connection, wait
 from pgpaces import _engine, users
 from pgpaces.errors import PgpacesError, WorkloadError
 from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.counter import Counter
-from pgpaces.generators.users.order import CODES, Order, hidden
+from pgpaces.generators.users.counter import SharedCounter
+from pgpaces.generators.users.order import CODES, ProcessOrder, hidden
 from pgpaces.generators.users.virtual_users import (
     NEVER_NS,
     Cast,
@@ -84,7 +84,7 @@ class _Said(io.TextIOBase):
         self._actors.say(shown.encode("utf-8", "backslashreplace").decode())
 
 
-class Teller:
+class PipeWriter:
     """Tells pgpaces, in a thread of its own: one that does not listen for a while keeps nobody."""
 
     def __init__(self, channel: Connection) -> None:
@@ -113,7 +113,7 @@ class Teller:
 class Process:
     """The users of one process, and what is told of them."""
 
-    def __init__(self, channel: Connection, order: Order) -> None:
+    def __init__(self, channel: Connection, order: ProcessOrder) -> None:
         """Raises WorkloadError, PlanError."""
         plan = order.plan
         self._channel, self._order = channel, order
@@ -124,7 +124,7 @@ class Process:
             _users(order), order.names, order.dsn, order.variables, plan.seed, order.secrets
         )
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
-        counter = None if order.counter is None else Counter(order.counter)
+        counter = None if order.counter is None else SharedCounter(order.counter)
         self._stage = Stage(self._actors, end_ns, counter, order.number * CODES)
         first, count = self._actors.users
         self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)
@@ -132,7 +132,7 @@ class Process:
         kind = Coroutines if self._cast.users.is_async else Threads
         self._performers: Threads | Coroutines = kind(self._users, self._over)
         self._cpu_ns = 0
-        self._teller = Teller(channel)
+        self._teller = PipeWriter(channel)
 
     def set_up(self) -> None:
         """Makes what users have, and says that they are ready. Raises WorkloadError."""
@@ -226,7 +226,7 @@ def _has_turn(next_s: float) -> None:
     faulthandler.dump_traceback_later(next_s, exit=True, file=2)
 
 
-def _users(order: Order) -> users.Users:
+def _users(order: ProcessOrder) -> users.Users:
     if order.path is not None and order.folder is not None:
         found = users.of_text(order.text, order.path, order.folder)
         sys.path.insert(0, str(order.folder))  # for what functions import

@@ -21,9 +21,9 @@ from typing import Any
 
 from pgpaces import _engine
 from pgpaces.errors import WorkloadError
-from pgpaces.generators.users.counter import Counter
+from pgpaces.generators.users.counter import SharedCounter
 from pgpaces.generators.users.order import CODES, hidden
-from pgpaces.generators.users.probe import Probe
+from pgpaces.generators.users.probe import WakeProbe
 from pgpaces.users import Call, Users, call, told
 
 NEVER_NS = 2**62
@@ -47,7 +47,7 @@ class Stage:
         self,
         actors: _engine.Actors,
         end_ns: int,
-        counter: Counter | None = None,
+        counter: SharedCounter | None = None,
         first_code: int = 0,
     ) -> None:
         self.actors, self.end_ns = actors, end_ns
@@ -402,7 +402,7 @@ class Threads:
 
     def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
         """over: is called whenever the last of them has nothing more to do."""
-        self._users, self._over, self.probe = users, over, Probe()
+        self._users, self._over, self.probe = users, over, WakeProbe()
         self._begun, self._left = threading.Event(), threading.Event()
         self._slots, self._lock = threading.Semaphore(_AT_ONCE), threading.Lock()
         self._errors: list[tuple[VirtualUser, BaseException]] = []
@@ -490,7 +490,7 @@ class Coroutines:
     name = "asyncio"
 
     def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
-        self._users, self._over, self.probe = users, over, Probe()
+        self._users, self._over, self.probe = users, over, WakeProbe()
         self._loop = asyncio.SelectorEventLoop(Exact())
         self._alarm = Alarm(users[0].stage, self._loop)
         self._tasks: list[asyncio.Task[None]] = []
@@ -558,7 +558,7 @@ def cost_ns(plan: Any, *, shared: bool = False) -> int:
     plan: of one user who acts some hundred times, without a pause. shared: with the number that
     processes share.
     """
-    times, counter = list[int](), Counter()
+    times, counter = list[int](), SharedCounter()
     stage = Stage(_engine.Actors(plan, [1], 0), NEVER_NS)
     stage.begin(time.monotonic_ns())
 
