@@ -62,7 +62,7 @@ def _model() -> type[BaseModel]:
     """The model of the file; pydantic is imported only where one is read."""
     from pydantic import BaseModel, ConfigDict, Field
 
-    from pgpaces.host_file import CostTable
+    from pgpaces.host_toml import CostTable
 
     level = str | bool | int | float
     many = Annotated[list[level], Field(min_length=1, max_length=10_000)]

@@ -1,6 +1,6 @@
 """Host files: TOML that says what a machine costs. The keys are those of `costs.py`.
 
-Reads files; knows no servers. Imports pydantic, so it is imported where a file is read.
+Reads files; knows no servers.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import difflib
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any
 
 from pgpaces.costs import KEYS, Costs
 from pgpaces.errors import PlanError
@@ -20,29 +18,13 @@ from pgpaces.home import home
 NAME = "host.toml"
 VARIABLE = "PGPACES_HOST_FILE"
 
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def _key(name: str, default: Any = None) -> Any:
-    return Field(default, description=KEYS[name])
-
-
-class CostTable(BaseModel):
-    """The keys as pydantic checks them."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    price_per_month: _Number | None = _key("price_per_month")
-    price_per_h: _Number | None = _key("price_per_h")
-    price: _Number | None = _key("price")
-    lifetime_years: _Number | None = _key("lifetime_years")
-    currency: str = _key("currency", "USD")
-    watts: _Number | None = _key("watts")
-    energy_price_per_kwh: _Number | None = _key("energy_price_per_kwh")
-    endurance_tb: _Number | None = _key("endurance_tb")
-
 
 def read(path: Path) -> Costs:
     """What a file says. Raises PlanError with the key and what is wrong."""
+    from pydantic import ValidationError
+
+    from pgpaces.host_toml import CostTable
+
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -21,7 +21,8 @@ from pgpaces.errors import (
     StoreError,
 )
 from pgpaces.experiment import machine, stops
-from pgpaces.experiment.machine import Machine, Progress, SweepListener
+from pgpaces.experiment.listener import Progress, SweepListener
+from pgpaces.experiment.machine import Machine
 from pgpaces.experiment.queue import Listed
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.trial import Keeping, Outcome

@@ -17,6 +17,7 @@ queue.py     which trial of a machine is next: listed, or chosen as it goes
 strategies.py  what trials are chosen for: a capacity, pairs, a budget of time
 machine.py   the trials of one machine, one after the other
 document.py  an experiment as it is stored
+shown.py     databases and servers as they are stored and shown
 reporting.py  from the store to a page
 capacity.py, pairs.py, time_budget.py  questions as people write them, made into experiments
 comparing.py, trending.py, forecasting.py, attribution.py  answers from the store
@@ -24,8 +25,7 @@ comparing.py, trending.py, forecasting.py, attribution.py  answers from the stor
 Knows no terminal.
 """
 
-from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.machine import Progress, SweepListener
+from pgpaces.experiment.listener import Listener, Progress, SweepListener
 from pgpaces.experiment.recorder import record
 from pgpaces.experiment.request import OnStoreError, Request, besides, choose
 from pgpaces.experiment.site import Site, server_settings, site

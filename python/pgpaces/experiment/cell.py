@@ -11,9 +11,8 @@ from typing import Any
 
 from pgpaces import database, host
 from pgpaces.disk.device import device_of
-from pgpaces.experiment import costs
+from pgpaces.experiment import costs, shown
 from pgpaces.experiment.components import ComponentLoad, Work, limits
-from pgpaces.experiment.document import shown_source, shown_target
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.generators import engine as generator
@@ -111,16 +110,16 @@ def requested(request: Request) -> dict[str, Any]:
         "files": [[s.source, s.weight] for s in workload.scripts if s.source == s.name],
         "scripts": [list(pair) for pair in request.scripts],
         "command": str(workload.command) if workload.command and not workload.reference else None,
-        "from_database": shown_source(request.from_database),
+        "from_database": shown.source(request.from_database),
         "target": None
         if target.dsn is None
-        else shown_target(target.dsn, **dict(target.overrides)),
+        else shown.target(target.dsn, **dict(target.overrides)),
         "own": target.own,
         "data_dir": target.data_dir,
         "tls": target.tls,
         "server_settings": dict(target.server_settings),
         "standbys": target.standbys,
-        "target_nodes": {name: shown_target(dsn) for name, dsn in target.nodes},
+        "target_nodes": {name: shown.target(dsn) for name, dsn in target.nodes},
         "pool": None if request.pool is None else asdict(request.pool),
         "node": request.node,
         "nodes": dict(request.nodes),

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pgpaces import database
 from pgpaces.design import Experiment, Target
-from pgpaces.errors import PgpacesError, PlanError, StoreError
-from pgpaces.experiment import strategies
+from pgpaces.errors import PlanError, StoreError
+from pgpaces.experiment import shown, strategies
 from pgpaces.experiment.strategies import Goal
-from pgpaces.generators import engine as generator
-from pgpaces.plan import without_secrets
-
-# Keywords that say where a database is, and those that `resolve` has read.
-_PLACE = frozenset(("host", "hostaddr", "port", "user", "dbname"))
-_SPENT = frozenset(("service", "servicefile", "fallback_application_name"))
-_ODD = re.compile(r"^$|[\s'\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +28,7 @@ class DocumentExtras:
 def write(experiment: Experiment, beside: DocumentExtras) -> dict[str, Any]:
     """The document."""
     targets = tuple(_shown(target) for target in experiment.targets)
-    source = shown_source(experiment.from_database)
+    source = shown.source(experiment.from_database)
     stored = replace(experiment, targets=targets, from_database=source)
     found = {"command": beside.command, "workload_hash": beside.workload_hash}
     goal = {} if beside.goal is None else {"goal": strategies.write(beside.goal)}
@@ -51,44 +42,8 @@ def goal(document: Mapping[str, Any]) -> Goal | None:
 
 
 def _shown(target: Target) -> Target:
-    nodes = {name: _without_password(dsn) for name, dsn in target.nodes.items()}
-    return replace(target, dsn=_without_password(target.dsn), nodes=nodes)
-
-
-def shown_source(from_database: str | None) -> str | None:
-    """A database to be copied, by its name or a DSN without a password."""
-    if from_database is None or not database.is_dsn(from_database):
-        return from_database
-    return _without_password(from_database)
-
-
-def shown_target(dsn: str, **overrides: str) -> str:
-    """A DSN that reaches the same database from here, without a password.
-
-    With what the DSN and the environment say of the place; of the rest, what they change.
-    """
-    keywords = without_secrets(generator.resolve(dsn, **overrides).keywords)
-    try:
-        usual = generator.resolve("").keywords
-    except PgpacesError:  # of an environment that is only usable with this DSN
-        usual = {}
-    words = {k: v for k, v in keywords.items() if k in _PLACE or usual.get(k) != v}
-    return " ".join(
-        f"{k}={_quoted(v)}" if _ODD.search(v) else f"{k}={v}"
-        for k, v in words.items()
-        if k not in _SPENT
-    )
-
-
-def _without_password(dsn: str) -> str:
-    """With what the DSN says, written out; only the password is left for a password file."""
-    keywords = without_secrets(generator.resolve(dsn).keywords)
-    words = (f"{k}={_quoted(v)}" for k, v in keywords.items() if k not in _SPENT)
-    return " ".join(words)
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    nodes = {name: shown.dsn(dsn) for name, dsn in target.nodes.items()}
+    return replace(target, dsn=shown.dsn(target.dsn), nodes=nodes)
 
 
 def read(document: Mapping[str, Any]) -> Experiment:

@@ -22,8 +22,9 @@ from pgpaces.answers.preview import Preview, Step, between, preview
 from pgpaces.answers.sequential import Ask, Tell
 from pgpaces.design import Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.experiment import document
-from pgpaces.experiment.machine import Machine, Progress, SweepListener
+from pgpaces.experiment import document, shown
+from pgpaces.experiment.listener import Progress, SweepListener
+from pgpaces.experiment.machine import Machine
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.queue import Chosen, Listed, Queue
 from pgpaces.experiment.request import Request, check, choose, commands_of, spec_of
@@ -174,7 +175,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
             (
                 "the database that is copied",
                 before.from_database,
-                document.shown_source(now.from_database),
+                shown.source(now.from_database),
             ),
         )
         if old != new
