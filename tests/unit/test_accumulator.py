@@ -44,7 +44,9 @@ TWO = {"scripts": [{"name": n, "weight": 1, "commands": [[1, "SELECT", True]]} f
 
 
 @given(st.lists(outcomes(), max_size=12), st.randoms(use_true_random=False))
-def test_an_account_agrees_with_plain_sums(tallies: list[Tally], shuffle: random.Random) -> None:
+def test_an_accumulator_agrees_with_plain_sums(
+    tallies: list[Tally], shuffle: random.Random
+) -> None:
     intervals = [Interval(n, (tally,)) for n, tally in enumerate(tallies)]
     expected = summarize(trial(tallies, workload=TWO, intervals=tuple(intervals)))
     shuffle.shuffle(intervals)
