@@ -22,7 +22,7 @@ from pgpaces import (
     api,
     errors,
     experiment_file,
-    levels,
+    options,
     plan,
     result,
     sweeps,
@@ -42,6 +42,7 @@ from pgpaces.cli.pgbench.help import usage
 # How many cases crates/engine/tests/figures.rs has.
 FIGURES = 7
 DOCS = Path(__file__).resolve().parent
+KEYWORDS = DOCS.parent / "python" / "pgpaces" / "keywords.py"
 MARKER = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # What click knows of an option's value is in brackets at the end of its help: [default: 1; x>=1].
@@ -126,45 +127,14 @@ RUN_ARGUMENTS = {
     "name": "A shipped workload, or a folder; or none, with `files`.",
     "files": "Scripts that run instead of the workload's.",
     "tasks": "[Python functions](../how-to/users-in-python.md) that users perform instead.",
-    "rate": "Open load: transactions a second in all.",
-    "rate_per_client": "Open load: this much for each of `clients`, on one schedule.",
-    "clients": "Connections.",
-    "users": "Paced load: so many users, each with the `pace`.",
-    "pace": "Paced load: transactions a second of each user.",
-    "think_time": "Closed load: mean pause of a client before each transaction; 0: none.",
-    "think": 'How these pauses are spread: `"exponential"` (the default) or `"fixed"`.',
-    "start_every": "Clients of a closed or paced load come so long after one another.",
-    "arrivals": '`"poisson"` or `"even"`.',
-    "shape": 'How the rate changes over the trial, such as `"steps:0.5:1:2"`.',
-    "latency_limit": "Later than this is late. Default: the workload's, or none.",
-    "duration": "How long, warm-up apart; None where `transactions` end it.",
-    "warmup": "Default: a tenth of the duration, 30 s at most.",
-    "observe_command": "As `--observe-command`: runs `pgpaces observe` on the target's machine.",
-    "target": "Somebody's server: anything libpq reads. Default: a server of ours.",
-    "server": "The version or folder of an installed PostgreSQL, or the name of a server of ours.",
-    "data_dir": "The disk for the data of a server of ours.",
-    "server_settings": 'Settings of a server of ours: `{"shared_buffers": "1GB"}`.',
-    "profile": "Settings of a server of ours that have a name, or their file.",
-    "tls": "A server of ours by TCP on the loopback, with TLS or without; None: its socket.",
-    "scale": "The size of the data. Default: the workload's.",
-    "data_seed": "The data follows from it.",
     "scripts": "Names of the scripts to run. Default: all.",
-    "own": "A database on the target that you hand over.",
-    "fresh": "Make the data anew.",
     "from_database": "Measure a copy of this database, not the workload's data.",
-    "standbys": "So many standbys of a server of ours, by streaming.",
-    "pool": 'A pooler before a server of ours: `"pgbouncer"` or `"pgpool"`.',
-    "pool_mode": 'Of pgbouncer: `"session"` (the default) or `"transaction"`.',
-    "pool_size": "Server connections of the pool. Default: one for each client.",
-    "node": "Where the load goes; for scripts told apart, a mapping of script and node.",
-    "beside": "Workloads at the same time, by name: a mapping of levels for each.",
     "store": "The file of results. Default: as for the command line.",
     "host_file": "As `--host-file`: what the server's machine costs. Default: as for the command"
     " line.",
     "on_store_error": 'If the store fails: `"continue"` in memory, or `"stop"` the load.',
     "trust": "As `--trust`: the folders of workloads may execute programs.",
     "listener": "An object that hears what happens: a subclass of `pgpaces.experiment.Listener`.",
-    "options": "Other fields of the trial: see the next table.",
 }
 
 SWEEP_ARGUMENTS = {
@@ -328,9 +298,9 @@ def _section(context: click.Context, command: click.Command) -> str:
     parts.append(f"```text\n{usage}\n```\n")
     if isinstance(command, click.Group):
         parts.append(table(("command", "what it does"), _members(context, command)))
-    options = [o for p in command.params if (o := _option(context, p)) is not None]
-    if options:
-        parts.append(table(("option", "default", "meaning"), options))
+    found = [o for p in command.params if (o := _option(context, p)) is not None]
+    if found:
+        parts.append(table(("option", "default", "meaning"), found))
     examples = _examples(command)
     if examples:
         parts.append("```sh\n" + "\n".join(examples) + "\n```\n")
@@ -405,8 +375,8 @@ def _keys(
         items = found.get("items", {})
         # Variants have the keys of the workload itself.
         named = {} if name == "variants" else found.get("additionalProperties", {})
-        options = (found, items, named, *found.get("anyOf", ()), *items.get("anyOf", ()))
-        nested = next((d for option in options if (d := _definition(option, definitions))), None)
+        every = (found, items, named, *found.get("anyOf", ()), *items.get("anyOf", ()))
+        nested = next((d for option in every if (d := _definition(option, definitions))), None)
         default = "required" if name in required else _default(found, nested)
         yield prefix + name, (_type(found, definitions), default, _limits(found))
         if nested:
@@ -472,9 +442,8 @@ def host_keys() -> str:
 
 def level_names() -> str:
     """What levels may be of."""
-    kinds = {**levels.TRIAL, **levels.OTHERS}
-    rows = [(f"`{name}`", kind.about) for name, kind in kinds.items()]
-    rows += [(f"`{family}.NAME`", text) for family, text in levels.FAMILIES.items()]
+    rows = [(f"`{name}`", option.help) for name, option in options.FACTORS.items()]
+    rows += [(f"`{family}.NAME`", text) for family, text in options.FAMILIES.items()]
     return table(("name", "meaning"), rows)
 
 
@@ -486,15 +455,38 @@ def pgbench_help() -> str:
     return f"```text\n{usage('pgpaces pgbench').rstrip()}\n```"
 
 
+def keywords() -> str:
+    """The module of the types of pgpaces.run's keywords."""
+    types = [option.python for option in options.OPTIONS if option.run]
+    fields = "".join(f"    {name}: {kind}\n" for name, kind in types)
+    return f'''"""The keywords of pgpaces.run that are options. Generated by docs/generate.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of a run by name, as options.py has them."""
+
+{fields}'''
+
+
 def run_arguments() -> str:
     """The arguments of pgpaces.run."""
     rows = []
     for name, parameter in inspect.signature(api.run).parameters.items():
-        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-        no_default = parameter.default is parameter.empty
-        default = "" if no_default else f"`{parameter.default!r}`"
-        kind = str(parameter.annotation).replace("experiment.", "")
-        rows.append((f"`{stars}{name}`", f"`{kind}`", default, RUN_ARGUMENTS[name]))
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
+            kind = str(parameter.annotation).replace("experiment.", "")
+            rows.append((f"`{name}`", f"`{kind}`", default, RUN_ARGUMENTS[name]))
+    for option in filter(lambda option: option.run, options.OPTIONS):
+        name, kind = option.python
+        default = "" if option.default is None else f"`{option.default!r}`"
+        meaning = f"{option.help} {option.run_help}".strip()
+        rows.append((f"`{name}`", f"`{kind}`", default, meaning))
     return table(("argument", "type", "default", "meaning"), rows)
 
 
@@ -651,6 +643,7 @@ def outdated() -> dict[Path, str]:
     """The pages whose generated parts are out of date, with the text they should have."""
     pages = ((page, page.read_text(encoding="utf-8")) for page in sorted(DOCS.rglob("*.md")))
     filled = {page: (text, fill(text)) for page, text in pages}
+    filled[KEYWORDS] = (KEYWORDS.read_text(encoding="utf-8"), keywords())
     return {page: right for page, (text, right) in filled.items() if text != right}
 
 

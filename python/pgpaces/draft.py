@@ -12,12 +12,10 @@ from dataclasses import dataclass, field, replace
 from pgpaces import levels
 from pgpaces.design import Design, Experiment, Factor, Levels, Target
 from pgpaces.errors import PlanError
+from pgpaces.options import alone
 
 # What --quick does where the file has no [quick].
 QUICK: Mapping[str, str] = {"duration": "5s", "warmup": "1s"}
-_LENGTHS = ("duration", "transactions")
-# Of these one is enough, so that naming another replaces it.
-_LOADS = ("rate", "rate_per_client", "think_time", "users")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ class Draft:
 
     def with_time_budget(self, time_budget: str) -> Draft:
         """With a budget of time, in which trials are as long and as many as it has room for."""
-        kept = {name: found for name, found in self.levels.items() if name not in _LENGTHS}
-        factors = self.factors - set(_LENGTHS)
+        kept = {name: found for name, found in self.levels.items() if name not in alone("length")}
+        factors = self.factors - set(alone("length"))
         return replace(self, time_budget=time_budget, trials=1, levels=kept, factors=factors)
 
     def with_levels(self, given: Mapping[str, tuple[str, ...]]) -> Draft:
@@ -145,7 +143,7 @@ class Draft:
 def _replaced(given: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     """Names that these exclude: another kind of load, another end."""
     gone: set[str] = set()
-    for group in (_LOADS, _LENGTHS):
+    for group in (alone("load"), alone("length")):
         if any(name in given for name in group):
             gone |= {name for name in group if name not in given}
     if "users" in given:

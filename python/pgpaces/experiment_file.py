@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pgpaces import costs, levels
+from pgpaces import costs, levels, options
 from pgpaces.design import Target
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
@@ -250,15 +250,15 @@ def schema() -> dict[str, Any]:
     found = _model().model_json_schema()
     level: dict[str, Any] = {"type": ["string", "boolean", "integer", "number"]}
     many: dict[str, Any] = {"type": "array", "items": level, "minItems": 1}
-    about = {name: kind.about for name, kind in {**levels.TRIAL, **levels.OTHERS}.items()}
-    families = "^({})\\..+$".format("|".join(levels.FAMILIES))
+    about = {name: option.help for name, option in options.FACTORS.items()}
+    families = "^({})\\..+$".format("|".join(options.FAMILIES))
     single = {name: {**level, "description": text} for name, text in about.items()}
     several = {name: {**many, "description": text} for name, text in about.items()}
     for table in TABLES:
-        text = levels.FAMILIES[table]
+        text = options.FAMILIES[table]
         single[table] = {"type": "object", "additionalProperties": level, "description": text}
         several[table] = {"type": "object", "additionalProperties": many, "description": text}
-    inner: dict[str, Any] = {"type": "object", "description": levels.FAMILIES["beside"]}
+    inner: dict[str, Any] = {"type": "object", "description": options.FAMILIES["beside"]}
     single["beside"] = several["beside"] = {**inner, "additionalProperties": {"type": "object"}}
     one_each = {"type": "object", "additionalProperties": level}
     single["node"] = {"anyOf": [single["node"], one_each], "description": about["node"]}

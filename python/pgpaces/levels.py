@@ -1,6 +1,6 @@
-"""What a level of an experiment may be: every option of a trial by its name, as a text.
+"""Levels of an experiment: options by name, as texts, and what those of a cell ask for.
 
-Turns the levels of a cell into the values of `plan.py`. Knows no files and no server.
+Turns them into the values of `plan.py`. Knows no files and no server.
 """
 
 from __future__ import annotations
@@ -8,172 +8,29 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
+from pgpaces import options
 from pgpaces.design import Cell, Design, Levels
 from pgpaces.errors import PlanError
-from pgpaces.plan import ON_ERROR, Pooler, PoolMode, PoolPlan, TrialPlan, trial_plan
-from pgpaces.units import COUNT_MAX, SEED_MAX, digits
+from pgpaces.options import FACTORS, FAMILIES
+from pgpaces.plan import Pooler, PoolMode, PoolPlan, TrialPlan, pairs, trial_plan
 
-# Families of levels, each with a name of its own behind the dot.
-FAMILIES = {
-    "set": "A setting of the server, applied as mildly as it can be: `set.work_mem`.",
-    "define": "A variable of the scripts: `define.hot`.",
-    "latency_limit": "The limit of one script: `latency_limit.by_fk1`.",
-    "node": "The node that one script goes to: `node.by_fk1`.",
-    "beside": "Another workload at the same time, by a name: `beside.reporting.rate`.",
-}
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        number = digits(text.strip())
-        if number is None or not low <= number <= high:
-            raise PlanError(
-                f"'{text}' is no whole number from {low} to {high}",
-                "put a comma between levels: 1,2,4"
-                if re.search(r"\d(?!\.\d)\D+\d", text)
-                else None,
-            )
-        return number
-
-    return read
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise PlanError(f"'{text}' is no number") from None
-
-
-def _one_of(*names: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in names:
-            raise PlanError(f"'{text}' is none of {', '.join(names)}")
-        return text
-
-    return read
-
-
-def _switch(text: str) -> bool:
-    if text not in ("true", "false", "on", "off"):
-        raise PlanError(f"'{text}' is neither true nor false")
-    return text in ("true", "on")
-
-
-def _folder(text: str) -> str:
-    if not text.startswith("/"):
-        raise PlanError(
-            f"'{text}' is no folder from / on", "an experiment may be gone on elsewhere"
-        )
-    return text
-
-
-def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
-    """`by_fk1@3 one_fk1@1`, or names alone."""
-    found = []
-    for word in text.split():
-        name, at, weight = word.rpartition("@")
-        if at and digits(weight) is None:
-            raise PlanError(f"'{word}': the weight '{weight}' is no number")
-        found.append((name, digits(weight)) if at else (word, None))
-    if not found:
-        raise PlanError("no script is named")
-    return tuple(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One name that levels may be of: how a text is read, and what it means."""
-
-    read: Callable[[str], Any]
-    about: str
-
-
-# The trial's: read here where the option has a type, else by plan.py from the text.
-TRIAL: Mapping[str, Kind] = {
-    "clients": Kind(_whole(1, 100_000), "Connections."),
-    "users": Kind(_whole(1, 100_000), "Paced load: users with a `pace` each."),
-    "rate": Kind(str, "Open load: transactions a second in all, such as `10/s`."),
-    "rate_per_client": Kind(str, "Open load: this for each client, on one schedule."),
-    "pace": Kind(str, "Paced load: transactions a second of each user."),
-    "think_time": Kind(str, "Closed load: mean pause before each transaction."),
-    "think": Kind(_one_of("exponential", "fixed"), "How think times are spread."),
-    "start_every": Kind(str, "Clients of a closed or paced load come so long after one another."),
-    "arrivals": Kind(_one_of("poisson", "even"), "How arrivals are spaced."),
-    "shape": Kind(str, "How the rate changes over the trial: `steps:0.5:1:2`."),
-    "latency_limit": Kind(str, "Later than this is late."),
-    "policy": Kind(_one_of("run", "skip"), "What happens to work that is too late to start."),
-    "duration": Kind(str, "How long a trial is, warm-up apart."),
-    "transactions": Kind(_whole(1, COUNT_MAX), "Or so many of each client."),
-    "warmup": Kind(str, "Load before it counts."),
-    "grace": Kind(str, "Time for the backlog at the end."),
-    "protocol": Kind(_one_of("simple", "extended", "prepared"), "How SQL is sent."),
-    "describe": Kind(_switch, "Ask for result descriptions, as pgbench does."),
-    "threads": Kind(_whole(1, 1024), "Threads of the load generator; processes of Python users."),
-    "poll": Kind(_one_of("auto", "epoll", "io_uring"), "How the generator waits."),
-    "connect_each": Kind(_switch, "A connection of its own for every transaction."),
-    "max_tries": Kind(_whole(0, COUNT_MAX), "Of a transaction that fails by serialization."),
-    "on_error": Kind(_one_of(*ON_ERROR), "What another failed statement ends."),
-    "kill_switch": Kind(_number, "Stop when other sessions get so many times slower."),
-}
-# Of what, and where.
-OTHERS: Mapping[str, Kind] = {
-    "scale": Kind(_whole(1, 1_000_000), "Size of the data."),
-    "data_seed": Kind(_whole(0, SEED_MAX), "Seed of the data."),
-    "variant": Kind(str, "A variant of the workload."),
-    "scripts": Kind(_scripts, "Scripts to run, with weights: `by_fk1@3 one_fk1@1`."),
-    "server": Kind(str, "A version to start, such as `15` or `package:15`, or its folder."),
-    "data_dir": Kind(_folder, "The disk for the data of servers of ours: a folder on it."),
-    "tls": Kind(
-        _switch, "A server of ours by TCP on the loopback, with TLS (on) or without (off)."
-    ),
-    "target": Kind(str, "Somebody's server: a name of `[targets]`, or a DSN."),
-    "node": Kind(
-        str, "Where the load goes: primary, standbys (all of them), standby1, any, or pool."
-    ),
-    "standbys": Kind(_whole(0, 8), "So many standbys of a server of ours, by streaming."),
-    "pool": Kind(_one_of("none", "pgbouncer", "pgpool"), "A pooler before a server of ours."),
-    "pool_mode": Kind(
-        _one_of("session", "transaction"), "Of pgbouncer: how long a client keeps a connection."
-    ),
-    "pool_size": Kind(_whole(1, 10_000), "Server connections of the pool."),
-    "profile": Kind(str, "Settings: a name of `[profiles]`, a shipped profile, or a TOML file."),
-}
-# What a workload beside another one shares with it.
-_SHARED = frozenset(
-    (
-        *("duration", "transactions", "warmup", "grace", "kill_switch"),
-        *("server", "tls", "target", "standbys", "pool", "pool_mode", "pool_size", "profile"),
-    )
-)
-# Of these a number is seconds where Python gives it.
-_SECONDS = ("duration", "warmup", "grace", "think_time", "start_every", "latency_limit")
 BESIDE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
-_DEFAULTS: Mapping[str, Any] = {
-    **dict.fromkeys(TRIAL),
-    "arrivals": "poisson",
-    "policy": "run",
-    "protocol": "simple",
-    "describe": False,
-    "poll": "auto",
-    "connect_each": False,
-    "max_tries": 1,
-    "on_error": "continue",
-    "on_connect": (),
-    "verbose_errors": False,
-    "define": (),
-    "settings": (),
-    "seed": 1,
-}
+
+
+# Options that a cell has beside those of its trial.
+_OWN = (
+    *("scale", "data_seed", "variant", "scripts", "server", "data_dir", "tls", "target"),
+    *("profile", "standbys", "pool", "pool_mode", "pool_size"),
+)
 
 
 def names() -> list[str]:
     """Every name that levels may be of; of families with a dot at the end."""
-    return [*TRIAL, *OTHERS, *(f"{family}." for family in FAMILIES)]
+    return [*FACTORS, *(f"{family}." for family in FAMILIES)]
 
 
 def check_name(name: str) -> None:
@@ -181,7 +38,7 @@ def check_name(name: str) -> None:
     family, dot, rest = name.partition(".")
     if dot and family == "beside":
         return _check_beside(name, rest)
-    if name in TRIAL or name in OTHERS or (dot and rest and family in FAMILIES):
+    if name in FACTORS or (dot and rest and family in FAMILIES):
         return None
     near = difflib.get_close_matches(name, names(), n=1)
     known = ", ".join(sorted(names()))
@@ -199,7 +56,7 @@ def _check_beside(name: str, rest: str) -> None:
             f"'{name}' is not beside.NAME.LEVEL", "such as beside.reporting.rate; NAME is any word"
         )
     family = level.partition(".")[0]
-    if level in _SHARED or family in ("beside", "set"):
+    if (level in FACTORS and FACTORS[level].whole) or family in ("beside", "set"):
         raise PlanError(f"{name}: {level} is of the whole trial", f"give {level} by itself")
     if level != "workload":
         check_name(level)
@@ -238,8 +95,9 @@ class CellOptions:
         """The pooler asked for. Raises PlanError for what cannot be."""
         if self.pool in (None, "none"):
             if self.pool_mode or self.pool_size:
-                word = "pool_mode" if self.pool_mode else "pool_size"
-                raise PlanError(f"{word} needs a pool", "add pool: pgbouncer or pgpool")
+                name = "pool_mode" if self.pool_mode else "pool_size"
+                word = options.BY_NAME[name].word
+                raise PlanError(f"{word} needs --pool", "pgbouncer or pgpool")
             return None
         mode = self.pool_mode or "session"
         return PoolPlan(cast("Pooler", self.pool), cast("PoolMode", mode), self.pool_size)
@@ -247,7 +105,7 @@ class CellOptions:
 
 def _read(name: str, text: str) -> Any:
     try:
-        return {**TRIAL, **OTHERS}[name].read(text)
+        return FACTORS[name].kind.read(text)
     except PlanError as error:
         raise PlanError(f"{name}: {error.message}", error.hint) from None
 
@@ -262,25 +120,33 @@ def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> CellOpt
     """What these levels ask for, over the workload's defaults. Raises PlanError."""
     for name in levels:
         check_name(name)
-    given: dict[str, Any] = {**_DEFAULTS, "seed": seed}
-    others: dict[str, Any] = {}
-    for name, text in levels.items():
-        if name in TRIAL:
-            given[name] = _read(name, text)
-        elif name in OTHERS:
-            others[name] = _read(name, text)
-    own = (f"{name}={limit}" for name, limit in _family(levels, "latency_limit"))
-    general = given["latency_limit"]
-    given["latency_limit"] = (*(() if general is None else (general,)), *own)
+    given = {**options.defaults(), "seed": seed}
+    given |= {name: _read(name, text) for name, text in levels.items() if name in FACTORS}
+    for several in ("latency_limit", "node"):
+        given[several] = (levels[several],) if several in levels else ()
+    for family in ("latency_limit", "define"):
+        given[family] += tuple(f"{name}={text}" for name, text in _family(levels, family))
+    own = {"settings": _family(levels, "set"), "nodes": _family(levels, "node")}
+    return cell_options(given, defaults, **own, beside=beside_of(levels))
+
+
+def cell_options(given: Mapping[str, Any], defaults: Mapping[str, str], **more: Any) -> CellOptions:
+    """What options ask for. given: their values by name, as `options.defaults` has them.
+
+    more: fields of CellOptions that are not options. Raises PlanError.
+    """
     trial = trial_plan(given, defaults)
-    trial = replace(trial, variables=_family(levels, "define"))
-    return CellOptions(
-        trial,
-        **others,
-        settings=_family(levels, "set"),
-        nodes=_family(levels, "node"),
-        beside=beside_of(levels),
-    )
+    own = {name: given[name] for name in _OWN if given[name] is not None}
+    own["node"], own["nodes"] = by_script(given["node"])
+    return CellOptions(trial, **own | more)
+
+
+def by_script(values: Sequence[str]) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+    """[SCRIPT=]NODE texts: the node of all, and of scripts told apart. Raises PlanError."""
+    of_all = [value for value in values if "=" not in value]
+    if len(of_all) > 1:
+        raise PlanError(f"--node is given twice: {', '.join(of_all)}", "or say it by script")
+    return (of_all[0] if of_all else None), pairs([v for v in values if "=" in v], "--node")
 
 
 def beside_of(levels: Levels) -> dict[str, dict[str, str]]:
@@ -356,7 +222,8 @@ def of_values(given: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str
 def _of_value(name: str, level: object) -> str:
     parts = name.split(".")
     kind = parts[2] if parts[0] == "beside" and len(parts) > 2 else parts[0]
-    if kind in _SECONDS and isinstance(level, int | float) and level:
+    known = options.BY_NAME.get(kind)
+    if known and known.kind.seconds and isinstance(level, int | float) and level:
         return f"{level:g}s"
     if isinstance(level, bool):
         return "true" if level else "false"

@@ -417,7 +417,7 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
         poll=given["poll"],
         seed=given["seed"],
         variables=pairs(given["define"], "--define"),
-        settings=pairs(given["settings"], "--set"),
+        settings=pairs(given["set"], "--set"),
         on_connect=tuple(given["on_connect"]),
         connect_each=given["connect_each"],
         max_tries=given["max_tries"],

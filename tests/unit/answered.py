@@ -48,7 +48,7 @@ MADE = {
     "standbys": "run simple-update --standbys 1 -c 2 -T 5s "
     f"--beside 'reporting node=standby1 rate=5/s latency_limit=100ms' {SHORT}",
     "sweep": "sweep reporting -s 1 --name swept --clients 1,2,4 --rate-per-client 6/s -L 60ms"
-    f" --set work_mem=4MB,64MB --trials 2 -T 4s --warmup 1s -P 0",
+    " --set work_mem=4MB,64MB --trials 2 -T 4s --warmup 1s -P 0",
     "scaling": "sweep select-only --name scaling --clients 1,2,3,4,6,8 --trials 3 -T 1s"
     " --warmup 0 -P 0",
     "capacity": "capacity -f {F}/slow.sql --name capacity -c 4 --rate 20,400 -L 80ms --quick -P 0",
@@ -61,7 +61,8 @@ FILES = {
     "fails.sql": "SELECT 1 / (random() < 0.8)::int;\n",
     "two.sql": "SELECT 1;\nSELECT count(*) FROM pg_class;\n",
     "slow.sql": "\\set ms random_exponential(5, 60, 3)\nSELECT pg_sleep(:ms / 1000.0);\n",
-    "users/workload.toml": 'description = "Looks."\nkind = "users"\nusers = "users.py"\ninit = []\n',
+    "users/workload.toml": 'description = "Looks."\nkind = "users"\nusers = "users.py"\n'
+    "init = []\n",
     "users/users.py": USERS,
     "report.txt": """transaction type: <builtin: select only>
 scaling factor: 1
@@ -146,7 +147,7 @@ def make(folder: Path) -> None:
         words = [sys.executable, "-m", "pgpaces", *shlex.split(line.replace("{F}", str(folder)))]
         trust = ["--trust"] if name == "users" else []
         done = subprocess.run([*words, *trust, "--store", str(store)], check=False)
-        print(name, done.returncode, flush=True)
+        sys.stdout.write(f"{name} {done.returncode}\n")
         if words[3] in ("run", "import"):
             tag = "good" if name.startswith("good") else name
             more = [*words[:3], "runs", "tag", tag, "last", "--store", str(store)]

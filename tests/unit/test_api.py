@@ -76,8 +76,8 @@ def test_workloads_at_the_same_time(asked: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"pool_mode": "session"}, "need a pool"),
-        ({"pool_size": 2}, "need a pool"),
+        ({"pool_mode": "session"}, "needs --pool"),
+        ({"pool_size": 2}, "needs --pool"),
         ({"pool": "pgpool", "pool_mode": "transaction"}, "pgpool has no pool mode"),
         ({"beside": {"reporting": {"rate": [1, 2]}}}, "a run has one level of each"),
         ({"beside": {"reporting": {"duration": 1}}}, "duration is of the whole trial"),
@@ -126,10 +126,10 @@ def test_a_workload_beside_another_that_is_no_mapping_is_refused() -> None:
         (None, {}, "nothing to run was named"),
         ("reporting", {"target": "host=pi4", "profile": "pi-4gb"}, "profile is for servers of"),
         ("reporting", {"target": "host=pi4", "tls": False}, "tls is for servers of ours"),
-        ("reporting", {"target": "host=pi4", "server_settings": {"a": 1}}, "server_settings is"),
+        ("reporting", {"target": "host=pi4", "server_settings": {"a": 1}}, "--server-set is"),
         ("reporting", {"target": "host=pi4", "standbys": 1}, "standbys is for servers of ours"),
         ("reporting", {"target": "host=pi4", "pool": "pgpool"}, "pool is for servers of ours"),
-        ("reporting", {"own": "mine"}, "need a target"),
+        ("reporting", {"own": "mine"}, "--own needs --target"),
         ("reporting", {"profile": "pi-4g"}, "there is no profile 'pi-4g'"),
         ("reporting", {"host_file": "/nowhere/host.toml"}, "cannot be read"),
     ],

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgpaces import experiment_file, levels
+from pgpaces import experiment, experiment_file, levels, options
 from pgpaces.answers.accumulator import Accumulator, own_scripts
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
-from pgpaces.cli import options
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document, sweep
 from pgpaces.record import Interval, Tally
@@ -58,7 +57,7 @@ scale = [1, 2]
 # --- names ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted({*levels.TRIAL, *levels.OTHERS, "workload"}))
+@pytest.mark.parametrize("name", sorted({*options.FACTORS, "workload"}))
 def test_every_level_is_of_a_workload_or_of_the_whole_trial(name: str) -> None:
     shared = {
         "duration", "transactions", "warmup", "grace", "kill_switch", "server", "tls", "target",
@@ -165,8 +164,12 @@ def test_a_text_that_is_no_workload_beside_another_is_refused(text: str, said: s
         levels.beside(text)
 
 
+def beside_of(texts: list[str]) -> dict[str, dict[str, str]]:
+    return experiment.beside_of(levels.every_beside(texts))
+
+
 def test_two_workloads_beside_another() -> None:
-    found = options.beside(["reporting rate=1", "./app workload=simple-update clients=2"])
+    found = beside_of(["reporting rate=1", "./app workload=simple-update clients=2"])
     assert found == {
         "reporting": {"workload": "reporting", "rate": "1"},
         "app": {"workload": "simple-update", "clients": "2"},
@@ -175,13 +178,13 @@ def test_two_workloads_beside_another() -> None:
 
 def test_two_workloads_of_one_name_are_refused() -> None:
     with pytest.raises(PlanError, match="two workloads called reporting") as refused:
-        options.beside(["reporting rate=1", "reporting rate=2 node=standby1"])
+        beside_of(["reporting rate=1", "reporting rate=2 node=standby1"])
     assert "'reporting-2 workload=reporting ...'" in str(refused.value.hint)
 
 
 def test_a_run_has_one_level_of_each() -> None:
     with pytest.raises(PlanError, match="a run has one level of each"):
-        options.beside(["reporting rate=1,2"])
+        beside_of(["reporting rate=1,2"])
 
 
 # --- files ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pgpaces import costs, errors, experiment_file, host_file, plan, workload, w
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
+from pgpaces.experiment import one
 from pgpaces.generators.engine import commands as script_commands
 from pgpaces.servers import profiles
 from pgpaces.store import Store
@@ -204,9 +205,9 @@ def test_every_printed_command_line_would_be_accepted(page: str, words: list[str
     if command.name == "run" and given:
         name = str(given["workload"])
         defaults = workload.find(name).load if name in workload.shipped() else {}
-        plan.trial_plan(given, defaults)
-        options.target(given)
-        options.scripts(given["scripts"])  # type: ignore[arg-type]
+        values = options.values(given)
+        plan.trial_plan(values, defaults)
+        one.target(values)
 
 
 def test_printed_command_lines_are_found_wherever_the_shell_finds_them() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import experiment_file, levels
+from pgpaces import experiment_file, levels, options
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document
@@ -53,7 +53,7 @@ def test_the_first_articles_experiment_has_eighteen_cells_twice() -> None:
 
 def test_what_every_option_is_called_is_a_key() -> None:
     properties = experiment_file.schema()["properties"]
-    for name in (*levels.TRIAL, *levels.OTHERS):
+    for name in options.FACTORS:
         assert name in properties
         assert name in properties["factors"]["properties"]
 

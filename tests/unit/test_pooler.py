@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces import levels
-from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.plan import Pooler, PoolMode, PoolPlan
@@ -156,11 +155,8 @@ def test_a_pool_of_a_size_that_cannot_be_is_refused(size: int) -> None:
 @pytest.mark.parametrize("word", ["pool_mode", "pool_size"])
 def test_what_is_said_of_a_pool_needs_one(word: str) -> None:
     value = {"pool_mode": "transaction", "pool_size": "4"}[word]
-    with pytest.raises(PlanError, match=f"{word} needs a pool"):
-        _ = levels.asked({"pool": "none", word: value}, {}).pool_plan
-    given_options = {"pool": None, "pool_mode": None, "pool_size": None, word: value}
     with pytest.raises(PlanError, match="needs --pool"):
-        options.pool(given_options)
+        _ = levels.asked({"pool": "none", word: value}, {}).pool_plan
 
 
 def test_no_pool_is_a_level() -> None:

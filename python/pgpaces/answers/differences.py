@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgpaces import levels
+from pgpaces import levels, options
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Factor
@@ -25,43 +25,6 @@ HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architec
 _RENAMED = {"think_ns": "think time"}
 # What is another for every trial and says nothing, or was only asked of its answer.
 _OWN = frozenset(("seed", "variables", "log", "missed_max"))
-# How the generator waits is chosen by the load, and another one where functions perform it.
-_LOAD = (
-    "load text",
-    "load",
-    "model",
-    "rate",
-    "clients",
-    "threads",
-    "arrivals",
-    "start every",
-    "poll",
-)
-_SERVER = ("PostgreSQL", "build of PostgreSQL", "setting ")
-_WORKLOAD = (
-    "workload",
-    "hash of the workload",
-    "scripts",
-    "limits of scripts",
-    "variable ",
-    "poll",
-)
-_LAYOUT = ("nodes", "clients", "threads", "load text", "rate", "setting ")
-# What a factor may change beside what is called like it: names of differences, or how they begin.
-_FOLLOWS = {
-    **dict.fromkeys(("clients", "users", "rate", "rate_per_client", "pace", "shape"), _LOAD),
-    **dict.fromkeys(("think_time", "think", "start_every", "arrivals"), _LOAD),
-    # Data are made anew for each major version, and marked with it.
-    "server": (*_SERVER, "fingerprint of the data"),
-    **dict.fromkeys(("profile", "tls", "data_dir"), _SERVER),
-    **dict.fromkeys(("standbys", "pool", "pool_mode", "pool_size", "node", "beside"), _LAYOUT),
-    **dict.fromkeys(("workload", "variant", "scripts"), (*_WORKLOAD, "fingerprint of the data")),
-    **dict.fromkeys(("scale", "data_seed"), ("fingerprint of the data", "variable ")),
-    "target": (*_SERVER, "machine: ", "fingerprint of the data"),
-    "latency_limit": ("limit", "limits of scripts", *_LOAD),
-    "define": ("variable ",),
-    "duration": ("warmup",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +124,8 @@ def _values(digests: Iterable[Digest]) -> dict[str, dict[str, None]]:
 def check_factor(name: str) -> None:
     """Raises PlanError, with the nearest name, for what looks like a factor and is none."""
     family = name.partition(".")[0]
-    if _FACTOR.fullmatch(name) and family not in _FOLLOWS and name not in (*_LOAD, *_SERVER):
+    known = options.follows(family) or name in options.DIFFERENCES
+    if _FACTOR.fullmatch(name) and not known:
         levels.check_name(name)
 
 
@@ -170,7 +134,7 @@ def _follows(factor: str, name: str) -> bool:
     family, _, own = factor.partition(".")
     if own and family in ("set", "define"):
         return name in (f"setting {own}", f"variable {own}")
-    starts = _FOLLOWS.get(family, ())
+    starts = options.follows(family)
     called = name in (family.replace("_", " "), factor)
     return called or any(
         name == start or (start[-1] == " " and name.startswith(start)) for start in starts

@@ -15,21 +15,13 @@ import click
 
 from pgpaces import draft as drafts
 from pgpaces import experiment_file, levels
+from pgpaces import options as table
 from pgpaces.cli import consent, options
 from pgpaces.costs import Costs
 from pgpaces.design import Target
 from pgpaces.errors import PlanError
 from pgpaces.units import SEED_MAX
 
-_SHORT = {
-    "clients": "-c",
-    "latency_limit": "-L",
-    "duration": "-T",
-    "transactions": "-t",
-    "protocol": "-M",
-    "threads": "-j",
-    "scale": "-s",
-}
 # A conninfo string begins with one of these, so that none can be the name of a target.
 _KEYWORDS = re.compile(
     r"(host|hostaddr|port|dbname|user|password|passfile|service|servicefile|ssl\w*|gss\w*|krb\w*"
@@ -47,24 +39,20 @@ class Once(click.Option):
 
 def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for everything that levels may be of."""
-    several = ("target", "latency_limit", "node")
-    for name, kind in reversed([*levels.TRIAL.items(), *levels.OTHERS.items()]):
-        words = [f"--{name.replace('_', '-')}", f"level_{name}"]
-        words += [_SHORT[name]] if name in _SHORT else []
-        text = kind.about.replace("`", "")
-        metavar = "[NAME=]DSN" if name == "target" else "LEVELS"
-        made = click.option(
+    for option in reversed(list(table.FACTORS.values())):
+        words = [*filter(None, (option.short, option.word)), f"level_{option.name}"]
+        several = option.several or option.name == "target"
+        function = click.option(
             *words,
-            metavar=metavar,
-            help=text,
+            metavar="[NAME=]DSN" if option.name == "target" else "LEVELS",
+            help=option.help,
             multiple=True,
-            cls=click.Option if name in several else Once,
-        )
-        function = made(function)
+            cls=click.Option if several else Once,
+        )(function)
     return function
 
 
-OF_WHAT = (
+OF_WHAT: tuple[options.Decorator, ...] = (
     click.option(
         "-f",
         "--file",
@@ -78,7 +66,7 @@ OF_WHAT = (
         "--set", "settings", multiple=True, metavar="NAME=LEVELS", help="Server settings."
     ),
     click.option("-D", "--define", multiple=True, metavar="NAME=LEVELS", help="Script variables."),
-    *options.TOPOLOGY,
+    *(options.of_run(table.BY_NAME[name]) for name in ("beside", "target_node")),
     consent.TRUST,
     click.option(
         "--seed",
@@ -184,7 +172,7 @@ def _check_of_target(given: Mapping[str, Any]) -> None:
 def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
     """The levels that options give, by name."""
     found: dict[str, tuple[str, ...]] = {}
-    for name in (*levels.TRIAL, *levels.OTHERS):
+    for name in table.FACTORS:
         text = given[f"level_{name}"]
         if name in ("latency_limit", "node"):
             found |= _by_script(name, text)
@@ -229,6 +217,7 @@ def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _target(text: str, given: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN that is called after its server."""
+    from pgpaces.experiment import one
     from pgpaces.experiment import sweep as pipeline
 
     name, equals, dsn = text.partition("=")
@@ -242,7 +231,7 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
         alter_system=given["allow_alter_system"],
         restart=given["restart_command"],
         observe_command=given["observe_command"],
-        nodes=dict(options.nodes(given["target_node"])),
+        nodes=dict(one.nodes(given["target_node"])),
     )
 
 

@@ -11,9 +11,7 @@ import click
 from pgpaces.cli import consent, options
 from pgpaces.cli.progress import TrialProgress
 from pgpaces.errors import PlanError, RunError
-from pgpaces.plan import trial_plan
 from pgpaces.report import escape
-from pgpaces.units import SEED_MAX
 
 if TYPE_CHECKING:
     from pgpaces.experiment import Outcome
@@ -53,28 +51,14 @@ Examples:
     "--input", "inputs", multiple=True, metavar="PATTERN", help="Files that --command reads."
 )
 @click.option("--rows", metavar="SQL", help="Counts what --command has loaded.")
-@click.option(
-    "--scale",
-    "-s",
-    type=options.Count(1),
-    help="Size of the data. [default: the workload's]",
-)
-@click.option(
-    "--data-seed",
-    type=options.Count(0, SEED_MAX),
-    default=1,
-    show_default=True,
-    help="Of the data.",
-)
+@options.options(options.group("data"))
 @click.option(
     "--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Run only these scripts."
 )
 @click.option(
     "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
 )
-@options.options(
-    options.LOAD, options.TRIAL, options.TARGET, options.LAYOUT, options.TOPOLOGY, options.GUARD
-)
+@options.options(options.group("load", "trial", "target", "topology", "background"))
 @options.options(options.MACHINE, (options.STORE, consent.TRUST))
 @click.option(
     "--on-store-error",
@@ -99,34 +83,23 @@ def run(**given: Any) -> int:
     database that --target names, as it stands, or in an empty one on a server of ours. So does
     --command, which times a program such as pg_restore.
     """
-    from pgpaces import experiment
+    from pgpaces import experiment, levels
     from pgpaces.answers import condition
-    from pgpaces.experiment import costs
 
     found = _workload(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
-    target = options.target(given, alone=found.alone)
-    node, nodes = options.by_script(given["nodes"])
-    request = experiment.Request(
-        workload=found,
-        trial=trial_plan(given, found.load),
-        target=target,
-        scale=given["scale"],
-        data_seed=given["data_seed"],
-        scripts=options.scripts(given["scripts"]),
+    request = experiment.run_of(
+        found,
+        options.values(given),
+        experiment.beside_of(levels.every_beside(given["beside"])),
+        consent.of(given),
+        given["host_file"],
         store=given["store_path"],
         on_store_error=given["on_store_error"],
         from_database=given["from_database"],
-        occasion="run",
-        costs=costs.of_target(target, given["host_file"]),
-        node=node,
-        nodes=nodes,
-        pool=options.pool(given),
     )
-    beside = options.beside(given["beside"])
-    request = replace(request, beside=experiment.besides(request, beside, consent.of(given)))
     progress = TrialProgress(given["progress"])
     try:
         outcome = experiment.run(request, progress)

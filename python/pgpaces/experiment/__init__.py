@@ -1,6 +1,7 @@
 """The pipeline: plan, prepare, generate, observe, store. The only place where the stages meet.
 
 request.py   what a trial is asked to be
+one.py       one run as its options ask for it, typed or from Python
 trial.py     one trial, from its plan to its answer in the store
 ready.py     everything that one needs: data, settings, standbys that have it all, a pool
 components.py  its component loads: scripts of one workload that go to one server
@@ -26,8 +27,9 @@ Knows no terminal.
 """
 
 from pgpaces.experiment.listener import Listener, Progress, SweepListener
+from pgpaces.experiment.one import beside_of, run_of
 from pgpaces.experiment.recorder import record
-from pgpaces.experiment.request import OnStoreError, Request, besides, choose
+from pgpaces.experiment.request import OnStoreError, Request, choose
 from pgpaces.experiment.site import Site, server_settings, site
 from pgpaces.experiment.trial import Outcome, run
 
@@ -39,10 +41,11 @@ __all__ = [
     "Request",
     "Site",
     "SweepListener",
-    "besides",
+    "beside_of",
     "choose",
     "record",
     "run",
+    "run_of",
     "server_settings",
     "site",
 ]

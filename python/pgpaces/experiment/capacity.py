@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pgpaces import levels, trust
+from pgpaces import levels, options, trust
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, Mode
 from pgpaces.answers.capacity.trials import Sought, first, level
 from pgpaces.design import Cell, Experiment, Levels, Slot
@@ -172,7 +172,7 @@ def _value(load: Kind, text: str) -> float:
     if load == "rate":
         # As a trial's level says it: an end that is cut off by a digit is never reached.
         return float(level(load, rate_per_s(text, "--rate")).removesuffix("/s"))
-    found: int = levels.TRIAL[load].read(text)
+    found: int = options.FACTORS[load].kind.read(text)
     return float(found)
 
 

@@ -10,7 +10,7 @@ from pgpaces import levels, trust, workload
 from pgpaces.costs import Costs
 from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
 from pgpaces.errors import PlanError
-from pgpaces.experiment.request import OnStoreError, Request, besides
+from pgpaces.experiment.request import OnStoreError, Request, asked_for
 from pgpaces.experiment.site import for_driver, source_database
 from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
@@ -100,35 +100,25 @@ class Builder:
         """
         experiment = self.order.experiment
         design = experiment.design
-        asked_for = {**design.fixed, **dict(slot.cell.levels), **(given or {})}
-        every = {n: v for n, v in asked_for.items() if v is not None and n != ROLE}
+        named = {**design.fixed, **dict(slot.cell.levels), **(given or {})}
+        every = {n: v for n, v in named.items() if v is not None and n != ROLE}
         try:
             variant = every.get("variant")
             base = trust.variant(self.base, variant, self.order.consent) if variant else self.base
             asked = levels.asked(every, base.load, design.load_seed(slot.block))
-            target = self._target(asked)
-            pool = asked.pool_plan
-        except PlanError as error:
-            raise levels.in_cell(error, slot.cell) from None
-        found = Request(
-            workload=base,
-            trial=replace(asked.trial, settings=self._settings(asked)),
-            target=target,
-            scale=asked.scale,
-            data_seed=asked.data_seed,
-            scripts=asked.scripts,
-            on_store_error=self.order.on_store_error,
-            place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
-            from_database=source_database(experiment.from_database),
-            occasion=experiment_id,
-            costs=self._costs(asked.target),
-            node=asked.node,
-            nodes=asked.nodes,
-            pool=pool,
-            missed_max=experiment.missed_max,
-        )
-        try:
-            return replace(found, beside=besides(found, asked.beside, self.order.consent))
+            trial = replace(asked.trial, settings=self._settings(asked))
+            return asked_for(
+                base,
+                replace(asked, trial=trial),
+                self._target(asked),
+                self.order.consent,
+                on_store_error=self.order.on_store_error,
+                place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
+                from_database=source_database(experiment.from_database),
+                occasion=experiment_id,
+                costs=self._costs(asked.target),
+                missed_max=experiment.missed_max,
+            )
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
 

@@ -13,6 +13,7 @@ from pgpaces.design import Levels
 from pgpaces.errors import PlanError
 from pgpaces.experiment import bulk, functions
 from pgpaces.generators import engine as generator
+from pgpaces.levels import CellOptions
 from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan
 from pgpaces.result import Place
 from pgpaces.servers import pooler
@@ -80,6 +81,28 @@ class Request:
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
 
 
+def asked_for(
+    base: Workload,
+    asked: CellOptions,
+    target: TargetPlan,
+    consent: trust.Consent = trust.refuse,
+    **more: Any,
+) -> Request:
+    """The trial of a workload that options ask for; more: other fields of it. Raises PlanError."""
+    made = Request(
+        workload=base,
+        trial=asked.trial,
+        target=target,
+        scale=asked.scale,
+        data_seed=asked.data_seed,
+        scripts=asked.scripts,
+        node=asked.node,
+        nodes=asked.nodes,
+        **{"pool": asked.pool_plan, **more},
+    )
+    return replace(made, beside=besides(made, asked.beside, consent))
+
+
 def besides(
     main: Request, given: Mapping[str, Levels], consent: trust.Consent = trust.refuse
 ) -> tuple[tuple[str, Request], ...]:
@@ -109,17 +132,8 @@ def _beside(main: Request, name: str, given: dict[str, str], consent: trust.Cons
         warmup_ns=0 if main.trial.transactions is not None else main.trial.warmup,
         settings=main.trial.settings,
     )
-    return Request(
-        workload=base,
-        trial=trial,
-        target=replace(main.target, own=None, fresh=False),
-        scale=asked.scale,
-        data_seed=asked.data_seed,
-        scripts=asked.scripts,
-        node=asked.node,
-        nodes=asked.nodes,
-        pool=main.pool,
-    )
+    target = replace(main.target, own=None, fresh=False)
+    return asked_for(base, replace(asked, trial=trial), target, pool=main.pool)
 
 
 def _named(name: str, consent: trust.Consent) -> Workload:
