@@ -1,5 +1,5 @@
 """`python -m pgpaces` is the command."""
 
-from pgpaces.cli.main import main
+from pgpaces.cli.launch import main
 
 main()

@@ -393,12 +393,13 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
     limit_ns, limits = _limits(given["latency_limit"] or (), defaults)
 
     def optional(name: str) -> int | None:
-        text = given[name] or defaults.get(name)
+        text = defaults.get(name) if given[name] is None else given[name]
         return None if text is None else duration_ns(text, f"--{name}", zero=True)
 
     transactions = given["transactions"]
     if transactions is None and given["duration"] is None and "transactions" in defaults:
         transactions = int(defaults["transactions"])
+    duration = "60s" if given["duration"] is None else given["duration"]
     continue_on_error, exit_on_abort, recover = ON_ERROR[given["on_error"]]
     return TrialPlan(
         load=kind,
@@ -409,7 +410,7 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
         policy=given["policy"],
         protocol=given["protocol"],
         describe=given["describe"],
-        duration_ns=None if transactions else duration_ns(given["duration"] or "60s", "--duration"),
+        duration_ns=None if transactions else duration_ns(duration, "--duration"),
         transactions=transactions,
         start_every_ns=start_every_ns(given, defaults),
         warmup_ns=optional("warmup"),

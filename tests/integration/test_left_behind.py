@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -179,3 +180,17 @@ def test_a_database_whose_drop_broke_off_is_made_anew(pg15: Postgres, access: Ac
     pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{made.dbname}'")
     with database.prepare(access, spec(seed=92), silent) as again:
         assert (again.dbname, again.created) == (made.dbname, True)
+
+
+def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(
+    pg15: Postgres, access: Access
+) -> None:
+    name = "pgpaces_half_dropped_run"
+    pg15.execute(f"CREATE DATABASE {name}")
+    with database.connect(access) as admin:
+        set_ownership(admin, name, Ownership("tpcb-like", "f", "copy"))
+    [(oid,)] = pg15.execute(f"SELECT oid FROM pg_database WHERE datname = '{name}'")
+    pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{name}'")
+    shutil.rmtree(pg15.data / "base" / str(oid))
+    assert database.clean(access) >= 0
+    assert name not in names(pg15)

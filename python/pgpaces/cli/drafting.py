@@ -143,7 +143,7 @@ def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
     targets = tuple(_target(text, given) for text in given["level_target"])
     if given.get("trials"):
         made = replace(made, trials=given["trials"], time_budget=None)
-    if given.get("within"):
+    if given.get("within") is not None:
         made = made.with_time_budget(given["within"])
     made = made.with_levels(_levels(given, targets))
     known = {target.name: target for target in (*made.targets, *targets)}
@@ -152,7 +152,7 @@ def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
         made,
         name=given["name"] or made.name,
         seed=made.seed if given["seed"] is None else given["seed"],
-        missed_max=drafts.share(missed, "--missed") if missed else made.missed_max,
+        missed_max=made.missed_max if missed is None else drafts.share(missed, "--missed"),
         targets=tuple(known.values()),
         files=tuple(given["files"]) or made.files,
         from_database=given["from_database"] or made.from_database,

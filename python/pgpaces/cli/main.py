@@ -135,6 +135,8 @@ def _exit_code() -> int:
         # Where stderr takes nothing, the exit code tells it all the same.
         with contextlib.suppress(OSError):
             _tell(error)
+    except SystemExit as ended:  # click's own, where who reads --help has gone
+        code = 0 if type(sys.stdout).__name__.endswith("PacifyFlushWrapper") else ended.code
     try:
         sys.stderr.flush()
     except OSError:

@@ -150,8 +150,8 @@ def within(admin: Session, statement: sql.Composable, seconds: float) -> bool:
 
 
 def size(admin: Session, dbname: str) -> int:
-    """Of a database, in bytes."""
-    row = admin.execute("SELECT pg_database_size(%s)", (dbname,)).fetchone()
+    """Of a database, in bytes; 0 of one that a kill left half dropped."""
+    row = admin.execute("SELECT coalesce(pg_database_size(%s), 0)", (dbname,)).fetchone()
     return 0 if row is None else int(row[0])
 
 

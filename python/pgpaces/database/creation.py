@@ -146,13 +146,16 @@ def _left(access: Access, admin: Session, held: Session) -> Iterator[str]:
     Those of other roles are left to them, and on a standby nothing can be dropped.
     """
     query = (
-        "SELECT datname, shobj_description(oid, 'pg_database') FROM pg_catalog.pg_database"
+        # -2: DROP DATABASE was stopped in its middle; nothing can connect to it any more.
+        "SELECT datname, shobj_description(oid, 'pg_database'), datconnlimit = -2"
+        " FROM pg_catalog.pg_database"
         " WHERE pg_has_role(datdba, 'USAGE') AND NOT pg_is_in_recovery() AND datname ~ '^pgpaces_'"
     )
     notes = list(_left_notes(admin, access))
-    for dbname, comment in admin.execute(query).fetchall():
+    for dbname, comment, half_dropped in admin.execute(query).fetchall():
         owned = Ownership.read(comment)
-        if dbname in notes or (owned and dbname.startswith(_PREFIX) and not _makers(admin, dbname)):
+        unnamed = owned and dbname.startswith(_PREFIX)
+        if dbname in notes or (owned and half_dropped) or (unnamed and not _makers(admin, dbname)):
             yield dbname
         elif owned and not owned.own and owned.state in (COPY, PREPARING):
             lock = (LOCK_CLASS, dbname.removesuffix(_RUN) if owned.state == COPY else dbname)

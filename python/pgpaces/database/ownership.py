@@ -124,7 +124,8 @@ def drop_owned(admin: Session, dbname: str) -> None:
 def ours(access: Access) -> dict[str, tuple[Ownership, int]]:
     """The databases on a server that pgpaces owns, with their size in bytes."""
     query = (
-        "SELECT datname, shobj_description(oid, 'pg_database'), pg_database_size(oid)"
+        "SELECT datname, shobj_description(oid, 'pg_database'),"
+        " coalesce(pg_database_size(oid), 0)"
         " FROM pg_catalog.pg_database WHERE NOT datistemplate"
         # Names of other databases may be in an encoding that the server cannot convert.
         " AND shobj_description(oid, 'pg_database') LIKE 'pgpaces %' ORDER BY 1"

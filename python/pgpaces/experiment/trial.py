@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,21 +61,24 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
     check(request)
     request = replace(request, from_database=source_database(request.from_database))
     store = Store.open(request.store) if request.keep else None
-    with site(request.target, listener.say) as where:
-        return run_at(where, request, Keeping(listener, stops, store))
+    keeping = Keeping(listener, stops, store)
+    with keeping.held, site(request.target, listener.say) as where:
+        return run_at(where, request, keeping)
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
     """Who hears of a trial, who may end it, and what keeps it.
 
-    wait_s: so long is waited at its end for a store that takes nothing.
+    wait_s: so long is waited at its end for a store that takes nothing. held: what lasts from the
+    beginning of the load to the answer, so that a signal after the load does not cost the answer.
     """
 
     listener: Listener
     stops: Stops
     store: Store | None
     wait_s: float = 0.0
+    held: ExitStack = field(default_factory=ExitStack)
 
 
 def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
@@ -108,7 +112,8 @@ def _measure(cell: ReadyTrial, keeping: Keeping) -> Outcome:
         )
         trial = replace(trial, plan={**trial.plan, "poll": load.poll})
         recorder = Recorder(store, trial, listener.say)
-        with signals(stops, listener), stops.over(load):
+        keeping.held.enter_context(signals(stops, listener))
+        with stops.over(load):
             try:
                 recorder.begin()
                 looks.ready()

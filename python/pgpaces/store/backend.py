@@ -160,8 +160,11 @@ def existing(place: Path | str | None) -> Backend:
         connect = sqlite.writable if can_write else sqlite.readable
         backend = Backend(_engine(found, connect), str(found), found)
     with backend.explained(), backend.engine.connect() as connection:
-        if not sa.inspect(connection).get_table_names():
-            raise _absent(backend.address)
+        empty = not sa.inspect(connection).get_table_names()
+    if empty and isinstance(found, Path) and found.parent == home():
+        return opened(found)  # a kill came between the file and its tables
+    if empty:
+        raise _absent(backend.address)
     return _up_to_date(backend)
 
 
