@@ -1,4 +1,4 @@
-"""Where it happens: a server of ours with pgbench's data, and what of this machine may be used.
+"""Where it happens: a managed server with pgbench's data, and what of this machine may be used.
 
 Everything runs on the same CPUs, two where there are more: the cost of a load generator is what it
 takes from its server.

@@ -145,7 +145,7 @@ SWEEP_ARGUMENTS = {
     "seed": "Everything random follows from it. Default: the file's, or 1.",
     "name": "What the experiment is called. Default: after the file or the workload.",
     "exclude": 'Cells that are left out: `[{"clients": 8, "protocol": "simple"}]`.',
-    "targets": "Somebody's servers: a DSN, or a `pgpaces.design.Target`, by the name that the"
+    "targets": "External servers: a DSN, or a `pgpaces.design.Target`, by the name that the"
     " levels of `target` use.",
     "quick": "Seconds instead of minutes.",
     "resume": "The experiment to go on with: `last`, an id, or its name.",

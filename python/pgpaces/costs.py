@@ -18,7 +18,7 @@ KEYS = {
     "price_per_month": "What the machine costs a month.",
     "price_per_h": "Or an hour.",
     "price": "Or what it was bought for, with `lifetime_years`.",
-    "lifetime_years": "Over so many years the `price` is spread.",
+    "lifetime_years": "The `price` is spread over this many years.",
     "currency": "Of the prices. Default: USD.",
     "watts": "What the machine draws while it works, measured at the plug.",
     "energy_price_per_kwh": "What a kilowatt-hour costs.",

@@ -194,7 +194,7 @@ class Experiment:
 
     workload: a shipped one's name, or a folder. files: scripts, FILE or FILE@WEIGHT, that run
     instead of the workload's. question: what it is to answer, for the page. missed_max: up to this
-    share missed, a cell holds. profiles: settings of servers of ours, by name. from_database: the
+    share missed, a cell holds. profiles: settings of managed servers, by name. from_database: the
     database whose copy is measured, instead of the workload's own data.
     """
 

@@ -43,7 +43,7 @@ KEYS = {
     "factors": "What varies: a list of levels for each name. Default: the full grid of them.",
     "exclude": "Cells of the grid that are left out: those with all these levels.",
     "cells": "Cells beside the grid. A factor that one does not name takes all its levels.",
-    "targets": "Somebody's servers, by the name that `target` uses.",
+    "targets": "External servers, by the name that `target` uses.",
     "targets.dsn": "Anything libpq reads. Leave the password to a password file.",
     "targets.kind": "Machines of one kind are replicates of each other.",
     **{f"targets.{name}": text for name, text in costs.KEYS.items()},

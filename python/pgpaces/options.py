@@ -35,7 +35,7 @@ def _whole(low: int, high: int = COUNT_MAX) -> Kind:
         number = digits(text.strip())
         if number is None or not low <= number <= high:
             raise PlanError(
-                f"'{text}' is no whole number from {low} to {high}",
+                f"'{text}' must be an integer from {low} to {high}",
                 "put a comma between levels: 1,2,4"
                 if re.search(r"\d(?!\.\d)\D+\d", text)
                 else None,

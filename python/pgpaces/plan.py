@@ -437,7 +437,7 @@ def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """Where the load goes: a DSN of somebody's, or a server of ours.
+    """Where the load goes: a DSN of somebody's, or a managed server.
 
     dsn: anything libpq reads; None for a server that pgpaces starts. overrides: keywords that come
     before what dsn says.
@@ -445,8 +445,8 @@ class TargetPlan:
     own: a database that the user hands over. alter_system: settings of the whole server may be
     changed; they are put back. restart: a shell command that restarts it. observe_command: one that
     prints what `pgpaces observe` does on its machine.
-    tls: a server of ours is reached by TCP, with TLS or without; None: by its socket.
-    standbys: so many are made of a server of ours. nodes: of somebody's, name and DSN: standby1,
+    tls: a managed server is reached by TCP, with TLS or without; None: by its socket.
+    standbys: so many are made of a managed server. nodes: of somebody's, name and DSN: standby1,
     standby2, ..., pool.
     """
 
@@ -468,7 +468,7 @@ class TargetPlan:
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The servers that a load may go to, and the pooler of somebody's if there is one."""
+        """The servers that a load may go to, and the external pooler if there is one."""
         ours = (f"standby{number}" for number in range(1, self.standbys + 1))
         return ("primary", *ours, *(name for name, _ in self.nodes))
 
@@ -479,7 +479,7 @@ PoolMode = Literal["session", "transaction"]
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """A pooler of ours before a server of ours.
+    """A managed pooler before a managed server.
 
     mode: of pgbouncer; pgpool keeps a server connection for each session. size: how many server
     connections; None: as many as there are clients.

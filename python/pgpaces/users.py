@@ -310,7 +310,7 @@ def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bo
         elif parameter.default is parameter.empty:
             known = ", ".join([*KNOWN, *variables])
             raise WorkloadError(
-                f"{name} wants '{parameter.name}', which nobody gives",
+                f"{name} needs a parameter '{parameter.name}', which pgpaces does not give",
                 f"given are {known}; others by --define {parameter.name}=VALUE, or a default",
             )
     return Call(function, tuple(sources), fixed)
@@ -322,7 +322,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         every = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):
-        raise WorkloadError(f"nobody can tell what {name} is to be given", "use a def") from None
+        raise WorkloadError(f"the parameters of {name} cannot be read", "use a def") from None
     for parameter in every:
         if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
             raise WorkloadError(

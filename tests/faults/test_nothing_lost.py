@@ -571,7 +571,7 @@ def test_the_report_tells_of_an_outage_how_long_it_lasted(
     told = " ".join(out.split())
     assert re.search(
         r"connections lost: 4, longest outage [\d.]+ m?s,"
-        r" nobody connected for [\d.]+ m?s, all back after [\d.]+ m?s", told,
+        r" no client connected for [\d.]+ m?s, all back after [\d.]+ m?s", told,
     ), told  # fmt: skip
     shown = pgpaces("show", "last", "--json").json()
     outages = shown["outages"]

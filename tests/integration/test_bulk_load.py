@@ -200,7 +200,7 @@ def test_stopped_the_command_is_asked_to_end(
 
 
 def test_killed_no_command_is_left(pgpaces: Command, tmp_path: Path) -> None:
-    # On a server of ours, which ends too: its copy of the data is nobody's any more.
+    # On a managed server, which ends too: its copy of the data is nobody's any more.
     text = f"trap : TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done"
     made = workload(tmp_path, f'run = "{text}"')
     process = pgpaces.start("run", made, "--trust", "-P", "0")

@@ -1,4 +1,4 @@
-"""A search for a capacity on the embedded server: interrupted, gone on with, to its answer."""
+"""A search for a capacity on the embedded server: interrupted, resumed, to its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments whose trials are chosen as they go, on a real server: interrupted, gone on with."""
+"""Experiments whose trials are chosen as they go, on a real server: interrupted, resumed."""
 
 from __future__ import annotations
 

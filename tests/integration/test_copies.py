@@ -43,7 +43,7 @@ def rows(access: Access, query: str, dbname: str = "postgres") -> list[Any]:
 
 @pytest.fixture
 def source_name(access: Access) -> Iterator[str]:
-    """A database of somebody's, with data and a setting of its own."""
+    """An external database, with data and a setting of its own."""
     with database.connect(access) as admin:
         admin.execute('CREATE DATABASE "sensors ""a"""')
         admin.execute('ALTER DATABASE "sensors ""a""" SET search_path = "two words", public')

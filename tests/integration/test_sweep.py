@@ -1,4 +1,4 @@
-"""Experiments on real servers: run, interrupted, killed, gone on with; what is away is left out."""
+"""Experiments on real servers: run, interrupted, killed, resumed; what is away is left out."""
 
 from __future__ import annotations
 

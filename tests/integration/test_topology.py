@@ -103,7 +103,7 @@ def value(dsn: str, query: str) -> Any:
 
 @dataclass
 class Watcher(experiment.Listener):
-    """Asks every server of ours at the seconds at which it is told to."""
+    """Asks every managed server at the seconds at which it is told to."""
 
     at: dict[int, Callable[[Watcher], None]] = field(default_factory=dict)
     seen: list[dict[str, dict[str, int]]] = field(default_factory=list)
@@ -171,7 +171,7 @@ def watcher(pgpaces_home: Path) -> Watcher:
 
 
 def nothing_is_left(home: Path) -> None:
-    """No process of a server or pooler of ours lives: each holds the lock of its folder."""
+    """No process of a server or managed pooler lives: each holds the lock of its folder."""
     for path in (home / "servers").glob("pg1[58]*"):
         lock = ServerFolder(path).lock(GONE_S)
         assert lock is not None, f"{path.name} is still there after {GONE_S} s"

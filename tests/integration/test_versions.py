@@ -1,4 +1,4 @@
-"""Versions by package, TLS and profiles on servers of ours. Needs registries for the packages."""
+"""Versions by package, TLS and profiles on managed servers. Needs registries for the packages."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_options_that_a_stored_search_does_not_follow_are_refused(
     stored: Path, words: tuple[str, ...]
 ) -> None:
     error = refused(called("--resume", "memory", *words, "--store", stored))
-    assert f"{words[0]} does not change a search that is gone on with" in error.message
+    assert f"{words[0]} does not change a search that is resumed" in error.message
 
 
 def test_an_experiment_that_is_no_search_is_not_gone_on_with(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_a_node_that_is_not_there_is_refused_before_anything_is_started(
 
 def test_a_pool_before_somebodys_server_is_refused() -> None:
     target = TargetPlan(dsn="host=board")
-    with pytest.raises(PlanError, match="--target for somebody's"):
+    with pytest.raises(PlanError, match="--target for external ones"):
         check(work(target=target, pool=PoolPlan("pgbouncer")).request)
 
 

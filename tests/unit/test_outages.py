@@ -25,7 +25,7 @@ WHOLE = Interval(0, tallies=(Tally(0, 0, due=1, on_time=1),))
                 Interval(2, outages=8, outage_ns_max=2100 * MS, some_down_ns=250 * MS,
                          all_down_ns=100 * MS),
             ),
-            "connections lost: 8, longest outage 2.1 s, nobody connected for 2.0 s,"
+            "connections lost: 8, longest outage 2.1 s, no client connected for 2.0 s,"
             " all back after 2.1 s",
         ),
         (

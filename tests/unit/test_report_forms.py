@@ -424,7 +424,7 @@ def built(found: Digest, version: str, build: str | None) -> Digest:
         ((("15.18", "Debian"), ("18.6", "Debian")), False),
         # Where it is one version, builds are what is compared.
         ((("15.18", "Debian"), ("15.18", "npm's")), False),
-        # Of somebody's server it is not known.
+        # Of an external server it is not known.
         ((("15.18", None), ("18.6", "npm's")), False),
     ],
 )

@@ -113,7 +113,7 @@ def changes(trial: Trial) -> bool:
 def _outage(all_down_s: float) -> Iterable[Finding]:
     """A server that went away tells nothing of what it holds while it is there."""
     if all_down_s >= _OUTAGE_S:
-        text = f"nobody was connected for {all_down_s:.1f} s: the numbers are those of an outage"
+        text = f"no client was connected for {all_down_s:.1f} s: the numbers are those of an outage"
         yield Finding("connections", "invalid", text, all_down_s, "s")
 
 

@@ -101,6 +101,6 @@ def _check_unchanged(given: Mapping[str, Any]) -> None:
     if asked:
         option = asked[0].replace("quantile", "goal").replace("_", "-")
         raise PlanError(
-            f"--{option} does not change a search that is gone on with",
+            f"--{option} does not change a search that is resumed",
             "leave it out; what is asked stands in the store",
         )

@@ -87,7 +87,7 @@ GOAL = (
     "--pairs",
     type=options.Count(8),
     metavar="N",
-    help="At most so many, looked at three times from 24 on. [default: 24]",
+    help="Maximum number of pairs, looked at three times from 24 on. [default: 24]",
 )
 @click.option(
     "--same",

@@ -138,7 +138,7 @@ def _consent(asked: DiskRequest, path: Path, *, yes: bool) -> None:
         f" {jobs.CARD_BYTES_PER_S // 1_000_000} MB/s"
     )
     if not sys.stdin.isatty():
-        raise PlanError(f"{text}; nobody is here to be asked", "add --yes, or --quick for less")
+        raise PlanError(f"{text}; there is no terminal to ask on", "add --yes, or --quick for less")
     from pgpaces.report import escape
 
     click.echo(escape.lines(text), err=True)

@@ -30,7 +30,7 @@ Examples:
     "--to",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
-    help="What so many would do, at most 1.5 times as many as were tried.",
+    help="What N would do, at most 1.5 times the most that were tried.",
 )
 @options.options((AS_JSON, OUTPUT, options.STORE))
 def forecast(names: tuple[str, ...], **given: Any) -> None:

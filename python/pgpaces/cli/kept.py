@@ -117,7 +117,7 @@ def delete(names: Sequence[str], yes: bool, store_path: str | None) -> None:
     lines = [f"{id_}, an experiment with {n} runs" if n else id_ for id_, n in runs.items()]
     if not yes:
         if not sys.stdin.isatty():
-            raise PlanError("deleting asks, and nobody is here to answer", "add --yes")
+            raise PlanError("deleting asks for confirmation, and there is no terminal", "add --yes")
         click.echo("\n".join(lines), err=True)
         click.confirm(f"delete {'it' if len(ids) == 1 else 'them'} for good?", abort=True, err=True)
     for id_ in ids:

@@ -32,7 +32,7 @@ COMMANDS = {
     "forecast": ("forecast", "Say what more clients or users would do"),
     "why": ("why", "Say why transactions were late, and what would confirm it"),
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),
-    "server": ("server", "Start, list, stop and clean servers of ours"),
+    "server": ("server", "Start, list, stop and clean managed servers"),
     "observe": ("observe", "Print what this machine does, a line of JSON a second"),
     "disk": ("disk", "Measure a disk by fio: its class, and what PostgreSQL needs of it"),
     "workload": ("workload", "List, show and make workloads"),

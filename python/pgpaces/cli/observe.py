@@ -20,7 +20,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("-n", "--count", type=options.Count(1), help="End after so many lines.")
+@click.option("-n", "--count", type=options.Count(1), help="End after N lines.")
 def observe(count: int | None) -> int:
     """Print what this machine does, a line of JSON a second, until it is stopped.
 

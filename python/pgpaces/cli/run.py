@@ -80,7 +80,7 @@ def run(**given: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
 
     With --file, scripts of yours run instead of the workload's; without WORKLOAD they run in the
-    database that --target names, as it stands, or in an empty one on a server of ours. So does
+    database that --target names, as it stands, or in an empty one on a managed server. So does
     --command, which times a program such as pg_restore.
     """
     from pgpaces import experiment, levels

@@ -1,4 +1,4 @@
-"""`pgpaces server`: servers of ours that stay, and the space they take."""
+"""`pgpaces server`: managed servers that stay, and the space they take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "\n  pgpaces server fetch 14 11"
 )
 def server() -> None:
-    """Start, list, stop and clean servers of ours; fetch versions of PostgreSQL."""
+    """Start, list, stop and clean managed servers; fetch versions of PostgreSQL."""
 
 
 @server.command(epilog="\b\nExample:\n  eval $(pgpaces server start) && psql")
@@ -163,7 +163,7 @@ class _Side:
 
 
 def _settings_of(name: str) -> _Side:
-    """A server of ours that runs, a profile, or else a DSN. Raises PlanError, ServerError."""
+    """A managed server that runs, a profile, or else a DSN. Raises PlanError, ServerError."""
     from pgpaces.experiment import server_settings
     from pgpaces.servers import embedded, profiles
 
@@ -195,7 +195,7 @@ def stop(name: str) -> None:
 @server.command(epilog="\b\nExample:\n  pgpaces server clean")
 @click.argument("name", default="")
 @click.option("--data-dir", metavar="DIR", help="The disk that holds the data.")
-@click.option("--target", metavar="DSN", help="Somebody's server: only databases with our mark.")
+@click.option("--target", metavar="DSN", help="An external server: only databases with our mark.")
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on our server NAME (the embedded one by default)."""
     from pgpaces import database, experiment

@@ -39,7 +39,7 @@ Examples:
 @click.option(
     "--within",
     metavar="TIME",
-    help="Instead: so long on each machine, in trials that are spent where they decide.",
+    help="Time budget of each machine instead, spent on trials where they decide.",
 )
 @click.option("--missed", metavar="SHARE", help="Up to this share, a cell holds. [default: 5%]")
 @click.option("--quick", is_flag=True, help="Seconds instead of minutes: does all of it work?")
@@ -100,7 +100,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
 
 
 def _asked(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | None]:
-    """What a draft asks for. before: the goal of what is gone on with, where it is."""
+    """What a draft asks for. before: the goal of what is resumed, where it is."""
     from pgpaces.answers.time_budget import TimeBudget
     from pgpaces.experiment import time_budget
     from pgpaces.servers import profiles
@@ -137,7 +137,7 @@ def _check_unchanged(given: Mapping[str, Any]) -> None:
     asked = [f"--{name.replace('_', '-')}" for name in names if _is_given(given[name])]
     if asked:
         raise PlanError(
-            f"{asked[0]} does not change an experiment that is gone on with",
+            f"{asked[0]} does not change an experiment that is resumed",
             "leave it out; what the experiment is stands in the store",
         )
 

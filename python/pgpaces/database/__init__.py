@@ -2,9 +2,9 @@
 
 access.py    the way to a server: how it is administered, and how errors there are told
 ownership.py whether a database is ours; one that is not is never changed
-creation.py  databases of ours come into being and go, and what a kill left of them
+creation.py  managed databases come into being and go, and what a kill left of them
 specification.py  which data is wanted, and what was made of it
-data.py      a workload's data in a database of ours, or in one that was handed over
+data.py      a workload's data in a managed database, or in one that was handed over
 making.py    its steps: SQL files by psql, programs under a watchdog
 source.py    source databases: copied, from here or from another server
 copies.py    copies for trials that write, and a server at rest before them

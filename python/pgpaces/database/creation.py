@@ -1,4 +1,4 @@
-"""How databases of ours come into being and go, so that a kill at any moment leaves none for good.
+"""How managed databases come into being and go, so that a kill at any moment leaves none for good.
 
 A database is created under a random name, then owned, then given its name: none of ours ever has
 its name without ownership. Until it has it, a note in pgpaces' home holds the random name, under
@@ -48,7 +48,7 @@ def run_name(dbname: str) -> str:
 def create(
     access: Access, admin: Session, dbname: str, owned: Ownership, make: Callable[[str], object]
 ) -> None:
-    """Creates a database of ours. make: creates it, under the name that it is given.
+    """Creates a managed database. make: creates it, under the name that it is given.
 
     Raises what `make` raises, psycopg.Error; nothing is left then, unless the server is gone.
     """

@@ -1,4 +1,4 @@
-"""Makes sure that a database holds the data of a workload, in a database of ours or handed over.
+"""Makes sure that a database holds the data of a workload, in a managed database or handed over.
 
 Knows nothing of load and results.
 """

@@ -26,7 +26,7 @@ _FORCE_SINCE = 130_000
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What a database of ours says of itself; own: it was handed over, not made by us."""
+    """What a managed database says of itself; own: it was handed over, not made by us."""
 
     workload: str
     fingerprint: str

@@ -40,7 +40,7 @@ def _silent(_: str) -> None:
 class Terms:
     """What may be done to a server for a setting.
 
-    ours: it is a server of ours. alter_system: its owner allows settings of the whole server.
+    ours: it is a managed server. alter_system: its owner allows settings of the whole server.
     restart: restarts it, and gives when it is back; it ends every session there, also that which
     holds a database prepared. pooled: the load goes there through a pooler that drops options.
     """
@@ -207,7 +207,7 @@ def _check_possible(session: Session, want: _Wanted, source: str) -> None:
     elif want.context not in _OF_SESSIONS and source == "command line":
         raise ServerError(
             f"{want.name} stands on the command line of the server, which nothing overrides",
-            "start the server without it; a server of ours takes it from --server-set or a profile",
+            "start the server without it; a managed server takes it from --server-set or a profile",
         )
 
 
@@ -315,7 +315,7 @@ def _check_allowed(access: Access, dbname: str, wanted: list[_Wanted], terms: Te
             f"the way to database {dbname} drops options of connections (a pooler?), and the"
             " database is not ours: only a change of the whole server would set"
             if lost
-            else "nobody allowed us to change settings of the whole server, as these are:"
+            else "changing settings of the whole server was not allowed, as these are:"
         )
         raise ConsentError(
             f"{why} {names}",
@@ -326,7 +326,7 @@ def _check_allowed(access: Access, dbname: str, wanted: list[_Wanted], terms: Te
     if needy and terms.restart is None:
         raise ServerError(
             f"a restart of the server is needed to change {', '.join(needy)}",
-            "say how it is restarted (`restart` at the target); a server of ours takes them from"
+            "say how it is restarted (`restart` at the target); a managed server takes them from"
             " --server-set or a profile",
         )
 

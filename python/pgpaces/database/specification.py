@@ -14,7 +14,7 @@ from pgpaces.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class DatasetSpec:
-    """The data wanted: a workload's, at a scale, for a seed, in a database of ours or `own`.
+    """The data wanted: a workload's, at a scale, for a seed, in a managed database or `own`.
 
     from_database: instead, a copy of this one, a name on the same server or a DSN of another, in
     which nothing is left to the environment; used again where `occasion`, any text, is the same.

@@ -95,7 +95,7 @@ def _position(access: Access) -> int:
 
 @contextlib.contextmanager
 def on_standbys(standbys: Mapping[str, Access], wanted: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the whole server on standbys of ours, as on their primary, as long as this lasts.
+    """Settings of the whole server on managed standbys, as on their primary, as long as this lasts.
 
     They do not stream: they are files of each server. Raises ServerError.
     """

@@ -8,11 +8,11 @@ components.py  its component loads: scripts of one workload that go to one serve
 cell.py      one whose data and servers stand ready
 costs.py     what the machine of a trial's server costs
 beside.py    what looks at the server beside the load
-site.py      where the load goes: somebody's server, or one of ours
+site.py      where the load goes: an external server, or one of ours
 recorder.py  what keeps a trial's seconds
 stops.py     how loads are ended from outside
 listener.py  who hears what happens
-sweep.py     an experiment: planned, run machine by machine, gone on with
+sweep.py     an experiment: planned, run machine by machine, resumed
 order.py     what is to be run, and the requests of its trials
 queue.py     which trial of a machine is next: listed, or chosen as it goes
 strategies.py  what trials are chosen for: a capacity, pairs, a budget of time

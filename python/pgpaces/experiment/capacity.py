@@ -89,8 +89,7 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Sought
     if not isinstance(goal, Sought):
         raise PlanError(
             f"experiment {experiment.name} is no search for a capacity",
-            "`pgpaces runs -E` lists experiments; others are gone on with by `pgpaces sweep"
-            " --resume`",
+            "`pgpaces runs -E` lists experiments; others are resumed by `pgpaces sweep --resume`",
         )
     return found, experiment, goal
 

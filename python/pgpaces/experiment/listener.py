@@ -50,7 +50,7 @@ class SweepListener(Listener):
 
 @dataclass
 class Progress:
-    """How far an experiment is. done: trials that were run, also before it was gone on with.
+    """How far an experiment is. done: trials that were run, also before it was resumed.
 
     total: None where nobody knows beforehand.
     """

@@ -133,7 +133,7 @@ class Machine:
         kept(write, keeping.stops, keeping.listener.say, keeping.wait_s)
 
     def _await(self, request: Request, sites: _Sites, keeping: Keeping) -> None:
-        """Waits for somebody's server that was there before."""
+        """Waits for an external server that was there before."""
         target, stops = request.target, keeping.stops
         if target.dsn is None or target not in self._reached or self._away.get(target, 0):
             return

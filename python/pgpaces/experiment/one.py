@@ -49,16 +49,16 @@ def target(given: Mapping[str, Any], *, alone: bool = False) -> TargetPlan:
             if given[name] or given[name] is False:
                 word = options.BY_NAME[name].word
                 raise PlanError(
-                    f"{word} is for servers of ours, --target for somebody's", "choose one"
+                    f"{word} is for managed servers, --target for external ones", "choose one"
                 )
         if given["server_set"]:
-            raise PlanError("--server-set is for servers of ours, --target for somebody's")
+            raise PlanError("--server-set is for managed servers, --target for external ones")
     elif given["observe_command"] is not None:
         raise PlanError("--observe-command is for the machine of a --target; ours is seen anyway")
     elif given["target_node"]:
         raise PlanError("--target-node belongs to a --target; --standbys makes some of ours")
     elif given["own"] is not None:
-        raise PlanError("--own needs --target: on a server of ours everything is ours")
+        raise PlanError("--own needs --target: on a managed server everything is ours")
     return TargetPlan(
         dsn=given["target"],
         observe_command=given["observe_command"],

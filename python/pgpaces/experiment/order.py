@@ -19,10 +19,18 @@ from pgpaces.plan import TargetPlan
 from pgpaces.result import Place
 from pgpaces.units import digits
 
+# Options of managed servers, and what to do instead for a target.
+_MANAGED = {
+    "server": "choose one",
+    "data_dir": "choose one",
+    "tls": "say sslmode in the target",
+    "standbys": "name theirs as nodes of the target",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An experiment that is to be run, or gone on with.
+    """An experiment that is to be run, or resumed.
 
     store: where results go; None for the default. resume: the id of the one to go on with.
     command: what was typed, for whoever wants to run it again. costs: of this machine. goal: what
@@ -142,19 +150,9 @@ class Builder:
                 tls=asked.tls,
                 standbys=asked.standbys,
             )
-        if asked.server is not None:
-            raise PlanError("server is for servers of ours, target for somebody's", "choose one")
-        if asked.data_dir is not None:
-            raise PlanError("data_dir is for servers of ours, target for somebody's", "choose one")
-        if asked.tls is not None:
-            raise PlanError(
-                "tls is for servers of ours, target for somebody's", "say sslmode in the target"
-            )
-        if asked.standbys:
-            raise PlanError(
-                "standbys are made of servers of ours, target is for somebody's",
-                "name theirs as nodes of the target",
-            )
+        for name, hint in _MANAGED.items():
+            if getattr(asked, name) not in (None, 0) or getattr(asked, name) is False:
+                raise PlanError(f"{name} is for managed servers, target for external ones", hint)
         found = self.targets[asked.target]
         return TargetPlan(
             dsn="",

@@ -137,7 +137,7 @@ def _check_connections(where: Site, request: Request) -> None:
             option = "--set" if request.place else "--server-set"
             raise ConnectionsError(
                 f"{name} has {max(0, free)} free connections, {wanted[node]} clients need as many",
-                "use fewer --clients, or raise max_connections (on a server of ours:"
+                "use fewer --clients, or raise max_connections (on a managed server:"
                 f" {option} max_connections={wanted[node] + 20})",
             )
 
@@ -146,7 +146,7 @@ def _check_connections(where: Site, request: Request) -> None:
 def _pool(
     where: Site, request: Request, found: tuple[ComponentLoad, ...], say: Say
 ) -> Iterator[tuple[Mapping[str, database.Access], dict[str, object]]]:
-    """The ways to all nodes, with that to a pool of ours if one is wanted, and what is known of it.
+    """The ways to all nodes, with that to a managed pool if one is wanted, and what is known of it.
 
     It is started for each trial: no connection in it is older than the trial's settings.
     """

@@ -39,7 +39,7 @@ class Request:
     expected: facts of the server as it was for earlier trials that this one is to compare with.
     observe: sensors look at the server beside the load, and plans are looked at behind it.
     node: where the load goes, by default to the pool if there is one, else to the primary; nodes:
-    where scripts go that are told apart. pool: a pooler before a server of ours. beside: other
+    where scripts go that are told apart. pool: a pooler before a managed server. beside: other
     workloads that run at the same time, by name, as long as this one does. costs: of the server's
     machine. missed_max: the share of what is due that may be missed, where that was asked.
     """
@@ -71,7 +71,7 @@ class Request:
         """Whether the load goes to the database that the target names, as it stands.
 
         So does what has no data of its own, of every command, unless a copy was asked for; on a
-        server of ours it goes to an empty database. Nothing is made, marked or copied then.
+        managed server it goes to an empty database. Nothing is made, marked or copied then.
         """
         return self.workload.alone and self.from_database is None and self.target.dsn is not None
 
@@ -175,7 +175,7 @@ def check(request: Request) -> None:
     whole(request.data_seed, "data_seed", 0, SEED_MAX)
     if request.trial.kill_switch is not None and request.target.dsn is None:
         raise PlanError(
-            "a kill switch guards the other sessions of somebody's server; ours has none",
+            "a kill switch guards the other sessions of an external server; ours has none",
             "name the server with --target",
         )
     scripts = choose(request.workload, request.scripts)
@@ -214,11 +214,11 @@ def _check_pool(request: Request) -> None:
     assert request.pool is not None
     if request.target.dsn is not None:
         raise PlanError(
-            "a pool of ours is for servers of ours, --target for somebody's",
+            "a managed pool is for managed servers, --target for external ones",
             "name their pooler as a node of the target",
         )
     if request.target.tls is not None:
-        raise PlanError("a pool of ours is reached by its socket, without TLS", "leave out tls")
+        raise PlanError("a managed pool is reached by its socket, without TLS", "leave out tls")
     program = pooler.find(request.pool.pooler)
     pooler.check(request.pool, program, request.trial.protocol)
     scripts = [script.name for script in choose(request.workload, request.scripts)]

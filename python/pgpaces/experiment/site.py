@@ -1,4 +1,4 @@
-"""Where the load goes: somebody's server, or one of ours for as long as it is needed."""
+"""Where the load goes: an external server, or one of ours for as long as it is needed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _node(primary: database.Access, dsn: str) -> database.Access:
 
 @contextlib.contextmanager
 def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
-    """A server of ours: one that runs under the name given, else one that is started."""
+    """A managed server: one that runs under the name given, else one that is started."""
     for running in embedded.running():
         if running.stays and running.name == target.server:
             _check_settings(running, target)
@@ -149,7 +149,7 @@ def _check_way(running: embedded.Server, target: TargetPlan) -> None:
 
 @contextlib.contextmanager
 def without_pg_variables() -> Iterator[None]:
-    """Hides PG* from libpq and us: they are meant for somebody's server, not for ours.
+    """Hides PG* from libpq and us: they are meant for an external server, not for ours.
 
     Not our own, which other threads may be reading, nor what a command that restarts a server
     finds its data by.
@@ -166,7 +166,7 @@ def without_pg_variables() -> Iterator[None]:
 def source_database(text: str | None) -> str | None:
     """A database to be copied, with all that the environment says of its DSN; a name stays one.
 
-    To be called before `site`, which hides what is not meant for a server of ours.
+    To be called before `site`, which hides what is not meant for a managed server.
     """
     if text is None or not database.is_dsn(text):
         return text

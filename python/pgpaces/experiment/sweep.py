@@ -1,4 +1,4 @@
-"""An experiment: its trials planned, run machine by machine, gone on with where it stopped.
+"""An experiment: its trials planned, run machine by machine, resumed where it stopped.
 
 Every trial is stored as it runs, so what is missing can always be told from the store alone.
 Knows no terminal: what happens is told to a SweepListener.
@@ -80,7 +80,7 @@ class Swept:
 def plan(order: Order) -> Planned:
     """Checks everything that can be checked without a server, and counts what it will take.
 
-    Raises PlanError, WorkloadError, ScriptError; what an experiment is gone on with must be it.
+    Raises PlanError, WorkloadError, ScriptError; what is resumed must be that experiment.
     """
     builder, found = Builder.of(order), order.resume or new_id()
     goal, cells = order.goal, order.experiment.design.cells()
@@ -158,7 +158,7 @@ def _check_servers(requests: Iterable[Request]) -> None:
 
 
 def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot, ...]:
-    """What is missing of an experiment that is gone on with. Raises PlanError if it is not it."""
+    """What is missing of an experiment that is resumed. Raises PlanError if it is not it."""
     store = Store.existing(order.store)
     row = store.experiment(order.resume or "")
     before = document.read(row.document)
@@ -182,7 +182,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
     ]
     if changed:
         raise PlanError(
-            f"experiment {row.name} ({row.id}) cannot be gone on with: {' and '.join(changed)}"
+            f"experiment {row.name} ({row.id}) cannot be resumed: {' and '.join(changed)}"
             " changed since",
             "put them back as they were, or run it anew without --resume",
         )
@@ -192,8 +192,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
 def _taken(name: str) -> PlanError:
     return PlanError(
         f"experiment {name} is being run by another pgpaces",
-        "wait until it is done; one that was killed can be gone on with after a quarter of a"
-        " minute",
+        "wait until it is done; one that was killed can be resumed after a quarter of a minute",
     )
 
 
@@ -369,7 +368,7 @@ def _get_servers(planned: Planned, listener: SweepListener) -> None:
 
 
 def _servers(store: Store, planned: Planned) -> dict[TargetPlan, dict[str, Any]]:
-    """Each server as it was for its first trial, of an experiment that is gone on with."""
+    """Each server as it was for its first trial, of an experiment that is resumed."""
     first: dict[TargetPlan, str] = {}
     for placed in store.placed(planned.id):
         request = planned.requests.get((placed.block, placed.cell))

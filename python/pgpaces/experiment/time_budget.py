@@ -19,7 +19,7 @@ def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
     assert draft.time_budget is not None
     if "transactions" in draft.levels or any("transactions" in part for part in draft.extra):
         raise PlanError(
-            "trials that end by count take nobody knows how long",
+            "how long trials take that end by count is not known",
             "give a duration, or leave both out: within chooses one",
         )
     if len(draft.levels.get("duration", ())) > 1 or any("duration" in e for e in draft.extra):

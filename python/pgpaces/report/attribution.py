@@ -98,7 +98,7 @@ def _measure(card: Card) -> str:
     """How much of it, and how much more than where all was well."""
     text = f"{_share(card.share)} of what missed saw it"
     if card.lift is None:
-        return f"{text}; nobody was on time, so there is nothing to hold it against"
+        return f"{text}; no transaction was on time, so there is nothing to hold it against"
     return f"{text}, {_times(card.lift)} times as often as what was on time"
 
 

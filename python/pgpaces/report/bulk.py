@@ -198,7 +198,7 @@ def _worst(best: Row, worst: Row, column: BulkColumn, name: Callable[[Row], str]
     each = " for a row" if column.key == "us_row" else ""
     said = f"Slowest: {name(worst)}, {times:.3g} times as long{each}"
     if not (fast.estimable and slow.estimable):
-        return f"{said}; with one execution of each nobody knows how much the next would differ."
+        return f"{said}; with one execution of each it is not known how much the next would differ."
     if fast.high >= slow.low:
         return f"{said}; but their intervals overlap, so the two cannot be told apart."
     return f"{said} ({slow.low / fast.high:.3g} to {slow.high / fast.low:.3g})."

@@ -345,7 +345,7 @@ def costs(page: Page) -> Table:
     note = (
         "At the cell with most users, else most transactions on time, that held. A month has 730"
         " hours, all of them at that load. What is written a day is what was written during the"
-        " trials, gone on with."
+        " trials, extrapolated."
     )
     return Table("costs", "What it costs", titles, 2, rows, note)
 

@@ -262,7 +262,7 @@ def outages(summary: Summary) -> str:
     if found.longest_s:
         parts.append(f"longest outage {seconds(found.longest_s)}")
     if found.all_down_s:
-        parts.append(f"nobody connected for {seconds(found.all_down_s)}")
+        parts.append(f"no client connected for {seconds(found.all_down_s)}")
     if found.down:
         parts.append(f"clients not back at the end: {found.down}")
     elif found.some_down_s:

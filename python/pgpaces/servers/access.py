@@ -1,4 +1,4 @@
-"""Who may connect to a server of ours, and how: the private socket, and TCP with a password.
+"""Who may connect to a managed server, and how: the private socket, and TCP with a password.
 
 The socket needs no password because only its owner can enter its folder. TCP is an extra that
 has to be asked for, and always has one: fresh at every start, kept in a file of ours alone.

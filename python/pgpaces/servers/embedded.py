@@ -51,7 +51,7 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 class ServerSpec:
     """What server is wanted. An empty name is its version: pg15; listen None is the socket only.
 
-    With tls, TCP is by TLS, which needs listen. standby_of: it is a standby of this server of ours,
+    With tls, TCP is by TLS, which needs listen. standby_of: it is a standby of this managed server,
     made anew at every start; its data goes with it.
 
     `data_dir` is a folder on the disk that is to hold the data; ours is made inside it. Settings

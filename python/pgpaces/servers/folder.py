@@ -1,4 +1,4 @@
-"""Where a server of ours lives on disk, and who may use that folder now.
+"""Where a managed server lives on disk, and who may use that folder now.
 
     HOME/servers/NAME/   data/ run/ log log.1 lock server.json pg_hba.conf pgpass
     HOME/cache/          copies of programs

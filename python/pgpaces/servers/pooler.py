@@ -1,7 +1,7 @@
-"""A pooler of ours before servers of ours: its configuration, its start, its end.
+"""A managed pooler before managed servers: its configuration, its start, its end.
 
 pgbouncer pools the primary's connections; pgpool also sends what only reads to the standbys. Both
-listen on a private socket alone, and end with us as servers of ours do. Knows nothing of loads.
+listen on a private socket alone, and end with us as managed servers do. Knows nothing of loads.
 """
 
 from __future__ import annotations

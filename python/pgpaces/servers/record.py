@@ -1,4 +1,4 @@
-"""What is known of one server of ours: its name, version, processes and address.
+"""What is known of one managed server: its name, version, processes and address.
 
 The record is kept in the server's folder as JSON, so that another pgpaces finds the server,
 and it gives the address in the two forms everything else understands: a conninfo string and
@@ -24,7 +24,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """One server of ours. `pid` is the postmaster's, 0 while it is starting."""
+    """One managed server. `pid` is the postmaster's, 0 while it is starting."""
 
     name: str
     version: str

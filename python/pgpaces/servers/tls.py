@@ -1,4 +1,4 @@
-"""TLS of servers of ours: a certificate made at each start, and which builds can use one.
+"""TLS of managed servers: a certificate made at each start, and which builds can use one.
 
 The certificate is its own authority, so clients verify it in full (`verify-full`). Knows nothing
 of who connects.

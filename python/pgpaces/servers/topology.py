@@ -1,4 +1,4 @@
-"""Several servers of ours that belong together: a primary and its standbys.
+"""Several managed servers that belong together: a primary and its standbys.
 
 A standby is a copy of the primary that streams from it, made anew whenever it is wanted: so it
 never has to be told whether an old one can still follow, and nothing of it remains. Knows nothing
@@ -46,7 +46,7 @@ def settings_for(settings: Mapping[str, str], major: int) -> dict[str, str]:
 def standbys(
     primary: embedded.Server, count: int, data_dir: Path | None, say: Callable[[str], None]
 ) -> Iterator[tuple[embedded.Server, ...]]:
-    """So many standbys of a server of ours that runs, as long as this lasts.
+    """So many standbys of a managed server that runs, as long as this lasts.
 
     data_dir: the folder that the user chose for data, if one was. Raises ServerError.
     """

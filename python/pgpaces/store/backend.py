@@ -210,7 +210,7 @@ class _Way:
     """The way to a server: as it was written, and once it worked, as libpq resolved it.
 
     So that later connections do not depend on an environment that may have changed: PG* are hidden
-    while a server of ours is measured.
+    while a managed server is measured.
     """
 
     written: str = field(repr=False)

@@ -96,7 +96,7 @@ def _frozen(material: Material) -> Iterator[Sign]:
         return
     frozen = np.where(_throttled(material), 0.0, material.sessions.frozen)
     events = (frozen >= _FROZEN_MIN).astype(float)
-    said = f"for {frozen.sum():.1f} s in all the server answered nobody, not even the sensor"
+    said = f"for {frozen.sum():.1f} s in all the server answered no session, not even the sensor"
     if np.nan_to_num(material.dispatch_s)[events > 0].max(initial=0.0) >= _FROZEN_MIN:
         said += "; the generator stood still too, so it was this machine"
     stood_s = material.summed(frozen * events)
