@@ -1,0 +1,147 @@
+"""One table of options: what is typed, what Python passes and what a cell has ask for the same."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pgpaces
+from pgpaces import experiment, levels, options
+from pgpaces.cli.main import cli
+from pgpaces.errors import PlanError
+from pgpaces.experiment import Request
+from tests.unit.asked import ReachedError, asked, flat
+
+# An option as it is typed, and as Python has it; each with what it needs beside it.
+SAME: dict[str, tuple[str, dict[str, Any]]] = {
+    "rate": ("--rate 10", {"rate": 10}),
+    "rate_per_client": ("--rate-per-client 2/s -c 4", {"rate_per_client": "2/s", "clients": 4}),
+    "clients": ("-c 3", {"clients": 3}),
+    "users": ("--users 3 --pace 2", {"users": 3, "pace": 2}),
+    "think_time": ("-c 2 --think-time 250ms", {"clients": 2, "think_time": 0.25}),
+    "think": ("--think-time 1s --think fixed", {"think_time": 1, "think": "fixed"}),
+    "start_every": ("-c 4 --think-time 1s --start-every 2s",
+                    {"clients": 4, "think_time": 1, "start_every": 2}),
+    "arrivals": ("--rate 5 --arrivals even", {"rate": 5, "arrivals": "even"}),
+    "shape": ("--rate 5 --shape day", {"rate": 5, "shape": "day"}),
+    "latency_limit": ("-L 500ms -L by_fk1=1s", {"latency_limit": {"": 0.5, "by_fk1": "1s"}}),
+    "policy": ("--policy skip --rate 5 -L 1s",
+               {"policy": "skip", "rate": 5, "latency_limit": "1s"}),
+    "duration": ("-T 90s", {"duration": 90}),
+    "transactions": ("-t 7 -c 1", {"transactions": 7, "clients": 1}),
+    "warmup": ("--warmup 0", {"warmup": 0}),
+    "grace": ("--grace 9s", {"grace": 9}),
+    "protocol": ("-M prepared", {"protocol": "prepared"}),
+    "describe": ("--describe", {"describe": True}),
+    "threads": ("-j 2", {"threads": 2}),
+    "poll": ("--poll epoll", {"poll": "epoll"}),
+    "seed": ("--seed 7", {"seed": 7}),
+    "define": ("-D hot=3 -D cold=x", {"variables": {"hot": 3, "cold": "x"}}),
+    "set": ("--set work_mem=4MB", {"settings": {"work_mem": "4MB"}}),
+    "on_connect": ("--on-connect 'SELECT 1'", {"on_connect": ["SELECT 1"]}),
+    "connect_each": ("--connect-each", {"connect_each": True}),
+    "max_tries": ("--max-tries 3", {"max_tries": 3}),
+    "on_error": ("--on-error stop", {"on_error": "stop"}),
+    "verbose_errors": ("--verbose-errors", {"verbose_errors": True}),
+    "target": ("--target host=pi4", {"target": "host=pi4"}),
+    "server": ("--server 15", {"server": "15"}),
+    "data_dir": ("--data-dir /mnt/ssd", {"data_dir": Path("/mnt/ssd")}),
+    "server_set": ("--server-set jit=off", {"server_settings": {"jit": "off"}}),
+    "observe_command": ("--target host=pi4 --observe-command x",
+                        {"target": "host=pi4", "observe_command": "x"}),
+    "profile": ("--profile pi-4gb", {"profile": "pi-4gb"}),
+    "tls": ("--tls off", {"tls": False}),
+    "own": ("--target host=pi4 --own mine", {"target": "host=pi4", "own": "mine"}),
+    "fresh": ("--fresh", {"fresh": True}),
+    "standbys": ("--standbys 2", {"standbys": 2}),
+    "pool": ("--pool pgbouncer", {"pool": "pgbouncer"}),
+    "pool_mode": ("--pool pgbouncer --pool-mode transaction",
+                  {"pool": "pgbouncer", "pool_mode": "transaction"}),
+    "pool_size": ("--pool pgbouncer --pool-size 3", {"pool": "pgbouncer", "pool_size": 3}),
+    "node": ("--standbys 1 --node any --node by_fk1=standby1",
+             {"standbys": 1, "node": ["any", "by_fk1=standby1"]}),
+    "beside": ("--beside 'select-only rate=2'", {"beside": {"select-only": {"rate": 2}}}),
+    "target_node": ("--target host=pi4 --target-node standby1=host=pi5",
+                    {"target": "host=pi4", "target_node": {"standby1": "host=pi5"}}),
+    "kill_switch": ("--target host=pi4 --kill-switch 3",
+                    {"target": "host=pi4", "kill_switch": 3.0}),
+    "scale": ("-s 4", {"scale": 4}),
+    "data_seed": ("--data-seed 5", {"data_seed": 5}),
+    "pace": ("--users 2 --pace 1/min", {"users": 2, "pace": "1/min"}),
+}  # fmt: skip
+
+
+PARTS = ("trial.", "target.", "scale", "data_seed", "pool", "node")
+
+
+def leaves(request: Request) -> dict[str, str]:
+    return dict(flat(request))
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    found: list[Request] = []
+
+    def run(request: Request, *_: object) -> None:
+        found.append(request)
+        raise ReachedError
+
+    monkeypatch.setattr(experiment, "run", run)
+    return found
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_is_typed_and_what_python_passes_ask_for_the_same(
+    name: str, reached: list[Request]
+) -> None:
+    words, keywords = SAME[name]
+    with pytest.raises(ReachedError):
+        cli.main(["run", "reporting", *shlex.split(words)], standalone_mode=False)
+    with pytest.raises(ReachedError):
+        pgpaces.run("reporting", **keywords)
+    typed, passed = map(leaves, reached)
+    assert typed == passed
+
+
+def test_every_option_of_a_run_is_tried_both_ways() -> None:
+    assert SAME.keys() == {option.name for option in options.OPTIONS if option.run}
+    assert len(options.BY_NAME) == len(options.OPTIONS)
+
+
+# Written otherwise as a level: several texts, or a name before the DSN.
+OTHERWISE = ("latency_limit", "node", "target", "kill_switch")
+
+
+@pytest.mark.parametrize("name", sorted(options.FACTORS.keys() & SAME.keys() - set(OTHERWISE)))
+def test_a_level_asks_for_what_the_option_of_a_run_asks_for(name: str, tmp_path: Path) -> None:
+    words, _ = SAME[name]
+    flag = " on" if options.BY_NAME[name].flag else ""
+    requests = [
+        asked([command, "reporting", *shlex.split(words + more)], tmp_path)["same"]
+        for command, more in (("run", ""), ("sweep", flag))
+    ]
+    # An experiment has its own seeds, and puts settings into its cells.
+    others = ("trial.seed", "trial.settings", "target.server_settings")
+    typed, level = (
+        {k: v for k, v in found.items() if k.startswith(PARTS) and not k.startswith(others)}
+        for found in requests
+    )
+    assert typed == level
+
+
+@pytest.mark.parametrize(
+    ("keyword", "hint"), [("latency_limi", "latency_limit"), ("nonsense", None)]
+)
+def test_a_keyword_that_is_none_is_refused_with_the_nearest(keyword: str, hint: str | None) -> None:
+    with pytest.raises(PlanError, match=f"no option '{keyword}'") as found:
+        pgpaces.run("reporting", **{keyword: 1})
+    assert found.value.hint == (f"did you mean {hint}?" if hint else None)
+
+
+@pytest.mark.parametrize("name", ["warmup", "grace", "duration", "latency_limit"])
+def test_an_empty_text_is_no_duration(name: str) -> None:
+    with pytest.raises(PlanError):
+        levels.asked({name: ""}, {})
