@@ -13,7 +13,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-slow conformance fuzz lint format bench bench-check docs lock wheel clean
+.PHONY: help build run t check test test-slow conformance fuzz lint format bench bench-check docs lock wheel clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,15 @@ build: $(BUILT) ## Build the engine and install pgpaces into .venv
 run: build ## From nothing to a first answer: reporting at one query a second
 	pgpaces run reporting --scale 2 --rate 1 --latency-limit 500ms --duration 30s
 	@pgpaces runs --limit 5
+
+# Python is run from python/, so the engine is built anew only where Rust or its dependencies changed.
+t: build ## Some tests: make t T=tests/unit/test_volume.py
+	$(if $(T),,$(error say which tests: make t T=tests/unit/test_volume.py))pytest -q $(T)
+
+# What needs no PostgreSQL server, in two processes: one for each core of a small machine.
+check: lint ## Lint, types and all tests that need no server
+	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
+	pytest -q -n 2 --dist worksteal --hypothesis-seed=20261122 -m 'not slow and not postgres' tests
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
 # for what nobody has seen yet, with more cases. Three at a time, as those of servers wait more than

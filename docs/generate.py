@@ -48,7 +48,7 @@ MARKER = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DO
 # What click knows of an option's value is in brackets at the end of its help: [default: 1; x>=1].
 _BRACKETS = re.compile(r"\s*\[([^\]]*)\]")
 # What docstrings say to the program's authors only.
-_INTERNAL = re.compile(r"\s*\(METHOD\.md[^)]*\)")
+_INTERNAL = re.compile(r"\s*\(docs/explanation/method\.md[^)]*\)")
 
 OTHER_CODES = {
     0: ("", "All went well. `--fail-if` was not given or did not hold."),

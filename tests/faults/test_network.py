@@ -14,8 +14,8 @@ from tests.faults.network import Proxy
 poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 PROTOCOLS = ("simple", "extended", "prepared")
-# A run ends when its grace is over. What a busy machine and cancel requests may add: METHOD allows
-# nothing, so this is only to tell a late end from none.
+# A run ends when its grace is over. What a busy machine and cancel requests may add:
+# docs/explanation/method.md allows nothing, so this is only to tell a late end from none.
 GRACE_S, SLACK = 1, 10
 
 Proxies = Callable[[str, int], Proxy]

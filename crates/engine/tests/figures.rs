@@ -1,5 +1,6 @@
-//! The figures from outside that ours must reproduce (METHOD.md, section 8), in virtual time, and
-//! the table of them in docs/explanation/figures.md, which each test holds against what it found.
+//! The figures from outside that ours must reproduce (docs/explanation/method.md, section 8), in
+//! virtual time, and the table of them in docs/explanation/figures.md, which each test holds
+//! against what it found.
 
 mod support;
 

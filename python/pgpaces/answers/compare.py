@@ -1,7 +1,7 @@
-"""A or B: pairs of trials in, a verdict out, or the pairs to run next. Pure; METHOD section 6.
+"""A or B: pairs of trials in, a verdict out, or the pairs to run next. Pure.
 
-Knows no clock, no store and no words. Which trials are pairs is decided by who ran them, or in
-stored.py; the arithmetic is in effect.py.
+The rules are those of docs/explanation/method.md, section 6. Knows no clock, no store and no words.
+Which trials are pairs is decided by who ran them, or in stored.py; the arithmetic is in effect.py.
 """
 
 from __future__ import annotations

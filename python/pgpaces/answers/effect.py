@@ -16,7 +16,7 @@ from pgpaces.result import Estimate
 
 ALPHA = 0.05
 _POWER = 0.8
-# BCa's coverage is 0.89 with 10 values (METHOD 4).
+# BCa's coverage is 0.89 with 10 values (docs/explanation/method.md, section 4).
 BOOTSTRAP_MIN = 25
 _RESAMPLES = 9999
 # More pairs than these nobody runs.

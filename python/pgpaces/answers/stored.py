@@ -19,7 +19,8 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.effect import Effect, over_trials, share_error
 from pgpaces.result import Estimate
 
-# What a machine may drift between two groups: the standard deviation of METHOD section 6, of each.
+# What a machine may drift between two groups: the standard deviation of each, as in
+# docs/explanation/method.md, section 6.
 _DRIFT = 0.08
 _TRIALS_MIN = 2
 
