@@ -14,12 +14,17 @@ __all__ = [
     "StatementTally",
     "Tally",
     "Times",
+    "binomial_cdf",
+    "chi_squared_quantile",
     "find_route",
+    "fisher_above",
     "histogram_count",
     "histogram_counts",
     "parse_script",
     "rehearse",
     "resolve",
+    "student_cdf",
+    "student_quantile",
 ]
 
 @final
