@@ -593,3 +593,30 @@ def test_data_cannot_be_made_on_a_standby_and_is_read_there_once_it_is(
     ended = pgpaces(*words, "--target", standby.dsn("postgres"))
     assert ended.code == 0, ended.err
     assert "failed 0" in " ".join(ended.out.split())
+
+
+INTERRUPTED = """
+import os, signal, sys
+from pgpaces.experiment import trial
+from pgpaces.cli.main import main
+real = trial.summarize
+def interrupted(*words, **more):
+    os.kill(os.getpid(), signal.SIGINT)
+    return real(*words, **more)
+trial.summarize = interrupted
+sys.argv = ["pgpaces", *{words!r}]
+main()
+"""
+
+
+def test_ctrl_c_after_the_load_does_not_cost_the_answer(pgpaces: Command, pg15: Postgres) -> None:
+    target = ("--target", pg15.dsn("postgres"))
+    words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", "502", *target]
+    code = INTERRUPTED.format(words=words)
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=pgpaces.environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "rate" in ended.stdout
+    assert not [name for name, _ in ours(pg15) if name.endswith("_run")]
