@@ -20,7 +20,7 @@ Record = TypeVar("Record", "Interval", "Tally", "StatementTally")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FieldRule:
     """How a field of the record is handled.
 
     merge: its values in several loads of one second, as one. stored: the store keeps it. small: it
@@ -43,23 +43,23 @@ def _once(found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def _key(*, signed: bool = False) -> Any:
-    return field(metadata={"entry": Entry(small=True, signed=signed, key=True)})
+    return field(metadata={"rule": FieldRule(small=True, signed=signed, key=True)})
 
 
 def _number(merge: Merge = sum, *, small: bool = False, signed: bool = False) -> Any:
-    return field(default=0, metadata={"entry": Entry(merge, small=small, signed=signed)})
+    return field(default=0, metadata={"rule": FieldRule(merge, small=small, signed=signed)})
 
 
 def _times() -> Any:
-    return field(default=Times(), metadata={"entry": Entry(merge)})
+    return field(default=Times(), metadata={"rule": FieldRule(merge)})
 
 
 def _list(merge: Merge | None = _joined, *, stored: bool = True) -> Any:
-    return field(default=(), metadata={"entry": Entry(merge, stored)})
+    return field(default=(), metadata={"rule": FieldRule(merge, stored)})
 
 
 def _by_name() -> Any:
-    return field(default_factory=dict, metadata={"entry": Entry()})
+    return field(default_factory=dict, metadata={"rule": FieldRule()})
 
 
 def _parts() -> Any:
@@ -149,7 +149,7 @@ class Declared:
 
     name: str
     type: Any
-    entry: Entry
+    rule: FieldRule
 
     @property
     def is_times(self) -> bool:
@@ -159,9 +159,9 @@ class Declared:
 
 _DECLARED: Mapping[Any, tuple[Declared, ...]] = {
     kind: tuple(
-        Declared(each.name, hints[each.name], each.metadata["entry"])
+        Declared(each.name, hints[each.name], each.metadata["rule"])
         for each in fields(kind)
-        if "entry" in each.metadata
+        if "rule" in each.metadata
     )
     for kind in (Interval, Tally, StatementTally)
     if (hints := get_type_hints(kind))
@@ -202,7 +202,7 @@ def row(record: Interval | Tally | StatementTally) -> dict[str, Any]:
         value = getattr(record, one.name)
         if one.is_times:
             found |= {f"{one.name}_{name}": getattr(value, name) for name in TIMES}
-        elif one.entry.stored:
+        elif one.rule.stored:
             found[one.name] = _plain(value)
     return found
 
@@ -219,7 +219,7 @@ def of_row(kind: type[Record], found: Mapping[Any, Any]) -> Record:
     for one in declared(kind):
         if one.is_times:
             values[one.name] = Times(*(found[f"{one.name}_{name}"] for name in TIMES))
-        elif one.entry.stored:
+        elif one.rule.stored:
             values[one.name] = _frozen(found[one.name])
     return kind(**values)
 
@@ -247,9 +247,9 @@ def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: 
     """
     found = [part for _, part in parts]
     values = {
-        one.name: one.entry.merge([getattr(part, one.name) for part in found])
+        one.name: one.rule.merge([getattr(part, one.name) for part in found])
         for one in declared(Interval)
-        if one.entry.merge is not None
+        if one.rule.merge is not None
     }
     cpu_ns = [0] * threads
     for offset, part in parts:

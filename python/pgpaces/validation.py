@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pgpaces import record
 from pgpaces.record import Interval, StatementTally, Tally
@@ -227,22 +227,28 @@ def _record(found: Interval | Tally | StatementTally, second: str, shaped: bool 
         if one.is_times:
             _times(value, what, shaped)
         elif one.type is int:
-            (_whole if one.entry.signed else _count)(value, what)
+            (_whole if one.rule.signed else _count)(value, what)
         else:
-            _several(value, what)
+            _several(value, one.type, what)
 
 
-def _several(value: Any, what: str) -> None:
-    """Counts by name, or a list of counts or of texts."""
-    if isinstance(value, Mapping):
-        for name, count in value.items():
+def _several(value: Any, kind: Any, what: str) -> None:
+    """Counts by name, or a list of what its type says: counts, texts, or pairs of texts."""
+    if get_origin(kind) is Mapping:
+        counts: Mapping[Any, Any] = _expect(value, (dict,), what)
+        for name, count in counts.items():
             _count(count, f"{what} with {name}")
         return
+    inner = get_args(kind)[0]
     for each in _expect(value, (tuple,), what):
-        if isinstance(each, tuple):
-            _texts(each, what)
-        elif not isinstance(each, str):
+        if inner is int:
             _count(each, what)
+        elif inner is str:
+            _texts((each,), what)
+        elif len(_expect(each, (tuple,), what)) != len(get_args(inner)):
+            raise ValueError(f"{what} has {_shown(each)}, expected a pair")
+        else:
+            _texts(each, what)
 
 
 def _within(number: object, count: int | None, what: str) -> None:

@@ -89,9 +89,9 @@ def _recorded(kind: type[record.Record]) -> Iterator[Any]:
     for one in record.declared(kind):
         if one.is_times:
             yield from (_column(f"{one.name}_{part}", type_) for part, type_ in _TIMES.items())
-        elif one.entry.stored:
-            type_ = _INTEGERS[one.entry.small] if one.type is int else sa.JSON
-            yield _column(one.name, type_, key=one.entry.key)
+        elif one.rule.stored:
+            type_ = _INTEGERS[one.rule.small] if one.type is int else sa.JSON
+            yield _column(one.name, type_, key=one.rule.key)
 
 
 experiment = sa.Table(

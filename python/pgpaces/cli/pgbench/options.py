@@ -314,7 +314,7 @@ def _partition_method(line: _Line, text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PgbenchOption:
     """An option: its names, what it belongs to, whether a value follows, and what it does.
 
     ours: pgbench has it not, or not any more, so it is not to be met by an abbreviation.
@@ -330,54 +330,54 @@ class Option:
 
 # In pgbench's order, in which the possibilities of an ambiguous abbreviation are told.
 OPTIONS = (
-    Option("builtin", "b", "run", _builtin),
-    Option("client", "c", "run", _clients),
-    Option("connect", "C", "run", _flag("connect_each"), takes=False),
-    Option("dbname", "d", "both", _text("dbname")),
-    Option("define", "D", "run", _define),
-    Option("file", "f", "run", _file),
-    Option("fillfactor", "F", "init", _count("fillfactor", "-F/--fillfactor", 10, 100)),
-    Option("host", "h", "both", _text("host")),
-    Option("initialize", "i", "both", _flag("initialize"), takes=False),
-    Option("init-steps", "I", "init", _init_steps),
-    Option("jobs", "j", "run", _count("jobs", "-j/--jobs")),
-    Option("log", "l", "run", _flag("log"), takes=False),
-    Option("latency-limit", "L", "run", _latency_limit),
-    Option("no-vacuum", "n", "both", _flag("no_vacuum"), takes=False),
-    Option("port", "p", "both", _text("port")),
-    Option("progress", "P", "run", _count("progress_s", "-P/--progress")),
-    Option("protocol", "M", "run", _protocol),
-    Option("quiet", "q", "init", _flag("quiet"), takes=False),
-    Option("report-per-command", "r", "run", _flag("per_command"), takes=False),
-    Option("rate", "R", "run", _rate),
-    Option("scale", "s", "both", _count("scale", "-s/--scale")),
-    Option("select-only", "S", "run", _named_builtin("select-only"), takes=False),
-    Option("skip-some-updates", "N", "run", _named_builtin("simple-update"), takes=False),
-    Option("time", "T", "run", _count("duration_s", "-T/--time")),
-    Option("transactions", "t", "run", _count("transactions", "-t/--transactions")),
-    Option("username", "U", "both", _text("user")),
-    Option("vacuum-all", "v", "run", _flag("vacuum_all"), takes=False),
-    Option("unlogged-tables", "", "init", _flag("unlogged"), takes=False),
-    Option("tablespace", "", "init", _text("tablespace")),
-    Option("index-tablespace", "", "init", _text("index_tablespace")),
-    Option("sampling-rate", "", "run", _sampling_rate),
-    Option("aggregate-interval", "", "run", _count("aggregate_s", "--aggregate-interval")),
-    Option("progress-timestamp", "", "run", _flag("progress_timestamp"), takes=False),
-    Option("log-prefix", "", "run", _text("log_prefix")),
-    Option("foreign-keys", "", "init", _flag("foreign_keys"), takes=False),
-    Option("random-seed", "", "run", _random_seed),
-    Option("show-script", "", "both", _show_script),
-    Option("partitions", "", "init", _count("partitions", "--partitions", 0)),
-    Option("partition-method", "", "init", _partition_method),
-    Option("failures-detailed", "", "run", _flag("failures_detailed"), takes=False),
-    Option("max-tries", "", "run", _max_tries),
-    Option("verbose-errors", "", "run", _flag("verbose_errors"), takes=False),
-    Option("exit-on-abort", "", "run", _flag("exit_on_abort"), takes=False),
-    Option("debug", "", "both", _flag("debug"), takes=False),
-    Option("continue-on-error", "", "run", _flag("continue_on_error"), takes=False),
-    Option("no-store", "", "run", _flag("store", False), takes=False, ours=True),
+    PgbenchOption("builtin", "b", "run", _builtin),
+    PgbenchOption("client", "c", "run", _clients),
+    PgbenchOption("connect", "C", "run", _flag("connect_each"), takes=False),
+    PgbenchOption("dbname", "d", "both", _text("dbname")),
+    PgbenchOption("define", "D", "run", _define),
+    PgbenchOption("file", "f", "run", _file),
+    PgbenchOption("fillfactor", "F", "init", _count("fillfactor", "-F/--fillfactor", 10, 100)),
+    PgbenchOption("host", "h", "both", _text("host")),
+    PgbenchOption("initialize", "i", "both", _flag("initialize"), takes=False),
+    PgbenchOption("init-steps", "I", "init", _init_steps),
+    PgbenchOption("jobs", "j", "run", _count("jobs", "-j/--jobs")),
+    PgbenchOption("log", "l", "run", _flag("log"), takes=False),
+    PgbenchOption("latency-limit", "L", "run", _latency_limit),
+    PgbenchOption("no-vacuum", "n", "both", _flag("no_vacuum"), takes=False),
+    PgbenchOption("port", "p", "both", _text("port")),
+    PgbenchOption("progress", "P", "run", _count("progress_s", "-P/--progress")),
+    PgbenchOption("protocol", "M", "run", _protocol),
+    PgbenchOption("quiet", "q", "init", _flag("quiet"), takes=False),
+    PgbenchOption("report-per-command", "r", "run", _flag("per_command"), takes=False),
+    PgbenchOption("rate", "R", "run", _rate),
+    PgbenchOption("scale", "s", "both", _count("scale", "-s/--scale")),
+    PgbenchOption("select-only", "S", "run", _named_builtin("select-only"), takes=False),
+    PgbenchOption("skip-some-updates", "N", "run", _named_builtin("simple-update"), takes=False),
+    PgbenchOption("time", "T", "run", _count("duration_s", "-T/--time")),
+    PgbenchOption("transactions", "t", "run", _count("transactions", "-t/--transactions")),
+    PgbenchOption("username", "U", "both", _text("user")),
+    PgbenchOption("vacuum-all", "v", "run", _flag("vacuum_all"), takes=False),
+    PgbenchOption("unlogged-tables", "", "init", _flag("unlogged"), takes=False),
+    PgbenchOption("tablespace", "", "init", _text("tablespace")),
+    PgbenchOption("index-tablespace", "", "init", _text("index_tablespace")),
+    PgbenchOption("sampling-rate", "", "run", _sampling_rate),
+    PgbenchOption("aggregate-interval", "", "run", _count("aggregate_s", "--aggregate-interval")),
+    PgbenchOption("progress-timestamp", "", "run", _flag("progress_timestamp"), takes=False),
+    PgbenchOption("log-prefix", "", "run", _text("log_prefix")),
+    PgbenchOption("foreign-keys", "", "init", _flag("foreign_keys"), takes=False),
+    PgbenchOption("random-seed", "", "run", _random_seed),
+    PgbenchOption("show-script", "", "both", _show_script),
+    PgbenchOption("partitions", "", "init", _count("partitions", "--partitions", 0)),
+    PgbenchOption("partition-method", "", "init", _partition_method),
+    PgbenchOption("failures-detailed", "", "run", _flag("failures_detailed"), takes=False),
+    PgbenchOption("max-tries", "", "run", _max_tries),
+    PgbenchOption("verbose-errors", "", "run", _flag("verbose_errors"), takes=False),
+    PgbenchOption("exit-on-abort", "", "run", _flag("exit_on_abort"), takes=False),
+    PgbenchOption("debug", "", "both", _flag("debug"), takes=False),
+    PgbenchOption("continue-on-error", "", "run", _flag("continue_on_error"), takes=False),
+    PgbenchOption("no-store", "", "run", _flag("store", False), takes=False, ours=True),
     # What old versions of pgbench called --report-per-command; people still type it.
-    Option("report-latencies", "", "run", _flag("per_command"), takes=False, ours=True),
+    PgbenchOption("report-latencies", "", "run", _flag("per_command"), takes=False, ours=True),
 )
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 (_DEBUG,) = (option for option in OPTIONS if option.long == "debug")
@@ -386,7 +386,7 @@ _SHORT = {option.short: option for option in OPTIONS if option.short}
 # --- the walk over the words ----------------------------------------------------------------
 
 
-def _given(line: _Line, words: Sequence[str]) -> Iterator[tuple[Option, str]]:
+def _given(line: _Line, words: Sequence[str]) -> Iterator[tuple[PgbenchOption, str]]:
     """The options in order, each with its value; operands are gathered on the way."""
     left = iter(words)
     for word in left:
@@ -400,7 +400,7 @@ def _given(line: _Line, words: Sequence[str]) -> Iterator[tuple[Option, str]]:
             line.operands.append(word)
 
 
-def _long(line: _Line, word: str, left: Iterator[str]) -> tuple[Option, str]:
+def _long(line: _Line, word: str, left: Iterator[str]) -> tuple[PgbenchOption, str]:
     """--NAME, --NAME=VALUE or --NAME VALUE; the name may be abbreviated."""
     name, equals, value = word.partition("=")
     found = [option for option in OPTIONS if option.long == name]
@@ -421,7 +421,7 @@ def _long(line: _Line, word: str, left: Iterator[str]) -> tuple[Option, str]:
     return option, follows
 
 
-def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[Option, str]]:
+def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[PgbenchOption, str]]:
     """-abc: options of one letter; the value of the last is the rest or the next word."""
     for at, letter in enumerate(letters):
         option = _SHORT.get(letter)
