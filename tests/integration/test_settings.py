@@ -314,7 +314,7 @@ where = {where!r}
 if where != "inside":
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
-    setattr(changes.Ledger, where, die)
+    setattr(changes.SettingChanges, where, die)
 access = Access({keywords!r}, Path("psql"))
 with applied(access, "postgres", {{"bgwriter_delay": "100ms"}}, Terms(alter_system=True)):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -26,6 +26,7 @@ from pgpaces import database, experiment, workload
 from pgpaces.database import streaming
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.experiment import Outcome, Request
+from pgpaces.experiment.request import besides
 from pgpaces.generators import engine
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.record import Interval
@@ -155,10 +156,10 @@ def run(
         "warmup_ns": 0,
         "grace_ns": 2 * SECOND_NS,
     } | changes.pop("trial", {})
-    besides = changes.pop("besides", {})
+    backgrounds = changes.pop("besides", {})
     found = what if isinstance(what, workload.Workload) else workload.find(str(what))
     request = Request(found, TrialPlan(**trial), store=store, scale=1, **changes)
-    request = replace(request, beside=experiment.besides(request, besides))
+    request = replace(request, beside=besides(request, backgrounds))
     outcome = experiment.run(request, watcher)
     assert outcome.error is None, outcome.error
     return outcome, Store.open(store).load(outcome.trial.id)
@@ -287,8 +288,8 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
 ) -> None:
     script = tmp_path / "report.sql"
     script.write_text("SELECT sum(v) FROM r;\n")
-    besides = {"report": {"workload": str(script), "node": "standby1", "rate": "20/s"}}
-    layout = {"target": TargetPlan(standbys=1, server_settings=SAFE_ENOUGH), "besides": besides}
+    backgrounds = {"report": {"workload": str(script), "node": "standby1", "rate": "20/s"}}
+    layout = {"target": TargetPlan(standbys=1, server_settings=SAFE_ENOUGH), "besides": backgrounds}
     outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
     reads = watcher.read_since("r")
     assert min(reads.values()) > 0, "the application reads at the primary, the report elsewhere"
