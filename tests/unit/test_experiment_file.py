@@ -102,8 +102,8 @@ def test_an_experiment_that_cannot_be_is_refused(tmp_path: Path, text: str, said
 @pytest.mark.parametrize(
     ("given_levels", "said"),
     [
-        ({"clients": "0"}, "clients: '0' is no whole"),
-        ({"clients": "many"}, "clients: 'many' is no whole"),
+        ({"clients": "0"}, "clients: '0' must be an integer"),
+        ({"clients": "many"}, "clients: 'many' must be an integer"),
         ({"policy": "skip", "rate": "1/s"}, "needs a latency limit"),
         ({"protocol": "fast"}, "none of simple, extended, prepared"),
         ({"users": "4"}, "needs the pace"),

@@ -216,11 +216,11 @@ def number_of(town: int) -> None:
 @pytest.mark.parametrize(
     ("function", "is_task", "said"),
     [
-        (unknown, True, "unknown wants 'greenhouse', which nobody gives"),
-        (act, False, "act wants 'connection', which nobody gives"),
+        (unknown, True, "unknown needs a parameter 'greenhouse', which pgpaces does not give"),
+        (act, False, "act needs a parameter 'connection', which pgpaces does not give"),
         (placed, True, "placed takes 'connection' by its place alone"),
         (number_of, True, "number_of: variable town=Ulm is no int"),
-        (dict, True, "nobody can tell what dict is to be given"),
+        (dict, True, "the parameters of dict cannot be read"),
     ],
 )
 def test_a_parameter_that_cannot_be_given_is_a_sentence(
