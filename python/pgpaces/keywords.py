@@ -10,10 +10,10 @@ from typing import Any, Literal, TypedDict
 class RunOptions(TypedDict, total=False):
     """The options of a run by name, as options.py has them."""
 
-    rate: str | float | None
-    rate_per_client: str | float | None
     clients: int | None
     users: int | None
+    rate: str | float | None
+    rate_per_client: str | float | None
     pace: str | float | None
     think_time: str | float | None
     think: Literal["exponential", "fixed"] | None
@@ -38,22 +38,22 @@ class RunOptions(TypedDict, total=False):
     max_tries: int
     on_error: Literal["continue", "stop-client", "stop"]
     verbose_errors: bool
-    target: str | None
+    kill_switch: float | None
+    scale: int | None
+    data_seed: int
     server: str | None
     data_dir: str | Path | None
+    tls: bool | None
+    target: str | None
     server_settings: Mapping[str, object]
     observe_command: str | None
-    profile: str | None
-    tls: bool | None
     own: str | None
     fresh: bool
+    node: str | Mapping[str, str]
     standbys: int | None
     pool: Literal["none", "pgbouncer", "pgpool"] | None
     pool_mode: Literal["session", "transaction"] | None
     pool_size: int | None
-    node: str | Mapping[str, str]
+    profile: str | None
     beside: Mapping[str, Mapping[str, Any]]
     target_node: Mapping[str, str]
-    kill_switch: float | None
-    scale: int | None
-    data_seed: int

@@ -19,7 +19,7 @@ def frozen() -> dict[str, str]:
     return answered.frozen()
 
 
-@pytest.mark.parametrize("line", answered.questions())
+@pytest.mark.parametrize("line", list(answered.questions()))
 def test_an_answer_is_what_it_was_when_it_was_frozen(
     line: str, store: Path, frozen: dict[str, str]
 ) -> None:

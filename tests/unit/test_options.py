@@ -10,7 +10,9 @@ import pytest
 
 import pgpaces
 from pgpaces import experiment, levels, options
+from pgpaces.cli import drafting
 from pgpaces.cli.main import cli
+from pgpaces.cli.sweep import sweep
 from pgpaces.errors import PlanError
 from pgpaces.experiment import Request
 from tests.unit.asked import ReachedError, asked, flat
@@ -145,3 +147,22 @@ def test_a_keyword_that_is_none_is_refused_with_the_nearest(keyword: str, hint: 
 def test_an_empty_text_is_no_duration(name: str) -> None:
     with pytest.raises(PlanError):
         levels.asked({name: ""}, {})
+
+
+# As experiments that are stored have them.
+ORDER = (
+    "clients users rate rate_per_client pace think_time think start_every arrivals shape"
+    " latency_limit policy duration transactions warmup grace protocol describe threads poll"
+    " connect_each max_tries on_error kill_switch scale data_seed variant scripts server data_dir"
+    " tls target node standbys pool pool_mode pool_size profile"
+)
+
+
+def test_factors_stand_in_the_order_of_stored_designs_however_they_are_typed() -> None:
+    """An experiment is resumed only with the design that it was begun with."""
+    assert [name for name in options.FACTORS if name in ORDER.split()] == ORDER.split()
+    words = ["reporting", "--scale", "1,2", "--rate", "5,10", "--server", "15,18", "-c", "1,2"]
+    given = sweep.make_context("sweep", words).params
+    draft = drafting.draft(given | {"what": "reporting"})
+    assert draft is not None
+    assert list(draft.levels) == ["clients", "rate", "scale", "server"]
