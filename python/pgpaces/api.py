@@ -108,7 +108,7 @@ class Result:
     @property
     def costs(self) -> Economy | None:
         """What its machine costs and buys, where a host file says so."""
-        from pgpaces.report.costs import of_run
+        from pgpaces.questions.costs import of_run
 
         return of_run(self.trial, self.summary)
 
@@ -119,7 +119,7 @@ class Result:
 
     def __repr__(self) -> str:
         """The verdict."""
-        from pgpaces.report.text import verdict
+        from pgpaces.questions.run import verdict
 
         return f"<run {self.id}: {verdict(self.summary, self.trial.plan)}>"
 

@@ -5,6 +5,7 @@ Knows where none of it came from. Its seconds are in record.py.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -277,3 +278,17 @@ class Trial:
     samples: tuple[Sample, ...] = ()
     explained: tuple[Explained, ...] = ()
     observed: tuple[Observed, ...] = ()
+
+
+def plain(value: Any) -> Any:
+    """Objects, lists, numbers and texts; no infinity, which JSON does not know."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if not dataclasses.is_dataclass(value):
+        return value
+    found = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return found | {"estimable": value.estimable} if isinstance(value, Estimate) else found

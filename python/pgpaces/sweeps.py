@@ -14,8 +14,9 @@ from pgpaces.draft import Draft
 from pgpaces.errors import PlanError, RunError
 from pgpaces.experiment import SweepListener, time_budget
 from pgpaces.experiment import sweep as pipeline
-from pgpaces.experiment.reporting import page_of
-from pgpaces.report.page import Page
+from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.sweep.stored import page_of
+from pgpaces.section import Records, Section
 from pgpaces.servers import profiles
 from pgpaces.store import Store
 from pgpaces.trust import answer
@@ -23,7 +24,7 @@ from pgpaces.trust import answer
 if TYPE_CHECKING:
     from pgpaces.answers.cells import Row
     from pgpaces.answers.digest import Digest
-    from pgpaces.report.section import Figure
+    from pgpaces.section import Figure
 
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 
@@ -36,7 +37,7 @@ class Frame:
     """
 
     columns: Mapping[str, tuple[Any, ...]]
-    _page: Page = field(repr=False)
+    _records: Records = field(repr=False)
 
     def __len__(self) -> int:
         """How many rows."""
@@ -51,7 +52,7 @@ class Frame:
         """The Arrow PyCapsule interface. Raises RunError where there is no Arrow library."""
         from pgpaces.report.data import arrow
 
-        return arrow(self._page).__arrow_c_stream__(requested_schema)
+        return arrow(self._records).__arrow_c_stream__(requested_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,9 @@ class Plot:
     @property
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification."""
-        from pgpaces.report.look import LIGHT
+        from pgpaces.report.look import LIGHT, specification
 
-        return self._figure.specification(LIGHT)
+        return specification(LIGHT, self._figure.marks(LIGHT))
 
     @property
     def svg(self) -> str:
@@ -105,10 +106,11 @@ class Plot:
 
 def written(page: Page, path: Path) -> Path:
     """Writes a report in the form of the file's ending. Raises RunError where that cannot be."""
+    from pgpaces.questions.sweep.report import report
     from pgpaces.report.render import form_of, render
 
     try:
-        path.write_bytes(render(page, form_of(str(path))))
+        path.write_bytes(render(report(page), form_of(str(path))))
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
     return path
@@ -147,17 +149,17 @@ class Sweep:
 
     def frame(self) -> Frame:
         """A row for each cell and for each trial; the column `row` says which."""
-        from pgpaces.report.data import rows
+        from pgpaces.questions.sweep.data import records
 
-        found = rows(self.page)
-        names = found[0] if found else ()
-        return Frame({name: tuple(row[name] for row in found) for name in names}, self.page)
+        found = records(self.page)
+        names = found.rows[0] if found.rows else ()
+        return Frame({name: tuple(row[name] for row in found.rows) for name in names}, found)
 
     def plot(self, name: str = "missed") -> Plot:
         """A chart by its name. Raises PlanError, naming those there are, where there is none."""
-        from pgpaces.report.closeups import figures
+        from pgpaces.questions.sweep.report import report
 
-        found = {figure.key: figure for figure in figures(self.page)}
+        found = {figure.key: figure for figure in report(self.page).figures()}
         if name not in found:
             raise PlanError(f"there is no chart '{name}'", f"there are {', '.join(found)}")
         return Plot(found[name])
@@ -173,9 +175,11 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         """For notebooks: the words and the table."""
-        from pgpaces.report.html import excerpt
+        from pgpaces.questions.sweep import tables
+        from pgpaces.report.html import card
 
-        return excerpt(self.page)
+        cells = Section("cells", "", tables=(tables.cells(self.page),))
+        return card(self.page.answer, (*self.page.sections, cells))
 
 
 def sweep(  # noqa: PLR0913 - the options of a command, all by keyword

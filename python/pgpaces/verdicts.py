@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pgpaces.design import Target
     from pgpaces.draft import Draft
     from pgpaces.experiment import SweepListener
-    from pgpaces.experiment.comparing import Compared
-    from pgpaces.report.page import Page
-    from pgpaces.report.section import Section
+    from pgpaces.questions.compare.stored import Compared
+    from pgpaces.questions.sweep.page import Page
+    from pgpaces.section import Section
     from pgpaces.store import Store
     from pgpaces.trust import Consent
 
@@ -85,21 +85,21 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """For notebooks: the words, the charts and the tables."""
-        from pgpaces.report.html import answered
+        from pgpaces.report.html import card
 
-        return answered(self.section)
+        return card(self.section.said, (self.section,))
 
 
 def behind(store: Store, section: Section) -> Answer:
     """An answer whose page is that of the trials it stands on."""
-    from pgpaces.experiment.reporting import page_behind
+    from pgpaces.questions.sweep.stored import page_behind
 
     return Answer(section, lambda: page_behind(store, section))
 
 
 def of_comparison(store: Store, found: Compared, *, anyway: bool) -> Answer:
     """A comparison as an answer. Raises PlanError where more differs than what is compared."""
-    from pgpaces.experiment import comparing
+    from pgpaces.questions.compare import stored as comparing
 
     if found.beside and not anyway:
         raise comparing.refusal(found)
@@ -135,7 +135,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     what is compared, RunError where pairs are not to be had.
     """
     from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.experiment.comparing import compared
+    from pgpaces.questions.compare.stored import compared
     from pgpaces.store import Store
 
     if run is not None:
@@ -173,7 +173,7 @@ def _new_pairs(
 
 def _chosen(experiment_id: str, store: str | Path | None) -> Answer:
     """The answer of an experiment whose trials were chosen as it went."""
-    from pgpaces.experiment.reporting import page_of
+    from pgpaces.questions.sweep.stored import page_of
     from pgpaces.store import Store
 
     opened = Store.existing(store)
@@ -198,7 +198,7 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError as `compare`.
     """
     from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.experiment.comparing import checked
+    from pgpaces.questions.compare.stored import checked
     from pgpaces.store import Store
 
     opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
@@ -219,7 +219,7 @@ def trend(
     differ from it in nothing but time. Its value is a `pgpaces.answers.trend.Trend`. Raises
     PlanError where they differ in more than time and `factors`.
     """
-    from pgpaces.experiment import trending
+    from pgpaces.questions import trend as trending
     from pgpaces.store import Store
 
     opened = Store.existing(store)
@@ -238,11 +238,12 @@ def forecast(
     value is a tuple of `pgpaces.answers.forecasts.LineForecast`, one for each line. Raises
     PlanError where there are no trials to ask it of; a refusal by the rules is an answer.
     """
-    from pgpaces.experiment import forecasting, reporting
+    from pgpaces.questions import forecast as forecasting
+    from pgpaces.questions.sweep import stored as reporting
     from pgpaces.store import Store
 
     page = reporting.gathered(Store.existing(store), names)
-    section = forecasting.section(forecasting.forecasts(page, chosen, to), page, to)
+    section = forecasting.of_page(forecasting.forecasts(page, chosen, to), page, to)
     return Answer(section, lambda: reporting.fronted(page, section))
 
 
@@ -328,7 +329,7 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
     told of the cell that missed most. Its value is a `pgpaces.answers.attribution.Attribution`.
     Raises PlanError for a name that there is not, StoreError.
     """
-    from pgpaces import attribution
+    from pgpaces.questions.why import named as attribution
     from pgpaces.store import Store
 
     opened = Store.existing(store)

@@ -13,8 +13,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 from pgpaces.answers.validity import Validity
 from pgpaces.design import Design, Factor
+from pgpaces.questions.sweep.page import About, gather
+from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
-from pgpaces.report.page import About, gather
 from tests.unit.experiments import WORKERS, experiment, made
 
 
@@ -39,7 +40,7 @@ def written(path: Path, plan: Design, seconds: int) -> str:
         for each in digests
     ]
     about = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", "pgpaces sweep pi.toml", "01E")
-    page = html(gather(digests, about, experiment(design=plan)))
+    page = html(report_of(gather(digests, about, experiment(design=plan))))
     path.write_text(page, encoding="utf-8")
     return path.as_uri()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
 from pgpaces.report.look import DARK, LIGHT
 from tests.unit.test_report_forms import HOSTILE
@@ -69,7 +70,7 @@ def test_charts_are_drawn_in_the_colours_of_light_and_dark(
 
 def test_what_others_wrote_is_shown_and_does_nothing(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
-    path.write_text(html(HOSTILE), encoding="utf-8")
+    path.write_text(html(report_of(HOSTILE)), encoding="utf-8")
     # Without the page's own policy: nothing may depend on it.
     with opened(browser, path.as_uri(), viewport=PHONE, bypass_csp=True) as (page, wrong):
         page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))

@@ -14,8 +14,9 @@ from pgpaces.answers.spread import spread
 from pgpaces.answers.stats import dispersion, proportion, quantile_rank
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError, StoreError
+from pgpaces.questions.run import verdict
 from pgpaces.record import Interval, Tally
-from pgpaces.report.text import percent, verdict
+from pgpaces.report.numbers import percent
 from pgpaces.result import Estimate
 from pgpaces.times import merge, value_at_rank
 

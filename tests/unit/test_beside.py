@@ -21,9 +21,9 @@ from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document, sweep
+from pgpaces.questions.run import beside, facts, verdict
+from pgpaces.questions.sweep.page import About, gather
 from pgpaces.record import Interval, Tally
-from pgpaces.report.page import About, gather
-from pgpaces.report.text import beside, facts, verdict
 from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
 from tests.unit.trials import SECOND_NS, times, trial

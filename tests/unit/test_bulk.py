@@ -20,11 +20,14 @@ from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.errors import PlanError
 from pgpaces.experiment.bulk import check, loaded
 from pgpaces.plan import Load, TrialPlan
+from pgpaces.questions.bulk import bars
+from pgpaces.questions.bulk import words as said
+from pgpaces.questions.run import answer
+from pgpaces.questions.sweep import charts, page
+from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.record import Interval, Tally
-from pgpaces.report import bars, charts, data, html, markdown, page, terminal
-from pgpaces.report import bulk as said
+from pgpaces.report import data, html, markdown, terminal
 from pgpaces.report.look import LIGHT
-from pgpaces.report.text import answer
 from pgpaces.result import Counts, Place, Trial
 from pgpaces.times import times_of, values_at_ranks
 from pgpaces.workload import Command, of_command
@@ -279,9 +282,10 @@ def test_a_cell_that_always_failed_is_shown_and_said() -> None:
     shown = sweep({"15": [0.0, 0.0, 0.0], "18": [5.0, 5.1, 4.9]}, dict.fromkeys(LEVELS, 1e6))
     texts = " ".join(each.text for each in shown.answer)
     assert "3 of 6 executions did not succeed. The first that failed: exit 2: psql" in texts
-    assert "<b>no</b>" not in html.html(shown)
-    assert {row["row"] for row in data.rows(shown)} == {"cell", "trial"}
-    assert len({tuple(row) for row in data.rows(shown)}) == 1, "the same columns in all rows"
+    assert "<b>no</b>" not in html.html(report_of(shown))
+    rows = report_of(shown).records().rows
+    assert {row["row"] for row in rows} == {"cell", "trial"}
+    assert len({tuple(row) for row in rows}) == 1, "the same columns in all rows"
 
 
 def test_the_page_has_bars_with_the_numbers_as_a_table() -> None:
@@ -303,14 +307,15 @@ def test_the_page_has_bars_with_the_numbers_as_a_table() -> None:
 
 def test_every_form_of_the_report_has_seconds_and_rows() -> None:
     shown = sweep(SLOW_FAST, dict.fromkeys(LEVELS, 1e6))
-    for text in (html.html(shown), markdown.markdown(shown), terminal.terminal(shown, 120)):
+    found = report_of(shown)
+    for text in (html.html(found), markdown.markdown(found), terminal.terminal(found, 120)):
         assert "rows/s" in text
         assert "199,9" in text or "200,0" in text
         assert "verdict" not in text
-    cell = json.loads(data.json(shown))["cells"][1]
+    cell = json.loads(data.json(report_of(shown)))["cells"][1]
     assert cell["bulk"]["seconds"]["value"] == pytest.approx(5)
     assert cell["trials"][0]["bulk"]["rows"] == 1e6
-    rows = [row for row in data.rows(shown) if row["row"] == "trial"]
+    rows = [row for row in report_of(shown).records().rows if row["row"] == "trial"]
     assert [row["seconds"] for row in rows][:1] == pytest.approx([10.0])
 
 

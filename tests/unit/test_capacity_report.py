@@ -22,14 +22,16 @@ from pgpaces.answers.capacity.goal import CapacityGoal, Mode
 from pgpaces.answers.capacity.trials import Found, label
 from pgpaces.costs import Costs
 from pgpaces.design import Cell, Design, Experiment
-from pgpaces.report import capacity, data, draw
+from pgpaces.questions.capacity import section as capacity
+from pgpaces.questions.sweep.page import About, Page, gather
+from pgpaces.questions.sweep.report import report as report_of
+from pgpaces.report import data, draw
 from pgpaces.report.html import html
-from pgpaces.report.look import DARK, LIGHT
+from pgpaces.report.look import DARK, LIGHT, specification
 from pgpaces.report.markdown import markdown
-from pgpaces.report.page import About, Page, gather
-from pgpaces.report.section import Section
 from pgpaces.report.terminal import command, terminal
 from pgpaces.result import Estimate
+from pgpaces.section import Section
 from tests.unit.searches import GOAL, ONE, START, searched, slope
 
 PRICED = {
@@ -314,7 +316,8 @@ def test_open_ends_are_triangles_and_never_bars() -> None:
 
 
 def test_json_has_plain_values_and_no_trials_seconds() -> None:
-    found = json.loads(data.json(page([one(), of_level("4MB", 12)])))["sections"]["capacity"]
+    shown = report_of(page([one(), of_level("4MB", 12)]))
+    found = json.loads(data.json(shown))["sections"]["capacity"]
     cell = found["value"]["cells"][1]
     assert cell["levels"] == {MEMORY: "4MB"}
     assert cell["unit"] == "1/s"
@@ -326,7 +329,7 @@ def test_json_has_plain_values_and_no_trials_seconds() -> None:
 
 
 def test_the_page_has_every_trial_and_no_table_of_loads_as_cells() -> None:
-    found = html(page([one()]))
+    found = html(report_of(page([one()])))
     assert found.count('id="capacity"') == 1
     assert "<summary>Every trial</summary>" in found
     assert "All cells" not in found
@@ -335,7 +338,7 @@ def test_the_page_has_every_trial_and_no_table_of_loads_as_cells() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_terminal_shows_the_answer_and_no_roles(width: int) -> None:
-    text = terminal(page([of_level("4MB", 12), of_level("64MB", 17.5)]), width)
+    text = terminal(report_of(page([of_level("4MB", 12), of_level("64MB", 17.5)])), width)
     assert "Proved and refuted" in text
     assert "role" not in text
     assert "Every trial" not in text
@@ -361,7 +364,7 @@ def test_a_narrow_terminal_leaves_out_what_sentences_say_and_cuts_no_number() ->
     found = searched(noisy())
     made = page([found])
     answer = capacity.section([found], {ONE.key: limit})
-    text = terminal(replace(made, sections=(replace(answer, said=()),)), 72)
+    text = terminal(report_of(replace(made, sections=(replace(answer, said=()),))), 72)
     head = next(line for line in text.splitlines() if "refuted, 1/s" in line)
     assert "proved, 1/s" in head
     assert "limit" not in head
@@ -372,18 +375,18 @@ def test_what_others_wrote_does_nothing_in_any_form() -> None:
     evil = "<script>alert(1)</script>\x1b[31m"
     found = page([searched(slope(at), GOAL, Cell(((f"define.{evil}", level),)))
                   for at, level in ((12, evil), (17.5, "b"))])  # fmt: skip
-    assert "<script>" not in html(found)
-    assert "\x1b" not in terminal(found, 100)
-    assert "<script>" not in markdown(found)
+    assert "<script>" not in html(report_of(found))
+    assert "\x1b" not in terminal(report_of(found), 100)
+    assert "<script>" not in markdown(report_of(found))
     for figure in section([one()]).figures:
-        assert "expr" not in json.dumps(figure.specification(DARK))
+        assert "expr" not in json.dumps(specification(DARK, figure.marks(DARK)))
 
 
 def test_charts_are_plain_values_and_can_be_drawn() -> None:
     pytest.importorskip("vl_convert")
     found = [of_level("4MB", 12), searched(slope(1e6), replace(GOAL, highest=20), ONE)]
     for figure in (*section(found).figures, *section([of_level("4MB", 17.5, "quick")]).figures):
-        json.dumps(figure.specification(LIGHT), allow_nan=False)
+        json.dumps(specification(LIGHT, figure.marks(LIGHT)), allow_nan=False)
         assert draw.inline(figure).startswith("<svg")
         assert all(len(row) == len(figure.columns) for row in figure.rows)
 

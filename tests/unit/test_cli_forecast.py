@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from pgpaces.answers.forecast import Usl
 from pgpaces.cli.forecast import forecast
 from pgpaces.design import Design, Factor
-from pgpaces.experiment import forecasting
-from pgpaces.experiment.reporting import gathered, page_of
+from pgpaces.questions import forecast as forecasting
+from pgpaces.questions.sweep.stored import gathered, page_of
 from pgpaces.result import Place, Sample
 from pgpaces.store import Store
 from tests.unit.calling import refused, said

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pgpaces.cli.trend import trend
-from pgpaces.report.trending import called as called_
+from pgpaces.questions.trend import called as called_
 from tests.unit.calling import refused, said
 from tests.unit.stored import START, Kept, keep, opened
 
@@ -56,7 +56,7 @@ def test_runs_that_differ_in_more_than_time_are_refused_and_listed(place: Path) 
     assert error.hint is not None
     assert "--factor" in error.hint
     text = said(called(place, "nightly", "--metric", "mean", "--anyway"))
-    assert "mind: The runs differ in more than time" in text
+    assert "warning: The runs differ in more than time" in text
 
 
 def test_a_workload_means_all_its_runs(place: Path) -> None:

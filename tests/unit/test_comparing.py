@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from pgpaces.answers import compare, stored
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, judge
+from pgpaces.questions.compare.section import VerdictBasis, section, short
+from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import draw, render
-from pgpaces.report.comparing import VerdictBasis, section, short
-from pgpaces.report.look import DARK, LIGHT, PAGE
-from pgpaces.report.section import Figure, Section
+from pgpaces.report.look import DARK, LIGHT, PAGE, specification
 from pgpaces.report.terminal import terminal
 from pgpaces.result import Estimate
+from pgpaces.section import Figure, Section
 from tests.unit.drifting import side
 from tests.unit.test_report_forms import NASTY, PAGE_OF
 
@@ -36,7 +37,7 @@ def made(pairs: tuple[Pair, ...] = PAIRS, names: tuple[str, str] = ("old", "new"
 
 def layers(figure: Figure, mark: str) -> list[list[dict[str, Any]]]:
     """The values of those layers whose mark is of this kind."""
-    every = figure.specification(LIGHT)["layer"]
+    every = specification(LIGHT, figure.marks(LIGHT))["layer"]
     return [each["data"]["values"] for each in every if each["mark"]["type"] == mark]
 
 
@@ -60,7 +61,7 @@ def test_a_noise_floor_is_a_row_of_the_chart_and_none_without() -> None:
 
 
 def test_what_does_not_matter_is_a_band_about_no_difference() -> None:
-    spec = made().figures[0].specification(LIGHT)
+    spec = specification(LIGHT, made().figures[0].marks(LIGHT))
     bands = [each["encoding"] for each in spec["layer"] if each["mark"]["type"] == "rect"]
     assert len(bands) == 1
     assert bands[0]["x"]["datum"] == pytest.approx(1 / 1.02)
@@ -144,9 +145,9 @@ def test_all_charts_can_be_drawn(look: Any) -> None:
 
 def test_names_of_others_do_nothing_in_any_form() -> None:
     page = replace(PAGE_OF, sections=(made(names=(NASTY, NASTY)),))
-    html = render.render(page, "html").decode()
+    html = render.render(report_of(page), "html").decode()
     assert "<script>" not in html
-    assert "\x1b" not in terminal(page)
-    assert "<script>" not in render.render(page, "md").decode()
-    found = json.loads(render.render(page, "json"))
+    assert "\x1b" not in terminal(report_of(page))
+    assert "<script>" not in render.render(report_of(page), "md").decode()
+    found = json.loads(render.render(report_of(page), "json"))
     assert found["sections"]["comparison"]["trials"] == ["01A", "01B"]

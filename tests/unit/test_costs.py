@@ -26,9 +26,10 @@ from pgpaces.experiment import document
 from pgpaces.experiment.costs import facts, of_target
 from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
+from pgpaces.questions.costs import lines, of_run
+from pgpaces.questions.sweep.page import Page, gather
+from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import render
-from pgpaces.report.costs import lines, of_run
-from pgpaces.report.page import Page, gather
 from pgpaces.result import Counts, Estimate, Sample, Trial
 from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.test_report_forms import ABOUT
@@ -469,31 +470,31 @@ def test_users_are_those_of_the_largest_cell_that_held() -> None:
 
 
 def test_all_forms_say_what_it_costs() -> None:
-    document_ = json.loads(render.render(PAGE, "json"))["costs"][0]
+    document_ = json.loads(render.render(report_of(PAGE), "json"))["costs"][0]
     assert document_["users"] == 4
     for form in ("html", "md", "text"):
-        said = " ".join(render.render(PAGE, form, 200).decode().split())  # type: ignore[arg-type]
+        said = " ".join(render.render(report_of(PAGE), form, 200).decode().split())  # type: ignore[arg-type]
         assert "about 2.98 USD a month, 35.7 a year, energy included" in said
         assert "1.34 users per USD a month" in said
         assert "about 8.85 GB a day" in said
-    rows = list(csv.DictReader(io.StringIO(render.render(PAGE, "csv").decode())))
+    rows = list(csv.DictReader(io.StringIO(render.render(report_of(PAGE), "csv").decode())))
     cell = next(r for r in rows if r["row"] == "cell" and r["factor_clients"] == "4")
     assert float(cell["users_per_unit_month"]) == pytest.approx(document_["users_per_unit"])
-    assert render.render(PAGE, "parquet")
+    assert render.render(report_of(PAGE), "parquet")
 
 
 def test_a_report_without_a_price_says_nothing_of_it() -> None:
     found = gather([made(slot, 20) for slot in PLAN.slots()], ABOUT, experiment(design=PLAN))
     assert found.costs == ()
-    assert "What it costs" not in render.render(found, "html").decode()
-    assert "cost_month" not in render.render(found, "csv").decode()
+    assert "What it costs" not in render.render(report_of(found), "html").decode()
+    assert "cost_month" not in render.render(report_of(found), "csv").decode()
 
 
 def test_where_no_cell_holds_no_user_is_sold() -> None:
     plan = replace(PLAN, factors=(Factor("clients", ("8",)),))
     digests = [priced(made(slot, 60), PI) for slot in plan.slots()]
     found = gather(digests, ABOUT, experiment(design=plan, missed_max=0.001))
-    said = render.render(found, "md").decode()
+    said = render.render(report_of(found), "md").decode()
     assert "what a user costs is not known" in said
     assert "users per" not in said
     assert "a month" in said
@@ -523,9 +524,9 @@ def test_machines_of_different_prices_are_told_apart() -> None:
     assert {one.name for one in kind.costs} == {"each of cloud and pi"}
     names = {one.name: one.economy.users_per_unit for one in found.costs}
     assert names == {"pi": pytest.approx(2.0), "cloud": pytest.approx(0.5)}
-    assert "users per unit a month" in render.render(found, "text", 200).decode()
-    assert "<b>EUR" not in render.render(found, "html").decode()
-    assert "<b>" not in render.render(found, "md").decode()
+    assert "users per unit a month" in render.render(report_of(found), "text", 200).decode()
+    assert "<b>EUR" not in render.render(report_of(found), "html").decode()
+    assert "<b>" not in render.render(report_of(found), "md").decode()
 
 
 def test_a_run_says_what_its_machine_costs() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
 from pgpaces.design import Cell, Design, Factor
-from pgpaces.report import words
-from pgpaces.report.page import About, gather
+from pgpaces.questions.sweep import words
+from pgpaces.questions.sweep.page import About, gather
 from pgpaces.result import Estimate
 from tests.unit.experiments import WORKERS, experiment, made
 

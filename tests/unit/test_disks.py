@@ -19,8 +19,8 @@ from pgpaces.disk import jobs
 from pgpaces.disk.device import mount_of, parse_mounts
 from pgpaces.disk.folder import check
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.report import disk as words
-from pgpaces.report import facts
+from pgpaces.questions import disk as words
+from pgpaces.questions.sweep import facts
 from pgpaces.result import Estimate
 from pgpaces.store import DiskRow
 from pgpaces.units import size_bytes

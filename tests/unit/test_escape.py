@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pgpaces.report import escape, text
+from pgpaces.questions import run as text
+from pgpaces.report import escape
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL as well
 CASES = [

@@ -16,9 +16,11 @@ from pgpaces.answers.forecast import Point, forecast
 from pgpaces.answers.forecasts import LineForecast, busy, forecast_lines
 from pgpaces.answers.trend import Trend, trend
 from pgpaces.design import Design, Factor
-from pgpaces.report import draw, forecasting, trending
-from pgpaces.report.look import DARK, LIGHT, PAGE
-from pgpaces.report.section import Figure
+from pgpaces.questions import forecast as forecasting
+from pgpaces.questions import trend as trending
+from pgpaces.report import draw
+from pgpaces.report.look import DARK, LIGHT, PAGE, specification
+from pgpaces.section import Figure
 from tests.unit.experiments import START, made
 from tests.unit.test_forecast import points
 from tests.unit.test_report_forms import NASTY
@@ -102,7 +104,9 @@ def test_forecasts_can_be_drawn(name: str) -> None:
 def test_a_curve_is_whole_where_it_was_tried_and_broken_beyond() -> None:
     (figure,) = forecasting.section([of()], ()).figures
     lines = [
-        each for each in figure.specification(LIGHT)["layer"] if each["mark"]["type"] == "line"
+        each
+        for each in specification(LIGHT, figure.marks(LIGHT))["layer"]
+        if each["mark"]["type"] == "line"
     ]
     whole, broken = lines[0]["data"]["values"], lines[1]["data"]["values"]
     assert max(point["x"] for point in whole) == 128 == min(point["x"] for point in broken)
@@ -122,7 +126,7 @@ def followed(found: Trend, count: int) -> Figure:
     every = runs([0.0] * count if not found.changes else LOGS)
     timed = (trending.Timed(f"R{n}", START + timedelta(days=n), run) for n, run in enumerate(every))
     series = trending.Series(NASTY, tuple(timed))
-    return trending.section(found, METRICS["p95"], series).figures[0]
+    return trending.of_series(found, METRICS["p95"], series).figures[0]
 
 
 LOGS = [*np.random.default_rng(1).normal(0, 0.01, 10), *np.random.default_rng(2).normal(1, 0.01, 9)]
@@ -137,7 +141,7 @@ def test_trends_can_be_drawn(logs: list[float]) -> None:
 
 
 def test_a_change_is_marked_where_its_level_begins() -> None:
-    layers = followed(trend(runs(LOGS)), len(LOGS)).specification(LIGHT)["layer"]
+    layers = specification(LIGHT, followed(trend(runs(LOGS)), len(LOGS)).marks(LIGHT))["layer"]
     (label,) = (each for each in layers if each["mark"]["type"] == "text")
     at = START + timedelta(days=10)
     assert label["data"]["values"][0]["x"] == f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"

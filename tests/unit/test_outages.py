@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pgpaces.answers.summary import summarize
+from pgpaces.questions.run import facts, outages
 from pgpaces.record import Interval, Tally
-from pgpaces.report.text import facts, outages
 from tests.unit.trials import trial
 
 MS = 1_000_000

@@ -20,10 +20,11 @@ from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.design import Cell, Factor
 from pgpaces.experiment.strategies import Searches
+from pgpaces.questions.run import verdict
+from pgpaces.questions.sweep.page import gather
+from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.record import Interval, Tally
 from pgpaces.report import render
-from pgpaces.report.page import gather
-from pgpaces.report.text import verdict
 from pgpaces.result import Counts, Finding, Sample, Trial
 from tests.unit.experiments import WORKERS, design, experiment, made
 from tests.unit.test_report_forms import ABOUT
@@ -319,7 +320,7 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
     digests = [made(slot, 20) for slot in plan.slots()]
     bad = [failing(d) if d.trial.place.levels[WORKERS] == "0" else d for d in digests]  # type: ignore[union-attr]
     page = gather(bad, ABOUT, experiment(design=plan))
-    said = render.render(page, "text", 200).decode()
+    said = render.render(report_of(page), "text", 200).decode()
     answers = [sentence.text for sentence in page.answer]
     error = "in 2 trials; in the first 9 failed of 9 due; the first error: 42P01: relation"
     if len(workers) == 1:

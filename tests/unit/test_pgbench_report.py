@@ -6,8 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from pgpaces.questions.pgbench import (
+    ReportOptions,
+    ReportScript,
+    Totals,
+    banner,
+    report,
+    unfinished,
+)
 from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.report.pgbench import ReportOptions, ReportScript, Totals, banner, report, unfinished
 from pgpaces.times import Times
 
 SECOND_NS = 1_000_000_000

@@ -12,8 +12,8 @@ from pgpaces import experiment
 from pgpaces.cli.pgbench import Voice, run
 from pgpaces.cli.pgbench.options import Options, ScriptOption
 from pgpaces.errors import RunError, StoreError
+from pgpaces.questions import pgbench as report
 from pgpaces.record import Interval, Tally
-from pgpaces.report import pgbench as report
 from pgpaces.result import Trial
 
 TRIAL = Trial("ID", "finished", datetime(2026, 1, 1, tzinfo=UTC), {}, {}, {}, {}, "1")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pgpaces.answers import placed
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Cell, Slot
-from pgpaces.report.page import About, gather
+from pgpaces.questions.sweep.page import About, gather
 from tests.unit.experiments import WORKERS, made
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pgpaces.answers.preview import Step, between, machine_span, preview
 from pgpaces.design import Design, Experiment, Factor
 from pgpaces.plan import Load, TrialPlan
-from pgpaces.report.preview import as_json, clock, lines
+from pgpaces.questions.sweep.preview import as_json, lines
+from pgpaces.report.numbers import clock
 
 SECOND_NS = 1_000_000_000
 

@@ -17,16 +17,18 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.validity import Validity
 from pgpaces.design import Cell, Design, Factor, Slot, Target
 from pgpaces.errors import PlanError
-from pgpaces.report import charts, draw, render
-from pgpaces.report.closeups import CELLS_MAX, chosen, figures
-from pgpaces.report.figure import PANELS_MAX, axis_of, line_label, panels
+from pgpaces.questions.sweep import charts
+from pgpaces.questions.sweep.axes import PANELS_MAX, axis_of, line_label, panels
+from pgpaces.questions.sweep.closeups import CELLS_MAX, chosen
+from pgpaces.questions.sweep.page import About, Page, gather
+from pgpaces.questions.sweep.report import report as report_of
+from pgpaces.report import draw, render
 from pgpaces.report.html import html
-from pgpaces.report.look import DARK, LIGHT, PAGE
+from pgpaces.report.look import DARK, LIGHT, PAGE, specification
 from pgpaces.report.markdown import markdown, text
-from pgpaces.report.page import About, Page, gather
-from pgpaces.report.section import Figure
 from pgpaces.report.terminal import terminal
 from pgpaces.result import Estimate, Finding
+from pgpaces.section import Figure
 from tests.unit.experiments import WORKERS, experiment, made, moved
 
 ABOUT = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", rerun="pgpaces sweep pi.toml", id="01E")
@@ -40,6 +42,7 @@ def page_of(digests: list[Digest], **about: str) -> Page:
 
 
 PAGE_OF = page_of(DIGESTS)
+REPORTED = report_of(PAGE_OF)
 
 
 def hostile() -> Page:
@@ -79,26 +82,27 @@ def hostile() -> Page:
 
 EXPLAINED = DIGESTS[0].trial.explained
 HOSTILE = hostile()
+NASTY_REPORT = report_of(HOSTILE)
 
 
 def test_the_page_needs_nobody_else() -> None:
-    made_page = html(PAGE_OF)
+    made_page = html(REPORTED)
     assert "<script" not in made_page
     assert not re.search(
         r"""(?:src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)""", made_page
     )
-    assert made_page.count("<svg ") == len(list(figures(PAGE_OF)))
+    assert made_page.count("<svg ") == len(list(REPORTED.figures()))
 
 
 def test_every_chart_has_its_numbers_as_a_table() -> None:
-    for figure in figures(PAGE_OF):
+    for figure in REPORTED.figures():
         assert figure.rows, figure.key
         assert all(len(row) == len(figure.columns) for row in figure.rows), figure.key
-    assert html(PAGE_OF).count("The numbers as a table") == len(list(figures(PAGE_OF)))
+    assert html(REPORTED).count("The numbers as a table") == len(list(REPORTED.figures()))
 
 
 def test_what_others_wrote_does_nothing_in_the_page() -> None:
-    made_page = html(HOSTILE)
+    made_page = html(NASTY_REPORT)
     assert "<script" not in made_page
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", made_page)
     assert "49" not in re.findall(r"<title>(.*?)</title>", made_page)[0]
@@ -108,12 +112,12 @@ def test_what_others_wrote_does_nothing_in_the_page() -> None:
 
 def test_what_others_wrote_does_nothing_in_a_terminal() -> None:
     for width in (40, 80, 200):
-        shown = terminal(HOSTILE, width)
+        shown = terminal(NASTY_REPORT, width)
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ud800-\udfff]", shown)
 
 
 def test_what_others_wrote_does_nothing_in_markdown() -> None:
-    shown = markdown(HOSTILE)
+    shown = markdown(NASTY_REPORT)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", shown)
     outside = re.sub(r"(`+) .*? \1(?!`)", "", shown)
     assert "<script" not in outside
@@ -131,35 +135,35 @@ def test_a_text_stays_in_its_cell_of_a_markdown_table(value: str) -> None:
 
 def test_csv_and_parquet_have_a_row_for_each_cell_and_trial() -> None:
     arro3 = pytest.importorskip("arro3.io")
-    rows = list(tables.DictReader(io.StringIO(render.render(PAGE_OF, "csv").decode())))
+    rows = list(tables.DictReader(io.StringIO(render.render(REPORTED, "csv").decode())))
     assert [row["row"] for row in rows].count("cell") == len(PAGE_OF.rows)
     assert [row["row"] for row in rows].count("trial") == len(DIGESTS)
-    read = arro3.read_parquet(io.BytesIO(render.render(PAGE_OF, "parquet"))).read_all()
+    read = arro3.read_parquet(io.BytesIO(render.render(REPORTED, "parquet"))).read_all()
     assert read.num_rows == len(rows)
     assert list(read.schema.names) == list(rows[0])
     missed = [value.as_py() for value in read["missed_share"]]
     assert missed == [float(row["missed_share"]) for row in rows]
-    assert render.render(HOSTILE, "parquet")
+    assert render.render(NASTY_REPORT, "parquet")
 
 
 def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
-    rows = tables.reader(io.StringIO(render.render(HOSTILE, "csv").decode("utf-8", "replace")))
+    rows = tables.reader(io.StringIO(render.render(NASTY_REPORT, "csv").decode("utf-8", "replace")))
     assert not [cell for row in rows for cell in row if cell.startswith(("=", "@", "+"))]
 
 
 def test_json_has_the_answer_and_every_cell() -> None:
-    document = json.loads(render.render(PAGE_OF, "json"))
+    document = json.loads(render.render(REPORTED, "json"))
     assert [each["text"] for each in document["answer"]] == [s.text for s in PAGE_OF.answer]
     assert [cell["missed"]["value"] for cell in document["cells"]] == [
         row.missed.value for row in PAGE_OF.rows if row.missed
     ]
     assert document["rerun"] == "pgpaces sweep pi.toml"
-    json.loads(render.render(HOSTILE, "json"))
+    json.loads(render.render(NASTY_REPORT, "json"))
 
 
 @pytest.mark.parametrize("width", [40, 60, 100, 180])
 def test_text_keeps_to_the_width_of_the_terminal(width: int) -> None:
-    lines = terminal(PAGE_OF, width).splitlines()
+    lines = terminal(REPORTED, width).splitlines()
     assert max(map(len, lines)) <= width
     joined = "".join("".join(lines).split())
     assert "".join(PAGE_OF.answer[0].text.split()) in joined
@@ -169,28 +173,31 @@ def test_text_keeps_to_the_width_of_the_terminal(width: int) -> None:
 @pytest.mark.parametrize("form", ["html", "md", "text", "csv", "json"])
 def test_a_report_of_nothing_is_a_report(form: render.Form) -> None:
     empty = gather([], ABOUT, experiment())
-    assert render.render(empty, form) or form == "csv"
+    assert render.render(report_of(empty), form) or form == "csv"
 
 
 def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(draw, "available", lambda: False)
-    made_page = html(PAGE_OF)
+    made_page = html(REPORTED)
     assert "<svg" not in made_page
     assert "Charts could not be drawn" in made_page
-    assert made_page.count("The numbers as a table") == len(list(figures(PAGE_OF)))
+    assert made_page.count("The numbers as a table") == len(list(REPORTED.figures()))
 
 
 def specifications(figure: Figure) -> list[str]:
-    return [json.dumps(figure.specification(look), allow_nan=False) for look in (LIGHT, DARK, PAGE)]
+    return [
+        json.dumps(specification(look, figure.marks(look)), allow_nan=False)
+        for look in (LIGHT, DARK, PAGE)
+    ]
 
 
 def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
     vl_convert = pytest.importorskip("vl_convert")
-    for figure in figures(PAGE_OF):
-        for specification in specifications(figure):
-            json.loads(specification)
+    for figure in REPORTED.figures():
+        for each in specifications(figure):
+            json.loads(each)
         svg = draw.inline(figure)
         assert "NaN" not in svg, figure.key
         assert " id=" not in svg, "names in one page must not clash"
@@ -200,15 +207,15 @@ def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
 
 
 def test_drawing_shortens_paths_and_no_text() -> None:
-    figure = next(each for each in figures(PAGE_OF) if each.key.startswith("distribution"))
+    figure = next(each for each in REPORTED.figures() if each.key.startswith("distribution"))
     drawn = draw.inline(figure)
     assert {"50", "90", "99", "99.9", "99.99"} <= set(re.findall(r">([\d.]+)</text>", drawn))
     assert not re.search(r'd="[^"]*\d\.\d\d', drawn)
 
 
 def test_texts_of_others_are_never_expressions() -> None:
-    for figure in figures(HOSTILE):
-        found = json.loads(json.dumps(figure.specification(PAGE)))
+    for figure in NASTY_REPORT.figures():
+        found = json.loads(json.dumps(specification(PAGE, figure.marks(PAGE))))
         for key, value in walk(found):
             if key in ("expr", "test", "labelExpr", "signal", "field"):
                 assert "alert" not in str(value)
@@ -222,8 +229,8 @@ def walk(value: object) -> list[tuple[str, object]]:
 
 
 def test_pictures_are_a_file_for_each_chart() -> None:
-    found = render.folder(PAGE_OF, "svg")
-    assert set(found) == {f"{figure.key}.svg" for figure in figures(PAGE_OF)}
+    found = render.folder(REPORTED, "svg")
+    assert set(found) == {f"{figure.key}.svg" for figure in REPORTED.figures()}
     assert all(
         content.startswith(b"<svg") and b"var(--" not in content for content in found.values()
     )
@@ -234,9 +241,9 @@ def test_invalid_trials_are_hollow_and_never_vanish() -> None:
         replace(d, summary=replace(d.summary, validity=Validity("invalid"))) for d in DIGESTS
     ]
     page = page_of(invalid)
-    made_page = html(page)
-    assert 'fill-opacity="0"' in draw.inline(next(figures(page)))
-    assert 'fill-opacity="0"' not in draw.inline(next(figures(PAGE_OF)))
+    made_page = html(report_of(page))
+    assert 'fill-opacity="0"' in draw.inline(next(report_of(page).figures()))
+    assert 'fill-opacity="0"' not in draw.inline(next(REPORTED.figures()))
     assert made_page.count('class="invalid"') >= len(page.rows) + len(DIGESTS)
 
 
@@ -263,7 +270,7 @@ def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said() -> No
     assert left > 0
     assert all(len(panel.lines) <= 7 for panel in groups)
     assert len(chosen(page)) == CELLS_MAX
-    made_page = html(page)
+    made_page = html(report_of(page))
     assert f"only {CELLS_MAX} are shown in detail" in made_page
     assert f"Charts of {left} more groups of cells are left out" in made_page
 
@@ -274,25 +281,25 @@ def test_a_grid_of_names_has_charts_too() -> None:
     page = gather(found, ABOUT, experiment(design=plan))
     assert page.main is None
     assert page.answer[0].text.startswith("All 4 cells hold.")
-    first = next(figures(page))
+    first = next(report_of(page).figures())
     assert first.key == "missed"
     assert [[line_label(line, panel) for line in panel.lines] for panel in panels(page)[0]] == [
         ["simple", "prepared"]
     ]
-    drawn = [layer["encoding"] for layer in first.specification(LIGHT)["layer"]]
+    drawn = [layer["encoding"] for layer in specification(LIGHT, first.marks(LIGHT))["layer"]]
     [points, *_] = [each for each in drawn if "shape" in each]
     assert points["color"]["scale"]["domain"] == ["simple", "prepared"], "a colour for each"
     assert points["color"]["legend"]["title"] == "protocol"
     assert points["xOffset"]["field"] == "line", "beside each other, not upon"
-    html(page)
-    terminal(page, 80)
+    html(report_of(page))
+    terminal(report_of(page), 80)
 
 
 def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them() -> None:
     plan = Design((Factor("beside.reporting.workload", ("none", "reporting")),))
     found = [moved(made(Slot(1, Cell(())), 60), **dict(slot.cell.levels)) for slot in plan.slots()]
     page = gather(found, ABOUT, experiment(design=plan))
-    _, bars = terminal(page, 60).split("missed, % of due")
+    _, bars = terminal(report_of(page), 60).split("missed, % of due")
     assert "…" not in bars
     assert re.search(r"^ *none .*\n *reporting ", bars.lstrip("\n"))
 
@@ -348,8 +355,8 @@ def test_a_limit_of_one_script_is_not_said_to_be_that_of_all() -> None:
     assert page.limit is None
     assert "within its latency limit" in " ".join(sentence.text for sentence in page.answer)
     assert PAGE_OF.limit == "500ms"
-    assert "&gt; 500ms" in html(PAGE_OF)
-    assert "&gt; 500ms" not in html(page)
+    assert "&gt; 500ms" in html(REPORTED)
+    assert "&gt; 500ms" not in html(report_of(page))
 
 
 def three_factors() -> Page:
@@ -370,11 +377,11 @@ def three_factors() -> Page:
 def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> None:
     page = three_factors()
     assert [panel.name for panel in panels(page)[0]] == ["server = 15", "server = 18"]
-    pair = [figure for figure in figures(page) if figure.beside == "missed"]
+    pair = [figure for figure in report_of(page).figures() if figure.beside == "missed"]
     assert len(pair) == 2
     scales = []
     for figure in pair:
-        found = json.loads(json.dumps(figure.specification(LIGHT)))
+        found = json.loads(json.dumps(specification(LIGHT, figure.marks(LIGHT))))
         legends = [v for k, v in walk(found) if k == "legend" and isinstance(v, dict)]
         assert {legend["title"] for legend in legends if "title" in legend} == {
             "max_parallel_workers_per_gather"
@@ -385,7 +392,9 @@ def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> No
             [layer["encoding"][a]["scale"] for layer in found["layer"][2:4] for a in "xy"]
         )
     assert scales[0] == scales[1]
-    assert html(page).count('class="beside"') == len({f.beside for f in figures(page)} - {""})
+    shown = report_of(page)
+    beside = {figure.beside for figure in shown.figures()} - {""}
+    assert html(shown).count('class="beside"') == len(beside)
 
 
 @given(st.floats(1e-3, 1e6), st.floats(21, 1e5))
@@ -398,7 +407,7 @@ def test_a_logarithmic_axis_has_a_few_numbers_within_its_ends(low: float, span: 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_long_names_of_factors_are_short_in_a_terminal_and_explained(width: int) -> None:
-    shown = terminal(three_factors(), width)
+    shown = terminal(report_of(three_factors()), width)
     assert "mpwpg: max_parallel_workers_per_gather" in shown
     (head,) = [line for line in shown.splitlines() if line.startswith("clients  ")]
     assert head.split()[:3] == ["clients", "mpwpg", "server"]
@@ -406,9 +415,9 @@ def test_long_names_of_factors_are_short_in_a_terminal_and_explained(width: int)
 
 
 def test_a_percentile_without_an_interval_says_so() -> None:
-    assert "not estimable" in html(PAGE_OF)
-    assert "not estimable" in terminal(PAGE_OF, 120)
-    assert "not estimable" in markdown(PAGE_OF)
+    assert "not estimable" in html(REPORTED)
+    assert "not estimable" in terminal(REPORTED, 120)
+    assert "not estimable" in markdown(REPORTED)
 
 
 def built(found: Digest, version: str, build: str | None) -> Digest:
@@ -438,7 +447,7 @@ def test_versions_of_different_builds_are_told_in_all_forms(
     ]
     found = gather(digests, ABOUT, experiment(design=plan))
     for form in ("html", "md", "text", "json"):
-        shown = " ".join(render.render(found, form, 200).decode().split())  # type: ignore[arg-type]
+        shown = " ".join(render.render(report_of(found), form, 200).decode().split())  # type: ignore[arg-type]
         assert ("of different builds (Debian: 15.18; npm" in shown) is said, form
 
 
@@ -450,12 +459,12 @@ def test_a_page_without_a_trial_says_why_in_all_forms() -> None:
     failed = tuple((cell.key, 1, "no route to host\x1b[31m") for cell in cells)
     found = gather([], replace(ABOUT, failures=failed), experiment(design=WIDE))
     for form in ("html", "md", "text"):
-        shown = " ".join(render.render(found, form, 200).decode().split())  # type: ignore[arg-type]
+        shown = " ".join(render.render(report_of(found), form, 200).decode().split())  # type: ignore[arg-type]
         assert "Nothing was run yet" in shown
         assert "A trial could not begin (500 times, first for clients=1, trial 1)" in shown
         assert "clients=1, trial 1, and 499 more" in shown, form
         assert "\x1b" not in shown
-    assert len(json.loads(render.render(found, "json"))["failures"]) == 500
+    assert len(json.loads(render.render(report_of(found), "json"))["failures"]) == 500
 
 
 def test_reasons_that_all_differ_are_not_a_page_of_their_own() -> None:
@@ -463,7 +472,7 @@ def test_reasons_that_all_differ_are_not_a_page_of_their_own() -> None:
     failed = tuple((cell.key, 1, f"reason {n}") for n, cell in enumerate(cells))
     found = gather([], replace(ABOUT, failures=failed), experiment(design=WIDE))
     for form in ("html", "md", "text"):
-        shown = render.render(found, form, 200).decode()  # type: ignore[arg-type]
+        shown = render.render(report_of(found), form, 200).decode()  # type: ignore[arg-type]
         assert "reason 19" in shown
         assert "reason 20" not in shown
         assert "and 480 more reasons" in shown
@@ -474,13 +483,13 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others() -> None:
     ran = [made(slot, 12) for slot in slots if dict(slot.cell.levels)["clients"] in ("3", "9")]
     for digests, listed in ((ran, 22), ([], 20)):
         page = gather(digests, ABOUT, experiment(design=WIDE))
-        shown = terminal(page, 120)
-        # Where any ran, each in the table and in three charts, and once for all of them; below.
-        assert shown.count("not run") == (4 * 20 + 1 if digests else 0) + 1
+        shown = terminal(report_of(page), 120)
+        # Where any ran, each in the table, and once for all of them; and below.
+        assert shown.count("not run") == (20 + 1 if digests else 0) + 1
         assert f"and {500 - listed} more cells that were not run" in shown
         assert len(shown.splitlines()) < 250
-    assert "and 0 more" not in terminal(PAGE_OF, 120)
-    assert "more cells that were not run" not in terminal(PAGE_OF, 120)
+    assert "and 0 more" not in terminal(REPORTED, 120)
+    assert "more cells that were not run" not in terminal(REPORTED, 120)
 
 
 def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap() -> None:

@@ -15,8 +15,9 @@ from rich.console import Console
 from pgpaces.answers.summary import as_json, summarize
 from pgpaces.cli.runs import _cells
 from pgpaces.observe.server import Cost, _more, _told
+from pgpaces.questions.run import answer
 from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.report.text import answer, interval, milliseconds
+from pgpaces.report.numbers import interval, milliseconds
 from pgpaces.result import Estimate, Finding, Trial
 from pgpaces.store import TrialRow
 

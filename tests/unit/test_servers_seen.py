@@ -11,10 +11,12 @@ import pytest
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import WAITS_MAX, Digest, Track, digest
 from pgpaces.answers.summary import summarize
-from pgpaces.report import closeups, servers
+from pgpaces.questions import servers
+from pgpaces.questions.sweep import closeups
+from pgpaces.questions.sweep.page import About, Page, gather
+from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
-from pgpaces.report.look import LIGHT
-from pgpaces.report.page import About, Page, gather
+from pgpaces.report.look import LIGHT, specification
 from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, Sample, WaitEvent, Waits
 from tests.unit import experiments, trials
 
@@ -133,7 +135,7 @@ def test_a_page_shows_it_of_the_trial_that_stands_for_a_cell() -> None:
     whole = page()
     [middle] = [closeups.middle(row).trial.id for row in whole.rows[:1]]
     hostile = replace(SEEN, grown=(Grown("<b>\x1b[31m", "table", 0, 9),))
-    shown = html(replace(whole, observed={middle: (hostile,)}))
+    shown = html(report_of(replace(whole, observed={middle: (hostile,)})))
     assert shown.count("<summary>What grew</summary>") == 1, "in no other cell"
     assert "&lt;b&gt;\\x1b[31m" in shown
 
@@ -149,6 +151,8 @@ def test_waits_are_stacked_below_the_latency_and_are_in_its_table() -> None:
     assert [name for name in figure.columns if "waits" in name] == [
         "waits Lock:tuple, sessions", "waits CPU, sessions",
     ]  # fmt: skip
-    [part] = [p for p in figure.specification(LIGHT)["vconcat"] if "wait for" in p["title"]]
+    [part] = [
+        p for p in specification(LIGHT, figure.marks(LIGHT))["vconcat"] if "wait for" in p["title"]
+    ]
     first = [value for value in part["data"]["values"] if value["s"] == 0]
     assert [(v["event"], v["y"], v["y2"]) for v in first] == [("Lock:tuple", 0, 2), ("CPU", 2, 3)]

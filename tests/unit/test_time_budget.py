@@ -23,7 +23,7 @@ from pgpaces.answers.validity import Validity
 from pgpaces.design import Cell, Design, Factor, Slot
 from pgpaces.errors import PlanError
 from pgpaces.experiment import strategies
-from pgpaces.report import words
+from pgpaces.questions.sweep import words
 from pgpaces.result import Counts, Estimate, Finding, Place
 from tests.unit import board
 from tests.unit.experiments import START, WORKERS, made

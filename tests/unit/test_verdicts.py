@@ -14,9 +14,11 @@ from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, Verdict, judg
 from pgpaces.answers.differences import Between
 from pgpaces.answers.forecast import Point, Usl, forecast
 from pgpaces.answers.trend import check, trend
-from pgpaces.report import verdicts
-from pgpaces.report.words import Sentence
+from pgpaces.questions import forecast as forecast_words
+from pgpaces.questions import trend as trend_words
+from pgpaces.questions.compare import words as verdicts
 from pgpaces.result import Estimate
+from pgpaces.section import Sentence
 from tests.unit.drifting import pair, side
 from tests.unit.test_compare import MISSED, STEADY, shares, verdict, with_noise
 from tests.unit.test_forecast import points
@@ -156,7 +158,7 @@ def test_what_differs_beside_what_is_compared_is_listed() -> None:
     ],
 )
 def test_a_forecast_is_told_or_why_there_is_none(found: object, parts: Sequence[str]) -> None:
-    told = text(verdicts.forecasted(found))  # type: ignore[arg-type]
+    told = text(forecast_words.sentences(found))  # type: ignore[arg-type]
     for part in parts:
         assert part in told
 
@@ -164,13 +166,13 @@ def test_a_forecast_is_told_or_why_there_is_none(found: object, parts: Sequence[
 def test_a_trend_is_told_newest_change_first() -> None:
     logs = np.random.default_rng(3).normal(0, 0.01, 30)
     logs[10:20] += 0.3
-    said = verdicts.trended(trend(runs(logs)), METRICS["rate"])
+    said = trend_words.sentences(trend(runs(logs)), METRICS["rate"])
     assert said[0].text.startswith("Since r20 the throughput is 25.5 % lower than up to r19 (")
     assert said[0].text.endswith(": worse.")
     assert said[1].text.endswith(": better.")
-    assert verdicts.trended(trend(runs(logs)), METRICS["mean"])[0].text.endswith(": better.")
-    still = text(verdicts.trended(trend(runs(logs[:10])), METRICS["rate"]))
+    assert trend_words.sentences(trend(runs(logs)), METRICS["mean"])[0].text.endswith(": better.")
+    still = text(trend_words.sentences(trend(runs(logs[:10])), METRICS["rate"]))
     assert "No change of level was found" in still
-    few = verdicts.trended(trend([*runs(logs[:3]), *runs([math.inf])]), METRICS["rate"])
+    few = trend_words.sentences(trend([*runs(logs[:3]), *runs([math.inf])]), METRICS["rate"])
     assert "it takes 8" in few[0].text
     assert "Left out" in few[1].text

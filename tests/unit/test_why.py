@@ -16,8 +16,8 @@ from pgpaces.answers.attribution.answer import SHARE_MIN
 from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
+from pgpaces.questions.why import section as reported
 from pgpaces.record import StatementTally
-from pgpaces.report import attribution as reported
 
 from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
 from .trials import times

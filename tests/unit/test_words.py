@@ -16,7 +16,7 @@ from pgpaces.answers.crossing import Line
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.stats import proportion
 from pgpaces.design import Cell, Factor, Slot
-from pgpaces.report import words
+from pgpaces.questions.sweep import words
 from pgpaces.result import Counts, Estimate
 from tests.unit.experiments import made
 

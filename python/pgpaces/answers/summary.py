@@ -5,7 +5,6 @@ Every number has its interval. The warm-up is cut here, by due time; the store k
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from pgpaces.answers.generator import Generator, GeneratorWork, examine
 from pgpaces.answers.spread import Blocks, Spread, spread_of
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity
-from pgpaces.result import Counts, Estimate, Trial
+from pgpaces.result import Counts, Estimate, Trial, plain
 from pgpaces.times import Times, merge
 
 if TYPE_CHECKING:
@@ -346,17 +345,3 @@ def as_json(summary: Summary) -> dict[str, Any]:
     values: dict[str, Any] = plain(summary)
     values["counts"]["missed"] = summary.counts.missed
     return values
-
-
-def plain(value: Any) -> Any:
-    """Objects, lists, numbers and texts; no infinity, which JSON does not know."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if not dataclasses.is_dataclass(value):
-        return value
-    found = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    return found | {"estimable": value.estimable} if isinstance(value, Estimate) else found

@@ -66,7 +66,7 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
 
 def as_json(volume: Volume) -> dict[str, object]:
     """As plain values."""
-    from pgpaces.answers.summary import plain
+    from pgpaces.result import plain
 
     names = ("per_s", "per_minute", "per_day")
     found = {name: plain(getattr(volume, name)) for name in names}

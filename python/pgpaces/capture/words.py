@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pgpaces.capture import choice
 from pgpaces.capture.seen import Captured
 from pgpaces.plan import without_secrets
-from pgpaces.report.text import cell, table
+from pgpaces.report.grid import cell, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

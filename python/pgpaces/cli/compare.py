@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.experiment.comparing import Compared
+    from pgpaces.questions.compare.stored import Compared
     from pgpaces.store import Store
 
 WORSE_EXIT, UNDECIDED_EXIT = 30, 32
@@ -106,7 +106,7 @@ def compare(a: str, b: str, **given: Any) -> int:
     With --run pairs of new trials are run, in random order and with the same arrivals within a
     pair, until they are decided. `pgpaces sweep --resume` goes on with one that was interrupted.
     """
-    from pgpaces.experiment.comparing import compared
+    from pgpaces.questions.compare.stored import compared
 
     if given["what"] is not None or given["files"]:
         return _new((a, b), given)
@@ -161,7 +161,7 @@ def check(run: str, **given: Any) -> int:
     It is held against how far the runs of the baseline are from each other. There should be four of
     them at least, from different days: a tag has several.
     """
-    from pgpaces.experiment.comparing import checked
+    from pgpaces.questions.compare.stored import checked
 
     store, names = _open(given), (given["baseline"], run)
     found = checked(store, names, _goal(given), given["factors"])
@@ -193,7 +193,7 @@ def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> None:
 
 
 def _document(found: Compared) -> dict[str, object]:
-    from pgpaces.answers.summary import plain
+    from pgpaces.result import plain
 
     def group(name: str, ids: list[str]) -> dict[str, object]:
         return {"name": name, "runs": ids}

@@ -178,7 +178,7 @@ def _print(rows: Sequence[DiskRow], *, as_json: bool, side_by_side: bool = False
     from rich.console import Console
 
     from pgpaces.cli.main import put
-    from pgpaces.report import disk as words
+    from pgpaces.questions import disk as words
     from pgpaces.report import escape
 
     if as_json:
@@ -198,9 +198,9 @@ def _list(store: Store, *, as_json: bool) -> None:
     from rich.console import Console
 
     from pgpaces.cli.main import put
-    from pgpaces.report import disk as words
+    from pgpaces.questions import disk as words
     from pgpaces.report import escape
-    from pgpaces.report.text import cell, table
+    from pgpaces.report.grid import cell, table
 
     rows = store.disks()
     if as_json:

@@ -118,7 +118,7 @@ class TrialProgress(Listener):
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Says what runs."""
         from pgpaces.answers import bulk
-        from pgpaces.report.text import own_clients
+        from pgpaces.questions.run import own_clients
 
         self._by_command = bulk.alone(trial)
         if not self._every_s or self._prefix:
@@ -150,7 +150,7 @@ class TrialProgress(Listener):
         self._since += 1
         # Of a command its last line says more; it comes as a stage.
         if not self._by_command and self._every_s and self._since >= self._every_s:
-            from pgpaces.report.text import milliseconds, rate
+            from pgpaces.report.numbers import milliseconds, rate
 
             mean_ms = self._latency_ns / self._succeeded / 1e6 if self._succeeded else None
             stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
@@ -201,7 +201,7 @@ class SweepProgress(SweepListener):
         if self._quiet or self._progress is None:
             return
         from pgpaces.errors import PgpacesError
-        from pgpaces.report.preview import clock
+        from pgpaces.report.numbers import clock
 
         progress = self._progress
         at = f"{machine}: " if machine else ""
@@ -261,7 +261,7 @@ def _of_search(found: Outcome | PgpacesError) -> str:
     from pgpaces.answers.sequential import role
     from pgpaces.design import Cell
     from pgpaces.errors import PgpacesError
-    from pgpaces.report.text import percent, rate
+    from pgpaces.report.numbers import percent, rate
 
     if isinstance(found, PgpacesError) or found.error or found.store_error:
         return f": {_found(found)}"
@@ -285,14 +285,14 @@ def _of_search(found: Outcome | PgpacesError) -> str:
 def _found(found: Outcome | PgpacesError) -> str:
     """What came out of a trial, in a few words."""
     from pgpaces.errors import PgpacesError
-    from pgpaces.report.text import milliseconds, percent
+    from pgpaces.report.numbers import milliseconds, percent
 
     error = found if isinstance(found, PgpacesError) else found.error or found.store_error
     if error is not None:
         return f"failed: {error.message}" + (f" ({error.hint})" if error.hint else "")
     assert not isinstance(found, PgpacesError)
     from pgpaces.answers import bulk
-    from pgpaces.report.bulk import sentence
+    from pgpaces.questions.bulk.words import sentence
 
     summary, missed = found.summary, found.summary.missed
     did = bulk.of(found.trial, summary) if bulk.about_command(found.trial) else None

@@ -13,8 +13,8 @@ from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
-    from pgpaces.report.page import Page
     from pgpaces.report.render import Form
+    from pgpaces.section import Report
 
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
@@ -40,7 +40,8 @@ def report(
     Of runs that belong to no experiment, what differs between them becomes the factors.
     """
     from pgpaces.cli.runs import _open
-    from pgpaces.experiment.reporting import page_of
+    from pgpaces.questions.sweep.report import report as report_of
+    from pgpaces.questions.sweep.stored import page_of
     from pgpaces.report import render
 
     output = None if output == "-" else output
@@ -48,15 +49,15 @@ def report(
     if output is None and chosen in (*render.FOLDERS, "parquet"):
         where = "a folder" if chosen in render.FOLDERS else "a file"
         raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
-    page = page_of(_open(store_path), names)
+    found = report_of(page_of(_open(store_path), names))
     if output is None:
-        put(text(page) if chosen == "text" else render.render(page, chosen).decode())
+        put(text(found) if chosen == "text" else render.render(found, chosen).decode())
         return
-    written = write(page, chosen, Path(output))
+    written = write(found, chosen, Path(output))
     click.echo(f"written: {written}", err=True)
 
 
-def text(page: Page) -> str:
+def text(found: Report) -> str:
     """The report for the terminal that there is."""
     from rich.console import Console
 
@@ -64,24 +65,24 @@ def text(page: Page) -> str:
 
     console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as shown:
-        for part in parts(page, console.width):
+        for part in parts(found, console.width):
             console.print(part)
     return shown.get()
 
 
-def write(page: Page, form: Form, path: Path) -> Path:
+def write(found: Report, form: Form, path: Path) -> Path:
     """Writes the report. Raises RunError where the file cannot be written."""
     from pgpaces.report import render
 
     try:
         if form in ("svg", "png"):
-            pictures = render.folder(page, form)
+            pictures = render.folder(found, form)
             path.mkdir(parents=True, exist_ok=True)
             for name, content in pictures.items():
                 (path / name).write_bytes(content)
         else:
             # What was there stays until all of it is written.
-            content = render.render(page, form)
+            content = render.render(found, form)
             beside = path.with_name(f".{path.name}.{os.getpid()}")
             try:
                 beside.write_bytes(content)

@@ -143,7 +143,7 @@ def _workload(given: Mapping[str, Any]) -> Workload:
 
 def _print(outcome: Outcome, *, as_json: bool) -> None:
     from pgpaces.cli.main import put
-    from pgpaces.report import costs
+    from pgpaces.questions import costs
 
     economy = costs.of_run(outcome.trial, outcome.summary)
     if as_json:
@@ -169,7 +169,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from pgpaces.report.text import answer
+    from pgpaces.questions.run import answer
 
     console = Console(highlight=False)
     more = [] if economy is None else costs.lines(economy, outcome.summary)

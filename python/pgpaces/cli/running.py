@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pgpaces.design import Experiment
     from pgpaces.experiment.strategies import Goal
     from pgpaces.experiment.sweep import Order, Planned, Swept
-    from pgpaces.report.page import Page
+    from pgpaces.questions.sweep.page import Page
 
 INTERRUPTED_EXIT = 130
 
@@ -53,16 +53,18 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
     """The answer so far, on stdout and where the user wants it."""
     from pgpaces.cli import report
     from pgpaces.cli.main import put
-    from pgpaces.experiment.reporting import page_of
+    from pgpaces.questions.sweep.report import report as report_of
+    from pgpaces.questions.sweep.stored import page_of
     from pgpaces.report import render
     from pgpaces.store import Store
 
     page = page_of(Store.open(given["store_path"]), (swept.id,))
+    found = report_of(page)
     try:
-        put(render.render(page, "json").decode() if given["as_json"] else report.text(page))
+        put(render.render(found, "json").decode() if given["as_json"] else report.text(found))
     finally:
         if given["output"]:
-            written = report.write(page, render.form_of(given["output"]), Path(given["output"]))
+            written = report.write(found, render.form_of(given["output"]), Path(given["output"]))
             click.echo(f"written: {written}", err=True)
     return page
 
@@ -71,8 +73,8 @@ def preview(planned: Planned, given: Mapping[str, Any]) -> None:
     """Says what it will take: on stdout where that was all that was asked, else on stderr."""
     from pgpaces.cli.main import put
     from pgpaces.experiment import strategies
+    from pgpaces.questions.sweep.preview import as_json, lines
     from pgpaces.report import escape
-    from pgpaces.report.preview import as_json, lines
 
     for note in (*_mixed(planned.order.experiment), *_misspelled(planned)):
         click.echo(f"note: {escape.line(note)}", err=True)

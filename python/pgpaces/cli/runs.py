@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ from pgpaces.cli import kept, options
 from pgpaces.cli.main import output, put
 from pgpaces.errors import PlanError
 from pgpaces.report import escape
+from pgpaces.section import Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +112,7 @@ def _print_table(
 ) -> None:
     from rich.console import Console
 
-    from pgpaces.report.text import cell, table
+    from pgpaces.report.grid import cell, table
 
     console = Console(highlight=False)
     names = narrow if console.width < _WIDE_FROM else wide
@@ -208,7 +207,7 @@ def _experiment_cells(row: ExperimentLine) -> _Line:
 
 
 def _cells(row: TrialRow) -> dict[str, str]:
-    from pgpaces.report.text import milliseconds, percent
+    from pgpaces.report.numbers import milliseconds, percent
 
     summary = row.summary or {}
     share = summary.get("missed_share")
@@ -284,12 +283,9 @@ def export(name: str, form: str, store_path: str | None) -> None:
         _put_parquet(rows)
         return
     if form == "csv":
-        if rows:
-            table = io.StringIO()
-            writer = csv.DictWriter(table, rows[0].keys(), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({k: escape.csv_cell(v) for k, v in row.items()} for row in rows)
-            put(table.getvalue())
+        from pgpaces.report import data
+
+        put(data.csv(Records(tuple(rows))))
         return
     document = {
         "run": trial.id,
@@ -305,12 +301,15 @@ def export(name: str, form: str, store_path: str | None) -> None:
 
 
 def _put_parquet(rows: list[dict[str, Any]]) -> None:
-    from pgpaces.report.data import parquet_of
+    from pgpaces.report.data import parquet
 
     if sys.stdout.isatty():
         raise PlanError("parquet does not go to a terminal", "write it to a file: > run.parquet")
     with output():
-        sys.stdout.buffer.write(parquet_of(rows))
+        first = rows[0] if rows else {}
+        texts = frozenset(name for name, value in first.items() if isinstance(value, str))
+        whole = frozenset(name for name, value in first.items() if isinstance(value, int))
+        sys.stdout.buffer.write(parquet(Records(tuple(rows), texts, whole)))
         sys.stdout.buffer.flush()
 
 

@@ -12,7 +12,7 @@ from pgpaces.cli.main import put
 from pgpaces.cli.report import write
 
 if TYPE_CHECKING:
-    from pgpaces.report.section import Section
+    from pgpaces.section import Section
     from pgpaces.verdicts import Answer
 
 OUTPUT = click.option(
@@ -44,9 +44,10 @@ def tell(
 
 def report(found: Answer, path: Path) -> None:
     """Writes its report, and says where."""
+    from pgpaces.questions.sweep.report import report as report_of
     from pgpaces.report.render import form_of
 
-    click.echo(f"written: {write(found.page, form_of(str(path)), path)}", err=True)
+    click.echo(f"written: {write(report_of(found.page), form_of(str(path)), path)}", err=True)
 
 
 def text(section: Section) -> str:

@@ -11,7 +11,7 @@ from pgpaces.cli import options
 from pgpaces.cli.main import put
 
 if TYPE_CHECKING:
-    from pgpaces.report.section import Section
+    from pgpaces.section import Section
 
 
 @click.command(
@@ -33,7 +33,7 @@ def why(name: str, *, as_json: bool, output: str | None, store_path: str | None)
 
     Of an experiment, for the cells that did not hold, up to three. No dominant cause is an answer.
     """
-    from pgpaces import attribution
+    from pgpaces.questions.why import named as attribution
     from pgpaces.report import escape, render
     from pgpaces.report.data import section
     from pgpaces.store import Store
@@ -45,8 +45,9 @@ def why(name: str, *, as_json: bool, output: str | None, store_path: str | None)
     put(escape.json_text([section(each) for each in found]) if as_json else _text(found))
     if output and form:
         from pgpaces.cli.report import write
+        from pgpaces.questions.sweep.report import report as report_of
 
-        written = write(attribution.page(store, found, name), form, Path(output))
+        written = write(report_of(attribution.page(store, found, name)), form, Path(output))
         click.echo(f"written: {written}", err=True)
 
 

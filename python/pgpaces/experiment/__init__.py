@@ -19,9 +19,7 @@ strategies.py  what trials are chosen for: a capacity, pairs, a budget of time
 machine.py   the trials of one machine, one after the other
 document.py  an experiment as it is stored
 shown.py     databases and servers as they are stored and shown
-reporting.py  from the store to a page
 capacity.py, pairs.py, time_budget.py  questions as people write them, made into experiments
-comparing.py, trending.py, forecasting.py, attribution.py  answers from the store
 
 Knows no terminal.
 """

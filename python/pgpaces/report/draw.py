@@ -12,9 +12,8 @@ from html import escape as quoted
 from typing import Any, Literal
 
 from pgpaces.errors import RunError
-from pgpaces.report.look import LIGHT, PAGE, Look
-from pgpaces.report.page import Page
-from pgpaces.report.section import Figure
+from pgpaces.report.look import LIGHT, PAGE, Look, specification
+from pgpaces.section import Figure, Report
 
 _ATTRIBUTES = re.compile(r' (?:class|role|aria-[a-z]+|pointer-events|xmlns:xlink)="[^"]*"')
 _EMPTY = re.compile(r'<path d="M0,0h0v0h0Z"[^>]*/>|<g></g>|<g/>')
@@ -61,14 +60,12 @@ def _svg(figure: Figure, look: Look) -> str:
 
 
 def _json(figure: Figure, look: Look) -> Any:
-    return json.dumps(figure.specification(look), allow_nan=False)
+    return json.dumps(specification(look, figure.marks(look)), allow_nan=False)
 
 
-def pictures(page: Page, form: Literal["svg", "png"], look: Look = LIGHT) -> dict[str, bytes]:
+def pictures(report: Report, form: Literal["svg", "png"], look: Look = LIGHT) -> dict[str, bytes]:
     """Every chart as a file by its name. Raises RunError where nothing can draw here."""
-    from pgpaces.report.closeups import figures
-
-    return {f"{figure.key}.{form}": picture(figure, form, look) for figure in figures(page)}
+    return {f"{figure.key}.{form}": picture(figure, form, look) for figure in report.figures()}
 
 
 def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> bytes:

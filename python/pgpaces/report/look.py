@@ -13,6 +13,12 @@ WIDTH = 372
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3])
 
+# Six digits, no more than needed, and no exponent before they end.
+NUMBER = ".6~g"
+
+# Marks that stand for one value and no data.
+ONCE: dict[str, Any] = {"values": [{}]}
+
 
 @dataclass(frozen=True, slots=True)
 class Look:

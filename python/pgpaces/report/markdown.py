@@ -8,15 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from pgpaces.report import tables
 from pgpaces.report.escape import line
-from pgpaces.report.page import Page
-from pgpaces.report.section import Section, Table, TableCell
-from pgpaces.report.words import Sentence
+from pgpaces.section import Facts, Report, Section, Sentence, Table, TableCell
 
 _MARKS = re.compile(r"([\\`*\[\]|~#])|(?<![^\W_])_|_(?![^\W_])")
 # What readers of Markdown make a link of by themselves.
 _LINKS = re.compile(r"(?i)(https?|ftp):|(www)\.")
+# The level of headings in a section.
+_TOP = 3
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 
@@ -41,92 +40,50 @@ def code(value: str) -> str:
     return f"{fence} {shown} {fence}" if shown.strip() else text(shown)
 
 
-def markdown(page: Page) -> str:
+def markdown(report: Report) -> str:
     """The report."""
-    return "\n".join(_parts(page)).rstrip() + "\n"
+    return "\n".join(_parts(report)).rstrip() + "\n"
 
 
-def _parts(page: Page) -> Iterator[str]:
-    yield f"# {text(page.title)}\n"
-    if page.question:
-        yield f"{paragraph(page.question)}\n"
+def _parts(report: Report) -> Iterator[str]:
+    yield f"# {text(report.title)}\n"
+    if report.question:
+        yield f"{paragraph(report.question)}\n"
     yield "## The answer\n"
-    yield from _answer(page.answer)
-    for section in page.sections:
-        yield from _section(section)
-    if not page.searched:
-        yield from _of_cells(page)
-    if page.failures:
-        yield "## Trials that never began\n"
-        yield from _pairs(tables.failures(page))
-    if page.differences:
-        yield "## What else differed\n"
-        yield from _table(tables.differences(page))
-    if not page.searched:
-        yield "## Trials\n"
-        yield from _table(tables.trials(page, page.rows))
-    yield from _where(page)
-    yield f"Made by pgpaces {text(page.about.version)}."
+    yield from _answer(report.said)
+    for section in report.sections:
+        if section.rank != "page":
+            yield f"## {text(section.title)}\n"
+            yield from _section(section, _TOP)
+    yield f"Made by pgpaces {text(report.version)}."
 
 
-def _of_cells(page: Page) -> Iterator[str]:
-    """All cells, and what is told of each."""
-    yield "## All cells\n"
-    yield from _table(tables.cells(page))
-    yield from _beside_cells(page)
-    if page.plans:
-        yield "## How statements were executed\n"
-        for plan in page.plans:
-            yield f"{code(plan.text)}\n"
-            yield from _table(tables.plans(page, plan)[0])
-
-
-def _beside_cells(page: Page) -> Iterator[str]:
-    """The tables that say more of the cells."""
-    if (ratios := tables.ratios(page)).rows:
-        yield f"## {ratios.title}\n"
-        yield from _table(ratios)
-    if page.beside:
-        yield "## At the same time\n"
-        yield from _table(tables.beside(page))
-    if page.costs:
-        yield "## What it costs\n"
-        yield from _table(tables.costs(page))
-    if page.statements:
-        yield "## What each statement took\n"
-        yield from _table(tables.statements(page))
-
-
-def _section(section: Section) -> Iterator[str]:
-    yield f"## {text(section.title)}\n"
+def _section(section: Section, level: int) -> Iterator[str]:
+    """What a section says, and its parts under headings of a level."""
     yield from _answer(section.said)
-    for table in section.tables:
-        if len(section.tables) > 1:
-            yield f"### {text(table.title)}\n"
+    yield from _pairs(section.facts)
+    yield from (f"{code(block.text)}\n" for block in section.blocks if not block.title)
+    tables = [table for table in section.tables if level == _TOP or not table.folded]
+    for table in tables:
+        if len(tables) > 1:
+            yield f"{'#' * level} {text(table.title)}\n"
         yield from _table(table)
+    for part in section.parts:
+        yield f"{'#' * level} {text(part.title)}\n"
+        yield from _section(part, level + 1)
 
 
 def _answer(said: Iterable[Sentence]) -> Iterator[str]:
     said = list(said)
+    if not said:
+        return
     for weight, mark in (("main", "**"), ("warning", "")):
         for sentence in said:
             if sentence.weight == weight:
-                mind = "Mind: " if weight == "warning" else ""
-                yield f"- {mind}{mark}{paragraph(sentence.text)}{mark}"
+                warning = "Warning: " if weight == "warning" else ""
+                yield f"- {warning}{mark}{paragraph(sentence.text)}{mark}"
     yield ""
     yield from (f"{paragraph(each.text)}\n" for each in said if each.weight == "plain")
-
-
-def _where(page: Page) -> Iterator[str]:
-    yield "## What was run, and where\n"
-    yield from _pairs(page.asked)
-    for place in page.places:
-        yield f"### {text(place.name)}\n"
-        yield from _pairs((*place.server, *place.generator))
-        yield "Settings that are not at their default:\n"
-        yield from _pairs(place.settings)
-    if page.about.rerun:
-        yield f"## Run it again\n\n{code(page.about.rerun)}\n"
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -147,6 +104,6 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _pairs(pairs: Facts) -> Iterator[str]:
     yield from (f"- {text(name)}: {code(value)}" for name, value in pairs)
-    yield ""
+    yield from ("",) if pairs else ()

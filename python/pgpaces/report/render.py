@@ -1,4 +1,4 @@
-"""A page of values in the form that somebody wants: bytes of a file, or files of a folder."""
+"""A report in the form that somebody wants: bytes of a file, or files of a folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Literal, get_args
 
 from pgpaces.errors import PlanError
-from pgpaces.report.page import Page
+from pgpaces.section import Report
 
 Form = Literal["html", "md", "text", "csv", "json", "parquet", "svg", "png"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -28,33 +28,34 @@ def form_of(path: str) -> Form:
     )
 
 
-def render(page: Page, form: Form, width: int = 100) -> bytes:
+def render(report: Report, form: Form, width: int = 100) -> bytes:
     """The report as one file. width: of a terminal, in characters; for text."""
     if form == "html":
         from pgpaces.report.html import html
 
-        return html(page).encode("utf-8", "replace")
+        return html(report).encode("utf-8", "replace")
     if form == "md":
         from pgpaces.report.markdown import markdown
 
-        return markdown(page).encode("utf-8", "replace")
+        return markdown(report).encode("utf-8", "replace")
     if form == "text":
         from pgpaces.report.terminal import terminal
 
-        return terminal(page, width).encode("utf-8", "replace")
+        return terminal(report, width).encode("utf-8", "replace")
     from pgpaces.report import data
 
     if form == "parquet":
-        return data.parquet(page)
+        return data.parquet(report.records())
     if form in ("csv", "json"):
-        return (data.csv(page) if form == "csv" else data.json(page)).encode("utf-8", "replace")
+        text = data.csv(report.records()) if form == "csv" else data.json(report)
+        return text.encode("utf-8", "replace")
     raise PlanError(f"{form} is one file for each chart", "name a folder with --output")
 
 
-def folder(page: Page, form: Form) -> dict[str, bytes]:
+def folder(report: Report, form: Form) -> dict[str, bytes]:
     """Each chart as a file by its name; form: svg or png. Raises PlanError without charts."""
     from pgpaces.report.draw import pictures
 
     if form not in FOLDERS:
         raise PlanError(f"{form} is one file", "name a file with --output")
-    return pictures(page, "svg" if form == "svg" else "png")
+    return pictures(report, "svg" if form == "svg" else "png")

@@ -1,119 +1,60 @@
-"""The report as text for a terminal: the words, small charts of blocks, the table of cells."""
+"""Sections as text for a terminal: sentences, tables, small charts of blocks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pgpaces.answers import crossing
-from pgpaces.answers.cells import Row
-from pgpaces.answers.crossing import Line
-from pgpaces.report import tables, words
-from pgpaces.report.charts import Measure, measures
 from pgpaces.report.escape import line
-from pgpaces.report.page import Page
-from pgpaces.report.section import Section, Table
-from pgpaces.report.text import interval, table
-from pgpaces.report.words import Sentence
+from pgpaces.report.grid import table
+from pgpaces.section import Bars, Facts, Report, Section, Sentence, Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Columns that go first where a terminal is narrow.
-_SPARE = (
-    "to mind",
-    "p",
-    "B is",
-    "limit",
-    "input MB/s",
-    "WAL MB/s",
-    "WAL B a row",
-    "WAL B a byte of input",
-    "median s",
-    "stddev ms",
-    "skipped %",
-    "unfinished %",
-    "failed %",
-    "late %",
-    "trials",
-    "TPS",
-    "latency ms",
-    "p95 ms",
-    "p99 ms",
-    "a year",
-    "users",
-    "written a day",
-)
 # A word of a command; blanks within quotes part no words.
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
-_CHARTS = ("missed", "p95", "rate", "rows_s", "seconds")
 _BAR_MIN, _BAR_MAX = 8, 50
-_LINES_MAX = 12
-# So many cells that were not run are listed.
-_NOT_RUN_MAX = 20
+_GROUPS_MAX = 12
+# The number of rows without a measurement that are listed.
+_ABSENT_MAX = 20
 # Longer names of factors get a short one, which is explained above the table.
 _LABEL_MAX = 12
 _STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
 
 
-def terminal(page: Page, width: int = 100) -> str:
+def terminal(report: Report, width: int = 100) -> str:
     """The report in so many columns, without colours."""
     from rich.console import Console, Group
 
     console = Console(width=width, highlight=False, markup=False, emoji=False, color_system=None)
-    segments = console.render(Group(*parts(page, width)))
+    segments = console.render(Group(*parts(report, width)))
     text = "".join(segment.text for segment in segments if not segment.control)
     return "\n".join(each.rstrip() for each in text.splitlines()) + "\n"
 
 
-def parts(page: Page, width: int) -> list[RenderableType]:
+def parts(report: Report, width: int) -> list[RenderableType]:
     """The report, to be printed one after the other by a console that knows no markup."""
-    return list(_parts(page, width))
+    return list(_parts(report, width))
 
 
-def _parts(page: Page, width: int) -> Iterator[RenderableType]:
+def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    yield Text(line(page.title), style="bold")
-    if page.question:
-        yield Text(line(page.question), style="dim")
+    yield Text(line(report.title), style="bold")
+    if report.question:
+        yield Text(line(report.question), style="dim")
     yield Text("")
-    yield from _said(page.answer, width)
-    yield Text("")
-    for each in page.sections:
-        yield from section(each, width)
+    yield from _said(report.said, width)
+    for each in report.sections:
+        if each.rank in ("answer", "numbers"):
+            yield Text("")
+            # What all cells did follows from the answer: a title would only say that again.
+            yield from answered(each, width) if each.key == "cells" else section(each, width)
+    if report.rerun:
         yield Text("")
-    if not page.searched:
-        yield from _of_cells(page, width)
-    yield from _failures(page)
-    if page.about.rerun:
-        yield Text("")
-        yield Text(command(line(page.about.rerun), width, "again: "), style="dim")
-
-
-def _of_cells(page: Page, width: int) -> Iterator[RenderableType]:
-    """The tables of cells and the bars."""
-    from rich.text import Text
-
-    shown = _shortened(page)
-    yield from _tables(shown, width, left=len(page.rows) - len(shown.rows))
-    if len(page.rows) > 1 and any(row.trials for row in page.rows):
-        for measure in measures(page):
-            if measure.key in _CHARTS:
-                yield Text("")
-                yield from _chart(shown, measure, width)
-
-
-def _failures(page: Page) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    if page.failures:
-        yield Text("")
-        yield Text("trials that never began", style="bold")
-        for where, why in tables.failures(page):
-            yield Text(f" {line(where)}: {line(why)}")
+        yield Text(command(line(report.rerun), width, "again: "), style="dim")
 
 
 def section(found: Section, width: int) -> Iterator[RenderableType]:
@@ -125,18 +66,23 @@ def section(found: Section, width: int) -> Iterator[RenderableType]:
 
 
 def answered(found: Section, width: int) -> Iterator[RenderableType]:
-    """What it says: its sentences, then its tables."""
+    """What it says: its sentences and facts, then its tables and bars."""
     from rich.text import Text
 
     yield from _said(found.said, width)
+    yield from _facts(found.facts)
     shown = [each for each in found.tables if not each.folded]
-    for each in shown:
-        yield Text("")
+    for number, each in enumerate(shown):
+        if number or found.said or found.facts:
+            yield Text("")
         if len(shown) > 1:
             yield Text(line(each.title), style="bold")
-        yield _cells(each, [line(name) for name in each.columns], width)
-        if each.note:
+        yield from _table(each, width)
+        if each.note and found.rank == "answer":
             yield Text(line(each.note), style="dim")
+    for bars in found.bars:
+        yield Text("")
+        yield from _bars(bars, width)
 
 
 def command(text: str, width: int, begin: str = "") -> str:
@@ -152,64 +98,40 @@ def command(text: str, width: int, begin: str = "") -> str:
 
 
 def _said(said: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
-    """Sentences: the answer stands out, and what to mind. One may be a command to type."""
+    """Sentences: the answer stands out, and warnings. One may be a command to type."""
     from rich.text import Text
 
     styles = {"main": "bold", "warning": "yellow", "plain": ""}
     for sentence in said:
-        mind = "mind: " if sentence.weight == "warning" else ""
-        text = f"{mind}{line(sentence.text)}"
+        warning = "warning: " if sentence.weight == "warning" else ""
+        text = f"{warning}{line(sentence.text)}"
         text = command(text, width) if text.startswith("pgpaces ") else text
         yield Text(text, style=styles[sentence.weight])
 
 
-def _tables(page: Page, width: int, left: int) -> Iterator[RenderableType]:
-    """All cells but those that are left out, and what machines cost."""
+def _facts(facts: Facts) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    cells = tables.cells(page)
-    short = _short(cells.columns[: cells.labels])
+    for name, value in facts:
+        yield Text(f" {line(name)}: {line(value)}")
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _table(found: Table, width: int) -> Iterator[RenderableType]:
+    """A table, names that are too long for their column explained above it."""
+    from rich.text import Text
+
+    short = _short(found.columns[: found.labels])
     for name, whole in short.items():
         if name != line(whole):
             yield Text(f"{name}: {line(whole)}", style="dim")
-    # Without a limit the answer is the cell that did most: its TPS is the last to go.
-    spare = _SPARE if page.limits else (*(name for name in _SPARE if name != "TPS"), "TPS")
-    yield _cells(cells, (*short, *cells.columns[cells.labels :]), width, spare)
+    names = (*short, *(line(name) for name in found.columns[found.labels :]))
+    left = set(found.absent[_ABSENT_MAX:])
+    yield _grid(found, names, width, left)
     if left:
-        yield Text(f"and {left} more cells that were not run", style="dim")
-    yield from _others(page, {whole.strip(): name for name, whole in short.items()}, width)
-    if len(page.costs) > 1:
-        yield Text("")
-        costs = tables.costs(page)
-        yield _cells(costs, costs.columns, width)
-
-
-def _shortened(page: Page) -> Page:
-    """With the first cells alone of those that were not run."""
-    absent = [row for row in page.rows if not row.trials]
-    left = {row.cell.key for row in absent[_NOT_RUN_MAX:]}
-    if not left:
-        return page
-    lines = (
-        replace(each, rows=tuple(row for row in each.rows if row.cell.key not in left))
-        for each in page.lines
-    )
-    return replace(
-        page,
-        rows=tuple(row for row in page.rows if row.cell.key not in left),
-        lines=tuple(each for each in lines if each.rows),
-    )
-
-
-def _others(page: Page, short: Mapping[str, str], width: int) -> Iterator[RenderableType]:
-    """The tables beside that of cells, if there is something in them. short: of columns."""
-    from rich.text import Text
-
-    for other in (tables.ratios(page), tables.beside(page)):
-        if other.rows:
-            yield Text("")
-            yield Text(other.title.lower(), style="bold")
-            yield _cells(other, [short.get(name, name) for name in other.columns], width)
+        yield Text(f"and {len(left)} more cells that were not run", style="dim")
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:
@@ -227,95 +149,59 @@ def _short(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _cells(
-    cells: Table, names: Sequence[str], width: int, spare: Sequence[str] = _SPARE
-) -> RenderableType:
-    """The table of cells, with as many columns as fit. spare: those that go, in this order."""
+def _grid(found: Table, names: Sequence[str], width: int, left: set[int]) -> RenderableType:
+    """A table with as many columns as fit. left: the indexes of rows that are left out."""
     from rich.text import Text
 
     def needed(at: int) -> int:
-        return max(len(names[at]), *(max(len(r[at].text), len(r[at].ends)) for r in cells.rows)) + 2
+        cells = (max(len(r[at].text), len(r[at].ends)) for r in found.rows)
+        return max(len(names[at]), *cells, 0) + 2
 
     kept = list(range(len(names)))
-    for name in spare:
+    for name in found.spare:
         if sum(needed(at) for at in kept) > width and name in names:
             kept.remove(names.index(name))
     made = table(names[0], [names[at] for at in kept[1:]])
     for at, column in enumerate(made.columns):
         column.overflow = "fold"
-        column.no_wrap = kept[at] >= cells.labels
-        column.justify = "left" if kept[at] < cells.labels else "right"
-    for row in cells.rows:
-        made.add_row(
-            *(
-                Text.assemble(
-                    (line(row[at].text), _STYLES.get(row[at].mark, "")),
-                    *([("\n" + row[at].ends, "dim")] if row[at].ends else []),
+        column.no_wrap = kept[at] >= found.labels
+        column.justify = "left" if kept[at] < found.labels else "right"
+    for number, row in enumerate(found.rows):
+        if number not in left:
+            made.add_row(
+                *(
+                    Text.assemble(
+                        (line(row[at].text), _STYLES.get(row[at].mark, "")),
+                        *([("\n" + row[at].ends, "dim")] if row[at].ends else []),
+                    )
+                    for at in kept
                 )
-                for at in kept
             )
-        )
     return made
 
 
-def _chart(page: Page, measure: Measure, width: int) -> Iterator[RenderableType]:
-    """Bars of a number, a group for each line."""
-    from rich.text import Text
-
-    values = [_value(row, measure) for each in page.lines for row in each.rows]
-    finite = [value for value in values if value is not None and value != float("inf")]
-    top = max(finite, default=0.0)
-    yield Text(line(measure.axis), style="bold")
-    for each in page.lines[:_LINES_MAX]:
-        if each.levels:
-            yield Text(f" {line(words.line_name(each))}", style="dim")
-        yield _bars(page, each, measure, (top, width))
-    if len(page.lines) > _LINES_MAX:
-        yield Text(f" {len(page.lines) - _LINES_MAX} more lines are in the table")
+# --- bars -----------------------------------------------------------------------------------------
 
 
-def _value(row: Row, measure: Measure) -> float | None:
-    estimate = row.estimate(measure.key)
-    return None if estimate is None else estimate.value
-
-
-def _bars(page: Page, group: Line, measure: Measure, room: tuple[float, int]) -> RenderableType:
+def _bars(found: Bars, width: int) -> Iterator[RenderableType]:
+    """A chart of blocks, a group for each line of cells."""
     from rich.bar import Bar
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
-    top, width = room
-    names = _names(page, group, width // 3)
-    left = min(max(map(len, names)), width // 3)
-    size = max(_BAR_MIN, min(_BAR_MAX, width - left - 34))
-    made = Table.grid(padding=(0, 1))
-    made.add_column(width=left + 1, justify="right", no_wrap=True, overflow="ellipsis")
-    made.add_column(width=size)
-    made.add_column()
-    for name, row in zip(names, group.rows, strict=True):
-        value = _value(row, measure)
-        length = 0.0 if value is None or not top else min(value, top) / top
-        colour = _STYLES[crossing.verdict(row, page.missed_max)] if page.limits else "blue"
-        bar = Bar(1.0, 0, length, width=size, color=colour)
-        made.add_row(Text(name), bar, Text(_number(row, measure)))
-    return made
-
-
-def _names(page: Page, group: Line, room: int) -> list[str]:
-    """What stands beside the bars: levels alone where there is no room for what they are of."""
-    if page.main is not None:
-        return [line(crossing.level_of(row, page.main.name)) for row in group.rows]
-    names = [line(words.cell_name(row)) for row in group.rows]
-    if max(map(len, names)) <= room:
-        return names
-    return [line(", ".join(level for _, level in row.cell.levels)) for row in group.rows]
-
-
-def _number(row: Row, measure: Measure) -> str:
-    estimate = row.estimate(measure.key)
-    if estimate is None:
-        return "not run"
-    ends = interval(estimate, measure.form) if estimate.estimable else ""
-    value = "above" if estimate.value == float("inf") else measure.form(estimate.value)
-    marked = "" if row.sound else ", not valid"
-    return f"{value}{f' ({ends})' if ends else ''}{marked}"
+    yield Text(line(found.title), style="bold")
+    for name, bars in found.groups[:_GROUPS_MAX]:
+        if name:
+            yield Text(f" {line(name)}", style="dim")
+        left = min(max(len(line(bar.name)) for bar in bars), width // 3)
+        size = max(_BAR_MIN, min(_BAR_MAX, width - left - 34))
+        made = Grid.grid(padding=(0, 1))
+        made.add_column(width=left + 1, justify="right", no_wrap=True, overflow="ellipsis")
+        made.add_column(width=size)
+        made.add_column()
+        for bar in bars:
+            drawn = Bar(1.0, 0, bar.share, width=size, color=_STYLES.get(bar.mark, "blue"))
+            made.add_row(Text(line(bar.name)), drawn, Text(bar.text))
+        yield made
+    if len(found.groups) > _GROUPS_MAX:
+        yield Text(f" {len(found.groups) - _GROUPS_MAX} more lines are in the table")

@@ -18,8 +18,8 @@ from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.setup import Session, Setup, connect
 from pgpaces.generators import engine
 from pgpaces.plan import Load, LogPlan, TargetPlan, TrialPlan
+from pgpaces.questions import pgbench as report
 from pgpaces.report import escape
-from pgpaces.report import pgbench as report
 
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice

@@ -1,0 +1,1 @@
+"""What a timed command did, in words and as bars."""

@@ -1,0 +1,1 @@
+"""How much a system holds: the section of a search and its charts."""

@@ -1,0 +1,433 @@
+"""How much it holds: the answer of a search, or of one for each cell, as a section.
+
+Words, tables, charts (those in capacity_charts.py) and the values behind them. Values in, a section
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pgpaces.answers.across import share
+from pgpaces.answers.attribution import Limit
+from pgpaces.answers.capacity import value, words
+from pgpaces.answers.capacity import worth as worths
+from pgpaces.answers.capacity.answer import Load
+from pgpaces.answers.capacity.trials import ROLES, Found, objections, whole
+from pgpaces.answers.capacity.value import Capacities, Holds, Most
+from pgpaces.answers.capacity.worth import Worth
+from pgpaces.answers.sequential import role
+from pgpaces.design import Cell as DesignCell
+from pgpaces.design import Factor
+from pgpaces.questions.capacity import charts as capacity_charts
+from pgpaces.questions.sweep import facts
+from pgpaces.questions.sweep.words import factor_name
+from pgpaces.report.numbers import interval, milliseconds, percent, rate
+from pgpaces.result import Estimate
+from pgpaces.section import Mark, Section, Sentence, Table, TableCell
+from pgpaces.units import duration_text
+
+KEY = "capacity"
+# Columns that go first where a terminal is narrow.
+_SPARE = ("to mind", "limit", "trials", "users")
+_CELLS_SAID, _DOUBTS_SAID, _GROUPS_SAID = 6, 6, 6
+_MARKS: Mapping[str, Mark] = {
+    "passed": "held",
+    "failed": "did not hold",
+    "undecided": "not known",
+}
+_FOR = {"preflight": "saturating"}
+_BIG = ((1e9, " billion"), (1e6, " million"))
+
+
+def section(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Section:
+    """The capacity of each cell. limits: the resource that each met, by the key of the cell."""
+    answer = value.of(found, limits)
+    factors = varied([each.cell for each in found])
+    return Section(
+        key=KEY,
+        title="How much it holds",
+        said=tuple(_said(found, answer, factors)),
+        tables=tuple(_tables(found, answer, factors)),
+        figures=tuple(capacity_charts.figures(found, answer, factors)),
+        value=answer,
+        trials=tuple(digest.trial.id for each in found for digest in each.digests),
+    )
+
+
+def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
+    """What tells the cells apart, with its levels in their order."""
+    levels: dict[str, list[str]] = {}
+    for cell in cells:
+        for name, level in cell.levels:
+            levels.setdefault(name, []).append(level)
+    found = ((name, tuple(dict.fromkeys(had))) for name, had in levels.items())
+    return tuple(Factor(name, had) for name, had in found if len(had) > 1)
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _said(
+    found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+) -> Iterator[Sentence]:
+    if not any(each.digests for each in found):
+        yield Sentence("Nothing was run yet, so nothing is known.", "main")
+        return
+    yield from (
+        _one(found[0], answer.cells[0]) if len(found) == 1 else _several(found, answer, factors)
+    )
+    yield Sentence(_rule(found))
+    running = sum(not each.ended for each in found)
+    if running:
+        of = "" if len(found) == 1 else f" of {running} of {len(found)} cells"
+        yield Sentence(f"The search{of} has not ended: this is what is known so far.", "warning")
+
+
+def _one(found: Found, holds: Holds) -> Iterator[Sentence]:
+    capacity = found.capacity
+    yield Sentence(words.answer(capacity), "main")
+    soaked = words.soaked(capacity)
+    yield from (Sentence(text, "main" if capacity.can_hold else "plain") for text in soaked)
+    yield from (Sentence(text, "warning") for text in words.doubts(capacity))
+    yield from (Sentence(text) for text in _limit(holds))
+    yield from (Sentence(text) for text in _worth(holds))
+    yield from (Sentence(text) for text in words.outlook(capacity))
+
+
+def _several(
+    found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+) -> Iterator[Sentence]:
+    """Which holds most, what each holds, what to mind of any, what the best one is worth."""
+    by_key = {each.cell.key: each for each in found}
+    if answer.most is not None:
+        yield Sentence(_most(answer.most, by_key, factors), "main")
+        yield from _groups(answer.cells, by_key, factors)
+    for each in found[:_CELLS_SAID]:
+        text = words.answer(each.capacity)
+        yield Sentence(f"{name(each.cell, factors)}: {_lower(text)}")
+    if len(found) > _CELLS_SAID:
+        yield Sentence(f"The table has {len(found) - _CELLS_SAID} more cells.")
+    doubts: dict[str, list[Found]] = {}
+    for each in found:
+        for text in words.doubts(each.capacity):
+            doubts.setdefault(text, []).append(each)
+    for text, of in list(doubts.items())[:_DOUBTS_SAID]:
+        who = "; ".join(name(each.cell, factors) for each in of)
+        yield Sentence(text if len(of) == len(found) else f"{who}: {_lower(text)}", "warning")
+    if len(doubts) > _DOUBTS_SAID:
+        more = len(doubts) - _DOUBTS_SAID
+        yield Sentence(f"The table has {more} more things to mind.", "warning")
+    if answer.most is not None:
+        best = next(each for each in answer.cells if each.cell == answer.most.cell)
+        where = name(by_key[best.cell].cell, factors)
+        soaked = words.soaked(by_key[best.cell].capacity)
+        told = (*soaked, *_limit(best), *_worth(best))
+        yield from (Sentence(f"With {where}: {_lower(text)}") for text in told)
+
+
+def _lower(text: str) -> str:
+    """To go on with after a colon."""
+    return f"{text[0].lower()}{text[1:]}"
+
+
+def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
+    """A cell by what tells it from the others."""
+    names = {factor.name for factor in factors}
+    pairs = [(factor_name(each), level) for each, level in cell.levels if each in names]
+    return ", ".join(f"{each} = {level}" for each, level in pairs) or "the one cell"
+
+
+def _most(most: Most, found: Mapping[str, Found], factors: Sequence[Factor]) -> str:
+    """Which level holds most, and whether that is known."""
+    best = found[most.cell]
+    of, load = name(best.cell, factors), worths.size(best.capacity)
+    assert load is not None
+    if best.goal.mode == "quick":
+        meets = words.bound(load, best.goal, -1)
+        return f"{of} may hold most: {meets} most likely meet it, by a quick estimate."
+    proved = words.load(load, best.goal)
+    if most.known:
+        return f"{of} holds most: proved {proved}, which is refuted of every other one."
+    rivals = [name(found[key].cell, factors) for key in most.rivals]
+    if len(rivals) == len(found) - 1 > 1:
+        less = "any other one"
+    else:
+        less = " or ".join(rivals[:3]) + (f" or {len(rivals) - 3} more" if rivals[3:] else "")
+    return (
+        f"Which holds most is not known: {of} has most proved, {proved}, and it is not refuted that"
+        f" {less} holds as much."
+    )
+
+
+def _groups(
+    cells: Sequence[Holds], found: Mapping[str, Found], factors: Sequence[Factor]
+) -> Iterator[Sentence]:
+    """Of several factors: which level of the main one holds most, for each of the others."""
+    along = capacity_charts.along(factors)
+    if along is None or len(factors) < 2:
+        return
+    groups: dict[tuple[tuple[str, str], ...], list[Holds]] = {}
+    others = [factor.name for factor in factors if factor != along]
+    for each in cells:
+        at = tuple((other, each.levels.get(other, "")) for other in others)
+        groups.setdefault(at, []).append(each)
+    for at, group in list(groups.items())[:_GROUPS_SAID]:
+        most = value.most(group)
+        if most is None:
+            continue
+        where = ", ".join(f"{factor_name(other)} = {level}" for other, level in at)
+        text = _most(most, {each.cell: found[each.cell] for each in group}, [along])
+        yield Sentence(f"With {where}: {_lower(text)}")
+
+
+def _rule(found: Sequence[Found]) -> str:
+    """What holding means here."""
+    digests = [digest for each in found for digest, _ in each.trials]
+    limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
+    policies = {str(digest.trial.plan.get("policy")) for digest in digests}
+    within = f" within {limits[0]}" if len(limits) == 1 else " within its latency limit"
+    policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
+    share = f"{100 * found[0].goal.missed_max:.4g} %"
+    return f"A load holds if at most {share} of what was due was not answered{within}{policy}."
+
+
+def _limit(holds: Holds) -> Iterator[str]:
+    """Which resource was the limit, as far as sensors tell."""
+    limit = holds.limit
+    if limit is not None:
+        seen = f": {limit.evidence[0]}" if limit.evidence else ""
+        yield (
+            f"Where it did not hold, {percent(limit.share.value)} % of what missed is associated"
+            f" with {limit.name}{seen}."
+        )
+
+
+def _worth(holds: Holds) -> Iterator[str]:
+    """What is proved in other units."""
+    worth = holds.worth
+    if worth is None:
+        return
+    at = _load(worth.load, holds)
+    are = "is" if holds.load == "rate" or worth.load == 1 else "are"
+    if worth.think_s is not None and worth.response_s is not None:
+        yield (
+            f"{at} {are} as many users who pause for {duration_text(worth.think_s * 1e9)} between"
+            f" transactions: each waits for {milliseconds(1e3 * worth.response_s, '-')} ms, so"
+            f" together they make {rate(worth.rate)}/s (N = X (R + Z))."
+        )
+    elif holds.load != "rate":
+        makes = "makes" if worth.load == 1 else "make"
+        yield f"{at} {makes} {rate(worth.rate)} transactions a second."
+    queries = "" if worth.queries_per_day is None else f", {many(worth.queries_per_day)} queries"
+    yield f"{at} {are} {many(worth.per_day)} transactions{queries} a day."
+    if worth.month is not None and worth.year is not None:
+        yield " ".join(_money(worth, at))
+
+
+def _money(worth: Worth, at: str) -> Iterator[str]:
+    currency = worth.currency
+    yield f"The machine costs about {rate(worth.month or 0)} {currency} a month,"
+    yield f"{rate(worth.year or 0)} a year: at {at} that is {rate(worth.per_million or 0)}"
+    user = f" and {rate(worth.per_user)} {currency} per user a month" if worth.per_user else ""
+    yield f"{currency} per million transactions{user}."
+
+
+def many(count: float) -> str:
+    """`14.5 million`, `950,000`."""
+    size, unit = next(((size, unit) for size, unit in _BIG if count >= size), (1.0, ""))
+    return f"{rate(count / size)}{unit}"
+
+
+def _load(load: float, holds: Holds) -> str:
+    if holds.load == "rate":
+        return f"{rate(load)}/s"
+    return f"{load:.0f} {holds.load if load != 1 else holds.load.removesuffix('s')}"
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _tables(
+    found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+) -> Iterator[Table]:
+    yield _cells(answer, factors)
+    known = [(each, each.worth) for each in answer.cells if each.worth is not None]
+    if len(answer.cells) > 1 and known:
+        yield _worths([(each, worth) for each, worth in known if worth], factors)
+    if any(each.loads for each in answer.cells):
+        yield _loads(answer, factors)
+    if any(each.digests for each in found):
+        yield _trials(found, factors)
+
+
+def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
+    return [TableCell(levels.get(factor.name, "-")) for factor in factors] or [
+        TableCell("the one cell")
+    ]
+
+
+def _names(factors: Sequence[Factor]) -> tuple[str, ...]:
+    return tuple(factor_name(factor.name) for factor in factors) or ("cell",)
+
+
+def _own(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
+    """The levels of a row that has a label of its own beside them."""
+    return _labels(levels, factors) if factors else []
+
+
+def _levels(factors: Sequence[Factor]) -> tuple[str, ...]:
+    return _names(factors) if factors else ()
+
+
+def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
+    first = answer.cells[0]
+    quick, unit = first.goal.mode == "quick", first.unit
+    ends = ("most likely meets", "most likely misses") if quick else ("proved", "refuted")
+    more = () if quick else ("estimate", "soak")
+    met = ("limit",) if any(each.limit for each in answer.cells) else ()
+    columns = (
+        *_names(factors), *(f"{end}, {unit}" for end in ends), *more, *met, "trials", "to mind",
+    )  # fmt: skip
+    rows = []
+    for each in answer.cells:
+        bounds = [TableCell("-" if end is None else _number(end, each)) for end in each.ends]
+        others = [] if quick else [_estimate(each), _soak(each)]
+        others += [TableCell(each.limit.name if each.limit else "-")] if met else []
+        flags = ", ".join(flag for flag in each.flags if flag != "indicative")
+        trials = TableCell(
+            str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else ""
+        )
+        rows.append(
+            (*_labels(each.levels, factors), *bounds, *others, trials, TableCell(flags or "-"))
+        )
+    note = (
+        "A quick estimate of short trials."
+        if quick
+        else "Proved: up to this load it holds; refuted: from this load on it does not; between"
+        " them it is not known. The estimate is where as much misses as may, with its 95 %"
+        " interval. Soak: 0.9 of what is proved for longer."
+    )
+    title = "Most likely met and missed" if quick else "Proved and refuted"
+    labels = max(1, len(factors))
+    return Table(f"{KEY}-cells", title, columns, labels, tuple(rows), note, spare=_SPARE)
+
+
+def _number(load: float, holds: Holds) -> str:
+    return rate(load) if holds.load == "rate" else f"{load:.0f}"
+
+
+def _estimate(holds: Holds) -> TableCell:
+    found = holds.estimate
+    if found is None:
+        return TableCell("-")
+    return TableCell(rate(found.value), interval(found, rate))
+
+
+def _soak(holds: Holds) -> TableCell:
+    soak = holds.soak
+    if soak is None:
+        return TableCell("not run" if holds.goal.soak_s and holds.proved else "-")
+    said: Mark = "held" if soak.held else "did not hold"
+    return TableCell(said, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", said)
+
+
+def _worths(found: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
+    """What is proved of each cell in other units."""
+    currency = found[0][1].currency
+    every = (
+        ("1/s", [rate(worth.rate) for _, worth in found]),
+        ("users", [_or(worth.users, lambda n: f"{n:.0f}") for _, worth in found]),
+        ("transactions a day", [many(worth.per_day) for _, worth in found]),
+        ("queries a day", [_or(worth.queries_per_day, many) for _, worth in found]),
+        (f"{currency} a month", [_or(worth.month, rate) for _, worth in found]),
+        (f"{currency} per million", [_or(worth.per_million, rate) for _, worth in found]),
+        (f"{currency} per user", [_or(worth.per_user, rate) for _, worth in found]),
+    )
+    shown = [(title, texts) for title, texts in every if any(text != "-" for text in texts)]
+    rows = tuple(
+        (*_labels(holds.levels, factors), *(TableCell(texts[at]) for _, texts in shown))
+        for at, (holds, _) in enumerate(found)
+    )
+    columns = (*_names(factors), *(title for title, _ in shown))
+    quick = found[0][0].goal.mode == "quick"
+    note = f"At the load that {'most likely meets it' if quick else 'is proved'}."
+    labels = max(1, len(factors))
+    return Table(f"{KEY}-worth", "What that is", columns, labels, rows, note, spare=_SPARE)
+
+
+def _or(number: float | None, form: Callable[[float], str]) -> str:
+    return "-" if number is None else form(number)
+
+
+def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
+    """Each load that was tried for long, by its own trials."""
+    first = answer.cells[0]
+    columns = (*_levels(factors), f"load, {first.unit}", "missed %", "trials", "by itself")
+    rows = tuple(
+        (*_own(each.levels, factors), *_of_load(load, each))
+        for each in answer.cells
+        for load in each.loads
+    )
+    note = (
+        "By its own trials alone, each end of the interval one-sided. Proved and refuted follow"
+        " from the curve through all of them."
+    )
+    title = "Loads that were tried for long"
+    labels, folded = len(factors) + 1, len(answer.cells) > 1
+    return Table(f"{KEY}-loads", title, columns, labels, rows, note, folded, _SPARE)
+
+
+def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
+    yield TableCell(_number(load.load, holds))
+    yield TableCell(percent(load.share), f"{percent(load.low)}-{percent(load.high)}")
+    yield TableCell(str(load.trials))
+    mark = _MARKS[load.verdict]
+    yield TableCell(mark, "", mark)
+
+
+def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
+    """Every trial, in the order of time."""
+    unit = value.unit(found[0].goal.load)
+    columns = (
+        *_levels(factors), "run", "for", "started", f"load, {unit}", "seconds", "due", "missed %",
+        "p99 ms", "state",
+    )  # fmt: skip
+    every = [(digest, each) for each in found for digest in each.digests]
+    points = {digest.trial.id: point for each in found for digest, point in each.trials}
+    rows = []
+    for digest, each in sorted(every, key=lambda pair: pair[0].trial.started_at):
+        trial, summary, place = digest.trial, digest.summary, digest.trial.place
+        levels = dict(place.levels) if place else {}
+        kind = role(DesignCell(tuple(levels.items())))
+        missed, due = whole(digest)
+        point = points.get(trial.id)
+        counts = point.valid if point else not objections(trial, summary)
+        state = "valid" if counts else "not valid"
+        state = state if trial.state == "finished" else trial.state
+        at = levels.get(each.goal.load, f"{trial.plan.get('clients')} clients, no pause")
+        rows.append(
+            (
+                *_own(dict(each.cell.levels), factors),
+                TableCell(trial.id[-8:]),
+                TableCell(_FOR.get(kind, kind)),
+                TableCell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+                TableCell(at.removesuffix("/s")),
+                TableCell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
+                TableCell(f"{due:,}"),
+                _missed(share([[(missed, due)]], summary.phi)),
+                TableCell(milliseconds(summary.latency.p99.value, "above"))
+                if summary.latency.p99
+                else TableCell("-"),
+                TableCell(state, "", "" if counts else "not valid"),
+            )
+        )
+    note = f"For: {', '.join(ROLES.values())} or saturating, which is never a bound."
+    labels = len(factors) + 3
+    return Table(f"{KEY}-trials", "Every trial", columns, labels, tuple(rows), note, folded=True)
+
+
+def _missed(missed: Estimate | None) -> TableCell:
+    if missed is None:
+        return TableCell("-")
+    return TableCell(percent(missed.value), f"{percent(missed.low)}-{percent(missed.high)}")

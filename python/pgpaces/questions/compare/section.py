@@ -1,0 +1,430 @@
+"""B against A as a section: words, a table of metrics, the effects and the trials as charts.
+
+A verdict and the trials behind it in, a section out; knows no store. Charts are Vega-Lite
+specifications as data, as in charts.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pgpaces.answers import compare
+from pgpaces.answers.compare import METRICS, Metric, Pair, Side, Verdict
+from pgpaces.questions.compare import words as verdicts
+from pgpaces.questions.sweep.axes import legend_columns
+from pgpaces.report.escape import line as shown
+from pgpaces.report.look import NUMBER, ONCE, WIDTH, Look
+from pgpaces.report.numbers import interval, milliseconds, percent, rate
+from pgpaces.result import Estimate
+from pgpaces.section import Figure, Mark, Section, Sentence, Table, TableCell
+
+KEY = "comparison"
+_MARKS: dict[str, Mark] = {
+    "better": "held",
+    "equivalent": "held",
+    "worse": "did not hold",
+    "inconclusive": "not known",
+}
+_ROW_HEIGHT = 44
+_HEIGHT = 200
+_TICKS_MAX = 8
+# Beyond this range a ratio is drawn on a logarithmic axis.
+_LINEAR = (0.5, 2.0)
+# What is further off than this is told in the table alone.
+_RATIO_MAX = 1e4
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictBasis:
+    """What a verdict rests on: pairs, or trials in the order of time, each with whether it is B's.
+
+    ids: of all trials. left_out: how many there were that did not end or are not valid. notes: what
+    else is to be said.
+    """
+
+    pairs: tuple[Pair, ...] = ()
+    trials: tuple[tuple[bool, Side], ...] = ()
+    ids: tuple[str, ...] = ()
+    left_out: int = 0
+    notes: tuple[Sentence, ...] = ()
+
+    @property
+    def a(self) -> tuple[Side, ...]:
+        """The trials of A; not those of pairs of A with itself."""
+        return self._of(b=False)
+
+    @property
+    def b(self) -> tuple[Side, ...]:
+        """The trials of B."""
+        return self._of(b=True)
+
+    def _of(self, *, b: bool) -> tuple[Side, ...]:
+        paired = ((pair.b if b else pair.a) for pair in self.pairs if not pair.same)
+        return (*paired, *(side for is_b, side in self.trials if is_b == b))
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One metric: its effect, and what the verdict on it is."""
+
+    metric: Metric
+    estimate: Estimate | None
+    p: float | None
+    outcome: str
+    delta: float | None = None
+    noise: Estimate | None = None
+
+
+def section(verdict: Verdict, a: str, b: str, seen: VerdictBasis) -> Section:
+    """The section of a verdict on B against A. a, b: what they are called."""
+    told = (
+        _Told(verdict.metric, verdict.estimate, verdict.p, verdict.outcome, verdict.delta,
+              verdict.noise),
+        *(_Told(s.metric, s.estimate, s.p, s.outcome) for s in verdict.secondary),
+    )  # fmt: skip
+    return Section(
+        key=KEY,
+        title=f"{b} against {a}",
+        said=(*verdicts.comparison(verdict, a, b), *_left_out(seen), *seen.notes),
+        tables=(_table(told, (a, b), seen),) if seen.a or seen.b else (),
+        figures=tuple(_figures(told, (a, b), seen)),
+        value=verdict,
+        trials=seen.ids,
+    )
+
+
+def _left_out(seen: VerdictBasis) -> Iterator[Sentence]:
+    if seen.left_out:
+        what = "trial" if seen.left_out == 1 else "trials"
+        yield Sentence(
+            f"Left out: {seen.left_out} {what} not brought to an end, or not valid.",
+            "warning",
+        )
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _table(told: Sequence[_Told], names: tuple[str, str], seen: VerdictBasis) -> Table:
+    note = (
+        f"A is {names[0]}, B is {names[1]}. Values are means over trials, geometric ones but for"
+        " shares, with 95 % intervals."
+    )
+    rows = tuple(
+        (
+            TableCell(named(each.metric)),
+            _own(seen.a, each.metric),
+            _own(seen.b, each.metric),
+            _effect(each),
+            TableCell("-" if each.p is None else f"{each.p:.2g}"),
+            TableCell(each.outcome, "", _MARKS[each.outcome]),
+        )
+        for each in told
+    )
+    columns = ("metric", "A", "B", "B against A", "p", "B is")
+    return Table(f"{KEY}-metrics", "By metric", columns, 1, rows, note, spare=("p", "B is"))
+
+
+def named(metric: Metric) -> str:
+    """A metric with its unit."""
+    unit = {"rate": "1/s", "missed": "%"}.get(metric.name, "ms")
+    return f"{verdicts.title(metric)}, {unit}"
+
+
+def number(metric: Metric, value: float) -> str:
+    """A metric's value without its unit."""
+    if metric.name == "rate":
+        return rate(value)
+    return percent(value) if metric.scale == "share" else milliseconds(value, "above")
+
+
+def _own(sides: Sequence[Side], metric: Metric) -> TableCell:
+    found = compare.own(sides, metric)
+    if found is None:
+        return TableCell("-")
+    return TableCell(number(metric, found.value), interval(found, partial(number, metric)))
+
+
+def _effect(told: _Told) -> TableCell:
+    if told.estimate is None:
+        return TableCell("-")
+    return TableCell(*short(told.metric, told.estimate))
+
+
+def short(metric: Metric, found: Estimate) -> tuple[str, str]:
+    """An effect and its interval in few characters: `+17.4 %` and `+16.2 to +18.5`."""
+    value, low, high = (_signed(metric, found, end) for end in (found.value, found.low, found.high))
+    unit = " points" if metric.scale == "share" else " times" if _in_times(metric, found) else " %"
+    return f"{value}{unit}", f"{low} to {high}" if found.estimable else "not estimable"
+
+
+def _in_times(metric: Metric, found: Estimate) -> bool:
+    high = found.high if found.estimable else found.value
+    return metric.scale == "ratio" and max(found.value, high) >= _LINEAR[1]
+
+
+def _signed(metric: Metric, found: Estimate, value: float) -> str:
+    if metric.scale == "share":
+        return f"{100 * value:+.2f}"
+    return f"{value:.3g}" if _in_times(metric, found) else f"{100 * (value - 1):+.3g}"
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+def _figures(told: Sequence[_Told], names: tuple[str, str], seen: VerdictBasis) -> Iterator[Figure]:
+    ratios = [each for each in told if each.metric.scale == "ratio" and _drawable(each)]
+    shares = [each for each in told if each.metric.scale == "share" and _drawable(each)]
+    for key, group in ((f"{KEY}-effect", ratios), (f"{KEY}-shares", shares)):
+        if group:
+            yield _effects(key, group, seen)
+    if (seen.pairs or seen.trials) and (values := _by_trial(told[0].metric, names, seen)):
+        yield _over_trials(told[0].metric, names, seen, values)
+
+
+def _drawable(told: _Told) -> bool:
+    found = told.estimate
+    return found is not None and 1 / _RATIO_MAX < abs(found.value) + 1 < _RATIO_MAX
+
+
+def _effects(key: str, told: Sequence[_Told], seen: VerdictBasis) -> Figure:
+    share = told[0].metric.scale == "share"
+    band = told[0].delta
+    parts = ["bars are 95 % intervals", _dots_are(seen)]
+    if band is not None:
+        parts.append(f"the band is what does not matter, {verdicts.size(told[0].metric, band)}")
+    rows = tuple((name, *short(metric, estimate)) for name, metric, estimate in _rows(told))
+    return Figure(
+        key,
+        "Difference of shares" if share else "B over A",
+        f"{'B less A, in points' if share else 'B over A, where 1 is no difference'};"
+        f" {'; '.join(parts)}",
+        ("metric", "B against A", "95 % interval"),
+        rows,
+        partial(_effect_marks, tuple(told), seen),
+    )
+
+
+def _dots_are(seen: VerdictBasis) -> str:
+    if seen.pairs:
+        return "small dots are single pairs"
+    return "small dots are single trials over the mean of A, hollow ones A's own"
+
+
+def _rows(told: Sequence[_Told]) -> Iterator[tuple[str, Metric, Estimate]]:
+    """What has a row of its own in the chart: metrics, and A with itself."""
+    for each in told:
+        if each.estimate is not None:
+            yield verdicts.title(each.metric), each.metric, each.estimate
+        if each.noise is not None:
+            yield _SAME, each.metric, each.noise
+
+
+_SAME = "A with itself"
+
+
+def _dots(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[dict[str, Any]]:
+    """Each pair, or each trial over the mean of A, as the axis has it."""
+    for each in told:
+        name, metric = verdicts.title(each.metric), each.metric
+        if seen.pairs:
+            for pair in seen.pairs:
+                both = compare.numbers((pair.a, pair.b), metric)
+                if len(both) == 2 and not (pair.same and each.noise is None):
+                    row = _SAME if pair.same else name
+                    yield {"y": row, "x": _placed(metric, both[1] - both[0]), "full": True}
+            continue
+        of_a = compare.numbers(seen.a, metric)
+        middle = sum(of_a) / len(of_a) if of_a else 0.0
+        for is_b, side in seen.trials if of_a else ():
+            for found in compare.numbers((side,), metric):
+                yield {"y": name, "x": _placed(metric, found - middle), "full": is_b}
+
+
+def _placed(metric: Metric, difference: float) -> float:
+    """A difference of logarithms as a ratio; of shares in points."""
+    return 100 * difference if metric.scale == "share" else math.exp(min(difference, 700))
+
+
+def _effect_marks(told: Sequence[_Told], seen: VerdictBasis, look: Look) -> dict[str, Any]:
+    share = told[0].metric.scale == "share"
+    factor, centre = (100.0, 0.0) if share else (1.0, 1.0)
+    points = []
+    for name, metric, estimate in _rows(told):
+        ends = {"low": factor * estimate.low, "high": factor * estimate.high}
+        known = estimate.estimable and math.isfinite(estimate.high)
+        text = short(metric, estimate)[0]
+        points.append({"y": name, "x": factor * estimate.value, "text": text, "same": name == _SAME,
+                       **(ends if known else {})})  # fmt: skip
+    dots = [dot for dot in _dots(told, seen) if abs(dot["x"]) < _RATIO_MAX]
+    delta = told[0].delta
+    band = _band(delta, share=share)
+    every = [centre, *band, *(dot["x"] for dot in dots), *(point["x"] for point in points)]
+    every += [point[end] for point in points for end in ("low", "high") if end in point]
+    scale = _scale(every, share=share)
+    names = list(dict.fromkeys(point["y"] for point in points))
+    title = "B less A, points" if share else "B over A"
+    x = {"field": "x", "type": "quantitative", "scale": scale,
+         "axis": {"title": title, "format": NUMBER, **_ticks(scale), "grid": True}}  # fmt: skip
+    y = {"field": "y", "type": "nominal", "sort": names, "axis": {"title": None, "ticks": False}}
+    ink = {"condition": {"test": "datum.same", "value": look.muted}, "value": look.lines[0]}
+    full = {"condition": {"test": "datum.full", "value": 1}, "value": 0}
+    bars = [point for point in points if "low" in point]
+    layers: list[dict[str, Any]] = [
+        _layer(dots, {"type": "point", "size": 16, "opacity": 0.6, "color": look.ink,
+                      "fill": look.ink, "strokeWidth": 1},
+               {"x": x, "y": {**y, "bandPosition": 0.75}, "fillOpacity": full}),
+        _layer(bars, {"type": "rule", "strokeWidth": 2.2},
+               {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "color": ink}),
+        _layer(points, {"type": "point", "filled": True, "size": 70, "opacity": 1},
+               {"x": x, "y": y, "color": ink}),
+        _layer(points, {"type": "text", "dy": -11, "color": look.ink, "fontSize": 11},
+               {"x": x, "y": y, "text": {"field": "text"}}),
+        _layer(None, {"type": "rule", "strokeDash": [5, 4], "color": look.alarm},
+               {"x": {**_at(x), "datum": centre}}),
+    ]  # fmt: skip
+    if band:
+        rect = {"type": "rect", "color": look.muted, "opacity": 0.14}
+        span = {"x": {**_at(x), "datum": band[0]}, "x2": {"datum": band[1]}}
+        layers.insert(1, _layer(None, rect, span))
+    return {
+        "width": WIDTH - 8,
+        "height": 50 + _ROW_HEIGHT * len(names),
+        "autosize": {"type": "fit", "contains": "padding"},
+        "layer": layers,
+    }
+
+
+def _layer(values: Any, mark: dict[str, Any], encoding: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "data": ONCE if values is None else {"values": values},
+        "mark": mark,
+        "encoding": encoding,
+    }
+
+
+def _at(axis: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in axis.items() if key != "field"}
+
+
+def _band(delta: float | None, *, share: bool) -> tuple[float, ...]:
+    """Between which values a difference does not matter."""
+    if delta is None:
+        return ()
+    return (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
+
+
+def _scale(values: Sequence[float], *, share: bool) -> dict[str, Any]:
+    low, high = min(values), max(values)
+    if share or (low >= _LINEAR[0] and high <= _LINEAR[1]):
+        room = 0.08 * (high - low) or 0.1
+        return {"type": "linear", "domain": [low - room, high + room], "zero": False, "nice": False}
+    least = max(low, 1 / _RATIO_MAX)
+    return {"type": "log", "domain": [0.9 * least, 1.1 * max(high, 1.0)], "nice": False}
+
+
+def _ticks(scale: dict[str, Any]) -> dict[str, Any]:
+    """Few of them; on a logarithmic axis at 1, 2 and 5 times powers of ten, or at these alone."""
+    if scale["type"] != "log":
+        return {"tickCount": 5}
+    low, high = scale["domain"]
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found: list[float] = []
+    for steps in ((1, 2, 5), (1,)):
+        every = [step * 10.0**power for power in powers for step in steps]
+        found = [value for value in every if low <= value <= high]
+        if len(found) <= _TICKS_MAX:
+            break
+    return {"values": found}
+
+
+# --- trials ---------------------------------------------------------------------------------------
+
+
+def _by_trial(metric: Metric, names: tuple[str, str], seen: VerdictBasis) -> list[dict[str, Any]]:
+    """Each trial's value in its order, by what it is of."""
+    labels = _labels(names)
+    if seen.pairs:
+        every = [
+            (pair.number, labels[0] if pair.same else label, side)
+            for pair in seen.pairs
+            for label, side in zip(labels, (pair.a, pair.b), strict=True)
+        ]
+    else:
+        every = [(n, labels[is_b], side) for n, (is_b, side) in enumerate(seen.trials, 1)]
+    return [
+        {"x": n, "of": label, "y": _placed(metric, found)}
+        for n, label, side in every
+        for found in compare.numbers((side,), metric)
+    ]
+
+
+def _labels(names: tuple[str, str]) -> tuple[str, str]:
+    return f"A: {shown(names[0])}", f"B: {shown(names[1])}"
+
+
+def _over_trials(
+    metric: Metric, names: tuple[str, str], seen: VerdictBasis, values: list[dict[str, Any]]
+) -> Figure:
+    paired = bool(seen.pairs)
+    what = "pair" if paired else "trial, in the order of time"
+    scaled = METRICS["missed"].scale == metric.scale
+    rows = tuple(
+        (
+            str(each["x"]),
+            each["of"],
+            number(metric, each["y"] / 100 if scaled else each["y"]),
+        )
+        for each in values
+    )
+    return Figure(
+        f"{KEY}-trials",
+        f"{verdicts.title(metric).capitalize()} of each trial",
+        "every trial that counts; "
+        + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
+        (what.partition(",")[0], "of", named(metric)),
+        rows,
+        partial(_trial_marks, metric, _labels(names), what, values),
+    )
+
+
+def _trial_marks(
+    metric: Metric, names: tuple[str, str], what: str, values: list[dict[str, Any]], look: Look
+) -> dict[str, Any]:
+    at = sorted({each["x"] for each in values})
+    x = {"field": "x", "type": "quantitative", "axis": {"title": what, "format": "d",
+         "values": at[:: -(-len(at) // _TICKS_MAX) or 1]},
+         "scale": {"zero": False, "nice": False, "padding": 12}}  # fmt: skip
+    y = {"field": "y", "type": "quantitative", "axis": {"title": named(metric), "format": NUMBER},
+         "scale": {"zero": False, "padding": 10}}  # fmt: skip
+    legend = {"title": None, "columns": legend_columns(names)}
+    colour = {"field": "of", "type": "nominal", "legend": legend,
+              "scale": {"domain": list(names), "range": list(look.lines[:2])}}  # fmt: skip
+    shape = {**colour, "scale": {"domain": list(names), "range": ["circle", "square"]}}
+    point = {"type": "point", "filled": True, "size": 42, "opacity": 0.9}
+    layers = [_layer(values, point, {"x": x, "y": y, "color": colour, "shape": shape})]
+    if what == "pair":
+        pairs: dict[int, list[float]] = {}
+        for each in values:
+            pairs.setdefault(each["x"], []).append(each["y"])
+        joined = [{"x": n, "y": min(of), "end": max(of)} for n, of in pairs.items() if len(of) == 2]
+        rule = {"type": "rule", "color": look.muted, "opacity": 0.5}
+        layers.append(_layer(joined, rule, {"x": x, "y": y, "y2": {"field": "end"}}))
+    rows = math.ceil(len(names) / legend_columns(names))
+    return {
+        "width": WIDTH - 8,
+        "height": _HEIGHT + 16 * rows,
+        "autosize": {"type": "fit", "contains": "padding"},
+        "layer": layers,
+    }
+
+
+def differing(said: Sequence[Sentence]) -> tuple[Sentence, ...]:
+    """What differs beside what is compared, as one thing to mind; said: see verdicts.refused."""
+    if not said:
+        return ()
+    return (replace(said[0], text=" ".join(each.text for each in said), weight="warning"),)

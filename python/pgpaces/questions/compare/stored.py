@@ -1,0 +1,166 @@
+"""A or B from the store: which trials are meant, and whether they can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pgpaces import levels
+from pgpaces.answers import differences, stored
+from pgpaces.answers.cells import sound
+from pgpaces.answers.compare import ComparisonGoal, Side, Verdict, side
+from pgpaces.answers.differences import Between
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.pairing import Pairing
+from pgpaces.answers.trend import BASELINE_MIN, check
+from pgpaces.errors import PlanError
+from pgpaces.experiment import document
+from pgpaces.questions.compare import section as shown
+from pgpaces.questions.compare import words as verdicts
+from pgpaces.report.escape import line
+from pgpaces.section import Section
+from pgpaces.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trials that a name means. levels: those that it names, of an experiment."""
+
+    name: str
+    digests: tuple[Digest, ...]
+    levels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A and B, in what they differ beside what is compared, and what that allows to say."""
+
+    a: Group
+    b: Group
+    factors: tuple[str, ...]
+    beside: tuple[Between, ...]
+    verdict: Verdict
+
+
+def compared(
+    store: Store,
+    names: tuple[str, str],
+    goal: ComparisonGoal,
+    factors: Sequence[str],
+    of: str = "last",
+) -> Compared:
+    """The verdict on B against A, both of the store. Raises PlanError.
+
+    names: of A and B: levels of the experiment `of` (`variant=log`), a tag, a run or an experiment.
+    factors: what is compared; where levels are named, what these differ in by itself.
+    """
+    for name in factors:
+        differences.check_factor(name)
+    a, b = (_group(store, name, of) for name in names)
+    if {d.trial.id for d in a.digests} & {d.trial.id for d in b.digests}:
+        raise PlanError(f"{a.name} and {b.name} have trials in common", "name what differs")
+    own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
+    chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
+    beside = differences.between(a.digests, b.digests, chosen)
+    return Compared(a, b, chosen, beside, stored.verdict(a.digests, b.digests, goal))
+
+
+def checked(
+    store: Store,
+    names: tuple[str, str],
+    goal: ComparisonGoal,
+    factors: Sequence[str],
+    of: str = "last",
+) -> Compared:
+    """The verdict on a run against a baseline: names of the baseline, and of the run.
+
+    Each run of the baseline is one number, of which there must be several, or else its trials are
+    compared as `compared` does. Raises PlanError.
+    """
+    found = compared(store, names, goal, factors, of)
+    earlier = [digest for digest in found.a.digests if sound(digest)]
+    if len(earlier) < BASELINE_MIN or found.a.levels:
+        return found
+    now = [side(digest.summary) for digest in found.b.digests if sound(digest)]
+    return replace(found, verdict=check(now, [side(d.summary) for d in earlier], goal))
+
+
+def section(found: Compared) -> Section:
+    """The comparison as a section, with what differs beside what is compared."""
+    every = (*found.a.digests, *found.b.digests)
+    kept = [[d for d in group.digests if sound(d)] for group in (found.a, found.b)]
+    listed = verdicts.refused(found.beside, ", ".join(found.factors))
+    seen = shown.VerdictBasis(
+        pairs=tuple(stored.blocks(*kept)) if found.verdict.basis == "blocks" else (),
+        trials=() if found.verdict.basis == "blocks" else _in_order(*kept),
+        ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
+        left_out=sum(not sound(d) for d in every),
+        notes=shown.differing(listed),
+    )
+    return shown.section(found.verdict, found.a.name, found.b.name, seen)
+
+
+def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Side], ...]:
+    """Trials in the order of time, and whether each is of B."""
+    both = [(False, d) for d in a] + [(True, d) for d in b]
+    both.sort(key=lambda pair: pair[1].trial.started_at)
+    return tuple((is_b, side(digest.summary)) for is_b, digest in both)
+
+
+def refusal(found: Compared) -> PlanError:
+    """That they cannot be compared, as more differs than what is compared."""
+    main, *listed = verdicts.refused(found.beside, ", ".join(found.factors))
+    lines = "".join(f"\n  {line(each.text)}" for each in listed)
+    return PlanError(
+        f"{main.text}{lines}", "name what is compared with --factor, or compare with --anyway"
+    )
+
+
+def _group(store: Store, name: str, of: str) -> Group:
+    if "=" in name:
+        return _of_levels(store, name, of)
+    tagged = [row.id for row in store.trials(tag=name)]
+    if tagged:
+        return Group(name, tuple(store.digests(tagged)), {})
+    id_ = store.find_any(name)
+    placed = [row.id for row in store.trials(experiment=id_)]
+    return Group(name, tuple(store.digests(placed or [id_])), {})
+
+
+def _of_levels(store: Store, name: str, of: str) -> Group:
+    wanted = named(name)
+    row = store.experiment(store.find_experiment(of))
+    if isinstance(document.goal(row.document), Pairing):
+        raise PlanError(
+            f"experiment {row.name} was run as pairs, which are looked at when that was planned",
+            f"its verdict: pgpaces report {row.name}; other looks find what is not there",
+        )
+    found = store.digests([trial.id for trial in store.trials(experiment=row.id)])
+    known: dict[str, dict[str, None]] = {}
+    for digest in found:
+        for factor, level in _levels(digest).items():
+            known.setdefault(factor, {})[level] = None
+    for factor, level in wanted.items():
+        if level not in known.get(factor, {}):
+            every = "; ".join(f"{n}: {', '.join(own)}" for n, own in known.items()) or "none"
+            raise PlanError(f"experiment {row.name} has no {factor}={level}", f"it has {every}")
+    kept = [d for d in found if wanted.items() <= _levels(d).items()]
+    if not kept:
+        raise PlanError(f"experiment {row.name} has no trial with {name}")
+    return Group(name, tuple(kept), wanted)
+
+
+def _levels(digest: Digest) -> Mapping[str, str]:
+    return {} if digest.trial.place is None else digest.trial.place.levels
+
+
+def named(text: str) -> dict[str, str]:
+    """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
+    return dict(_pair(part) for part in levels.split(text))
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, equals, level = part.partition("=")
+    if not equals:
+        raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
+    return name.strip(), level.strip()

@@ -1,0 +1,240 @@
+"""Comparisons, trends and forecasts in words. Values in, sentences out.
+
+Nothing here says that two things do not differ: what was not shown is inconclusive, and what to do
+about it is the last sentence. Names of A and B are as others wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pgpaces.answers.compare import PAIRS_MIN, Metric, Secondary, Verdict
+from pgpaces.answers.differences import Between
+from pgpaces.result import Estimate
+from pgpaces.section import Sentence
+
+_SHOWN, _VALUES_SHOWN = 8, 4
+# From here on people think in times, not in percent.
+_TIMES = 2.0
+_TITLES = {"rate": "throughput", "mean": "mean latency", "missed": "share missed"}
+BASIS = {
+    "pairs": "{n} pairs in random order, with the same arrivals within a pair.",
+    "blocks": "{n} pairs of trials from the blocks of an experiment, in random order.",
+    "trials": "Trials that are no pairs ({n} of each at least), in mixed order: what the machine"
+    " did in between is in the spread, so it takes more of them than of pairs.",
+    "apart": "All trials of one ran before all of the other ({n} of each at least), so whatever"
+    " changed on the machine is in the difference; 8 % of drift are allowed for.",
+    "runs": "Held against {n} earlier runs and how far these are from each other.",
+}
+
+
+def title(metric: Metric) -> str:
+    """A metric in a sentence."""
+    return _TITLES.get(metric.name, f"{metric.name} latency")
+
+
+def difference(metric: Metric, value: float) -> str:
+    """How B differs: `8.8 % lower`, `3.1 times as high`, `2.1 points higher`."""
+    if _in_times(metric, value):
+        return f"{value:.3g} times as high"
+    return f"{_amount(metric, value)} {_unit(metric)} {_way(metric, value)}"
+
+
+def _in_times(metric: Metric, value: float) -> bool:
+    return metric.scale == "ratio" and not 1 / _TIMES < value < _TIMES
+
+
+def _way(metric: Metric, value: float) -> str:
+    return "higher" if value > (metric.scale == "ratio") else "lower"
+
+
+def _unit(metric: Metric) -> str:
+    return "points" if metric.scale == "share" else "%"
+
+
+def _amount(metric: Metric, value: float) -> str:
+    """Without its direction, and without more digits than anybody believes."""
+    apart = 100 * abs(value - (metric.scale == "ratio"))
+    return f"{apart:.2f}" if apart < 0.95 else f"{apart:.1f}"
+
+
+def size(metric: Metric, value: float) -> str:
+    """A difference without its direction: `2 %`, `0.5 points`."""
+    return f"{float(f'{100 * value:.2g}'):g} {_unit(metric)}"
+
+
+def changed_by(metric: Metric, estimate: Estimate, than: str = "") -> str:
+    """A difference with its interval; than: from what."""
+    said = difference(metric, estimate.value)
+    link = f" {'as' if said.endswith('as high') else 'than'} {than}" if than else ""
+    return f"{said}{link} ({_ends(metric, estimate)})"
+
+
+def _ends(metric: Metric, estimate: Estimate) -> str:
+    """The interval, the direction told once where it is one."""
+    low, high = estimate.low, estimate.high
+    if not estimate.estimable:
+        return "not estimable"
+    if _in_times(metric, low) and _in_times(metric, high) and (low > 1) == (high > 1):
+        return f"{low:.3g} to {high:.3g} times"
+    if _in_times(metric, low) or _in_times(metric, high) or _way(metric, low) != _way(metric, high):
+        return f"{difference(metric, low)} to {difference(metric, high)}"
+    least, most = sorted((low, high), key=lambda value: abs(value - (metric.scale == "ratio")))
+    return f"{_amount(metric, least)} to {_amount(metric, most)} {_unit(metric)}"
+
+
+def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, ...]:
+    """A verdict on B against A, the answer first, what to do last."""
+    return (
+        _main(verdict, a, b),
+        *_reason(verdict, a, b),
+        *_evidence(verdict),
+        *(_beside(each, len(verdict.secondary)) for each in verdict.secondary),
+        *_next(verdict, a),
+    )
+
+
+def _main(verdict: Verdict, a: str, b: str) -> Sentence:
+    metric = verdict.metric
+    told = ""
+    if verdict.estimate is not None:
+        than = changed_by(metric, verdict.estimate, f"that of {a}")
+        verb = "comes out" if verdict.outcome == "inconclusive" else "is"
+        told = f"its {title(metric)} {verb} {than}"
+    match verdict.outcome:
+        case "better" | "worse":
+            text = f"{b} is {verdict.outcome} than {a}: {told}."
+        case "equivalent":
+            within = size(metric, verdict.delta)
+            text = f"{b} is equivalent to {a} within {within}: {told}."
+        case _:
+            known = f": {told}" if told else ""
+            text = f"Whether {b} is better or worse than {a} is inconclusive{known}."
+    return Sentence(text, "main")
+
+
+def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
+    """Why there is no other verdict."""
+    metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
+    match verdict.why:
+        case "few":
+            count = _capital(_count(verdict.pairs, verdict.basis))
+            few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
+            yield Sentence(f"{count} {few}.")
+        case "unbounded":
+            yield Sentence(
+                f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
+                " falls among what was missed, or there is nothing.",
+                "warning",
+            )
+        case "noise" if verdict.noise is not None:
+            yield Sentence(
+                f"The two look alike, but {a} with itself comes out"
+                f" {changed_by(metric, verdict.noise)}: a difference of {delta} may hide in that.",
+                "warning",
+            )
+        case "biased" if verdict.noise is not None:
+            yield Sentence(
+                f"{a} with itself comes out {changed_by(metric, verdict.noise)}: this place tells"
+                f" equal things apart, and {b} is not further off than that.",
+                "warning",
+            )
+        case "look":
+            yield Sentence(
+                f"It was ended before it was decided: the next look is at {verdict.needed} pairs,"
+                " and between looks nothing is concluded."
+            )
+        case "apart":
+            yield Sentence("A difference of that size may be the machine's.", "warning")
+        case _:
+            return
+
+
+def _evidence(verdict: Verdict) -> Iterable[Sentence]:
+    if verdict.why != "few":
+        yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
+    if verdict.why != "few" and verdict.pairs < PAIRS_MIN and verdict.basis != "runs":
+        text = f"Fewer than {PAIRS_MIN}, so the interval leans on how normal their spread is."
+        yield Sentence(text, "warning")
+    if verdict.bootstrap is not None:
+        yield Sentence(f"By BCa bootstrap: {changed_by(verdict.metric, verdict.bootstrap)}.")
+    if verdict.p is not None and verdict.level not in (0.0, 0.05):
+        yield Sentence(f"p = {verdict.p:.2g}, held against {verdict.level:g} at this look.")
+    if verdict.noise is not None and verdict.why not in ("noise", "biased"):
+        noise = changed_by(verdict.metric, verdict.noise)
+        yield Sentence(f"Noise floor, A with itself: {noise}.")
+
+
+def _beside(found: Secondary, count: int) -> Sentence:
+    among = f" by Holm among {count}" if count > 1 else ""
+    return Sentence(
+        f"Beside it, {title(found.metric)}: {found.outcome},"
+        f" {changed_by(found.metric, found.estimate)}, p = {found.p:.2g}{among}."
+    )
+
+
+def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
+    """What would decide."""
+    if verdict.outcome != "inconclusive" or verdict.why == "look":
+        return
+    if verdict.detectable is not None and verdict.why == "wide":
+        yield Sentence(
+            "With this spread 8 of 10 comparisons find a difference of"
+            f" {size(verdict.metric, verdict.detectable)} or more."
+        )
+    if verdict.why == "few":
+        yield Sentence(f"It takes {_count(verdict.needed or PAIRS_MIN, verdict.basis)} at least.")
+    elif verdict.why == "unbounded":
+        yield Sentence("Compare by the share missed, or under less load.")
+    elif verdict.basis == "apart":
+        yield Sentence(f"Run pairs of both, at least {PAIRS_MIN}, in random order.")
+    elif verdict.why == "noise":
+        yield Sentence(f"More pairs of {a} with itself, longer trials or a larger delta would do.")
+    elif verdict.why == "biased":
+        yield Sentence("Find what disturbs this machine, or use longer trials.")
+    elif verdict.basis == "runs":
+        yield Sentence("Run it again: the mean of several runs tells more.")
+    else:
+        yield _more(verdict)
+
+
+def _more(verdict: Verdict) -> Sentence:
+    if verdict.needed is None:
+        return Sentence(
+            "No reasonable number of pairs would decide; longer trials or a larger delta would."
+        )
+    needed = max(PAIRS_MIN, verdict.needed, verdict.pairs + 1)
+    return Sentence(
+        f"About {needed} pairs would decide, if value and spread stay as they are: as a new"
+        f" comparison, as these {verdict.pairs} were looked at already."
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _count(number: int, basis: str) -> str:
+    if basis == "runs":
+        return f"{number or 'no'} earlier run{'' if number == 1 else 's'}"
+    name = "pair" if basis in ("pairs", "blocks") else "trial"
+    each = "" if name == "pair" else " of each"
+    return f"{number or 'no'} {name}{'' if number == 1 else 's'}{each}"
+
+
+def refused(found: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
+    """In what A and B differ beside what is compared; compared: empty where nothing was named."""
+    if not found:
+        return ()
+    listed = [
+        Sentence(f"{each.name}: {', '.join(each.a) or '-'} of A, {', '.join(each.b) or '-'} of B.")
+        for each in found[:_SHOWN]
+    ]
+    if len(found) > _SHOWN:
+        listed.append(Sentence(f"And {len(found) - _SHOWN} more."))
+    than = f"A and B differ in more than {compared}"
+    main = (
+        f"{than if compared else 'A and B differ, and what is compared was not named'}, so what"
+        " makes a difference could not be told."
+    )
+    return (Sentence(main, "main"), *listed)

@@ -1,0 +1,219 @@
+"""What machines cost and what that buys, in words, as a table and as plain values.
+
+Names and currencies are as others wrote them: whoever renders them escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pgpaces.answers import costs as rules
+from pgpaces.answers.cells import Row
+from pgpaces.answers.costs import Economy, Priced, Written
+from pgpaces.answers.stats import proportion
+from pgpaces.answers.summary import Summary
+from pgpaces.questions.sweep.words import cell_name
+from pgpaces.report.numbers import interval, percent, rate
+from pgpaces.result import Estimate, Trial, plain
+from pgpaces.section import Sentence
+from pgpaces.units import size_text
+
+_MILLION = 1e6
+_SHOWN = 3
+
+
+def of_run(trial: Trial, summary: Summary) -> Economy | None:
+    """What the machine of one run costs and buys; users are those of a paced load."""
+    counts = summary.counts
+    start, end = summary.cut_s, summary.cut_s + summary.seconds
+    means = rules.means_of_samples(trial.samples, start, end)
+    late = proportion(counts.late, counts.due, summary.phi)
+    return rules.economy(
+        rules.machines_of(trial),
+        rules.on_time(summary.rate, late, counts),
+        rules.users_of(trial),
+        rules.written([(trial, means, summary.seconds)]),
+    )
+
+
+def lines(economy: Economy, summary: Summary) -> Iterator[str]:
+    """What the answer of a run says of it."""
+    if economy.month is not None:
+        yield f"costs: {_month(economy)}"
+    if summary.counts.on_time and (gains := list(_gains(economy))):
+        missed = summary.missed
+        of = f" ({economy.users} users" if economy.users is not None else ""
+        of += f", missed {percent(missed.value)} %)" if of and missed else ")" if of else ""
+        yield f"for that: {', '.join(gains)}{of}"
+    if economy.written is not None:
+        yield f"written: {_written(economy.written)}{_life(economy)}"
+
+
+def _month(economy: Economy) -> str:
+    """`about 5.40 USD a month, 64.8 a year, energy included`."""
+    what = {
+        (True, True): ", energy included",
+        (True, False): "",
+        (False, True): " for energy alone",
+    }[economy.price is not None, economy.energy is not None]
+    month, year = economy.month or 0.0, economy.year or 0.0
+    return f"about {rate(month)} {economy.currency} a month, {rate(year)} a year{what}"
+
+
+def _gains(economy: Economy) -> Iterator[str]:
+    """What one gets for a unit of the currency, and of a watt."""
+    currency = economy.currency
+    if economy.users_per_unit is not None:
+        yield f"{rate(economy.users_per_unit)} users per {currency} a month"
+    if economy.users_per_watt is not None:
+        yield f"{rate(economy.users_per_watt)} users per watt"
+    if economy.per_unit is not None:
+        ends = interval(economy.per_unit, _millions, " to ")
+        value = _millions(economy.per_unit.value)
+        yield f"{value} ({ends}) million transactions on time per {currency}"
+
+
+def _millions(count: float) -> str:
+    return rate(count / _MILLION)
+
+
+def _least(written: Written) -> str:
+    """Why it is more than what was seen; empty where it is not."""
+    if written.checkpoints is not None and written.checkpoints < 1:
+        return "no checkpoint ended meanwhile, so data files are hardly in it"
+    return ""
+
+
+def _written(written: Written) -> str:
+    """`about 12 GB a day (disk mmcblk0)`."""
+    found, why = written.bytes_a_day, _least(written)
+    if not found.value:
+        return f"nothing ({written.source})"
+    ends = f", {interval(found, size_text, ' to ')}" if found.estimable else ""
+    of = "; ".join(filter(None, (written.source, why)))
+    return f"{'at least' if why else 'about'} {size_text(found.value)} a day{ends} ({of})"
+
+
+def _end(written: Written) -> str:
+    """Which end of a card's life it tells: a server counts too little, a disk what others do."""
+    of_server = written.source == rules.SERVER
+    return "at most " if of_server else "" if _least(written) else "at least "
+
+
+def _life(economy: Economy) -> str:
+    """How long its card lasts, behind what it writes."""
+    if economy.card_years is None or economy.written is None:
+        return ""
+    years = f"{_end(economy.written)}{rate(economy.card_years)} years"
+    return f"; at that rate its endurance lasts {years}"
+
+
+def sentences(found: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
+    """What the answer of a report says of it, machine by machine. limited: cells can hold."""
+    for one in found[:_SHOWN]:
+        yield Sentence(" ".join(_said(one, "held" if limited else "was measured")))
+    if len(found) > _SHOWN:
+        yield Sentence(f"What {len(found) - _SHOWN} more machines cost is in the table.")
+
+
+def _said(one: Priced, did: str) -> Iterator[str]:
+    economy, at, name = one.economy, f"With {cell_name(one.row)}", one.name or "the machine"
+    if economy.month is not None:
+        yield f"{name} costs {_month(economy)}."
+    if gains := list(_gains(economy)):
+        if one.held:
+            yield f"{at}, the most that {did}, that is {', '.join(gains)}."
+            at = "There"
+        else:
+            yield "No cell is known to hold there, so what a user costs is not known."
+    if economy.written is not None:
+        yield f"{at} {name} writes {_written(economy.written)}{_life(economy)}."
+
+
+@dataclass(frozen=True, slots=True)
+class CostColumn:
+    """A column of the table: its title, what it shows, and that as a text with its interval."""
+
+    title: str
+    show: Callable[[Priced], tuple[str, str] | None]
+
+
+def columns(found: Sequence[Priced]) -> list[CostColumn]:
+    """Those of which something is known of some machine."""
+    currencies = {one.economy.currency for one in found}
+    unit = currencies.pop() if len(currencies) == 1 else "unit"
+    every = [
+        CostColumn("a month", lambda one: _amount(one, one.economy.month)),
+        CostColumn("a year", lambda one: _amount(one, one.economy.year)),
+        CostColumn("users", lambda one: _number(one.held, one.economy.users)),
+        CostColumn(
+            f"users per {unit} a month", lambda o: _number(o.held, o.economy.users_per_unit)
+        ),
+        CostColumn("users per watt", lambda one: _number(one.held, one.economy.users_per_watt)),
+        CostColumn(f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
+        CostColumn("written a day", _written_cell),
+        CostColumn("card lasts", _years),
+    ]
+    return [column for column in every if any(column.show(one) for one in found)]
+
+
+def _amount(one: Priced, value: float | None) -> tuple[str, str] | None:
+    return None if value is None else (f"{rate(value)} {one.economy.currency}", "")
+
+
+def _number(held: bool, value: float | None) -> tuple[str, str] | None:
+    return (rate(value), "") if held and value is not None else None
+
+
+def _estimate(one: Priced, value: Estimate | None) -> tuple[str, str] | None:
+    if value is None or not one.held:
+        return None
+    return _millions(value.value), interval(value, _millions)
+
+
+def _written_cell(one: Priced) -> tuple[str, str] | None:
+    written = one.economy.written
+    if written is None:
+        return None
+    least = "over " if _least(written) else ""
+    return f"{least}{size_text(written.bytes_a_day.value)}", written.source
+
+
+def _years(one: Priced) -> tuple[str, str] | None:
+    years = one.economy.card_years
+    if years is None or one.economy.written is None:
+        return None
+    return f"{_end(one.economy.written)}{rate(years)} years", ""
+
+
+def as_json(economy: Economy) -> dict[str, Any]:
+    """All of it as plain values: amounts in the currency, seconds, bytes."""
+    found: dict[str, Any] = plain(economy)
+    return {**found, "month": economy.month, "year": economy.year}
+
+
+def row_values(economy: Economy | None) -> dict[str, Any]:
+    """What the row of a cell in CSV and Parquet has of it; None: not known."""
+    one = economy or rules.Economy("")
+    ends = one.per_unit if one.per_unit and one.per_unit.estimable else None
+    return {
+        "currency": one.currency or None,
+        "cost_month": one.month,
+        "cost_year": one.year,
+        "users": one.users,
+        "on_time_per_unit": one.per_unit.value if one.per_unit else None,
+        "on_time_per_unit_low": ends.low if ends else None,
+        "on_time_per_unit_high": ends.high if ends else None,
+        "users_per_unit_month": one.users_per_unit,
+        "users_per_watt": one.users_per_watt,
+        "written_bytes_a_day": one.written.bytes_a_day.value if one.written else None,
+        "card_years": one.card_years,
+    }
+
+
+def economies(rows: Sequence[Row], *, clients: bool) -> tuple[tuple[Row, Economy], ...]:
+    """The cells of which something is known. clients: each client is a user."""
+    found = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
+    return tuple((row, economy) for row, economy in found if economy is not None)

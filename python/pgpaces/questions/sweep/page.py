@@ -1,0 +1,224 @@
+"""What a report says, as values: gathered from trials once, then rendered in any form.
+
+Knows no HTML, no charts, no store. Texts are as others wrote them: whoever renders them escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.answers import cells, crossing, differences, paired, placed, replicates
+from pgpaces.answers.beside import BesideRow, beside_of
+from pgpaces.answers.cells import Row
+from pgpaces.answers.costs import Economy, Priced, priced
+from pgpaces.answers.crossing import Line
+from pgpaces.answers.differences import Difference
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.paired import Ratio
+from pgpaces.answers.plans import PlanOf, plans_of
+from pgpaces.answers.replicates import Apart
+from pgpaces.answers.statements import StatementRow, statements_of
+from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.questions import costs, volume
+from pgpaces.questions.disk import Known
+from pgpaces.questions.sweep import facts, words
+from pgpaces.questions.sweep.facts import ServerFacts
+from pgpaces.result import Observed
+from pgpaces.section import Sentence
+
+if TYPE_CHECKING:
+    from pgpaces.section import Section
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the caller knows beside the trials. Times are of somebody's clock, so given.
+
+    rerun: one command that runs all of it again. id, started_at: the experiment's. failures: cell
+    key, block and error of each trial that never began. disks: those that were measured, the newest
+    first. chosen: trials were chosen as it went, so that none of the design's is missing.
+    """
+
+    made_at: datetime
+    version: str
+    rerun: str = ""
+    id: str = ""
+    started_at: datetime | None = None
+    failures: tuple[tuple[str, int, str], ...] = ()
+    disks: tuple[Known, ...] = ()
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that a report says. factors: those with several levels; main: along the axis of charts.
+
+    lines: the rows in groups that share all levels but the main one's. places: servers with their
+    machines. missing: trials that were asked for and not run. failures: cell and block of trials
+    that never began, and why. limit: the one that holds for all, if there is one. economies: cells
+    of which it is known what their machines cost; costs: each such machine at its largest cell.
+    sections: answers of their own, to more than which cells held. searched: the first of them says
+    all that cells do, which are loads that a search chose: no tables and charts over them.
+    observed: what was seen of servers, by the id of the trial, of those that are shown in detail.
+    """
+
+    title: str
+    question: str
+    about: About
+    answer: tuple[Sentence, ...]
+    factors: tuple[Factor, ...]
+    main: Factor | None
+    rows: tuple[Row, ...]
+    lines: tuple[Line, ...]
+    missed_max: float
+    limits: tuple[str, ...]
+    limit: str | None
+    asked: tuple[tuple[str, str], ...]
+    statements: tuple[StatementRow, ...] = ()
+    plans: tuple[PlanOf, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    places: tuple[ServerFacts, ...] = ()
+    apart: tuple[Apart, ...] = ()
+    missing: int = 0
+    failures: tuple[tuple[str, str], ...] = ()
+    beside: tuple[BesideRow, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    economies: tuple[tuple[Row, Economy], ...] = ()
+    costs: tuple[Priced, ...] = ()
+    sections: tuple[Section, ...] = ()
+    searched: bool = False
+    observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
+
+    @property
+    def digests(self) -> tuple[Digest, ...]:
+        """Every trial, in the order of the rows."""
+        return tuple(digest for row in self.rows for digest in row.every)
+
+
+def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
+    """What a report of these trials says; without an experiment of runs that belong to none."""
+    if experiment is None:
+        factors, digests = placed.place(digests, about.id)
+        asked = placed.cells(digests, _by_levels(factors))
+        kinds: dict[str, str] = {}
+        title, missed_max, missing = _title(digests), Experiment("", None, Design()).missed_max, 0
+    else:
+        factors, asked = experiment.design.factors, list(experiment.design.cells())
+        kinds = {target.name: target.kind for target in experiment.targets if target.kind}
+        title, missed_max = experiment.name, experiment.missed_max
+        missing = 0 if about.chosen else _missing(experiment, digests)
+    made = cells.rows(asked, digests, kinds)
+    shown = _shown(factors, made)
+    main = crossing.main_factor(shown)
+    rows = tuple(_trimmed(row, shown) for row in made)
+    lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
+    apart = replicates.compare(digests, kinds)
+    failures = _failures(about, {cell.key: cell for cell in asked})
+    said = words.ReportMaterial(shown, main, rows, lines, missed_max, apart, missing, failures)
+    limits = facts.limits(rows)
+    economies = costs.economies(rows, clients=_clients_are_users(experiment, shown, digests))
+    machines = priced(economies, _holding(missed_max, limited=bool(limits)))
+    return Page(
+        title=title,
+        question=experiment.question if experiment else "",
+        about=about,
+        answer=(
+            *words.answer(said),
+            *(Sentence(text) for text in volume.sentences(rows)),
+            *costs.sentences(machines, limited=bool(limits)),
+        ),
+        factors=shown,
+        main=main,
+        rows=rows,
+        lines=lines,
+        missed_max=missed_max,
+        limits=limits,
+        limit=facts.one_limit(rows),
+        asked=facts.asked(digests, experiment),
+        statements=statements_of(rows),
+        plans=plans_of(rows),
+        differences=differences.of_cells(rows, shown),
+        places=facts.places(digests, about.disks),
+        apart=apart,
+        missing=missing,
+        failures=failures,
+        beside=beside_of(rows),
+        ratios=paired.compared(rows, shown, kinds),
+        economies=economies,
+        costs=machines,
+    )
+
+
+def _clients_are_users(
+    experiment: Experiment | None, shown: Sequence[Factor], digests: Sequence[Digest]
+) -> bool:
+    """Whether each client stands for a user: one with a rate or pauses of its own, of a number
+
+    that was asked for. Under a rate for all, clients are connections.
+    """
+    design = experiment.design if experiment else Design()
+    named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
+    closed = all(digest.trial.plan.get("model") == "closed" for digest in digests)
+    return "clients" in named and (closed or "rate_per_client" in named)
+
+
+def _holding(missed_max: float, *, limited: bool) -> Callable[[Row], bool]:
+    """Whether a cell held; without a limit, whether it is to be believed."""
+    if not limited:
+        return lambda row: row.sound
+    return lambda row: crossing.verdict(row, missed_max) == "held"
+
+
+def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{cells.get(key, key)}, trial {block}", error) for key, block, error in about.failures
+    )
+
+
+def _title(digests: Sequence[Digest]) -> str:
+    names = list(dict.fromkeys(str(d.trial.workload.get("name", "")) for d in digests))
+    return ", ".join(names) or "no runs"
+
+
+def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
+    done = {
+        (digest.trial.place.block, digest.trial.place.cell)
+        for digest in digests
+        if digest.trial.place and digest.trial.state == "finished"
+    }
+    slots = experiment.design.slots()
+    return sum((slot.block, slot.cell.key) not in done for slot in slots)
+
+
+def _by_levels(factors: Sequence[Factor]) -> Callable[[Cell], Any]:
+    order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
+
+    def key(cell: Cell) -> tuple[int, ...]:
+        return tuple(order[name][level] for name, level in cell.levels)
+
+    return key
+
+
+def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]:
+    """The factors that tell rows apart, with the levels that rows have: targets become kinds."""
+    found = []
+    names = list(
+        dict.fromkeys([*(f.name for f in factors), *(n for r in rows for n, _ in r.cell.levels)])
+    )
+    order = {factor.name: factor.levels for factor in factors}
+    for name in names:
+        had = dict.fromkeys(crossing.level_of(row, name) for row in rows)
+        levels = [level for level in order.get(name, ()) if level in had]
+        levels += [level for level in had if level not in levels]
+        if len(levels) > 1:
+            found.append(Factor(name, tuple(levels)))
+    return tuple(found)
+
+
+def _trimmed(row: Row, factors: Sequence[Factor]) -> Row:
+    """The row with those levels only that tell it from others."""
+    names = {factor.name for factor in factors}
+    return replace(row, cell=Cell(tuple(pair for pair in row.cell.levels if pair[0] in names)))

@@ -1,0 +1,362 @@
+"""The page of an experiment as a report: what each of its sections says, in which order.
+
+Values in, values out; the forms of the report show any section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pgpaces.answers import crossing
+from pgpaces.answers.bulk import alone as of_alone
+from pgpaces.answers.cells import Row
+from pgpaces.answers.crossing import Line
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.plans import PlanOf
+from pgpaces.questions import servers
+from pgpaces.questions.bulk import words as bulk
+from pgpaces.questions.run import judgement
+from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
+from pgpaces.questions.sweep.charts import Measure
+from pgpaces.questions.sweep.page import Page
+from pgpaces.report.numbers import interval
+from pgpaces.section import Bar, Bars, Block, Rank, Report, Section, Sentence
+
+_BARS = ("missed", "p95", "rate", "rows_s", "seconds")
+
+
+def report(page: Page) -> Report:
+    """The report on a page."""
+    return Report(
+        title=page.title,
+        question=page.question,
+        made_at=page.about.made_at,
+        version=page.about.version,
+        id=page.about.id,
+        said=page.answer,
+        headline=tuple(_headline(page)),
+        sections=tuple(_sections(page)),
+        rerun=page.about.rerun,
+        document=lambda: data.document(page),
+        records=lambda: data.records(page),
+    )
+
+
+def _sections(page: Page) -> Iterator[Section]:
+    yield from page.sections
+    if not page.searched:
+        yield from _charts(page)
+        yield _cells(page)
+    yield from _compared(page)
+    if not page.searched:
+        yield from _statements(page)
+        yield from _plans(page)
+    yield _details(page)
+    if page.failures:
+        yield Section(
+            "failures", "Trials that never began", facts=tables.failures(page), rank="numbers"
+        )
+    yield from _differences(page)
+    if not page.searched:
+        every = tables.trials(page, page.rows)
+        yield Section("trials", "Trials", tables=(every,), rank="text")
+    yield _where(page)
+    yield Section("method", "How the numbers are made", said=tuple(_method(page)), rank="page")
+    if page.about.rerun:
+        again = (Block(page.about.rerun),)
+        yield Section("rerun", "Run it again", blocks=again, rank="details")
+
+
+def _charts(page: Page) -> Iterator[Section]:
+    every = tuple(charts.overview(page))
+    found = tuple(each for each in every if each.key != "heat-map")
+    if found:
+        left = axes.panels(page)[1]
+        note = "Bars are means of the trials of a cell."
+        if not bulk.about_commands(page.rows):
+            note = (
+                "Lines join cells that differ only along the axis. A hollow mark has no valid trial"
+                " behind it."
+            )
+            if left:
+                note += f" Charts of {left} more groups of cells are left out; the table has all."
+        yield Section("charts", "At a glance", figures=found, note=note, rank="page")
+    if heat := tuple(each for each in every if each.key == "heat-map"):
+        yield Section("map", "The whole grid", figures=heat, rank="page")
+
+
+def _cells(page: Page) -> Section:
+    title = "All cells" if len(page.rows) > 1 else "The numbers"
+    return Section(
+        "cells", title, tables=(tables.cells(page),), bars=tuple(_bars(page)), rank="numbers"
+    )
+
+
+def _compared(page: Page) -> Iterator[Section]:
+    """Levels against each other, workloads in the background, and what machines cost."""
+    if not page.searched and (ratios := tables.ratios(page)).rows:
+        yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
+    if page.beside:
+        note = (
+            "Workloads that ran beside the one that the cells above are about, each with a limit of"
+            " its own."
+        )
+        found = tables.beside(page)
+        yield Section("beside", "At the same time", tables=(found,), note=note, rank="numbers")
+    if page.costs and not page.searched:
+        rank: Rank = "numbers" if len(page.costs) > 1 else "details"
+        yield Section("costs", "What it costs", tables=(tables.costs(page),), rank=rank)
+
+
+def _statements(page: Page) -> Iterator[Section]:
+    if page.statements:
+        texts = {each.name: each.text for each in page.statements}
+        yield Section(
+            "by-statement",
+            "What each statement took",
+            tables=(tables.statements(page),),
+            figures=tuple(closeups.statements(page)),
+            blocks=tuple(Block(text, name) for name, text in texts.items()),
+            rank="details",
+        )
+
+
+def _plans(page: Page) -> Iterator[Section]:
+    if page.plans:
+        parts = tuple(_plan(page, plan, number) for number, plan in enumerate(page.plans, 1))
+        yield Section("plans", "How statements were executed", parts=parts, rank="details")
+
+
+def _plan(page: Page, plan: PlanOf, number: int) -> Section:
+    count = len(plan.shapes)
+    how = f"Plans differ: {count} different ones between these cells."
+    full = {plan.letter(seen.plan.shape): seen.plan for seen in reversed(plan.seen)}
+    return Section(
+        f"plan-{number}",
+        f"{plan.script}:{plan.line}",
+        said=(Sentence(how if count > 1 else "The same plan in all cells."),),
+        tables=tables.plans(page, plan),
+        blocks=(
+            Block(plan.text),
+            *(
+                Block(one.plan, f"Plan {letter}: {one.summary}")
+                for letter, one in sorted(full.items())
+            ),
+        ),
+    )
+
+
+def _details(page: Page) -> Section:
+    found = list(closeups.closeups(page))
+    left = sum(bool(row.trials) for row in page.rows) - len(found)
+    note = (
+        f"Of many cells only {len(found)} are shown in detail here: those about the break, the"
+        f" best, the worst, and then as the table has them. {left} more are in the table above, and"
+        " in the report as JSON or Parquet."
+    )
+    title = "Load by load" if page.searched else "Cell by cell" if len(found) > 1 else "Over time"
+    return Section(
+        "details",
+        title,
+        note=note if left > 0 else "",
+        parts=tuple(_cell(page, each, alone=len(found) == 1) for each in found),
+        rank="page",
+    )
+
+
+def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
+    """One cell in detail."""
+    row = closeup.row
+    verdict = tables.verdict(page, row)
+    missed = f"missed {100 * row.missed.value:.1f} %" if row.missed and page.limits else ""
+    seen = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
+    return Section(
+        f"cell-{page.rows.index(row) + 1}",
+        words.cell_name(row),
+        said=tuple(Sentence(text) for text in _said(row)),
+        tables=(tables.trials(page, [row]), *seen),
+        figures=closeup.figures,
+        aside=missed,
+        mark=verdict if page.limits or verdict.text == "not valid" else None,
+        folded=True,
+        open=alone,
+    )
+
+
+def _said(row: Row) -> Iterator[str]:
+    """What is to be known of the trials of a cell, the same thing once."""
+    found: dict[str, list[str]] = {}
+    for digest in row.every:
+        for text in _of_trial(digest):
+            found.setdefault(text, []).append(closeups.trial_name(digest))
+    for text, names in found.items():
+        who = "all trials" if len(names) == len(row.every) > 1 else ", ".join(names)
+        yield f"{who}: {text}"
+
+
+def _of_trial(digest: Digest) -> Iterable[str]:
+    trial, summary = digest.trial, digest.summary
+    yield from (text for text in judgement(summary.validity) if text != "valid")
+    if trial.error:
+        yield f"ended with: {trial.error}"
+    for state, count in sorted(summary.failures.items()):
+        yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
+    for note in trial.notes:
+        yield f"note: {note}"
+
+
+def _differences(page: Page) -> Iterator[Section]:
+    if page.differences:
+        found = tables.differences(page)
+        note = (
+            "No level asked for these. What differs within cells is no doing of the experiment and"
+            " may explain a spread."
+        )
+        yield Section(
+            "differences", "What else differed", tables=(found,), note=note, rank="details"
+        )
+
+
+def _where(page: Page) -> Section:
+    parts = [Section("asked", "Asked for", facts=page.asked)]
+    for number, place in enumerate(page.places, 1):
+        of = f" ({place.trials} trials)" if len(page.places) > 1 else ""
+        settings = f"{len(place.settings)} settings that are not at their default"
+        inner = (
+            Section(f"generator-{number}", "Machine that made the load", facts=place.generator),
+            Section(f"settings-{number}", settings, facts=place.settings, folded=True),
+        )
+        name = f"{place.name}{of}"
+        parts.append(Section(f"place-{number}", name, facts=place.server, parts=inner))
+    return Section("where", "What was run, and where", parts=tuple(parts), rank="details")
+
+
+def _method(page: Page) -> Iterator[Sentence]:
+    allowed = f"{100 * page.missed_max:g} %"
+    commands = bulk.about_commands(page.rows)
+    if commands:
+        yield Sentence(
+            "Seconds are from the start of the command to its end, as the system saw them; what was"
+            " run before it is not in them. Rows, input and WAL by the second, by the row and by"
+            " the byte are of trials all of whose executions succeeded."
+        )
+        yield Sentence(
+            "WAL is the whole server's. Rows are what a query counted, or where none was given what"
+            " the server says was inserted, without its catalogs."
+        )
+    if page.limits or not commands:
+        above = f' ("{tables.above(page)}")' if page.limits else ""
+        yield Sentence(
+            "Latency is from when a transaction was due to when it was done, so waiting for a free"
+            " connection counts. Percentiles rank over all that was due; what was skipped or failed"
+            f" lies above every time{above}."
+        )
+        yield Sentence(
+            "Missed is late, skipped, failed and unfinished together, of all that was due. Late %"
+            " and skipped % have the same denominator, so they add up."
+        )
+    yield Sentence(
+        "Intervals are of 95 %. Shares: Wilson's, widened by how much trials and machines"
+        " (Student's t) and stretches of ten seconds differ. Times and rates: each trial says its"
+        " own number; across them it is Student's t, with two no less than the trials' own"
+        " intervals reach. Not estimable is a percentile of which a trial has too few transactions;"
+        " no number of such trials makes up for that. Transactions of several trials are never"
+        " thrown into one percentile."
+    )
+    if page.searched:
+        yield Sentence(
+            f"Proved is the load up to which at most {allowed} miss in the long run, refuted the"
+            " one from which on more do; each is wrong in about one search of twenty. Both follow"
+            " from the curve through the log odds of all long trials near it, by Fieller's"
+            " inequality; a short trial is no bound, nor is one that is not valid. Can hold is said"
+            " only where 0.9 of what is proved ran for long and held."
+        )
+    elif page.limits or not commands:
+        yield Sentence(
+            "Held and did not hold are said where the whole interval lies on one side of"
+            f" {allowed} missed. Everything else is not known: more trials decide it."
+        )
+    yield Sentence(
+        "Not valid trials are shown, hollow and marked. They count only where a cell has no valid"
+        " one, and then nothing is concluded. Of a trial that was run again the newest that came to"
+        " its end counts."
+    )
+
+
+def _headline(page: Page) -> Iterator[tuple[str, str]]:
+    """A few facts under the title."""
+    ran = {
+        (digest.trial.place.block, digest.trial.place.cell) if digest.trial.place else id(digest)
+        for digest in page.digests
+        if digest.trial.state == "finished" or not page.missing
+    }
+    asked = f" of {len(ran) + page.missing}" if page.missing else ""
+    yield "trials", f"{len(ran)}{asked}"
+    if len(page.rows) > 1 and not page.searched:
+        yield "cells", str(len(page.rows))
+    if page.limits:
+        yield "latency limit", ", ".join(page.limits)
+    due = sum(row.counts.due for row in page.rows)
+    alone = bulk.about_commands(page.rows) and all(of_alone(d.trial) for d in page.digests)
+    yield "executions" if alone else "transactions due", f"{due:,}"
+    if span := _span(page):
+        yield "measured", span
+
+
+def _span(page: Page) -> str:
+    """From when to when the trials ran."""
+    starts = [digest.trial.started_at for digest in page.digests]
+    if not starts:
+        return ""
+    first, last = min(starts), max(starts)
+    if first.date() == last.date():
+        end = f" to {last:%H:%M %Z}" if first != last else f" {last:%Z}"
+        return f"{first:%Y-%m-%d %H:%M}{end}"
+    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M %Z}"
+
+
+# --- bars of text ---------------------------------------------------------------------------------
+
+
+def _bars(page: Page) -> Iterator[Bars]:
+    """What a terminal draws of the cells: a chart for each number that matters."""
+    if len(page.rows) < 2 or not any(row.trials for row in page.rows):
+        return
+    for measure in charts.measures(page):
+        if measure.key in _BARS:
+            values = [_value(row, measure) for each in page.lines for row in each.rows]
+            finite = [value for value in values if value is not None and value != float("inf")]
+            top = max(finite, default=0.0)
+            groups = (
+                (words.line_name(of) if of.levels else "", tuple(_group(page, of, measure, top)))
+                for of in page.lines
+            )
+            yield Bars(measure.axis, tuple((name, bars) for name, bars in groups if bars))
+
+
+def _value(row: Row, measure: Measure) -> float | None:
+    estimate = row.estimate(measure.key)
+    return None if estimate is None else estimate.value
+
+
+def _group(page: Page, group: Line, measure: Measure, top: float) -> Iterator[Bar]:
+    for row in group.rows:
+        if not row.trials:
+            continue
+        value = _value(row, measure)
+        share = 0.0 if value is None or not top else min(value, top) / top
+        mark = crossing.verdict(row, page.missed_max) if page.limits else ""
+        name = ", ".join(level for _, level in row.cell.levels)
+        if page.main is not None:
+            name = crossing.level_of(row, page.main.name)
+        yield Bar(name, share, _number(row, measure), mark)
+
+
+def _number(row: Row, measure: Measure) -> str:
+    estimate = row.estimate(measure.key)
+    if estimate is None:
+        return "-"
+    ends = interval(estimate, measure.form) if estimate.estimable else ""
+    value = "above" if estimate.value == float("inf") else measure.form(estimate.value)
+    marked = "" if row.sound else ", not valid"
+    return f"{value}{f' ({ends})' if ends else ''}{marked}"

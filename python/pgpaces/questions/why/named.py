@@ -1,0 +1,33 @@
+"""Why transactions of a stored run, or of an experiment, were late: sections and their page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgpaces.questions.sweep.stored import page_of
+from pgpaces.questions.why import stored as attribution
+from pgpaces.store import Store
+
+if TYPE_CHECKING:
+    from pgpaces.questions.sweep.page import Page
+    from pgpaces.section import Section
+
+
+def sections(store: Store, name: str) -> tuple[Section, ...]:
+    """The answers for a run (one), or for the cells of an experiment that did not hold.
+
+    For an experiment that held everywhere, the cell that missed most. Raises PlanError, StoreError.
+    """
+    id_ = store.find_any(name)
+    if not store.placed(id_):
+        return (attribution.of_run(store, id_),)
+    return attribution.of_page(store, page_of(store, (id_,)))
+
+
+def page(store: Store, found: tuple[Section, ...], name: str) -> Page:
+    """The report of what a name means, with these answers. Raises PlanError, StoreError."""
+    from dataclasses import replace
+
+    whole = page_of(store, (store.find_any(name),))
+    rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
+    return replace(whole, sections=(*found, *rest))

@@ -1,0 +1,101 @@
+"""Why late, from the store: of a run, or of those cells of a page that did not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pgpaces.answers import crossing
+from pgpaces.answers.attribution import Limit, attribute, limiting
+from pgpaces.answers.capacity.trials import Found
+from pgpaces.answers.cells import Row
+from pgpaces.answers.digest import Digest
+from pgpaces.errors import PlanError, StoreError
+from pgpaces.questions.sweep import words
+from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.why import section as reported
+from pgpaces.section import Section
+from pgpaces.store import Store
+
+CELLS_MAX = 3
+# Whole trials are read for it, and after so many of a cell more say little.
+_TRIALS_MAX = 8
+_TRIALS_OF_LIMIT = 3
+
+
+def of_run(store: Store, run_id: str) -> Section:
+    """Why transactions of a run were late. Raises StoreError."""
+    return _section(store, store.digests([run_id]), f"run {run_id}", "why")
+
+
+def limited(store: Store, digests: Sequence[Digest]) -> Limit | None:
+    """The resource that was the limit where these trials missed; None where sensors do not say.
+
+    Raises StoreError.
+    """
+    return limiting([(store.load(digest.trial.id), digest.summary) for digest in digests])
+
+
+def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
+    """Of the cells of a page that did not hold, those that missed most first. Raises StoreError."""
+    return _of_rows(store, [row for row in page.rows if _missed(row, page)])
+
+
+def of_page(store: Store, page: Page) -> tuple[Section, ...]:
+    """The same; where all held, of the cell that missed most. Raises as it does, and PlanError."""
+    ran = [row for row in page.rows if row.trials]
+    if not ran:
+        raise PlanError(f"{page.title} has no trial that was run", "pgpaces runs lists runs")
+    return of_cells(store, page) or _of_rows(store, [max(ran, key=_share)])
+
+
+def limit(store: Store, found: Found) -> Limit | None:
+    """The resource that was the limit where a search found that a load does not hold.
+
+    None where no trial missed too much, or sensors do not say. Raises StoreError.
+    """
+    trials = [(d, p) for d, p in found.trials if p.valid and p.share > found.goal.missed_max]
+    long = [(digest, point) for digest, point in trials if point.role == "fine"]
+    ranked = sorted(long or trials, key=lambda pair: -pair[1].share)[:_TRIALS_OF_LIMIT]
+    if not long and ranked:
+        # Of short trials alone the lowest load that broke: far above, everything is exhausted.
+        ranked = [min(ranked, key=lambda pair: pair[1].load)]
+    try:
+        return limiting([(store.load(digest.trial.id), digest.summary) for digest, _ in ranked])
+    except ValueError as error:
+        raise StoreError(f"what was seen beside a search is damaged: {error}") from None
+
+
+def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
+    ranked = sorted(rows, key=_share, reverse=True)
+    return tuple(
+        _section(store, _worst(row), words.cell_name(row), f"why-{number}")
+        for number, row in enumerate(ranked[:CELLS_MAX], 1)
+    )
+
+
+def _missed(row: Row, page: Page) -> bool:
+    """Whether it did not hold, or would not have if its trials were valid."""
+    if crossing.verdict(row, page.missed_max) == "did not hold":
+        return True
+    return not row.sound and row.missed is not None and row.missed.value > page.missed_max
+
+
+def _share(row: Row) -> float:
+    return row.missed.value if row.missed else 0.0
+
+
+def _worst(row: Row) -> Sequence[Digest]:
+    """Its trials with most missed."""
+    ranked = sorted(row.trials, key=lambda digest: -digest.summary.counts.missed)
+    return ranked[:_TRIALS_MAX]
+
+
+def _section(store: Store, digests: Iterable[Digest], about: str, key: str) -> Section:
+    found = [(store.load(digest.trial.id), digest.summary) for digest in digests]
+    try:
+        answer = attribute(found)
+    except ValueError as error:
+        ids = ", ".join(trial.id for trial, _ in found)
+        raise StoreError(f"what was seen beside {ids} is damaged: {error}") from None
+    notes, reasons = (found[0][0].notes, found[0][1].validity.reasons) if found else ((), ())
+    return reported.section(answer, about, key, notes, reasons)

@@ -1,0 +1,72 @@
+"""Numbers as texts: shares, times, rates, durations, and their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from pgpaces.result import Estimate
+
+
+def percent(share: float) -> str:
+    """A share as a percentage without its sign: 2 significant digits below ten, else one place."""
+    value = 100 * share
+    # Below, it is what is left of 0 when shares are taken from each other.
+    if value < 0.095 and abs(value) > 1e-9:
+        return f"{value:.2g}"
+    return f"{value:.1f}"
+
+
+def milliseconds(value: float | None, above: str) -> str:
+    """A time of a table, or where it lies if it is above every value."""
+    if value is None or math.isinf(value):
+        return above
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def ms(value: float) -> str:
+    """A time in milliseconds without its unit."""
+    return milliseconds(value, "-")
+
+
+def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") -> str:
+    """The interval of an estimate in as few words as there are for it."""
+    if not estimate.estimable:
+        return "not estimable"
+    if math.isinf(estimate.low):
+        return ""
+    if math.isinf(estimate.high):
+        return f"over {form(estimate.low)}"
+    if estimate.low == 0 < estimate.value:
+        return f"under {form(estimate.high)}"
+    return f"{form(estimate.low)}{to}{form(estimate.high)}"
+
+
+def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:
+    """An estimate in a sentence."""
+    ends = interval(estimate, form, " to ")
+    return f"{form(estimate.value)}{unit}" + (f" ({ends})" if ends else "")
+
+
+def rate(per_s: float) -> str:
+    """A rate with three significant digits, from 1000 on in whole ones, and no exponent."""
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.3g}"
+
+
+def seconds(value: float) -> str:
+    """A duration in seconds, or in milliseconds where it is short."""
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def clock(seconds: float) -> str:
+    """A duration as people say it: `45 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
