@@ -119,9 +119,10 @@ class Result:
 
     def __repr__(self) -> str:
         """The verdict."""
-        from pgpaces.questions.run import verdict
+        from pgpaces.questions.run import headline
 
-        return f"<run {self.id}: {verdict(self.summary, self.trial.plan)}>"
+        found = headline(self.trial, self.summary)
+        return f"<run {self.id}: {' '.join(filter(None, (found.word, found.text)))}>"
 
 
 def _workload(given: Mapping[str, Any]) -> workload.Workload:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-Weight = Literal["main", "plain", "warning"]
+Weight = Literal["main", "plain", "warning", "note"]
 Rank = Literal["answer", "numbers", "details", "page", "text"]
 Mark = Literal["", "held", "did not hold", "not known", "not valid"]
 # From the colors of a place (report/look.py) to the specification of a chart.
@@ -22,10 +22,19 @@ Facts = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of the answer; main: what one tells the boss."""
+    """A sentence of the answer; main: what one tells the boss. note: a footnote to the numbers."""
 
     text: str
     weight: Weight = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What is seen first: a word such as PASS, how it is marked, and the number behind it."""
+
+    word: str
+    mark: Mark
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +117,12 @@ class Section:
     """An answer, or a part of one.
 
     key: for anchors and in JSON, no two of a report the same; the keys of its figures begin with
-    it. said: the answer first. note: how to read it. facts: names and values. value: what Python
-    gets, a value of `answers/`, which JSON shows as it is. trials: the ids of those that it stands
-    on. parts: what it consists of. aside, mark: what stands behind the title. folded: only its
-    title is seen at first, unless open. rank: a terminal shows answers and numbers; Markdown
-    all but what is for the page; the page all but what is for text.
+    it. said: the answer first. note: how to read it, or what ran. next: commands that go on from
+    here. facts: names and values. value: what Python gets, a value of `answers/`, which JSON shows
+    as it is. trials: the ids of those that it stands on. parts: what it consists of. aside, mark:
+    what stands after the title. folded: only its title is seen at first, unless open. rank: a
+    terminal shows answers and numbers; Markdown all but what is for the page; the page all but what
+    is for text.
     """
 
     key: str
@@ -123,6 +133,8 @@ class Section:
     value: Any = None
     trials: tuple[str, ...] = ()
     note: str = ""
+    headline: Headline | None = None
+    next: tuple[str, ...] = ()
     facts: Facts = ()
     bars: tuple[Bars, ...] = ()
     blocks: tuple[Block, ...] = ()

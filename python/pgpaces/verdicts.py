@@ -242,7 +242,8 @@ def forecast(
     from pgpaces.questions.sweep import stored as reporting
     from pgpaces.store import Store
 
-    page = reporting.gathered(Store.existing(store), names)
+    opened = Store.existing(store)
+    page = reporting.gathered(opened, names or (opened.find_experiment("last"),))
     section = forecasting.of_page(forecasting.forecasts(page, chosen, to), page, to)
     return Answer(section, lambda: reporting.fronted(page, section))
 

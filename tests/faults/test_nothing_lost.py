@@ -316,7 +316,7 @@ def test_a_full_disk_ends_the_load_where_the_user_wants_that(
     rest = fill(small_disk)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 20, err
-    assert out.startswith("missed ")
+    assert " tx/s" in out.splitlines()[0]
     assert "ended early: the store" in " ".join(out.split())
     rest.unlink()
     assert is_intact(pgpaces.store)
@@ -592,7 +592,7 @@ def test_data_cannot_be_made_on_a_standby_and_is_read_there_once_it_is(
     standby.wait_until(f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'")
     ended = pgpaces(*words, "--target", standby.dsn("postgres"))
     assert ended.code == 0, ended.err
-    assert "failed 0" in " ".join(ended.out.split())
+    assert ", 0 failed" in ended.out
 
 
 INTERRUPTED = """
@@ -618,5 +618,5 @@ def test_ctrl_c_after_the_load_does_not_cost_the_answer(pgpaces: Command, pg15: 
         env=pgpaces.environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    assert "rate" in ended.stdout
+    assert " tx/s" in ended.stdout
     assert not [name for name, _ in ours(pg15) if name.endswith("_run")]

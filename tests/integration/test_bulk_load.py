@@ -182,7 +182,7 @@ def test_a_load_beside_queries_is_run_again_until_they_end(
     assert queries["on_time"] == queries["due"] > 50
     assert load["due"] == load["on_time"] > 1
     text = pgpaces("show", "last").out
-    assert "beside it loader/psql: " in text
+    assert "loader/psql: " in text
 
 
 @SLOW

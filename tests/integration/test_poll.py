@@ -53,7 +53,7 @@ def taken(done: subprocess.CompletedProcess[str]) -> str:
 def test_an_answer_says_how_the_engine_waited(pg15: Postgres, script: Path, each_poll: str) -> None:
     words = ("--poll", each_poll, "-c", "2")
     assert taken(run(pg15.dsn(), script, *words, "--json")) == each_poll
-    assert f"generator by {each_poll}: " in run(pg15.dsn(), script, *words).stdout
+    assert f"by {each_poll}, busiest thread" in run(pg15.dsn(), script, *words, "-v").stdout
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_users_that_tell_what_they_were_given_tell_no_password(
     ended = cage("run", folder, "--trust", "-t", "2", "--target", dsn, **variables)
     assert ended.code == 0, ended.err
     assert ended.err.count(b"***") >= 3
-    assert b"failed with ValueError: 1" in ended.out
+    assert b"1 with ValueError: " in ended.out
     assert any("pgpaces.generators.users.process" in argv for argv, _ in ended.children)
 
 

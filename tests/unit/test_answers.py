@@ -14,7 +14,6 @@ from pgpaces.answers.spread import spread
 from pgpaces.answers.stats import dispersion, proportion, quantile_rank
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.questions.run import verdict
 from pgpaces.record import Interval, Tally
 from pgpaces.report.numbers import percent
 from pgpaces.result import Estimate
@@ -88,37 +87,6 @@ def test_shedding_load_cannot_improve_a_quantile() -> None:
     assert value(spread(served, 100).p95) == math.inf
     assert value(spread(served, 100).p50) == pytest.approx(10, rel=1e-3)
     assert spread(served, 100).max is None
-
-
-def test_the_verdict_is_the_contracts_sentence() -> None:
-    tally = Tally(0, 0, due=600, on_time=592, late=8, latency=times([1.0] * 592 + [600.0] * 8))
-    found = summarize(trial([tally]))
-    assert verdict(found, {"limit_ns": 500_000_000, "policy": "run"}) == (
-        "missed 1.3 % (0.7 to 2.6) of 600 due within 500ms, policy run:"
-        " on time 592, late 8, skipped 0, failed 0, unfinished 0"
-    )
-
-
-@pytest.mark.parametrize(
-    ("limit_ns", "limits", "words"),
-    [
-        (500_000_000, [["by_fk1", 200_000_000]], "600 due within 500ms (by_fk1 200ms), policy"),
-        (
-            500_000_000,
-            [["a", 1_000_000], ["b", 60_000_000_000]],
-            "due within 500ms (a 1ms, b 1min), policy",
-        ),
-        (None, [["by_fk1", 200_000_000]], "due within by_fk1 200ms, policy"),
-        (None, [["\x1b[2J", 200_000_000]], "due within \\x1b[2J 200ms, policy"),
-        (None, [], "600 due, policy"),
-    ],
-)
-def test_the_verdict_names_the_limits_of_scripts(
-    limit_ns: int | None, limits: list[list[object]], words: str
-) -> None:
-    found = summarize(trial([Tally(0, 0, due=600, on_time=600, latency=times([1.0] * 600))]))
-    plan = {"limit_ns": limit_ns, "limits": limits, "policy": "run"}
-    assert words in verdict(found, plan)
 
 
 def test_every_class_but_on_time_is_missed() -> None:

@@ -21,7 +21,7 @@ from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document, sweep
-from pgpaces.questions.run import beside, facts, verdict
+from pgpaces.questions.run import section
 from pgpaces.questions.sweep.page import About, gather
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
@@ -342,11 +342,13 @@ def test_each_has_an_answer_of_its_own_with_its_own_limit_and_policy() -> None:
     made = laned([((9, 1, 0, 0, 0), (3, 0, 1, 0, 0), (4, 0, 0, 0, 0))] * 4)
     found = summarize(made)
     assert list(own_scripts(made)) == [0]
-    assert verdict(found, made.plan).startswith("missed 10.0 %")
-    reporting, idle = beside(found, made.plan)
-    assert reporting.startswith("beside it reporting on standby1, standby2: missed 12.5 %")
-    assert "of 32 due within 1s, policy skip: on time 28" in reporting
-    assert idle == "beside it idle on primary: nothing was due"
+    shown = section(made, found)
+    assert shown.headline is not None
+    assert shown.headline.text.startswith("10.0% missed")
+    reporting, idle = (text for name, text in shown.facts if name == "background")
+    assert reporting.startswith("reporting on standby1, standby2: 12.5% missed")
+    assert reporting.endswith("of 32 due, limit 1s")
+    assert idle == "idle on primary: nothing was due"
     latency = {each.name: each.latency.estimate("p50") for each in found.beside}
     assert latency["reporting"] is not None
     assert latency["reporting"].value == pytest.approx(500, rel=0.01)
@@ -373,7 +375,8 @@ def test_the_page_says_what_the_layout_was_and_finds_no_difference_in_one_trial(
 
 def test_where_the_clients_are_is_said() -> None:
     made = laned([((1, 0, 0, 0, 0), (1, 0, 0, 0, 0), (0, 0, 0, 0, 0))])
-    text = " ".join(facts(made, summarize(made)))
-    assert "on PostgreSQL 18 with 2 standbys" in text
+    shown = section(made, summarize(made))
+    assert "PostgreSQL 18 with 2 standbys" in shown.note
+    text = " ".join(value for part in shown.parts for _, value in part.facts)
     beside_it = "3 beside them (1 at standby1, 1 at standby2, 1 at primary)"
     assert f"open; 1 clients and {beside_it}, simple" in text

@@ -22,7 +22,7 @@ from pgpaces.experiment.bulk import check, loaded
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.questions.bulk import bars
 from pgpaces.questions.bulk import words as said
-from pgpaces.questions.run import answer
+from pgpaces.questions.run import section
 from pgpaces.questions.sweep import charts, page
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.record import Interval, Tally
@@ -91,7 +91,7 @@ def printed(made: Trial) -> str:
 
     console = Console(width=200, highlight=False)
     with console.capture() as text:
-        for part in answer(made, summarize(made), 200):
+        for part in terminal.whole(section(made, summarize(made)), 200):
             console.print(part)
     return text.get()
 
@@ -184,7 +184,10 @@ def test_the_answer_of_a_command_says_nothing_of_steadiness_percentiles_and_clie
 def test_with_a_limit_the_usual_verdict_is_there_too() -> None:
     made = command_trial([22.1], SEEN)
     plan = {**made.plan, "limit_ns": 30 * SECOND_NS}
-    assert "of 1 due within 30s" in printed(replace(made, plan=plan))
+    text = printed(replace(made, plan=plan))
+    assert "0.0% missed" in text
+    assert "limit 30s" in text
+    assert "loaded 2,400,000 rows" in text
 
 
 def test_what_a_command_said_is_shown_harmless() -> None:

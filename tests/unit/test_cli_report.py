@@ -80,9 +80,12 @@ def test_a_place_that_cannot_be_written_is_named(store: Path, tmp_path: Path) ->
     assert "r.html" in error.message
 
 
-def test_a_store_without_experiments_asks_for_a_run(store: Path) -> None:
-    error = refused(called(store))
-    assert "RUN" in str(error.hint)
+def test_without_a_name_it_is_about_what_ran_last(store: Path) -> None:
+    assert called(store).stdout == called(store, "01A").stdout
+    empty = store.with_name("empty.db")
+    Store.open(empty)
+    error = refused(called(empty))
+    assert "pgpaces run" in str(error.hint)
 
 
 def test_a_run_is_exported_as_parquet(store: Path) -> None:

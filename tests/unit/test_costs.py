@@ -26,7 +26,8 @@ from pgpaces.experiment import document
 from pgpaces.experiment.costs import facts, of_target
 from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
-from pgpaces.questions.costs import lines, of_run
+from pgpaces.questions.costs import facts as facts_of
+from pgpaces.questions.costs import of_run
 from pgpaces.questions.sweep.page import Page, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import render
@@ -259,7 +260,8 @@ def test_a_whole_disk_is_called_so_where_the_server_was_not_read(where: dict[str
     assert found is not None
     assert found.source == "whole disk mmcblk0, also what others wrote"
     assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
-    assert "at least" in "".join(lines(economy([PI], written=found), summarize(trial([]))))  # type: ignore[arg-type]
+    told = dict(facts_of(economy([PI], written=found), summarize(trial([]))))  # type: ignore[arg-type]
+    assert "at least" in told["written"]
 
 
 def test_without_its_disk_and_its_server_it_is_not_known() -> None:
@@ -537,7 +539,7 @@ def test_a_run_says_what_its_machine_costs() -> None:
     worth = of_run(changed, found.summary)
     assert worth is not None
     assert worth.users == paced["clients"]
-    said = " ".join(lines(worth, found.summary))
+    said = " ".join(": ".join(pair) for pair in facts_of(worth, found.summary))
     assert "costs: about 2.98 USD a month" in said
     assert f"({worth.users} users, missed" in said
     assert of_run(found.trial, found.summary) is None

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pgpaces.questions import run as text
 from pgpaces.report import escape
+from pgpaces.report import grid as text
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL as well
 CASES = [

@@ -278,7 +278,7 @@ def test_an_imported_run_is_shown_listed_and_tagged_beside_ours(tmp_path: Path) 
 
     pgpaces("import", tmp_path / "report.txt", "--tag", "theirs")
     shown = pgpaces("show", "theirs")
-    assert "latency 8.03 ms" in shown
+    assert "mean 8.03 ms" in shown
     assert "standard deviation 13.8 ms" in shown
     assert "generator" not in shown
     more = ("-L", "20ms", "--command", "pgbench -R 1", "--tag", "log")

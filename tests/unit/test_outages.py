@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pgpaces.answers.summary import summarize
-from pgpaces.questions.run import facts, outages
+from pgpaces.questions.run import section
+from pgpaces.questions.trials import outages
 from pgpaces.record import Interval, Tally
 from tests.unit.trials import trial
 
@@ -25,18 +26,18 @@ WHOLE = Interval(0, tallies=(Tally(0, 0, due=1, on_time=1),))
                 Interval(2, outages=8, outage_ns_max=2100 * MS, some_down_ns=250 * MS,
                          all_down_ns=100 * MS),
             ),
-            "connections lost: 8, longest outage 2.1 s, no client connected for 2.0 s,"
+            "8 lost, longest outage 2.1 s, no client connected for 2.0 s,"
             " all back after 2.1 s",
         ),
         (
             (replace(WHOLE, disconnects=1, outages=1, outage_ns_max=12 * MS,
                      some_down_ns=12 * MS),),
-            "connections lost: 1, longest outage 12 ms, all back after 12 ms",
+            "1 lost, longest outage 12 ms, all back after 12 ms",
         ),
         (
             (replace(WHOLE, disconnects=3, down=2, outage_ns_max=4000 * MS,
                      some_down_ns=1000 * MS),),
-            "connections lost: 3, longest outage 4.0 s, clients not back at the end: 2",
+            "3 lost, longest outage 4.0 s, clients not back at the end: 2",
         ),
     ],
     ids=["all", "one", "not back"],
@@ -48,7 +49,7 @@ def test_an_outage_is_said_in_a_line(intervals: tuple[Interval, ...], said: str)
 
 def test_without_a_loss_nothing_is_said() -> None:
     found = trial([], intervals=(WHOLE,), plan=PLAN, workload=WORKLOAD, server={"version": "18"})
-    assert not [line for line in facts(found, summarize(found)) if "connections lost" in line]
+    assert "connections" not in dict(section(found, summarize(found)).facts)
 
 
 PLAN = {

@@ -20,7 +20,7 @@ from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.design import Cell, Factor
 from pgpaces.experiment.strategies import Searches
-from pgpaces.questions.run import verdict
+from pgpaces.questions.run import headline
 from pgpaces.questions.sweep.page import gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.record import Interval, Tally
@@ -248,7 +248,8 @@ def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts: Counts, said
     reason = outcome.no_measurement(checked)
     assert (reason[0] if reason else "") == said
     assert (checked.validity.state == "invalid") == bool(said)
-    assert verdict(checked, PLAN).startswith("FAIL: ") == bool(said)
+    shown = headline(of(plan=PLAN), checked)
+    assert (shown.word == "FAIL" and shown.text == said) == bool(said)
     if said:
         assert checked.validity.reasons == (said,)
         assert checked.validity.warnings == ()

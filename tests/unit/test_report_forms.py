@@ -415,9 +415,9 @@ def test_long_names_of_factors_are_short_in_a_terminal_and_explained(width: int)
 
 
 def test_a_percentile_without_an_interval_says_so() -> None:
-    assert "not estimable" in html(REPORTED)
-    assert "not estimable" in terminal(REPORTED, 120)
-    assert "not estimable" in markdown(REPORTED)
+    assert "<small>–</small>" in html(REPORTED)
+    assert "–" in terminal(REPORTED, 120)
+    assert "(–)" in markdown(REPORTED)
 
 
 def built(found: Digest, version: str, build: str | None) -> Digest:

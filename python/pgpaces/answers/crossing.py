@@ -11,12 +11,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from pgpaces.answers import goal
 from pgpaces.answers.cells import Row
+from pgpaces.answers.goal import Verdict
 from pgpaces.design import Cell, Factor
 
-Verdict = Literal["held", "did not hold", "not known"]
 # More of these is more load (or more data), so there is an up-to and a from.
 LOADS = ("users", "clients", "rate", "rate_per_client", "pace", "scale")
 # Their levels may look like numbers and are names.
@@ -57,11 +57,7 @@ def main_factor(factors: Sequence[Factor]) -> Factor | None:
 
 def verdict(row: Row, missed_max: float) -> Verdict:
     """Whether a cell held. Nothing is known of one without sound trials."""
-    if row.missed is None or not row.sound:
-        return "not known"
-    if row.missed.high <= missed_max:
-        return "held"
-    return "did not hold" if row.missed.low > missed_max else "not known"
+    return goal.verdict(row.missed, missed_max) if row.sound else "not known"
 
 
 def hangs_on_the_cut(row: Row, missed_max: float) -> float | None:
@@ -80,22 +76,12 @@ def hangs_on_the_cut(row: Row, missed_max: float) -> float | None:
 def needed_s(row: Row, missed_max: float) -> float | None:
     """How many seconds of trials would decide a cell whose verdict is not known, about.
 
-    Wilson's interval, turned round: it ends at h where (h - p)^2 = z^2 h (1 - h) phi / n, which
-    gives phi / n from the end that there is, and the n at which it ends at the threshold. So it
-    is right if the share stays what it was seen to be. None where it is known, or nothing is
-    known of the cell; infinite where the share lies on the threshold.
+    None where it is known, or nothing is known of the cell; infinite on the threshold.
     """
-    missed = row.missed
-    if missed is None or not row.sound or verdict(row, missed_max) != "not known":
+    if not row.sound:
         return None
-    p, high = missed.value, missed.high
     seconds = sum(digest.summary.seconds for digest in row.trials)
-    if not p < high < 1 or not 0 < missed_max < 1:
-        return None
-    if p == missed_max:
-        return math.inf
-    now, then = (high - p) ** 2 / (high * (1 - high)), (missed_max - p) ** 2
-    return seconds * now * missed_max * (1 - missed_max) / then
+    return goal.needed_s(row.missed, seconds, missed_max)
 
 
 @dataclass(frozen=True, slots=True)

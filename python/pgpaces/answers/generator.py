@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers import goal
 from pgpaces.answers.accumulator import by_functions, own_scripts
 from pgpaces.answers.spread import QUANTILES, spread_of
 from pgpaces.answers.stats import proportion, quantile_ranks
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
 
 # What may be missed where the trial's plan says nothing else.
-MISSED_MAX = 0.05
 _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
 _CPU_LIMIT = 0.9
@@ -119,7 +119,7 @@ def _decides(trial: Trial, counts: Counts, excused: int, phi: float) -> bool:
     seen, spared = (proportion(counts.missed - n, counts.due, phi) for n in (0, excused))
     if seen is None or spared is None or not any(_limits(trial)):
         return False
-    allowed = _allowed(trial)
+    allowed = goal.allowed(trial)
     return seen.value > allowed >= spared.value or seen.low > allowed >= spared.low
 
 
@@ -205,12 +205,6 @@ def _limits(trial: Trial) -> list[int]:
     return [int(own.get(scripts[n]["name"], general) or 0) for n in own_scripts(trial)]
 
 
-def _allowed(trial: Trial) -> float:
-    """The share of what is due that may be missed."""
-    asked = trial.plan.get("missed_max")
-    return asked if isinstance(asked, float) and 0 < asked < 1 else MISSED_MAX
-
-
 def _floor_ms(trial: Trial) -> float:
     """A p99 of dispatch lags above this is too late.
 
@@ -292,5 +286,5 @@ def _open(trial: Trial, generator: Generator) -> str:
     shares = [f"{100 * part / due:.3g} %" for part in (missed - excused, missed)]
     return (
         f"that may explain {excused} of {missed} missed, so {shares[0]} to {shares[1]} of what was"
-        f" due missed by the server, and {100 * _allowed(trial):g} % may"
+        f" due missed by the server, and {100 * goal.allowed(trial):g} % may"
     )

@@ -118,7 +118,7 @@ class TrialProgress(Listener):
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Says what runs."""
         from pgpaces.answers import bulk
-        from pgpaces.questions.run import own_clients
+        from pgpaces.questions.trials import own_clients
 
         self._by_command = bulk.alone(trial)
         if not self._every_s or self._prefix:

@@ -35,7 +35,7 @@ _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 def report(
     names: tuple[str, ...], output: str | None, form: Form | None, store_path: str | None
 ) -> None:
-    """Say what an experiment found: in words, tables and charts. Default: the newest experiment.
+    """Say what an experiment found: in words, tables and charts. Default: what ran last.
 
     Of runs that belong to no experiment, what differs between them becomes the factors.
     """

@@ -74,7 +74,9 @@ Examples:
     metavar="SECONDS",
     help="How often to tell; 0: never.",
 )
+@click.option("--verbose", "-v", is_flag=True, help="Every table, as `pgpaces show` has them.")
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
+@click.option("--missed", metavar="SHARE", help="The share that may miss -L. [default: 5%]")
 @click.option("--fail-if", metavar="CONDITION", help=f"Exit code {FAIL_IF_EXIT} if it is so.")
 def run(**given: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
@@ -85,6 +87,7 @@ def run(**given: Any) -> int:
     """
     from pgpaces import experiment, levels
     from pgpaces.answers import condition
+    from pgpaces.draft import share
 
     found = _workload(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
@@ -99,13 +102,14 @@ def run(**given: Any) -> int:
         store=given["store_path"],
         on_store_error=given["on_store_error"],
         from_database=given["from_database"],
+        missed_max=None if given["missed"] is None else share(given["missed"], "--missed"),
     )
     progress = TrialProgress(given["progress"])
     try:
         outcome = experiment.run(request, progress)
     finally:
         progress.done()
-    _print(outcome, as_json=given["as_json"])
+    show(outcome, as_json=given["as_json"], verbose=given["verbose"])
     if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
         text = f"--fail-if '{given['fail_if']}' is decided by the warm-up that was left out"
         click.echo(f"warning: {text}: see the finding above", err=True)
@@ -141,40 +145,23 @@ def _workload(given: Mapping[str, Any]) -> Workload:
     return workload.of_scripts("scripts", scripts)
 
 
-def _print(outcome: Outcome, *, as_json: bool) -> None:
+def show(outcome: Outcome, *, as_json: bool, verbose: bool) -> None:
+    """Prints an answer: in one screen, or with every table; or as JSON."""
     from pgpaces.cli.main import put
-    from pgpaces.questions import costs
+    from pgpaces.questions import run as question
 
-    economy = costs.of_run(outcome.trial, outcome.summary)
     if as_json:
-        from pgpaces.answers import bulk, volume
-        from pgpaces.answers.summary import as_json as plain
-
-        did = bulk.of(outcome.trial, outcome.summary)
-        queries = volume.of(outcome.trial, outcome.summary)
-        document = {
-            "run": outcome.trial.id,
-            "state": outcome.trial.state,
-            "workload": outcome.trial.workload["name"],
-            "scale": outcome.trial.workload["scale"],
-            "server": outcome.trial.server["version"],
-            "plan": dict(outcome.trial.plan),
-            "notes": list(outcome.trial.notes),
-            **({} if did is None else {"bulk": bulk.as_json(did)}),
-            **({} if queries is None else {"queries": volume.as_json(queries)}),
-            **plain(outcome.summary),
-            **({} if economy is None else {"costs": costs.as_json(economy)}),
-        }
-        put(escape.json_text(document))
+        put(escape.json_text(question.document(outcome.trial, outcome.summary)))
         return
     from rich.console import Console
 
-    from pgpaces.questions.run import answer
+    from pgpaces.report import terminal
 
-    console = Console(highlight=False)
-    more = [] if economy is None else costs.lines(economy, outcome.summary)
+    console = Console(highlight=False, markup=False, emoji=False)
+    section = question.section(outcome.trial, outcome.summary, outcome.series)
+    parts = (terminal.whole if verbose else terminal.brief)(section, console.width)
     with console.capture() as text:
-        for part in answer(outcome.trial, outcome.summary, console.width, more):
+        for part in parts:
             console.print(part)
     put(text.get())
 

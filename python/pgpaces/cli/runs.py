@@ -228,19 +228,20 @@ def _cells(row: TrialRow) -> dict[str, str]:
     }
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces show last")
-@click.argument("name", metavar="RUN")
+@click.command(epilog="\b\nExample:\n  pgpaces show\n  pgpaces show SXNWHAMN")
+@click.argument("name", metavar="[RUN]", default="last")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @options.options((options.STORE,))
 def show(name: str, as_json: bool, store_path: str | None) -> None:
-    """Show the answer of RUN: `last`, an id, or the end of one."""
+    """Show all of the answer of RUN: `last` (the default), a tag, an id, or the end of one."""
     from pgpaces.answers.summary import summarize
-    from pgpaces.cli.run import _print
+    from pgpaces.cli import run
     from pgpaces.experiment import Outcome
 
     store = _open(store_path)
     trial = store.load(store.find(name))
-    _print(Outcome(trial, summarize(trial)), as_json=as_json)
+    outcome = Outcome(trial, summarize(trial), series=store.digests([trial.id])[0].series)
+    run.show(outcome, as_json=as_json, verbose=True)
 
 
 @click.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")

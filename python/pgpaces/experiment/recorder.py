@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.digest import digest
+from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import StoreError
 from pgpaces.experiment.site import Say
@@ -69,13 +69,13 @@ class Recorder:
             self._store.add(self.trial.id, self._waiting[0])
             self._waiting.popleft()
 
-    def finish(self, trial: Trial, summary: Summary) -> None:
-        """Stores the end. Raises StoreError; it may be tried again."""
+    def finish(self, trial: Trial, found: Digest) -> None:
+        """Stores the end, and the digest of it. Raises StoreError; it may be tried again."""
         self._flush()
         if self._store:
             self._store.add_samples(trial.id, trial.samples)
             self._store.add_observed(trial.id, trial.observed)
-            self._store.finish(trial, brief(summary), digest(trial, summary, self.accumulator))
+            self._store.finish(trial, brief(found.summary), found)
 
 
 def record(store: Store, trial: Trial) -> Summary:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces.answers import throttle
+from pgpaces.answers.digest import Bucket, digest
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.experiment import bulk
@@ -40,6 +41,7 @@ class Outcome:
 
     The trial's intervals are in the store. aborted: how many clients gave up. killed: why the kill
     switch stopped it, if it did. whole: the answer with the warm-up that was cut, if one was.
+    series: what charts show of it over time.
     """
 
     trial: Trial
@@ -49,6 +51,7 @@ class Outcome:
     aborted: int = 0
     killed: str | None = None
     whole: Summary | None = None
+    series: tuple[Bucket, ...] = ()
 
 
 def run(request: Request, listener: Listener | None = None) -> Outcome:
@@ -128,34 +131,39 @@ def _measure(cell: ReadyTrial, keeping: Keeping) -> Outcome:
     stopped = recorder.error if cell.request.on_store_error == "stop" else None
     why = error or stopped
     state = _state(why, ended_early=bool(stops.asked or looks.reason))
+    accumulator = recorder.accumulator
     if state == "finished" and cell.request.observe and answers:
         looks.explain()
-    accumulator, measured_ns = recorder.accumulator, load.end_ns
-    ended = accumulator.ended_ns
-    measured_ns = max(0, min(measured_ns if measured_ns < _MEASURED_MAX_NS else ended, ended))
+    measured_ns = _measured_ns(load.end_ns, accumulator.ended_ns)
     stored = _stored(recorder, store, before)
-    pace = throttle.pace(accumulator, trial, measured_ns // 1_000_000_000)
     trial = replace(
         trial,
         state=state,
         ended_at=datetime.now(UTC),
         measured_ns=measured_ns,
         error=str(why) if why else None,
-        notes=(
-            *trial.notes,
-            *recorder.notes,
-            *looks.notes(),
-            *_given_up(recorder, load.clients),
+        notes=(*trial.notes, *recorder.notes, *looks.notes(), *_given_up(recorder, load.clients)),
+        findings=(
+            *trial.findings,
+            *load.findings,
+            *looks.findings(throttle.pace(accumulator, trial, measured_ns // 10**9)),
+            *stored,
         ),
-        findings=(*trial.findings, *load.findings, *looks.findings(pace), *stored),
         samples=looks.samples(),
         explained=looks.explained,
         observed=looks.observed(),
     )
     summary = summarize(trial, accumulator)
-    failed = _finish(lambda: recorder.finish(trial, summary), keeping) or stopped
+    shown = digest(trial, summary, accumulator)
+    failed = _finish(lambda: recorder.finish(trial, shown), keeping) or stopped
+    ends = (error, failed, accumulator.aborted, looks.reason)
     whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
-    return Outcome(trial, summary, error, failed, accumulator.aborted, looks.reason, whole)
+    return Outcome(trial, summary, *ends, whole, shown.series)
+
+
+def _measured_ns(asked_ns: int, ended_ns: int) -> int:
+    """How long it was measured: as asked for, or to its end where that was earlier."""
+    return max(0, min(asked_ns if asked_ns < _MEASURED_MAX_NS else ended_ns, ended_ns))
 
 
 def _state(why: PgpacesError | None, *, ended_early: bool) -> State:

@@ -38,17 +38,17 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
     )
 
 
-def lines(economy: Economy, summary: Summary) -> Iterator[str]:
+def facts(economy: Economy, summary: Summary) -> Iterator[tuple[str, str]]:
     """What the answer of a run says of it."""
     if economy.month is not None:
-        yield f"costs: {_month(economy)}"
+        yield "costs", _month(economy)
     if summary.counts.on_time and (gains := list(_gains(economy))):
         missed = summary.missed
         of = f" ({economy.users} users" if economy.users is not None else ""
         of += f", missed {percent(missed.value)} %)" if of and missed else ")" if of else ""
-        yield f"for that: {', '.join(gains)}{of}"
+        yield "for that", f"{', '.join(gains)}{of}"
     if economy.written is not None:
-        yield f"written: {_written(economy.written)}{_life(economy)}"
+        yield "written", f"{_written(economy.written)}{_life(economy)}"
 
 
 def _month(economy: Economy) -> str:

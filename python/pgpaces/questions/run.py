@@ -1,396 +1,507 @@
-"""A trial's answer as text: the verdict in a sentence first, then the tables behind it."""
+"""What one trial says: a verdict, a few facts, one picture; and behind them every table.
+
+A trial and its summary in, a section out. Texts are as others wrote them: who shows them escapes.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from pgpaces.answers import goal, waits
 from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.bulk import SOURCE, alone
+from pgpaces.answers.bulk import as_json as bulk_json
 from pgpaces.answers.bulk import of as of_command
+from pgpaces.answers.digest import Bucket
 from pgpaces.answers.outcome import no_measurement
 from pgpaces.answers.spread import Spread
-from pgpaces.answers.summary import Summary
-from pgpaces.answers.validity import Validity
+from pgpaces.answers.stats import quantile_ranks
+from pgpaces.answers.summary import BesideSummary, Summary
+from pgpaces.answers.summary import as_json as summary_json
+from pgpaces.answers.volume import as_json as volume_json
 from pgpaces.answers.volume import of as queries_of
-from pgpaces.report.escape import line
-from pgpaces.report.grid import cell, table
-from pgpaces.report.numbers import in_words, interval, milliseconds, ms, percent, rate, seconds
-from pgpaces.result import CLASSES, Counts, Estimate, Trial
+from pgpaces.questions import costs, servers, volume
+from pgpaces.questions.bulk import words as bulk
+from pgpaces.questions.trials import (
+    above,
+    clients,
+    copied,
+    judgement,
+    layout,
+    limits,
+    outages,
+    own_clients,
+)
+from pgpaces.report.numbers import (
+    NOT_KNOWN,
+    ci,
+    clock,
+    in_words,
+    interval,
+    milliseconds,
+    ms,
+    percent,
+    rate,
+    sparkline,
+)
+from pgpaces.result import Estimate, Sample, Trial
+from pgpaces.section import (
+    Headline,
+    Section,
+    Sentence,
+    Table,
+    TableCell,
+)
 from pgpaces.units import duration_text
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
-
-_WIDE = ("mean", "p50", "p95", "p99", "p99.9", "max")
-# Choices of columns, and what a column of an estimate and the maximum take.
-_COLUMNS = (_WIDE, _WIDE[1:], ("p50", "p99", "max"), ("p99", "max"))
-# Notes that are the same for nearly every run. Of hidden sessions and of dear looks all are told.
+_WORDS = {"held": "PASS", "did not hold": "FAIL", "not known": "UNKNOWN"}
+_SHOWN = ("p50", "p95", "p99")
+_TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
+# Columns that go first where a terminal is narrow.
+_SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
+_STATEMENT_MAX = 60
+_FAILURES_SHOWN = 2
+_WAITS_SHOWN = 3
+# Of fewer, the shares of what they waited for say nothing.
+_WAITS_MIN = 10
+# Notes that are the same for nearly every run; of hidden sessions and dear monitors all are told.
 _ROUTINE = re.compile(
     r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d % of one core here"
     r"(, (0\.\d %|not seen) on the server)?|more would be seen with (?!.*\bGRANT\b).*)$"
 )
-_ESTIMATE_WIDTH, _MAX_WIDTH = len("not estimable") + 1, 8
 
 
-def classes(counts: Counts) -> str:
-    """The five outcomes, each with its number."""
-    return ", ".join(f"{name.replace('_', ' ')} {getattr(counts, name)}" for name in CLASSES)
+def section(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Section:
+    """The answer of a trial. series: its buckets, for the picture over time."""
+    return Section(
+        key="run",
+        title=f"Run {trial.id}",
+        said=tuple(_said(trial, summary)),
+        headline=headline(trial, summary),
+        note=_context(trial, summary),
+        facts=tuple(_facts(trial, summary, series)),
+        next=tuple(_next(trial, summary)),
+        tables=tuple(_tables(trial, summary)),
+        parts=(Section("details", "Details", facts=tuple(_details(trial, summary))),),
+        value=summary,
+        trials=(trial.id,),
+        aside="details: pgpaces show   page: pgpaces report -o run.html",
+    )
 
 
-def verdict(summary: Summary, plan: Mapping[str, Any], *, complete: bool = True) -> str:
-    """The answer in one sentence; complete: the trial ran to its end."""
-    within = _within(plan)
+def document(trial: Trial, summary: Summary) -> dict[str, Any]:
+    """The answer of a trial as plain values; outcome: of the verdict, null without a limit."""
+    did, queries = of_command(trial, summary), queries_of(trial, summary)
+    top, economy = headline(trial, summary), costs.of_run(trial, summary)
+    return {
+        "run": trial.id,
+        "state": trial.state,
+        "verdict": {
+            "outcome": top.word or None, "text": top.text, "allowed": goal.allowed(trial),
+        },
+        "workload": trial.workload["name"],
+        "scale": trial.workload["scale"],
+        "server": trial.server["version"],
+        "plan": dict(trial.plan),
+        "notes": list(trial.notes),
+        **({} if did is None else {"bulk": bulk_json(did)}),
+        **({} if queries is None else {"queries": volume_json(queries)}),
+        **summary_json(summary),
+        **({} if economy is None else {"costs": costs.as_json(economy)}),
+    }  # fmt: skip
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+def headline(trial: Trial, summary: Summary) -> Headline:
+    """What is said first: the verdict where there is a latency limit, else what was done."""
+    found = of_command(trial, summary)
+    if found is not None and found.main and found.counts.due and not goal.limited(trial):
+        if found.counts.failed or found.counts.unfinished:
+            return Headline("FAIL", "did not hold", bulk.sentence(found))
+        return Headline("", "", bulk.sentence(found))
+    if trial.state == "finished" and (nothing := no_measurement(summary)) is not None:
+        return Headline("FAIL", "did not hold", nothing[0])
     if summary.missed is None:
-        if complete:
-            waits = plan.get("model") in ("closed", "paced")
-            why = (
-                "no client was free after the warm-up"
-                if waits
-                else "the trial was too short for its rate"
-            )
-            return f"FAIL: nothing was due: {why}"
+        return Headline("", "not known", _nothing_due(trial))
+    if not goal.limited(trial):
+        return Headline("", "", f"{rate(summary.rate.value)} tx/s{ci(summary.rate, rate)}")
+    return _verdict(trial, summary, summary.missed)
+
+
+def _nothing_due(trial: Trial) -> str:
+    if trial.state != "finished":
         return "nothing was due before the trial ended early"
-    if complete and (found := no_measurement(summary)) is not None:
-        return f"FAIL: {found[0]}"
-    return f"missed {_missed(summary.missed, summary.counts, within, plan['policy'])}"
+    if trial.plan.get("model") in ("closed", "paced"):
+        return "nothing was due: no client was free after the warm-up"
+    return "nothing was due: the trial was too short for its rate"
 
 
-def _missed(missed: Estimate, counts: Counts, within: str, policy: str) -> str:
-    share = f"{percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
-    return f"{share} of {counts.due} due{within}, policy {policy}: {classes(counts)}"
+def _verdict(trial: Trial, summary: Summary, missed: Estimate) -> Headline:
+    share = goal.allowed(trial)
+    mark = goal.verdict(missed, share) if summary.validity.state == "valid" else "not known"
+    text = f"{_missed(missed)}, allowed {percent(share).removesuffix('.0')}%"
+    if summary.validity.state != "valid":
+        text += "; the trial is not valid"
+    elif (needed := goal.needed_s(missed, summary.seconds, share)) is not None:
+        text += f": {_deciding(needed, trial)}"
+    return Headline(_WORDS[mark], mark, text)
 
 
-def beside(summary: Summary, plan: Mapping[str, Any], told: str = "") -> Iterable[str]:
-    """The answer of each workload beside the trial's own, as lines.
-
-    told: a command of which all is said already, unless it has a limit.
-    """
-    for each in summary.beside:
-        components = [component for component in plan["lanes"] if component["of"] == each.name]
-        if each.name == told and not components[0]["limit_ns"]:
-            continue
-        where = ", ".join(component["node"] for component in components)
-        said = f"beside it {each.name} on {where}: "
-        if each.missed is None:
-            yield f"{said}nothing was due"
-        else:
-            within, policy = _within(components[0]), components[0]["policy"]
-            yield f"{said}missed {_missed(each.missed, each.counts, within, policy)}"
+def _missed(missed: Estimate) -> str:
+    return f"{percent(missed.value)}% missed{ci(missed, percent, '%')}"
 
 
-def _within(plan: Mapping[str, Any]) -> str:
-    """The latency limits, that of all scripts first."""
-    general = [duration_text(plan["limit_ns"])] if plan["limit_ns"] else []
-    own = ", ".join(
-        f"{line(name)} {duration_text(ns)}" for name, ns in plan.get("limits", ()) if ns
-    )
-    if general and own:
-        own = f"({own})"
-    return f" within {' '.join(filter(None, (*general, own)))}" if general or own else ""
+def _deciding(needed: float, trial: Trial) -> str:
+    """What would decide, as an option."""
+    if not math.isfinite(needed) or needed > 86_400:
+        return "too close to it for any reasonable time"
+    if trial.plan.get("transactions"):
+        return f"about {clock(needed)} of load can decide"
+    return f"-T {_length(needed)} can decide"
 
 
-def _above(plan: Mapping[str, Any], script: str | None = None) -> str:
-    """How a quantile is shown that falls among what did not succeed: of all scripts or of one."""
-    components = (
-        component for component in plan.get("lanes", ()) if script in component["scripts"]
-    )
-    plan = next(components, plan)
-    own = dict(plan.get("limits", ()))
-    if script is None and plan["limit_ns"]:
-        limit_ns = min(plan["limit_ns"], *own.values()) if own else plan["limit_ns"]
+def _length(value: float) -> str:
+    """Seconds rounded up to what one would type: 90s, 20min."""
+    for size, unit in ((1, "s"), (60, "min"), (3600, "h")):
+        step = 10 if unit == "s" else 1
+        count = math.ceil(value / size / step) * step
+        if count <= 120 or unit == "h":
+            return f"{count}{unit}"
+    raise AssertionError(value)
+
+
+def _context(trial: Trial, summary: Summary) -> str:
+    """What ran, in a line: workload, load, limit and server."""
+    plan, server = trial.plan, trial.server
+    if alone(trial):
+        parts = [str(trial.workload["name"]), bulk.load_text(trial)]
     else:
-        limit_ns = own.get(script, plan["limit_ns"])
-    return f"> {limit_ns / 1e6:g}" if limit_ns else "none"
+        load = str(plan["load_text"]).replace("open, ", "open ")
+        count = () if plan.get("model") == "open" else (f"{own_clients(plan)} clients",)
+        parts = [str(trial.workload["name"]), load, *count]
+        parts[-1] += f" for {duration_text(summary.seconds * 1e9)}"
+    limit = limits(plan)
+    target = server.get("target", {})
+    host = str(target.get("host") or "")
+    where = "managed" if server.get("ours") else "" if host.startswith(("/", "@")) else host
+    version = f"PostgreSQL {server['version']}{layout(server)}" + (f" ({where})" if where else "")
+    return ", ".join([*parts, *([f"limit {limit}"] if limit else []), version])
 
 
-def _columns(width: int, fixed: int) -> Sequence[str]:
-    """As many columns of times as fit beside `fixed` characters."""
-
-    def needed(names: Sequence[str]) -> int:
-        return _ESTIMATE_WIDTH * (len(names) - 1) + _MAX_WIDTH + fixed
-
-    return next((names for names in _COLUMNS if needed(names) <= width), _COLUMNS[-1])
+# --- the facts ------------------------------------------------------------------------------------
 
 
-def _two_lines(value: str, ends: str) -> Text:
-    from rich.text import Text
+def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator[tuple[str, str]]:
+    if not alone(trial):
+        yield from _of_load(trial, summary)
+    found = of_command(trial, summary)
+    if found is not None and found.main and goal.limited(trial):
+        yield "command", bulk.sentence(found)
+    yield from _failed(summary)
+    if summary.retried:
+        yield "tried again", f"{summary.retried} transactions, {summary.retries} times in all"
+    if summary.disconnects or summary.outages.down:
+        yield "connections", outages(summary)
+    yield from (("background", text) for text in _background(trial, summary))
+    if text := _waited(trial, summary):
+        yield "waits", text
+    economy = costs.of_run(trial, summary)
+    yield from () if economy is None else costs.facts(economy, summary)
+    if (drawn := _over_time(series)) and not alone(trial):
+        yield "over time", drawn
 
-    return Text.assemble(value, "\n", (ends, "dim"))
+
+def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
+    if goal.limited(trial) or trial.plan.get("model") != "closed":
+        yield "throughput", _throughput(trial, summary)
+    yield "outcomes", _outcomes(trial, summary)
+    yield "latency", _latency(trial, summary)
+    if slowest := _slowest(summary):
+        yield "slowest", slowest
 
 
-def _row(spread: Spread, columns: Sequence[str], above: str) -> list[Text]:
-    """Values with their intervals below them; the maximum is one that was seen and has none."""
-    cells = []
-    for name in columns:
-        estimate = None if name == "max" else spread.estimate(name)
-        if estimate is None:
-            shown = milliseconds(spread.max, above if spread.p50 else "-")
-            cells.append(_two_lines(shown if name == "max" else "-", ""))
+def _throughput(trial: Trial, summary: Summary) -> str:
+    text = f"{rate(summary.rate.value)} tx/s"
+    if trial.plan.get("model") != "closed" and summary.seconds:
+        text += f" of {rate(summary.counts.due / summary.seconds)} offered"
+    return text
+
+
+def _outcomes(trial: Trial, summary: Summary) -> str:
+    counts, limit = summary.counts, goal.limited(trial)
+    parts = [f"{counts.on_time:,} on time" if limit else f"{counts.on_time:,} succeeded"]
+    for name in ("late", "skipped", "failed", "unfinished"):
+        count = getattr(counts, name)
+        if count or name == "failed" or (name == "late" and limit):
+            parts.append(f"{count:,} {name}")
+    return f"{counts.due:,} due: {', '.join(parts)}"
+
+
+def _latency(trial: Trial, summary: Summary) -> str:
+    spread, beyond = summary.latency, above(trial.plan)
+    if spread.p50 is None and spread.mean is not None:
+        return f"mean {ms(spread.mean.value)} ms, standard deviation {ms(spread.stddev or 0)} ms"
+    known, unknown = [], []
+    for name in _SHOWN:
+        found = spread.estimate(name)
+        if found is not None and (found.estimable or math.isinf(found.value)):
+            known.append(f"{name} {milliseconds(found.value, beyond)}")
         else:
-            value = milliseconds(estimate.value, above)
-            cells.append(_two_lines(value, interval(estimate, lambda ms: milliseconds(ms, above))))
-    return cells
+            unknown.append(f"{name} {NOT_KNOWN}")
+    known.append(f"max {milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)} ms")
+    return "   ".join([*known, *unknown])
 
 
-def times_table(summary: Summary, plan: Mapping[str, Any], width: int = 100) -> Table:
-    """Latency, lag and service in milliseconds."""
-    every = {"latency": _above(plan), "lag": "-", "service": "-"}
-
-    def rows(columns: Sequence[str]) -> list[list[Text]]:
-        return [_row(getattr(summary, name), columns, above) for name, above in every.items()]
-
-    # Ends of small numbers are longer than most: a name that gives way to them is no name.
-    able = _COLUMNS[_COLUMNS.index(_columns(width, 8)) :]
-    fits = (each for each in able if max(map(len, every)) + _wide(each, rows(each)) <= width)
-    columns = next(fits, _COLUMNS[-1])
-    made = table("ms", columns)
-    for name, cells in zip(every, rows(columns), strict=True):
-        made.add_row(name, *cells)
-    return made
+def _slowest(summary: Summary) -> str:
+    """The script of several that missed most, or else took longest."""
+    behind = tuple(f"{each.name}/" for each in summary.beside)
+    own = [each for each in summary.scripts if not each.name.startswith(behind)]
+    able = [each for each in own if each.missed and each.latency.p50]
+    if len(able) < 2:
+        return ""
+    worst = max(able, key=lambda s: (s.missed.value if s.missed else 0, _p50(s.latency)))
+    missed = f"{percent(worst.missed.value)}% missed, " if worst.missed else ""
+    return f"{worst.name}: {missed}p50 {milliseconds(_p50(worst.latency), 'above')} ms"
 
 
-def _wide(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> int:
-    """How wide these columns are, with what is between them."""
-    cells = zip(columns, *([cell.plain for cell in row] for row in rows), strict=True)
-    return sum(2 + max(len(part) for text in each for part in text.split("\n")) for each in cells)
+def _p50(spread: Spread) -> float:
+    return spread.p50.value if spread.p50 else 0.0
 
 
-def scripts_table(
-    summary: Summary, plan: Mapping[str, Any], width: int = 100, *, kind: str = "script"
-) -> Table:
-    """One row a script, or what else they are of that kind: due, missed and latency."""
-    from rich.text import Text
-
-    columns = _columns(width, 32)
-    made = table(f"{kind}, latency in ms", ("due", "missed %", *columns))
-    for script in summary.scripts:
-        missed = script.missed
-        share = (
-            Text("-")
-            if missed is None
-            else _two_lines(percent(missed.value), f"{percent(missed.low)}-{percent(missed.high)}")
-        )
-        times = _row(script.latency, columns, _above(plan, script.name))
-        made.add_row(cell(script.name), str(script.counts.due), share, *times)
-    return made
+def _failed(summary: Summary) -> Iterator[tuple[str, str]]:
+    """How many failed in which way, and what the first of them said."""
+    states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
+    for state, count in states[:_FAILURES_SHOWN]:
+        lines = summary.messages.get(state, "").splitlines()
+        more = f" (and {len(lines) - 1} more lines)" if len(lines) > 1 else ""
+        yield "failed", f"{count:,} with {state}: {lines[0] if lines else 'no message'}{more}"
+    if len(states) > _FAILURES_SHOWN:
+        rest = states[_FAILURES_SHOWN:]
+        yield "failed", f"{sum(count for _, count in rest):,} in {len(rest)} other ways"
 
 
-def statements_table(summary: Summary, width: int = 100) -> Table:
-    """One row an SQL command: how often, and its times in milliseconds."""
-    shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in summary.statements)]
-    columns = _columns(width, 32 + 8 * len(shown))
-    made = table("statement, ms", ("done", *shown, *columns))
-    for statement in summary.statements:
-        text = " ".join(statement.text.split())
-        counts = (str(statement.times.count), *(str(getattr(statement, n)) for n in shown))
-        where = f"{statement.script}:{statement.line} {text}"
-        made.add_row(cell(where), *counts, *_row(statement.times, columns, "-"))
-    return made
+def _background(trial: Trial, summary: Summary) -> Iterator[str]:
+    """What became of a command at the same time, and of each background workload."""
+    found, told = of_command(trial, summary), ""
+    if found is not None and not found.main:
+        told = found.label.partition("/")[0]
+        yield f"{found.label}: {bulk.sentence(found)}"
+    yield from (_beside(trial, each) for each in summary.beside if each.name != told)
 
 
-def outages(summary: Summary) -> str:
-    """What became of the connections that were lost."""
-    found = summary.outages
-    parts = [f"connections lost: {summary.disconnects}"]
-    if found.longest_s:
-        parts.append(f"longest outage {seconds(found.longest_s)}")
-    if found.all_down_s:
-        parts.append(f"no client connected for {seconds(found.all_down_s)}")
-    if found.down:
-        parts.append(f"clients not back at the end: {found.down}")
-    elif found.some_down_s:
-        parts.append(f"all back after {seconds(found.some_down_s)}")
-    return ", ".join(parts)
+def _beside(trial: Trial, each: BesideSummary) -> str:
+    """What became of a background workload."""
+    components = [one for one in trial.plan["lanes"] if one["of"] == each.name]
+    name = f"{each.name} on {', '.join(one['node'] for one in components)}"
+    if each.missed is None:
+        return f"{name}: nothing was due"
+    limit = limits(components[0])
+    of = f" of {each.counts.due:,} due" + (f", limit {limit}" if limit else "")
+    return f"{name}: {_missed(each.missed)}{of}"
 
 
-def copied(prepared: Mapping[str, Any]) -> Iterable[str]:
-    """What the copy that a trial got for itself took, as a line; nothing where there was none."""
-    if prepared.get("cloned_from") and prepared.get("clone_seconds"):
-        size = prepared["size_bytes"] / 2**20
-        yield (
-            f"data: {size:.0f} MiB copied in {seconds(prepared['clone_seconds'])},"
-            f" settled in {seconds(prepared.get('settle_seconds', 0.0))}"
-        )
+def _waited(trial: Trial, summary: Summary) -> str:
+    """What sessions of the load waited for, and how busy the machine was."""
+    parts = []
+    for observed in trial.observed[:1]:
+        seen = sum(event.sessions for event in observed.waits.events if event.who == "load")
+        if seen >= _WAITS_MIN:
+            top = waits.top(observed.waits, most=_WAITS_SHOWN)
+            parts = [f"{name} {100 * share:.0f}%" for name, _, share in top if share >= 0.005]
+    busy = _mean(trial.samples, "host", "cpu_busy", summary)
+    said = ", ".join(parts)
+    cpu = f"host CPU {busy:.0f}%" if busy is not None else ""
+    return "; ".join(filter(None, (said, cpu)))
 
 
-def facts(trial: Trial, summary: Summary) -> Iterable[str]:
-    """What was measured, as lines."""
-    from pgpaces.questions.bulk import words as bulk
+def _mean(samples: Iterable[Sample], source: str, name: str, summary: Summary) -> float | None:
+    """The mean of what a sensor read in the seconds that count."""
+    end = summary.cut_s + summary.seconds
+    found = [
+        each.value
+        for each in samples
+        if each.source == source and each.name == name and summary.cut_s <= each.second < end
+    ]
+    return math.fsum(found) / len(found) if found else None
 
-    workload, server = trial.workload, trial.server
-    yield (
-        f"run {trial.id}: {workload['name']} at scale {workload['scale']}"
-        f" on PostgreSQL {server['version']}{layout(server)}"
-    )
-    yield from copied(workload.get("prepared", {}))
+
+def _over_time(series: Sequence[Bucket]) -> str:
+    values = [bucket.p95_ms for bucket in series]
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return ""
+    return f"{sparkline(values)}  p95, {ms(min(known))} to {ms(max(known))} ms"
+
+
+# --- what to know of it, and what next ------------------------------------------------------------
+
+
+def _said(trial: Trial, summary: Summary) -> Iterator[Sentence]:
+    """Why it is not valid, else the first caution; what keeps a number from being known."""
+    failed = trial.state == "finished" and no_measurement(summary) is not None
+    reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
+    reasons = [each for each in reasons if not (failed and each.source == "outcome")]
+    cautions = summary.validity.warnings
+    for each in reasons:
+        yield Sentence(each.text, "warning")
+    if cautions and not reasons:
+        more = len(cautions) - 1
+        rest = f" ({more} more warning{'s' * (more > 1)}: pgpaces show {trial.id[-8:]})"
+        yield Sentence(cautions[0] + (rest if more else ""), "warning")
+    if not alone(trial) and (footnote := _too_few(trial, summary)):
+        yield Sentence(footnote, "note")
+
+
+def _too_few(trial: Trial, summary: Summary) -> str:
+    """Which percentile is not known, and what it would take."""
+    for name, q in (("p95", 0.95), ("p99", 0.99)):
+        found = summary.latency.estimate(name)
+        if found is None or found.estimable or math.isinf(found.value) or not found.n:
+            continue
+        needed = next(n for n in range(found.n, 100_000) if quantile_ranks(q, n) is not None)
+        count = summary.counts.due * needed / found.n
+        text = f"{summary.counts.due:,} transactions are too few for a {name}"
+        if trial.plan.get("duration_ns") and summary.counts.due > 1:
+            length = _length(summary.seconds * count / summary.counts.due)
+            return f"{text}; about {_round(count)} give one: -T {length}"
+        return f"{text}; about {_round(count)} give one"
+    return ""
+
+
+def _round(count: float) -> str:
+    """A count with two digits, upwards."""
+    size = 10 ** max(0, math.floor(math.log10(count)) - 1)
+    return f"{math.ceil(count / size) * size:,}"
+
+
+def _next(trial: Trial, summary: Summary) -> Iterator[str]:
+    if summary.counts.missed and not alone(trial) and no_measurement(summary) is None:
+        yield f"pgpaces why {trial.id[-8:]}"
+
+
+# --- details --------------------------------------------------------------------------------------
+
+
+def _details(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
+    """What else was measured, and what the tool did."""
+    workload, plan = trial.workload, trial.plan
+    yield "run", f"{trial.id}, scale {workload['scale']}, seed {plan['seed']}"
+    yield from (("data", text) for text in copied(workload.get("prepared", {})))
     if (found := of_command(trial, summary)) is not None:
-        yield from bulk.lines(trial, found)
+        yield from (("command", text) for text in bulk.lines(trial, found))
     if not alone(trial):
         yield from _load(trial, summary)
     for state, count in sorted(summary.failures.items()):
-        yield from _failed(state, count, summary.messages.get(state, ""))
-    if summary.retried:
-        yield f"tried again: {summary.retried} transactions, {summary.retries} times in all"
-    if summary.disconnects or summary.outages.down:
-        yield outages(summary)
+        yield f"failed with {state}", f"{count:,} ({summary.messages.get(state) or 'no message'})"
+    yield from (("validity", text) for text in judgement(summary.validity))
+    yield from (("note", text) for text in _notes(trial, summary))
+    yield from (("server", text) for text in servers.lines(trial))
 
 
-def notes(trial: Trial, summary: Summary) -> Iterable[str]:
-    """What else there is to know, as lines: what every run says of itself is only counted."""
+def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
+    """The load, and what the generator says of itself."""
+    plan, generator = trial.plan, summary.generator
+    functions = by_functions(trial)
+    how = "Python functions" if functions else f"{plan['protocol']} protocol"
+    warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
+    warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
+    yield "load", f"{plan['load_text']}; {clients(plan)}, {how}, policy {plan['policy']}{warmup}"
+    if (queries := queries_of(trial, summary)) is not None:
+        yield "queries", volume.text(queries)
+    if "imported" not in plan:
+        lag = generator.dispatch_p99
+        dispatch = in_words(lag, ms, " ms") if lag else NOT_KNOWN
+        unit = "process" if functions else "thread"
+        by = f"by {plan['poll']}, " if "poll" in plan else ""
+        busy = f"{by}busiest {unit} {100 * generator.cpu:.0f}% CPU"
+        yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
+
+
+def _notes(trial: Trial, summary: Summary) -> Iterator[str]:
+    """What else there is to know: what every run says of itself is only counted."""
     found = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
     for finding in summary.validity.findings:
         if finding.severity == "info" and finding.source != SOURCE:
             found.append((finding.text, finding.source == "store"))
-    yield from (f"note: {text}" for text, routine in found if not routine)
+    yield from (text for text, routine in found if not routine)
     if left := sum(routine for _, routine in found):
         yield (
-            f"note: {left} more say what looking and storing took, and what more settings would"
-            " show: pgpaces show RUN --json"
+            f"{left} more say what monitoring and storing took, and what more settings would show:"
+            " pgpaces show RUN --json"
         )
 
 
-def _failed(state: str, count: int, message: str) -> Iterable[str]:
-    """How many failed that way, and what one of them said; in lines of its own, if it is long."""
-    lines = message.splitlines()
-    if len(lines) < 2:
-        yield f"failed with {state}: {count} ({message or 'no message'})"
+def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
+    if alone(trial):
         return
-    yield f"failed with {state}: {count}"
-    yield from (f"  | {text}" for text in lines)
-
-
-def _load(trial: Trial, summary: Summary) -> Iterable[str]:
-    """The load, what came of it, and what the generator says of itself."""
-    from pgpaces.questions import volume
-
     plan = trial.plan
-    warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
-    warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
-    functions = by_functions(trial)
-    how = "Python functions" if functions else f"{plan['protocol']} protocol"
-    yield (
-        f"load {plan['load_text']}; {_clients(plan)}, {how},"
-        f" {duration_text(summary.seconds * 1e9)}{warmup}, seed {plan['seed']}"
+    ends = {"latency": above(plan), "lag": NOT_KNOWN, "service": NOT_KNOWN}
+    rows = tuple(
+        (TableCell(name), *_times(getattr(summary, name), text)) for name, text in ends.items()
     )
-    yield f"rate {in_words(summary.rate, rate, '/s')} succeeded"
-    if (queries := queries_of(trial, summary)) is not None:
-        yield f"queries {volume.text(queries)}"
-    lag = summary.generator.dispatch_p99
-    dispatch = in_words(lag, ms, " ms") if lag else "-"
-    busy = f"{100 * summary.generator.cpu:.0f} % CPU"
-    by = f" by {plan['poll']}" if "poll" in plan else ""
-    if "imported" not in plan:
-        unit = "process" if functions else "thread"
-        yield f"generator{by}: busiest {unit} {busy}, p99 dispatch lag {dispatch}"
-    if summary.latency.p50 is None and (mean := summary.latency.mean):
-        spread = milliseconds(summary.latency.stddev, "-")
-        yield f"latency {in_words(mean, ms, ' ms')} on average, standard deviation {spread} ms"
-
-
-def own_clients(plan: Mapping[str, Any]) -> int:
-    """The clients of a trial's own load: those of workloads beside it are in the plan's number."""
-    own = [component["clients"] for component in plan.get("lanes", ()) if not component["of"]]
-    return sum(own) if own else int(plan["clients"])
-
-
-def at_nodes(plan: Mapping[str, Any]) -> str:
-    """Where the clients are, as words in brackets; nothing where all are at the primary."""
-    return _where(plan.get("lanes", ()))
-
-
-def _clients(plan: Mapping[str, Any]) -> str:
-    """How many clients a trial has, and those beside them; where, unless all are at the primary."""
-    components = plan.get("lanes", ())
-    beside = [component for component in components if component["of"]]
-    own = [component for component in components if not component["of"]]
-    text = f"{own_clients(plan)} clients{_where(own)}"
-    if every_ns := plan.get("start_every_ns"):
-        text += f", one every {duration_text(every_ns)}"
-    count = sum(component["clients"] for component in beside)
-    return f"{text} and {count} beside them{_where(beside)}" if beside else text
-
-
-def _where(components: Sequence[Mapping[str, Any]]) -> str:
-    if {component["node"] for component in components} <= {"primary"}:
-        return ""
-    each = ", ".join(f"{component['clients']} at {component['node']}" for component in components)
-    return f" ({each})"
-
-
-def layout(server: Mapping[str, Any]) -> str:
-    """What belongs to the server, as words behind its version."""
-    count, pool = server.get("standbys", 0), server.get("pool") or {}
-    parts = [f"{count} standby{'s' * (count > 1)}"] if count else []
-    if pool:
-        mode = f" in {pool['mode']} mode" if pool["pooler"] == "pgbouncer" else ""
-        size = f"{pool['size']} connection{'s' * (pool['size'] > 1)}"
-        parts.append(f"{pool['pooler']} {pool['version']}{mode} with {size}")
-    return f" with {' and '.join(parts)}" if parts else ""
-
-
-def judgement(validity: Validity) -> Iterable[str]:
-    """Whether the trial is valid, why not, and what to know before one believes it, as lines."""
-    yield "valid" if validity.state == "valid" else f"not valid: {'; '.join(validity.reasons)}"
-    for text in validity.warnings:
-        yield f"warning: {text}"
-
-
-def _judged(validity: Validity, *, failed: bool) -> Iterable[str]:
-    """The judgement of a trial; why it failed, the verdict has said already."""
-    if not failed:
-        return judgement(validity)
-    rest = tuple(finding for finding in validity.findings if finding.source != "outcome")
-    said = list(judgement(replace(validity, findings=rest)))
-    return said if any(finding.severity == "invalid" for finding in rest) else said[1:]
-
-
-def _said(trial: Trial, summary: Summary) -> Iterable[str]:
-    """The verdict, and what a command did; of a command alone that, unless it has a limit."""
-    from pgpaces.questions.bulk import words as bulk
-
-    found = of_command(trial, summary)
-    if found is not None and found.main:
-        yield bulk.sentence(found)
-    if not alone(trial) or trial.plan["limit_ns"]:
-        yield verdict(summary, trial.plan, complete=trial.state == "finished")
-    if found is not None and not found.main:
-        yield f"beside it {found.label}: {bulk.sentence(found)}"
-    told = found.label.partition("/")[0] if found is not None and not found.main else ""
-    yield from beside(summary, trial.plan, told)
-
-
-def answer(
-    trial: Trial, summary: Summary, width: int = 80, more: Iterable[str] = ()
-) -> list[RenderableType]:
-    """The whole answer, to be printed one after the other; width in characters.
-
-    more: lines behind the facts. What to know beside the numbers comes behind their tables.
-    """
-    from rich.text import Text
-
-    from pgpaces.questions import servers
-
-    failed = trial.state == "finished" and no_measurement(summary) is not None
-    style = "bold red" if failed else "bold"
-    parts: list[RenderableType] = [Text(line(said), style=style) for said in _said(trial, summary)]
-    parts += [Text(line(said), style="bold") for said in _judged(summary.validity, failed=failed)]
-    parts += [Text(line(fact)) for fact in (*facts(trial, summary), *more)]
-    tables = [] if alone(trial) else list(_tables(trial, summary, width))
-    for each in tables:
-        parts += [Text(""), each]
-    last = [Text(line(said)) for said in (*notes(trial, summary), *servers.lines(trial))]
-    return [*parts, *([Text("")] if tables and last else []), *last]
-
-
-def _tables(trial: Trial, summary: Summary, width: int) -> Iterable[Table]:
-    yield times_table(summary, trial.plan, width)
+    yield _table("times", "Times", ("ms", *_TIMES), rows)
     if len(summary.scripts) > 1:
         kind = "task" if by_functions(trial) else "script"
-        yield scripts_table(summary, trial.plan, width, kind=kind)
+        rows = tuple(
+            (
+                TableCell(each.name),
+                TableCell(str(each.counts.due)),
+                _share(each.missed),
+                *_times(each.latency, above(plan, each.name)),
+            )
+            for each in summary.scripts
+        )
+        names = (f"{kind}, latency in ms", "due", "missed %", *_TIMES)
+        yield _table("scripts", f"Each {kind}", names, rows)
     if summary.statements:
-        yield statements_table(summary, width)
+        yield _statements(summary)
+
+
+def _statements(summary: Summary) -> Table:
+    counted = [n for n in ("failed", "retries") if any(getattr(s, n) for s in summary.statements)]
+    rows = tuple(
+        (
+            TableCell(_shortened(f"{each.script}:{each.line} {' '.join(each.text.split())}")),
+            TableCell(str(each.times.count)),
+            *(TableCell(str(getattr(each, name))) for name in counted),
+            *_times(each.times, NOT_KNOWN),
+        )
+        for each in summary.statements
+    )
+    columns = ("statement, ms", "done", *counted, *_TIMES)
+    return _table("statements", "Each statement", columns, rows)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
+
+
+def _table(
+    key: str, title: str, columns: tuple[str, ...], rows: tuple[tuple[TableCell, ...], ...]
+) -> Table:
+    dashes = any(cell.ends == NOT_KNOWN for row in rows for cell in row)
+    note = f"{NOT_KNOWN}: too few transactions for an interval." if dashes else ""
+    return Table(f"run-{key}", title, columns, 1, rows, note, spare=_SPARE)
+
+
+def _times(spread: Spread, beyond: str) -> Iterator[TableCell]:
+    """Values with their intervals; the maximum is one that was seen and has none."""
+    for name in _TIMES[:-1]:
+        found = spread.estimate(name)
+        if found is None:
+            yield TableCell(NOT_KNOWN)
+        else:
+            ends = interval(found, lambda value: milliseconds(value, beyond))
+            yield TableCell(milliseconds(found.value, beyond), ends)
+    yield TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN))
+
+
+def _share(missed: Estimate | None) -> TableCell:
+    if missed is None:
+        return TableCell(NOT_KNOWN)
+    return TableCell(percent(missed.value), interval(missed, percent))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pgpaces.result import Estimate
+
+# What is not known.
+NOT_KNOWN = "–"
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_SPARK_MAX = 40
 
 
 def percent(share: float) -> str:
@@ -32,7 +37,7 @@ def ms(value: float) -> str:
 def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") -> str:
     """The interval of an estimate in as few words as there are for it."""
     if not estimate.estimable:
-        return "not estimable"
+        return NOT_KNOWN
     if math.isinf(estimate.low):
         return ""
     if math.isinf(estimate.high):
@@ -44,8 +49,29 @@ def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") ->
 
 def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:
     """An estimate in a sentence."""
-    ends = interval(estimate, form, " to ")
+    ends = interval(estimate, form, " to ") if estimate.estimable else ""
     return f"{form(estimate.value)}{unit}" + (f" ({ends})" if ends else "")
+
+
+def ci(estimate: Estimate, form: Callable[[float], str], unit: str = "") -> str:
+    """The interval of an estimate as it stands after its value; empty where there is none."""
+    if not estimate.estimable:
+        return ""
+    return f" (95% CI {interval(estimate, form, '–')}{unit})"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A line of blocks from 0 to the largest value, of which several share one where many are.
+
+    A blank is where nothing is known.
+    """
+    step = -(-len(values) // _SPARK_MAX) or 1
+    parts = [values[at : at + step] for at in range(0, len(values), step)]
+    most = [max((each for each in part if each is not None), default=None) for part in parts]
+    top = max((each for each in most if each is not None), default=0.0) or 1.0
+    return "".join(
+        " " if each is None else _BLOCKS[min(7, int(8 * max(0.0, each) / top))] for each in most
+    )
 
 
 def rate(per_s: float) -> str:

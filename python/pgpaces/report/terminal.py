@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgpaces.report.escape import line
@@ -15,12 +16,18 @@ if TYPE_CHECKING:
 
 # A word of a command; blanks within quotes part no words.
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
+# A number and what it counts, which no line parts.
+_UNIT = re.compile(r"(\d) (%|[a-zA-Z]{1,3}/?s?\b)")
 _BAR_MIN, _BAR_MAX = 8, 50
 _GROUPS_MAX = 12
 # The number of rows without a measurement that are listed.
 _ABSENT_MAX = 20
 # Longer names of factors get a short one, which is explained above the table.
 _LABEL_MAX = 12
+_SIGNS = {"held": "✓", "did not hold": "✗", "not known": "?", "not valid": "?", "": " "}
+_SAID = {"warning": ("!", "yellow"), "note": ("–", "dim")}
+# The width of the names of facts, and the least of their values.
+_NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
 _STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
 
 
@@ -83,6 +90,73 @@ def answered(found: Section, width: int) -> Iterator[RenderableType]:
     for bars in found.bars:
         yield Text("")
         yield from _bars(bars, width)
+
+
+def brief(found: Section, width: int) -> Iterator[RenderableType]:
+    """A section in one screen: its headline, facts, warnings and what to do next."""
+    from rich.text import Text
+
+    if (top := found.headline) is not None:
+        style = f"bold {_STYLES.get(top.mark, '')}".strip()
+        word = f"{_SIGNS[top.mark]} {top.word}  " if top.word else ""
+        first, *rest = _wrapped(word + line(top.text), width, indent=2)
+        yield Text(first, style=style)
+        yield from (Text(each, style=style) for each in rest)
+    if found.note:
+        yield from (Text(f"  {each}") for each in _wrapped(line(found.note), width - 2))
+    yield from _rows(found.facts, width)
+    for sentence in found.said:
+        sign, style = _SAID.get(sentence.weight, ("", ""))
+        for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
+            yield Text(f"  {sign if not number else ' '} {each}", style=style)
+    if found.aside:
+        yield from _rows((("run", f"{found.trials[0][-8:]}   {found.aside}"),), width)
+    if found.next:
+        yield from _rows((("next", "   or   ".join(found.next)),), width)
+
+
+def whole(found: Section, width: int) -> Iterator[RenderableType]:
+    """The same, and every table and fact behind it."""
+    from rich.text import Text
+
+    yield from brief(replace(found, aside=""), width)
+    for each in found.tables:
+        yield Text("")
+        yield from _table(each, width)
+        if each.note:
+            yield Text(line(each.note), style="dim")
+    for part in found.parts:
+        yield Text("")
+        yield from _rows(part.facts, width)
+
+
+def _rows(facts: Facts, width: int) -> Iterator[RenderableType]:
+    """Names and values in two columns; a name that is that of the row above is left out."""
+    from rich.text import Text
+
+    names = [line(name) for name, _ in facts]
+    left = max([_NAME_MIN, *(len(name) for name in names if len(name) <= _NAME_MAX)]) + 2
+    last = ""
+    for name, (_, value) in zip(names, facts, strict=True):
+        long = len(name) > _NAME_MAX
+        if long:
+            yield Text(f"  {name}")
+        shown = "" if long or name == last else name
+        lines = _wrapped(line(value), max(_VALUE_MIN, width - left - 2))
+        for number, each in enumerate(lines or [""]):
+            yield Text(f"  {(shown if not number else ''):<{left}}{each}")
+        last = name
+
+
+def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """Lines that break between words, and never between a number and its unit."""
+    from textwrap import wrap
+
+    if len(text) <= width:
+        return [text]
+    glued = _UNIT.sub("\\1\0\\2", text)
+    made = wrap(glued, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    return [each.replace("\0", " ") for each in made]
 
 
 def command(text: str, width: int, begin: str = "") -> str:

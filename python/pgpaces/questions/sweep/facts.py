@@ -15,7 +15,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment
 from pgpaces.questions.disk import Known, in_short
-from pgpaces.questions.run import at_nodes, layout
+from pgpaces.questions.trials import at_nodes, layout
 from pgpaces.result import Trial
 from pgpaces.units import duration_text
 

@@ -15,10 +15,10 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf
 from pgpaces.questions import servers
 from pgpaces.questions.bulk import words as bulk
-from pgpaces.questions.run import judgement
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.charts import Measure
 from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import judgement
 from pgpaces.report.numbers import interval
 from pgpaces.section import Bar, Bars, Block, Rank, Report, Section, Sentence
 

@@ -155,12 +155,15 @@ def _observed(store: Store, page: Page) -> Page:
 
 
 def _newest(store: Store) -> tuple[str, str]:
-    newest = store.experiments(1)
-    if not newest:
-        raise PlanError(
-            "there is no experiment in the store", "name a RUN, or make one: pgpaces sweep"
-        )
-    return newest[0].id, "experiment"
+    """The run or the experiment that began last."""
+    runs, experiments = store.trials(1), store.experiments(1)
+    if not runs and not experiments:
+        raise PlanError("there is no run in the store", "make one: pgpaces run reporting")
+    # Ids are in the order of time; a run of an experiment is younger than that.
+    own = runs[0].experiment if runs else None
+    if own is None and runs and (not experiments or runs[0].id > experiments[0].id):
+        return runs[0].id, "run"
+    return own or experiments[0].id, "experiment"
 
 
 def _find(store: Store, name: str) -> tuple[str, str]:

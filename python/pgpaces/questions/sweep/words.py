@@ -16,7 +16,7 @@ from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import facts
-from pgpaces.report.numbers import clock, interval, milliseconds, percent, rate
+from pgpaces.report.numbers import clock, in_words, interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Sentence
 
@@ -407,8 +407,7 @@ def _without_limit(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Se
     best = max(rows, key=lambda row: row.rate.value if row.rate else 0.0)
     if best.rate:
         where = f"Most transactions succeeded with {cell_name(best)}: " if named else ""
-        ends = interval(best.rate, rate, " to ")
-        yield Sentence(f"{where}{rate(best.rate.value)}/s ({ends}).", "main")
+        yield Sentence(f"{where}{in_words(best.rate, rate, '/s')}.", "main")
         low = best.rate.low
         alike = sum(
             row is not best and row.rate is not None and row.rate.high >= low for row in rows
