@@ -52,7 +52,7 @@ class Table:
 
     folded: few look at it, so a page folds it and a terminal leaves it out. spare: the columns that
     a narrow terminal leaves out, in that order. absent: the indexes of rows of which nothing was
-    measured.
+    measured. brief: it is part of the answer in one screen, with intervals behind their values.
     """
 
     key: str
@@ -64,6 +64,7 @@ class Table:
     folded: bool = False
     spare: tuple[str, ...] = ()
     absent: tuple[int, ...] = ()
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,9 @@ class Records:
 class Report:
     """A whole report: its question, the answer in sentences, and sections in their order.
 
-    headline: facts under the title. document: all of it as plain values, but for its answers'.
-    records: a row for each cell and each trial. Both take longer than the rest, so they are asked
-    for.
+    headline: facts under the title. top: the answer in one screen. document: all of it as plain
+    values, but for its answers'. records: a row for each cell and each trial. Both take longer
+    than the rest, so they are asked for.
     """
 
     title: str
@@ -178,6 +179,7 @@ class Report:
     said: tuple[Sentence, ...]
     headline: Facts
     sections: tuple[Section, ...]
+    top: Section
     rerun: str = ""
     document: Callable[[], dict[str, Any]] = field(default=dict, repr=False)
     records: Callable[[], Records] = field(default=lambda: Records(()), repr=False)

@@ -58,14 +58,15 @@ def _put(store: Store, id_: str, ms: float, place: Place | None, work_mem: str =
 
 
 def called(store: Path, *words: str) -> Result:
-    return CliRunner().invoke(compare, [*words, "--store", str(store)])
+    return CliRunner().invoke(compare, [*words, "--verbose", "--store", str(store)])
 
 
 def test_levels_of_an_experiment_are_compared_by_pairs_of_its_blocks(place: Path) -> None:
     result = called(place, "variant=triggers", "variant=log", "--metric", "mean", "--in", "sensors")
     assert result.exit_code == 0, result.output
     said = " ".join(result.stdout.split())
-    assert said.startswith("variant=log is better than variant=triggers: its mean latency is")
+    assert "variant=log is better than variant=triggers: its mean latency is" in said
+    assert said.startswith("✓ BETTER variant=log against variant=triggers, 8 pairs")
     assert "8 pairs of trials from the blocks of an experiment" in said
 
 
@@ -111,7 +112,7 @@ def run_of(store: Path, id_: str, ms: float) -> None:
 
 @pytest.mark.parametrize(
     ("ms", "code", "said"),
-    [(30.0, 30, "03R is worse than large"), (6.0, 0, "better"), (12.0, 0, "equivalent")],
+    [(30.0, 30, "WORSE 03R against large"), (6.0, 0, "BETTER"), (12.0, 0, "EQUIVALENT")],
 )
 def test_a_run_is_held_against_its_baseline_with_an_exit_code(
     place: Path, ms: float, code: int, said: str

@@ -63,12 +63,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def called(store: Path, *words: str) -> Result:
-    return CliRunner().invoke(forecast, [*words, "--store", str(store)])
+    return CliRunner().invoke(forecast, [*words, "--verbose", "--store", str(store)])
 
 
 def test_the_peak_is_told_with_its_interval_and_the_error_of_the_hold_out(place: Path) -> None:
     text = said(called(place, "growth"))
-    assert text.startswith("Throughput peaks at 15.")
+    assert text.startswith("FORECAST Throughput peaks at 15.")
     assert "a fit without the last two loads is wrong by" in text
     assert "27 clients, 1.5 times the most that was tried" in text
     assert "nothing is said beyond" in text

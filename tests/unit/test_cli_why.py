@@ -58,21 +58,24 @@ def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
 
 
 def called(store: Path, *words: str) -> Result:
-    return CliRunner().invoke(why, [*words, "--store", str(store)])
+    return CliRunner().invoke(why, [*words, "--verbose", "--store", str(store)])
 
 
 def test_the_newest_run_is_told_where_none_is_named(store: Path) -> None:
     result = called(store)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("Why late: run 02\nAssociated with locks that another session")
+    assert result.stdout.startswith("ASSOCIATED  with locks that another session held: 100.0%")
+    assert "  run 02: 160 of 800 due missed" in result.stdout
     assert "pgpaces run tpcb-like" in result.stdout
 
 
 def test_of_an_experiment_the_cells_that_did_not_hold_are_told(store: Path) -> None:
     result = called(store, "late")
     assert result.exit_code == 0, result.output
-    titles = [line for line in result.stdout.splitlines() if line.startswith("Why late: ")]
-    assert titles == ["Why late: clients = 4", "Why late: clients = 8"]
+    about = [line.partition(":")[0] for line in result.stdout.splitlines() if "due missed" in line]
+    assert [each.strip() for each in about if each.startswith("  c")] == [
+        "clients = 4", "clients = 8",
+    ]  # fmt: skip
 
 
 def test_json_has_the_value_and_the_trials_that_it_stands_on(store: Path) -> None:

@@ -42,7 +42,7 @@ SAID: list[tuple[Verdict, Sequence[str]]] = [
             "pairs would decide",
         ],
     ),
-    (verdict([0.1]), ["not estimable", "1 pair cannot", "It takes 8 pairs"]),
+    (verdict([0.1]), ["(–)", "1 pair cannot", "It takes 8 pairs"]),
     (verdict([]), ["No pairs", "It takes 8 pairs"]),
     (with_noise(STEADY, STEADY), ["Noise floor, A with itself"]),
     (with_noise(STEADY, [30 * x for x in STEADY]), ["may hide in that", "larger delta"]),

@@ -36,7 +36,7 @@ Examples:
 """
 _OF_STORED = frozenset(
     ("a", "b", "of", "metric", "also", "delta", "factors", "anyway", "as_json", "output")
-) | {"store_path"}
+) | {"store_path", "verbose"}
 
 
 GOAL = (
@@ -60,6 +60,7 @@ GOAL = (
         help="What is compared, where runs are: variant, set.work_mem, server, ...",
     ),
     click.option("--anyway", is_flag=True, help="Also where they differ in more than that."),
+    options.VERBOSE,
     AS_JSON,
     OUTPUT,
 )

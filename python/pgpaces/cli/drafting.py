@@ -117,6 +117,7 @@ HOW = (
         help="Go on with what is missing of one that was interrupted.",
     ),
     click.option("-o", "--output", metavar="FILE", help="Write the report: .html, .md, .json, ..."),
+    options.VERBOSE,
     click.option("--json", "as_json", is_flag=True, help="The answer, or the preview, as JSON."),
     *RUNNING,
     options.STORE,

@@ -32,7 +32,7 @@ Examples:
     metavar="N",
     help="What N would do, at most 1.5 times the most that were tried.",
 )
-@options.options((AS_JSON, OUTPUT, options.STORE))
+@options.options((options.VERBOSE, AS_JSON, OUTPUT, options.STORE))
 def forecast(names: tuple[str, ...], **given: Any) -> None:
     """Say what more clients or users would do. Default: of the newest experiment.
 

@@ -40,6 +40,10 @@ STORE = click.option(
     " $PGPACES_STORE, else results.db in the data folder]",
 )
 
+VERBOSE = click.option(
+    "--verbose", "-v", is_flag=True, help="Every sentence and table, not one screen."
+)
+
 MACHINE = (
     click.option(
         "--host-file",

@@ -59,7 +59,7 @@ Examples:
     "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
 )
 @options.options(options.group("load", "trial", "target", "topology", "background"))
-@options.options(options.MACHINE, (options.STORE, consent.TRUST))
+@options.options(options.MACHINE, (options.STORE, consent.TRUST, options.VERBOSE))
 @click.option(
     "--on-store-error",
     type=click.Choice(["continue", "stop"]),
@@ -74,7 +74,6 @@ Examples:
     metavar="SECONDS",
     help="How often to tell; 0: never.",
 )
-@click.option("--verbose", "-v", is_flag=True, help="Every table, as `pgpaces show` has them.")
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
 @click.option("--missed", metavar="SHARE", help="The share that may miss -L. [default: 5%]")
 @click.option("--fail-if", metavar="CONDITION", help=f"Exit code {FAIL_IF_EXIT} if it is so.")

@@ -51,7 +51,7 @@ def order(
 
 def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
     """The answer so far, on stdout and where the user wants it."""
-    from pgpaces.cli import report
+    from pgpaces.cli import report, telling
     from pgpaces.cli.main import put
     from pgpaces.questions.sweep.report import report as report_of
     from pgpaces.questions.sweep.stored import page_of
@@ -61,7 +61,11 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
     page = page_of(Store.open(given["store_path"]), (swept.id,))
     found = report_of(page)
     try:
-        put(render.render(found, "json").decode() if given["as_json"] else report.text(found))
+        if given["as_json"]:
+            put(render.render(found, "json").decode())
+        else:
+            brief = telling.text((found.top,), verbose=False)
+            put(report.text(found) if given["verbose"] else brief)
     finally:
         if given["output"]:
             written = report.write(found, render.form_of(given["output"]), Path(given["output"]))

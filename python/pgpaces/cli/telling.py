@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ def tell(
     if given["as_json"]:
         put(escape.json_text(_keys(found, document)))
     else:
-        put(text(found.section))
+        put(text((found.section,), verbose=given["verbose"]))
     if given["output"]:
         report(found, Path(given["output"]))
 
@@ -50,16 +50,19 @@ def report(found: Answer, path: Path) -> None:
     click.echo(f"written: {write(report_of(found.page), form_of(str(path)), path)}", err=True)
 
 
-def text(section: Section) -> str:
-    """Its words and tables for the terminal that there is."""
+def text(sections: Sequence[Section], *, verbose: bool) -> str:
+    """Answers for the terminal that there is: each in one screen, or all of it."""
     from rich.console import Console
 
-    from pgpaces.report.terminal import answered
+    from pgpaces.report import terminal
 
     console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as shown:
-        for part in answered(section, console.width):
-            console.print(part)
+        for number, each in enumerate(sections):
+            if number:
+                console.print()
+            for part in (terminal.whole if verbose else terminal.brief)(each, console.width):
+                console.print(part)
     return shown.get()
 
 

@@ -33,7 +33,7 @@ Examples:
     help="What may differ beside time: server, pgpaces, set.work_mem, ...",
 )
 @click.option("--anyway", is_flag=True, help="Also where they differ in more than that.")
-@options.options((AS_JSON, OUTPUT, options.STORE))
+@options.options((options.VERBOSE, AS_JSON, OUTPUT, options.STORE))
 def trend(names: tuple[str, ...], **given: Any) -> None:
     """Say whether runs of one kind changed their level, since when, and by how much.
 

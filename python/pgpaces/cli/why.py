@@ -9,9 +9,10 @@ import click
 
 from pgpaces.cli import options
 from pgpaces.cli.main import put
+from pgpaces.cli.telling import AS_JSON, text
 
 if TYPE_CHECKING:
-    from pgpaces.section import Section
+    pass
 
 
 @click.command(
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     "  pgpaces why RUN -o why.html\n  pgpaces why pi-reporting --json"
 )
 @click.argument("name", default="last", metavar="[RUN|EXPERIMENT]")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option(
     "-o",
     "--output",
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the report with this answer: .html, .md, .json, ...",
 )
-@options.options((options.STORE,))
-def why(name: str, *, as_json: bool, output: str | None, store_path: str | None) -> None:
+@options.options((options.VERBOSE, AS_JSON, options.STORE))
+def why(
+    name: str, *, verbose: bool, as_json: bool, output: str | None, store_path: str | None
+) -> None:
     """Say why transactions were late: what it is associated with, and what would confirm it.
 
     Of an experiment, for the cells that did not hold, up to three. No dominant cause is an answer.
@@ -42,26 +44,11 @@ def why(name: str, *, as_json: bool, output: str | None, store_path: str | None)
     form = render.form_of(output) if output else None
     store = Store.existing(store_path)
     found = attribution.sections(store, name)
-    put(escape.json_text([section(each) for each in found]) if as_json else _text(found))
+    documents = [section(each) for each in found]
+    put(escape.json_text(documents) if as_json else text(found, verbose=verbose))
     if output and form:
         from pgpaces.cli.report import write
         from pgpaces.questions.sweep.report import report as report_of
 
         written = write(report_of(attribution.page(store, found, name)), form, Path(output))
         click.echo(f"written: {written}", err=True)
-
-
-def _text(found: tuple[Section, ...]) -> str:
-    """For the terminal that there is."""
-    from rich.console import Console
-
-    from pgpaces.report import terminal
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    with console.capture() as shown:
-        for number, each in enumerate(found):
-            if number:
-                console.print()
-            for part in terminal.section(each, console.width):
-                console.print(part)
-    return shown.get()

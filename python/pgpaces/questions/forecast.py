@@ -28,7 +28,7 @@ from pgpaces.report.escape import line as shown
 from pgpaces.report.look import NUMBER, WIDTH, Look
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.result import Estimate
-from pgpaces.section import Figure, Section, Sentence, Table, TableCell
+from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 
 LOADS = ("users", "clients")
 # Under a rate, throughput is the rate until it is not.
@@ -146,6 +146,8 @@ def section(
         key=KEY,
         title=f"With more {unit}",
         said=tuple(_said(every, to)),
+        headline=_headline(every, to),
+        facts=tuple(_facts(every)),
         tables=_tables(every),
         figures=tuple(
             _figure(each, number, to) for number, each in enumerate(every, 1) if each.points
@@ -153,6 +155,25 @@ def section(
         value=tuple(every),
         trials=trials,
     )
+
+
+def _headline(every: Sequence[LineForecast], to: float | None) -> Headline | None:
+    """What is said of the first line, or of the load that was asked for."""
+    said = [each.text for each in _said(every, to) if each.weight == "main"]
+    known = any(not each.found.refusal for each in every)
+    if not said:
+        return None
+    return Headline("FORECAST" if known else "UNKNOWN", "" if known else "not known", said[0])
+
+
+def _facts(every: Sequence[LineForecast]) -> Iterator[tuple[str, str]]:
+    for each in every:
+        name = name_of(each) or "throughput"
+        for load, had, law, ends, _ in _readings(each, None):
+            told = f", by the law {law}" + (f" (95% CI {ends})" if law != "-" else "")
+            seen = f"{had}/s" if had != "-" else "not tried"
+            unit = each.unit.removesuffix("s") if load == "1" else each.unit
+            yield name, f"{load} {unit}: {seen}{told if law != '-' else ''}"
 
 
 def name_of(found: LineForecast) -> str:

@@ -221,7 +221,7 @@ def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
         yield "throughput", _throughput(trial, summary)
     yield "outcomes", _outcomes(trial, summary)
     yield "latency", _latency(trial, summary)
-    if slowest := _slowest(summary):
+    if slowest := _slowest(trial, summary):
         yield "slowest", slowest
 
 
@@ -257,7 +257,7 @@ def _latency(trial: Trial, summary: Summary) -> str:
     return "   ".join([*known, *unknown])
 
 
-def _slowest(summary: Summary) -> str:
+def _slowest(trial: Trial, summary: Summary) -> str:
     """The script of several that missed most, or else took longest."""
     behind = tuple(f"{each.name}/" for each in summary.beside)
     own = [each for each in summary.scripts if not each.name.startswith(behind)]
@@ -265,8 +265,10 @@ def _slowest(summary: Summary) -> str:
     if len(able) < 2:
         return ""
     worst = max(able, key=lambda s: (s.missed.value if s.missed else 0, _p50(s.latency)))
-    missed = f"{percent(worst.missed.value)}% missed, " if worst.missed else ""
-    return f"{worst.name}: {missed}p50 {milliseconds(_p50(worst.latency), 'above')} ms"
+    lost = worst.missed.value if worst.missed else 0.0
+    missed = f"{percent(lost)}% missed, " if lost else ""
+    beyond = above(trial.plan, worst.name)
+    return f"{worst.name}: {missed}p50 {milliseconds(_p50(worst.latency), beyond)} ms"
 
 
 def _p50(spread: Spread) -> float:

@@ -23,9 +23,9 @@ from pgpaces.questions.compare.words import changed_by, size, title
 from pgpaces.report.escape import line
 from pgpaces.report.escape import line as shown
 from pgpaces.report.look import NUMBER, WIDTH, Look
-from pgpaces.report.numbers import interval
+from pgpaces.report.numbers import interval, sparkline
 from pgpaces.result import Estimate
-from pgpaces.section import Figure, Section, Sentence, Table, TableCell
+from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.store import Store
 
 _WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ratio")
@@ -173,11 +173,34 @@ def of_series(found: Trend, metric: Metric, series: Series) -> Section:
         key=KEY,
         title=f"{verdicts.title(metric).capitalize()} over time: {series.name}",
         said=(*sentences(found, metric), *_changed(series), *series.notes),
+        headline=_headline(found, metric),
+        facts=tuple(_facts(found, metric, series)),
         tables=(_table(found, metric, series),) if found.levels else (),
         figures=(_figure(found, metric, series),) if _known(series) else (),
         value=found,
         trials=tuple(each.id for each in series.runs),
     )
+
+
+def _headline(found: Trend, metric: Metric) -> Headline:
+    """Whether the newest level is another one, and since when."""
+    first = sentences(found, metric)[0].text
+    if found.needed:
+        return Headline("UNKNOWN", "not known", first)
+    if not found.changes:
+        return Headline("NO CHANGE", "held", first)
+    worse = first.endswith(": worse.")
+    return Headline("WORSE" if worse else "BETTER", "did not hold" if worse else "held", first)
+
+
+def _facts(found: Trend, metric: Metric, series: Series) -> Iterator[tuple[str, str]]:
+    values = [each.run.estimate.value for each in _known(series)]
+    if len(values) > 1:
+        ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
+        yield "runs", f"{sparkline(values)}  {named(metric)}, {ends}"
+    for level in found.levels[-_CHANGED_SHOWN:]:
+        value, ends = _said(metric, level.value)
+        yield "levels", f"{value} ({ends}) in {level.runs} runs from {level.first}"
 
 
 def _changed(series: Series) -> Iterator[Sentence]:

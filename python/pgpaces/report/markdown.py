@@ -83,7 +83,7 @@ def _answer(said: Iterable[Sentence]) -> Iterator[str]:
                 warning = "Warning: " if weight == "warning" else ""
                 yield f"- {warning}{mark}{paragraph(sentence.text)}{mark}"
     yield ""
-    yield from (f"{paragraph(each.text)}\n" for each in said if each.weight == "plain")
+    yield from (f"{paragraph(each.text)}\n" for each in said if each.weight in ("plain", "note"))
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pgpaces.result import Estimate
 NOT_KNOWN = "–"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SPARK_MAX = 40
+_LINE = 31
 
 
 def percent(share: float) -> str:
@@ -58,6 +59,25 @@ def ci(estimate: Estimate, form: Callable[[float], str], unit: str = "") -> str:
     if not estimate.estimable:
         return ""
     return f" (95% CI {interval(estimate, form, '–')}{unit})"
+
+
+def interval_line(estimate: Estimate, none: float, form: Callable[[float], str]) -> str:
+    """An interval on a line with the place of no difference; empty where there is none."""
+    if not estimate.estimable or not all(map(math.isfinite, (estimate.low, estimate.high))):
+        return ""
+    least, most = min(estimate.low, none), max(estimate.high, none)
+    room = 0.1 * (most - least) or 1.0
+    least, most = least - room, most + room
+    width = _LINE - 1
+
+    def at(value: float) -> int:
+        return round(width * (value - least) / (most - least))
+
+    cells = ["─"] * _LINE
+    cells[at(none)] = "┼"
+    cells[at(estimate.low)], cells[at(estimate.high)] = "[", "]"
+    cells[at(estimate.value)] = "●"
+    return f"{form(least)} {''.join(cells)} {form(most)}"
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pgpaces.report.escape import line
 from pgpaces.report.grid import table
-from pgpaces.section import Bars, Facts, Report, Section, Sentence, Table
+from pgpaces.section import Bars, Facts, Headline, Report, Section, Sentence, Table, TableCell
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,10 +24,11 @@ _GROUPS_MAX = 12
 _ABSENT_MAX = 20
 # Longer names of factors get a short one, which is explained above the table.
 _LABEL_MAX = 12
-_SIGNS = {"held": "✓", "did not hold": "✗", "not known": "?", "not valid": "?", "": " "}
+_SIGNS = {"held": "✓", "did not hold": "✗", "not known": "?", "not valid": "?"}
 _SAID = {"warning": ("!", "yellow"), "note": ("–", "dim")}
 # The width of the names of facts, and the least of their values.
 _NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
+_WARNINGS_MAX = 2
 _STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
 
 
@@ -94,33 +95,62 @@ def answered(found: Section, width: int) -> Iterator[RenderableType]:
 
 def brief(found: Section, width: int) -> Iterator[RenderableType]:
     """A section in one screen: its headline, facts, warnings and what to do next."""
+    from rich.padding import Padding
     from rich.text import Text
 
-    if (top := found.headline) is not None:
-        style = f"bold {_STYLES.get(top.mark, '')}".strip()
-        word = f"{_SIGNS[top.mark]} {top.word}  " if top.word else ""
-        first, *rest = _wrapped(word + line(top.text), width, indent=2)
-        yield Text(first, style=style)
-        yield from (Text(each, style=style) for each in rest)
+    yield from () if found.headline is None else _first(found.headline, width)
     if found.note:
         yield from (Text(f"  {each}") for each in _wrapped(line(found.note), width - 2))
     yield from _rows(found.facts, width)
-    for sentence in found.said:
-        sign, style = _SAID.get(sentence.weight, ("", ""))
-        for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
-            yield Text(f"  {sign if not number else ' '} {each}", style=style)
+    yield from _warned(found.said, width)
+    for shown in found.tables:
+        if shown.brief:
+            yield from (
+                Padding(part, (0, 0, 0, 2)) for part in _table(shown, width - 2, inline=True)
+            )
     if found.aside:
-        yield from _rows((("run", f"{found.trials[0][-8:]}   {found.aside}"),), width)
+        yield Text(f"  run {found.trials[0][-8:]}   {found.aside}", overflow="fold")
     if found.next:
         yield from _rows((("next", "   or   ".join(found.next)),), width)
+
+
+def _first(top: Headline, width: int) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    style = f"bold {_STYLES.get(top.mark, '')}".strip()
+    sign = f"{_SIGNS[top.mark]} " if top.mark else ""
+    word = f"{sign}{top.word}  " if top.word else ""
+    for each in _wrapped(word + line(top.text), width, indent=2):
+        yield Text(each, style=style)
+
+
+def _warned(said: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
+    """The first warnings, how many more there are, and footnotes."""
+    from rich.text import Text
+
+    said = list(said)
+    warnings = [each for each in said if each.weight == "warning"]
+    more = len(warnings) - _WARNINGS_MAX
+    kept = warnings[:_WARNINGS_MAX]
+    if more > 0:
+        kept.append(Sentence(f"{more} more warning{'s' * (more > 1)}: --verbose", "warning"))
+    for sentence in (*kept, *(each for each in said if each.weight == "note")):
+        sign, style = _SAID[sentence.weight]
+        for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
+            yield Text(f"  {' ' if number else sign} {each}", style=style)
 
 
 def whole(found: Section, width: int) -> Iterator[RenderableType]:
     """The same, and every table and fact behind it."""
     from rich.text import Text
 
-    yield from brief(replace(found, aside=""), width)
-    for each in found.tables:
+    plain = tuple(replace(each, brief=False) for each in found.tables)
+    noted = tuple(each for each in found.said if each.weight == "note")
+    kept = found.said if found.headline is None or found.parts else noted
+    yield from brief(replace(found, aside="", tables=plain, said=kept), width)
+    if kept is noted:
+        yield from _said(found.said, width)
+    for each in plain:
         yield Text("")
         yield from _table(each, width)
         if each.note:
@@ -175,7 +205,7 @@ def _said(said: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
     """Sentences: the answer stands out, and warnings. One may be a command to type."""
     from rich.text import Text
 
-    styles = {"main": "bold", "warning": "yellow", "plain": ""}
+    styles = {"main": "bold", "warning": "yellow", "plain": "", "note": "dim"}
     for sentence in said:
         warning = "warning: " if sentence.weight == "warning" else ""
         text = f"{warning}{line(sentence.text)}"
@@ -193,8 +223,11 @@ def _facts(facts: Facts) -> Iterator[RenderableType]:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _table(found: Table, width: int) -> Iterator[RenderableType]:
-    """A table, names that are too long for their column explained above it."""
+def _table(found: Table, width: int, *, inline: bool = False) -> Iterator[RenderableType]:
+    """A table, names that are too long for their column explained above it.
+
+    inline: intervals stand behind their values, so that a row is a line.
+    """
     from rich.text import Text
 
     short = _short(found.columns[: found.labels])
@@ -203,9 +236,17 @@ def _table(found: Table, width: int) -> Iterator[RenderableType]:
             yield Text(f"{name}: {line(whole)}", style="dim")
     names = (*short, *(line(name) for name in found.columns[found.labels :]))
     left = set(found.absent[_ABSENT_MAX:])
+    if inline:
+        rows = tuple(tuple(_inline(cell) for cell in row) for row in found.rows)
+        found = replace(found, rows=rows)
     yield _grid(found, names, width, left)
     if left:
         yield Text(f"and {len(left)} more cells that were not run", style="dim")
+
+
+def _inline(cell: TableCell) -> TableCell:
+    """A cell with its interval behind its value."""
+    return replace(cell, text=f"{cell.text} ({cell.ends})", ends="") if cell.ends else cell
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pgpaces.answers.across import share
 from pgpaces.answers.attribution import Limit
@@ -24,7 +25,7 @@ from pgpaces.questions.sweep import facts
 from pgpaces.questions.sweep.words import factor_name
 from pgpaces.report.numbers import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
-from pgpaces.section import Mark, Section, Sentence, Table, TableCell
+from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell
 from pgpaces.units import duration_text
 
 KEY = "capacity"
@@ -48,11 +49,41 @@ def section(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Secti
         key=KEY,
         title="How much it holds",
         said=tuple(_said(found, answer, factors)),
+        headline=_headline(found, answer, factors),
+        note=_rule(found),
+        facts=tuple(_facts(answer)) if len(found) == 1 else (),
+        next=tuple(_next(found)),
         tables=tuple(_tables(found, answer, factors)),
         figures=tuple(capacity_charts.figures(found, answer, factors)),
         value=answer,
         trials=tuple(digest.trial.id for each in found for digest in each.digests),
     )
+
+
+def _headline(found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]) -> Headline:
+    """How much it holds, in a line; of several cells which holds most."""
+    if len(found) == 1:
+        text = words.answer(found[0].capacity)
+        if found[0].goal.mode == "quick":
+            text = f"{text.removeprefix('Quick estimate: ').rstrip('.')} (quick estimate)"
+        return Headline("CAPACITY", "", text)
+    if answer.most is None:
+        return Headline("CAPACITY", "not known", "Nothing is known yet.")
+    by_key = {each.cell.key: each for each in found}
+    return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
+
+
+def _facts(answer: Capacities) -> Iterator[tuple[str, str]]:
+    """What that is worth, and what the limit was."""
+    [holds] = answer.cells
+    yield from (("that is", text) for text in _worth(holds))
+    yield from (("limit", text) for text in _limit(holds))
+
+
+def _next(found: Sequence[Found]) -> Iterator[str]:
+    """What a quick search is followed by."""
+    if found[0].goal.mode == "quick":
+        yield "the same without --quick, for 95% confidence"
 
 
 def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
@@ -251,14 +282,36 @@ def _load(load: float, holds: Holds) -> str:
 def _tables(
     found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Table]:
-    yield _cells(answer, factors)
+    yield replace(_cells(answer, factors), brief=len(found) > 1)
     known = [(each, each.worth) for each in answer.cells if each.worth is not None]
     if len(answer.cells) > 1 and known:
         yield _worths([(each, worth) for each, worth in known if worth], factors)
+    if len(found) == 1 and found[0].goal.mode == "quick" and found[0].trials:
+        yield _tried(found[0], answer.cells[0].unit)
     if any(each.loads for each in answer.cells):
-        yield _loads(answer, factors)
+        yield replace(_loads(answer, factors), brief=len(found) == 1)
     if any(each.digests for each in found):
         yield _trials(found, factors)
+
+
+def _tried(found: Found, unit: str) -> Table:
+    """Each load of a quick search: what missed there, in its trials from the least to the most."""
+    shares: dict[float, list[float]] = {}
+    for _, each in found.trials:
+        if each.valid:
+            shares.setdefault(each.load, []).append(each.share)
+    rows = []
+    for load, seen in sorted(shares.items()):
+        least, most = percent(min(seen)), percent(max(seen))
+        sides = {share <= found.goal.missed_max for share in seen}
+        mark: Mark = "not known" if len(sides) > 1 else "held" if sides.pop() else "did not hold"
+        text = "trials disagree" if mark == "not known" else mark
+        rows.append((
+            TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
+            TableCell(str(len(seen))), TableCell(text, "", mark),
+        ))  # fmt: skip
+    columns = (unit, "missed %", "trials", "by itself")
+    return Table(f"{KEY}-tried", "Loads that were tried", columns, 1, tuple(rows), brief=True)
 
 
 def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:

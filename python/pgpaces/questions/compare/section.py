@@ -18,9 +18,9 @@ from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.sweep.axes import legend_columns
 from pgpaces.report.escape import line as shown
 from pgpaces.report.look import NUMBER, ONCE, WIDTH, Look
-from pgpaces.report.numbers import interval, milliseconds, percent, rate
+from pgpaces.report.numbers import NOT_KNOWN, interval, interval_line, milliseconds, percent, rate
 from pgpaces.result import Estimate
-from pgpaces.section import Figure, Mark, Section, Sentence, Table, TableCell
+from pgpaces.section import Figure, Headline, Mark, Section, Sentence, Table, TableCell
 
 KEY = "comparison"
 _MARKS: dict[str, Mark] = {
@@ -90,11 +90,48 @@ def section(verdict: Verdict, a: str, b: str, seen: VerdictBasis) -> Section:
         key=KEY,
         title=f"{b} against {a}",
         said=(*verdicts.comparison(verdict, a, b), *_left_out(seen), *seen.notes),
+        headline=Headline(
+            verdict.outcome.upper(), _MARKS[verdict.outcome], f"{b} against {a}{_looks(verdict)}"
+        ),
+        facts=tuple(_facts(told, seen)),
         tables=(_table(told, (a, b), seen),) if seen.a or seen.b else (),
         figures=tuple(_figures(told, (a, b), seen)),
         value=verdict,
         trials=seen.ids,
     )
+
+
+def _looks(verdict: Verdict) -> str:
+    """What the verdict stands on, in a few words."""
+    return f", {verdicts.count(verdict.pairs, verdict.basis)}"
+
+
+def _facts(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[tuple[str, str]]:
+    """Each metric: what A and B had, and how much B differs; then where that lies about nothing."""
+    for each in told:
+        a, b = (compare.own(sides, each.metric) for sides in (seen.a, seen.b))
+        title, unit = named(each.metric).split(", ")
+        unit = "tx/s" if unit == "1/s" else unit
+        values = ""
+        if a is not None and b is not None:
+            values = f"{number(each.metric, a.value)} → {number(each.metric, b.value)} {unit}   "
+        if each.estimate is None:
+            yield title, f"{values}no difference can be told"
+            continue
+        value, ends = short(each.metric, each.estimate)
+        yield title, f"{values}{value}" + (f"   95% CI {ends}" if each.estimate.estimable else "")
+        if each is told[0] and (drawn := _drawn(each.metric, each.estimate)):
+            yield "", drawn
+
+
+def _drawn(metric: Metric, found: Estimate) -> str:
+    """The interval on a line, beside no difference; empty where there is none."""
+    if metric.scale == "share" or found.low <= 0:
+        return interval_line(found, 0.0, lambda value: _signed(metric, found, value))
+    # Half and twice are as far from no difference.
+    value, low, high = (math.log(each) for each in (found.value, found.low, found.high))
+    logs = replace(found, value=value, low=low, high=high)
+    return interval_line(logs, 0.0, lambda value: _signed(metric, found, math.exp(value)))
 
 
 def _left_out(seen: VerdictBasis) -> Iterator[Sentence]:
@@ -159,7 +196,7 @@ def short(metric: Metric, found: Estimate) -> tuple[str, str]:
     """An effect and its interval in few characters: `+17.4 %` and `+16.2 to +18.5`."""
     value, low, high = (_signed(metric, found, end) for end in (found.value, found.low, found.high))
     unit = " points" if metric.scale == "share" else " times" if _in_times(metric, found) else " %"
-    return f"{value}{unit}", f"{low} to {high}" if found.estimable else "not estimable"
+    return f"{value}{unit}", f"{low} to {high}" if found.estimable else NOT_KNOWN
 
 
 def _in_times(metric: Metric, found: Estimate) -> bool:

@@ -7,6 +7,7 @@ about it is the last sentence. Names of A and B are as others wrote them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pgpaces.answers.compare import PAIRS_MIN, Metric, Secondary, Verdict
 from pgpaces.answers.differences import Between
@@ -74,7 +75,7 @@ def _ends(metric: Metric, estimate: Estimate) -> str:
     """The interval, the direction told once where it is one."""
     low, high = estimate.low, estimate.high
     if not estimate.estimable:
-        return "not estimable"
+        return "–"
     if _in_times(metric, low) and _in_times(metric, high) and (low > 1) == (high > 1):
         return f"{low:.3g} to {high:.3g} times"
     if _in_times(metric, low) or _in_times(metric, high) or _way(metric, low) != _way(metric, high):
@@ -90,7 +91,7 @@ def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, 
         *_reason(verdict, a, b),
         *_evidence(verdict),
         *(_beside(each, len(verdict.secondary)) for each in verdict.secondary),
-        *_next(verdict, a),
+        *(replace(each, weight="note") for each in _next(verdict, a)),
     )
 
 
@@ -118,9 +119,9 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
     metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
     match verdict.why:
         case "few":
-            count = _capital(_count(verdict.pairs, verdict.basis))
+            many = _capital(count(verdict.pairs, verdict.basis))
             few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
-            yield Sentence(f"{count} {few}.")
+            yield Sentence(f"{many} {few}.")
         case "unbounded":
             yield Sentence(
                 f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
@@ -142,7 +143,8 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
         case "look":
             yield Sentence(
                 f"It was ended before it was decided: the next look is at {verdict.needed} pairs,"
-                " and between looks nothing is concluded."
+                " and between looks nothing is concluded.",
+                "note",
             )
         case "apart":
             yield Sentence("A difference of that size may be the machine's.", "warning")
@@ -183,7 +185,7 @@ def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
             f" {size(verdict.metric, verdict.detectable)} or more."
         )
     if verdict.why == "few":
-        yield Sentence(f"It takes {_count(verdict.needed or PAIRS_MIN, verdict.basis)} at least.")
+        yield Sentence(f"It takes {count(verdict.needed or PAIRS_MIN, verdict.basis)} at least.")
     elif verdict.why == "unbounded":
         yield Sentence("Compare by the share missed, or under less load.")
     elif verdict.basis == "apart":
@@ -214,7 +216,8 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _count(number: int, basis: str) -> str:
+def count(number: int, basis: str) -> str:
+    """`8 pairs`, `4 earlier runs`."""
     if basis == "runs":
         return f"{number or 'no'} earlier run{'' if number == 1 else 's'}"
     name = "pair" if basis in ("pairs", "blocks") else "trial"

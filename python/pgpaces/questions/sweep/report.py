@@ -6,6 +6,7 @@ Values in, values out; the forms of the report show any section.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pgpaces.answers import crossing
 from pgpaces.answers.bulk import alone as of_alone
@@ -20,8 +21,12 @@ from pgpaces.questions.sweep.charts import Measure
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import judgement
 from pgpaces.report.numbers import interval
-from pgpaces.section import Bar, Bars, Block, Rank, Report, Section, Sentence
+from pgpaces.section import Bar, Bars, Block, Headline, Rank, Report, Section, Sentence
 
+_MAINS_MAX = 4
+# What an answer begins with where nothing was measured.
+_FAILED = "FAIL: "
+_WORDS = {"held": "PASS", "did not hold": "FAIL", "not known": "UNKNOWN"}
 _BARS = ("missed", "p95", "rate", "rows_s", "seconds")
 
 
@@ -36,10 +41,45 @@ def report(page: Page) -> Report:
         said=page.answer,
         headline=tuple(_headline(page)),
         sections=tuple(_sections(page)),
+        top=_top(page),
         rerun=page.about.rerun,
         document=lambda: data.document(page),
         records=lambda: data.records(page),
     )
+
+
+def _top(page: Page) -> Section:
+    """The answer in one screen: of a search or of pairs theirs, else what the cells say."""
+    command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
+    first = page.sections[0] if page.sections else None
+    if first is not None and page.about.chosen and first.headline is not None and not first.said:
+        top, said = first, page.answer
+        if page.answer and page.answer[0].text.startswith(_FAILED):
+            top = replace(first, headline=_headline_of(page))
+        return replace(top, said=said, next=(*first.next, command))
+    mains = [each for each in page.answer if each.weight == "main"]
+    return Section(
+        "answer",
+        page.title,
+        said=tuple(each for each in page.answer if each.weight in ("warning", "note")),
+        headline=_headline_of(page),
+        note=page.question,
+        facts=tuple(("", each.text) for each in mains[1:_MAINS_MAX]),
+        tables=(tables.brief(page),),
+        next=(command,),
+    )
+
+
+def _headline_of(page: Page) -> Headline:
+    """The first sentence, and the word for all cells where they have one."""
+    text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
+    if text.startswith(_FAILED):
+        return Headline("FAIL", "did not hold", text.removeprefix(_FAILED))
+    found = {crossing.verdict(row, page.missed_max) for row in page.rows if row.trials}
+    if not page.limits or len(found) != 1:
+        return Headline("", "", text)
+    [mark] = found
+    return Headline(_WORDS[mark], mark, text)
 
 
 def _sections(page: Page) -> Iterator[Section]:

@@ -6,6 +6,7 @@ Texts are as others wrote them: whoever renders them escapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from pgpaces.answers import crossing, outcome
 from pgpaces.answers.cells import Row, sound, trial_share
@@ -89,6 +90,34 @@ def _all_cells(
         # Without a limit the answer is the cell that did most: its TPS is the last to go.
         spare=_SPARE if page.limits else (*(name for name in _SPARE if name != "TPS"), "TPS"),
         absent=tuple(at for at, row in enumerate(page.rows) if not row.trials),
+    )
+
+
+def brief(page: Page) -> Table:
+    """A line for each cell: what it did, what missed, and whether it held."""
+    if bulk.about_commands(page.rows):
+        return replace(_commands(page), brief=True)
+    names = tuple(words.factor_name(factor.name) for factor in page.factors) or ("cell",)
+    last = ("missed %", "verdict") if page.limits else ("failed %",)
+    columns = (*names, "tx/s", "p95 ms", *last)
+    rows = []
+    for row in page.rows:
+        labels = [TableCell(crossing.level_of(row, f.name)) for f in page.factors] or [
+            TableCell("the one cell")
+        ]
+        done = _number(row.rate, rate)
+        p95 = _number(row.p95, lambda ms: milliseconds(ms, above(page)))
+        if page.limits:
+            done = replace(done, ends="")
+            rest = [_share(row.missed), verdict(page, row)]
+        else:
+            rest = [replace(_share(row.estimate("failed")), ends="")]
+        rows.append((*labels, done, replace(p95, ends=""), *rest))
+    absent = tuple(at for at, row in enumerate(page.rows) if not row.trials)
+    spare = ("p95 ms", "tx/s")
+    made = tuple(rows)
+    return Table(
+        "brief", "Cells", columns, len(names), made, spare=spare, absent=absent, brief=True
     )
 
 

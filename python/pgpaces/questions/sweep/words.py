@@ -123,7 +123,7 @@ def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
             f", more where that decides{where}. Who looks after each trial is wrong about a cell"
             " near the threshold more often than its interval says"
         )
-    return Sentence(f"{text}.")
+    return Sentence(f"{text}.", "note")
 
 
 def _of_commands(rows: Sequence[Row]) -> Iterable[tuple[str, bool]]:

@@ -15,7 +15,7 @@ from pgpaces.report.escape import line as shown
 from pgpaces.report.look import NUMBER, WIDTH, Look
 from pgpaces.report.numbers import interval, percent
 from pgpaces.result import Estimate
-from pgpaces.section import Figure, Section, Sentence, Table, TableCell
+from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 
 _PLOT = WIDTH - 70
 _SECONDS_MAX = 300
@@ -47,7 +47,33 @@ def section(
         () if figure is None else (figure,),
         found,
         found.trials,
+        headline=_headline(found),
+        note=f"{about}: {found.missed:,} of {found.due:,} due missed",
+        facts=tuple(_facts(found)),
+        next=() if found.cause is None else (found.cause.command,),
     )
+
+
+def _headline(found: Attribution) -> Headline:
+    """The cause, in a line."""
+    if found.cause is None:
+        return Headline("UNKNOWN", "not known", next(_said(found)).text)
+    share = f"{percent(found.cause.share.value)}% of what missed saw it"
+    return Headline("ASSOCIATED", "", f"with {found.cause.title}: {share}")
+
+
+def _facts(found: Attribution) -> Iterator[tuple[str, str]]:
+    """What was seen of the cause, the others, and what would confirm it."""
+    if found.cause is not None:
+        if found.cause.lift is not None:
+            yield "lift", f"{_times(found.cause.lift)} times as often as where it was on time"
+        yield from (("seen", text) for text in found.cause.said[:_SAID_MAX])
+    for each in found.causes[1 if found.cause else 0 :][:_ALSO_MAX]:
+        yield "also", f"{each.title}, {percent(each.share.value)}%"
+    if found.causes:
+        yield "unexplained", f"{percent(found.unexplained)}%"
+    if found.cause is not None:
+        yield "to confirm", found.cause.advice
 
 
 def _said(found: Attribution) -> Iterator[Sentence]:

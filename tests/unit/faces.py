@@ -1,0 +1,84 @@
+"""What people see first: each answer in one screen, at three widths, frozen as text.
+
+`python -m tests.unit.faces` writes tests/golden/faces.txt anew, for a change that is meant.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from rich.console import Console
+
+from pgpaces import verdicts
+from pgpaces.answers.summary import summarize
+from pgpaces.questions import run
+from pgpaces.questions.sweep.report import report
+from pgpaces.questions.sweep.stored import page_of
+from pgpaces.report import terminal
+from pgpaces.section import Section
+from pgpaces.store import Store
+from tests.unit import answered
+
+FROZEN = answered.GOLDEN / "faces.txt"
+WIDTHS = (60, 80, 120)
+LINES_MAX = 24
+
+
+def sections(store: Path) -> Iterator[tuple[str, Section]]:
+    """Every kind of answer, by a name."""
+    opened = Store.existing(store)
+    for name in answered.RUNS:
+        trial = opened.load(opened.find(name))
+        series = opened.digests([trial.id])[0].series
+        yield f"run {name}", run.section(trial, summarize(trial), series)
+    for name in answered.EXPERIMENTS:
+        yield f"experiment {name}", report(page_of(opened, (name,))).top
+    levels = (f"clients={n},set.work_mem=4MB" for n in (1, 4))
+    also = ("p95", "missed")
+    yield "compare", verdicts.compare(*levels, experiment="swept", also=also, store=store).section
+    yield "trend", verdicts.trend("good", metric="p95", store=store).section
+    yield "forecast", verdicts.forecast("scaling", store=store).section
+    yield "why", verdicts.why("single", store=store).section
+
+
+def shown(section: Section, width: int, *, color: bool = False) -> str:
+    """A section as a terminal of a width shows it."""
+    system = "standard" if color else None
+    console = Console(
+        file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False,
+        force_terminal=color, color_system=system, legacy_windows=False,
+    )  # fmt: skip
+    for part in terminal.brief(section, width):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def pictures(store: Path) -> str:
+    """All of them."""
+    found = []
+    for name, section in sections(store):
+        for width in WIDTHS:
+            text = "\n".join(each.rstrip() for each in shown(section, width).splitlines())
+            found.append(f"==== {name}, {width} columns\n{text}\n")
+    return "\n".join(found)
+
+
+def main() -> None:
+    """Freezes them."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, {"PGPACES_HOME": folder}),
+    ):
+        FROZEN.write_text(pictures(answered.unpacked(Path(folder))), encoding="utf-8")
+    sys.stdout.write(f"{FROZEN}\n")
+
+
+if __name__ == "__main__":
+    main()

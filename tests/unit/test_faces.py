@@ -1,0 +1,68 @@
+"""What people see first fits a screen, breaks no number, and is what it was."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+import pytest
+
+from pgpaces.section import Section
+from tests.unit import answered, faces
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
+    store: Path = answered.unpacked(tmp_path_factory.mktemp("faces"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPACES_HOME", str(store.parent))
+        return dict(faces.sections(store))
+
+
+def test_they_are_what_they_were(every: dict[str, Section]) -> None:
+    frozen = faces.FROZEN.read_text(encoding="utf-8")
+    parts = []
+    for name, section in every.items():
+        for width in faces.WIDTHS:
+            text = faces.shown(section, width)
+            kept = "\n".join(each.rstrip() for each in text.splitlines())
+            parts.append(f"==== {name}, {width} columns\n{kept}\n")
+    changed = difflib.unified_diff(frozen.splitlines(), "\n".join(parts).splitlines(), n=0)
+    assert list(changed) == []
+
+
+@pytest.mark.parametrize("width", faces.WIDTHS)
+def test_each_fits_its_width_and_at_80_columns_a_screen(
+    every: dict[str, Section], width: int
+) -> None:
+    for name, section in every.items():
+        lines = faces.shown(section, width).splitlines()
+        assert max(map(len, lines)) <= width, name
+        cells = sum(len(table.rows) for table in section.tables if table.brief)
+        if width >= 80:
+            assert len(lines) <= faces.LINES_MAX + cells, name
+
+
+def test_no_line_begins_with_what_a_number_counts(every: dict[str, Section]) -> None:
+    for section in every.values():
+        for line in faces.shown(section, 60).splitlines():
+            assert not re.match(r"\s*(%|ms\b|s\b|MB/s)", line), line
+
+
+def test_a_verdict_has_a_sign_and_a_color_of_its_own(every: dict[str, Section]) -> None:
+    seen = {}
+    for section in every.values():
+        if section.headline is not None and section.headline.mark:
+            first = faces.shown(section, 80, color=True).splitlines()[0]
+            code = re.match(r"\x1b\[([\d;]+)m(\S)", first)
+            assert code is not None, first
+            seen[section.headline.mark] = (code[2], code[1])
+    assert seen["did not hold"] == ("✗", "1;31")
+    assert seen["held"] == ("✓", "1;32")
+    assert seen["not known"] == ("?", "1;33")
+
+
+def test_without_colors_there_is_nothing_but_text(every: dict[str, Section]) -> None:
+    for section in every.values():
+        assert "\x1b" not in faces.shown(section, 80)
