@@ -375,7 +375,9 @@ def test_broken_init_sql_says_which_file_and_line(
 
 def test_fail_if_has_an_exit_code_of_its_own(pgpaces: Command, pg15: Postgres) -> None:
     words = ("run", "select-only", *QUICK, "-c", "1", "--target", pg15.dsn("postgres"))
-    assert pgpaces(*words, "--fail-if", "p50 > 0.001ms").code == 30
+    failed = pgpaces(*words, "--fail-if", "p50 > 0.001ms")
+    assert failed.code == 30
+    assert "--fail-if 'p50 > 0.001ms' is true: it is " in failed.err
     assert pgpaces(*words, "--fail-if", "failed > 0").code == 0
 
 

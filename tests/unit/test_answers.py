@@ -139,7 +139,8 @@ def test_a_finished_trial_whose_counts_do_not_add_up_is_refused() -> None:
     [
         ("missed > 5%", True),
         ("missed > 20%", False),
-        ("late >= 10", True),
+        ("late >= 10 transactions", True),
+        ("late > 1 transaction", True),
         ("failed > 0", False),
         ("p50 > 1.01ms", False),
         ("p50 >= 1ms", True),
@@ -148,7 +149,7 @@ def test_a_finished_trial_whose_counts_do_not_add_up_is_refused() -> None:
         ("latency.p99.9 > 250 ms", True),
         ("max > 1h", False),
         ("rate < 11/s", True),
-        ("on time < 90", False),
+        ("on time < 90%", False),
     ],
 )
 def test_a_condition_is_read_as_written(text: str, holds: bool) -> None:
@@ -157,7 +158,30 @@ def test_a_condition_is_read_as_written(text: str, holds: bool) -> None:
     assert condition.parse(text)(found) is holds
 
 
-@pytest.mark.parametrize("text", ["", "missed", "missed > x%", "p98 > 1ms", "p99 > 5", "a b > 1"])
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("missed > 5%", "10%"),
+        ("late > 5 transactions", "10 transactions"),
+        ("p99 > 250ms", "600 ms"),
+        ("rate < 11/s", "10/s"),
+    ],
+)
+def test_a_condition_says_what_it_saw(text: str, seen: str) -> None:
+    values = times([1.0] * 90 + [600.0] * 10)
+    found = summarize(trial([Tally(0, 0, due=100, on_time=90, late=10, latency=values)]))
+    assert condition.parse(text).seen(found) == seen
+
+
+def test_a_number_of_nothing_is_refused_with_both_meanings() -> None:
+    with pytest.raises(PlanError) as refused:
+        condition.parse("missed > 5")
+    assert refused.value.hint == "write '5%' of what was due, or '5 transactions'"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "missed", "missed > x%", "missed > 5", "p98 > 1ms", "p99 > 5", "a b > 1"]
+)
 def test_a_condition_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(PlanError):
         condition.parse(text)

@@ -6,6 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgpaces.errors import PlanError
@@ -26,32 +27,39 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 _FORM = re.compile(r"\s*([a-z_0-9.]+(?: time)?)\s*(>=|<=|>|<)\s*(.+?)\s*")
 
 
-def parse(text: str) -> Callable[[Summary], bool]:
-    """The condition as a function of a summary. Raises PlanError.
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition, and what it looks at. value: of a summary, in the unit of the bound."""
 
-    A trial in which nothing was due meets every condition: there is nothing to pass it by.
+    text: str
+    value: Callable[[Summary], float]
+    compare: Callable[[float, float], bool]
+    bound: float
+    unit: str
+
+    def __call__(self, summary: Summary) -> bool:
+        """Whether it is true. Where nothing was due it is: there is nothing to pass it by."""
+        return summary.counts.due == 0 or self.compare(self.value(summary), self.bound)
+
+    def seen(self, summary: Summary) -> str:
+        """The value that was measured, with its unit."""
+        if summary.counts.due == 0:
+            return "nothing was due"
+        value = self.value(summary)
+        if math.isinf(value):
+            return "above every time"
+        return f"{value:,.0f}{self.unit}" if value >= 1000 else f"{value:.4g}{self.unit}"
+
+
+def parse(text: str) -> Condition:
+    """The condition in a text. Raises PlanError.
 
     It looks at the values that were measured, not at their intervals.
 
-    Counts take a number or a percentage of what was due; times take a duration and mean the
-    latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that falls among what
-    never succeeded is above every time.
+    Counts take a percentage of what was due, or a number of `transactions`; times take a duration
+    and mean the latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that falls
+    among what never succeeded is above every time.
     """
-    holds = _parse(text)
-    return lambda summary: summary.counts.due == 0 or holds(summary)
-
-
-def hangs_on_the_cut(
-    holds: Callable[[Summary], bool], summary: Summary, whole: Summary | None
-) -> bool:
-    """Whether a condition would be decided otherwise with what was cut as warm-up.
-
-    whole: the answer of the same trial without a cut; None where nothing was cut.
-    """
-    return whole is not None and holds(whole) != holds(summary)
-
-
-def _parse(text: str) -> Callable[[Summary], bool]:
     found = _FORM.fullmatch(text)
     if not found:
         raise _unreadable(text)
@@ -61,11 +69,20 @@ def _parse(text: str) -> Callable[[Summary], bool]:
     kind, quantile = _split(name)
     if quantile in _TIMES and kind in ("", "latency", "lag", "service"):
         limit_ms = duration_ns(bound, "the time in --fail-if") / 1e6
-        return lambda s: compare(_time(s, kind or "latency", quantile), limit_ms)
+        of = kind or "latency"
+        return Condition(text, lambda s: _time(s, of, quantile), compare, limit_ms, " ms")
     if name == "rate":
         rate = rate_per_s(bound, "the rate in --fail-if")
-        return lambda s: compare(s.rate.value, rate)
+        return Condition(text, lambda s: s.rate.value, compare, rate, "/s")
     raise _unreadable(text)
+
+
+def hangs_on_the_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
+    """Whether a condition would be decided otherwise with what was cut as warm-up.
+
+    whole: the answer of the same trial without a cut; None where nothing was cut.
+    """
+    return whole is not None and holds(whole) != holds(summary)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -78,16 +95,23 @@ def _split(name: str) -> tuple[str, str]:
     return "", name
 
 
-def _count(
-    name: str, compare: Callable[[float, float], bool], bound: str, text: str
-) -> Callable[[Summary], bool]:
-    number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%?)", bound)
+def _count(name: str, compare: Callable[[float, float], bool], bound: str, text: str) -> Condition:
+    number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
     if not number:
         raise _unreadable(text)
     value = float(number[1])
-    if number[2]:
-        return lambda s: compare(100 * getattr(s.counts, name) / s.counts.due, value)
-    return lambda s: compare(getattr(s.counts, name), value)
+    if number[2] == "%":
+        return Condition(text, lambda s: _share(s, name), compare, value, "%")
+    if value and not number[2]:
+        raise PlanError(
+            f"the condition '{text}' does not say of what {bound} is",
+            f"write '{bound}%' of what was due, or '{bound} transactions'",
+        )
+    return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
+
+
+def _share(summary: Summary, name: str) -> float:
+    return float(100 * getattr(summary.counts, name) / summary.counts.due)
 
 
 def _time(summary: Summary, kind: str, quantile: str) -> float:

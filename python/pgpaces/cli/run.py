@@ -112,7 +112,11 @@ def run(**given: Any) -> int:
     if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
         text = f"--fail-if '{given['fail_if']}' is decided by the warm-up that was left out"
         click.echo(f"warning: {text}: see the finding above", err=True)
-    return _exit_code(outcome, fails is not None and fails(outcome.summary))
+    failed = fails is not None and fails(outcome.summary)
+    if fails is not None and failed:
+        seen = fails.seen(outcome.summary)
+        click.echo(f"--fail-if '{fails.text}' is true: it is {seen}", err=True)
+    return _exit_code(outcome, failed)
 
 
 def _workload(given: Mapping[str, Any]) -> Workload:
