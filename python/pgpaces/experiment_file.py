@@ -39,7 +39,7 @@ KEYS = {
     "trials": "How often each cell is run, once in each block.",
     "within": "Instead of `trials`: the time of each machine, spent on trials where they decide.",
     "seed": "Everything random follows from it: the order, arrivals, script parameters.",
-    "missed": "Up to this share missed, a cell holds.",
+    "missed": "The share that may miss the limit.",
     "factors": "What varies: a list of levels for each name. Default: the full grid of them.",
     "exclude": "Cells of the grid that are left out: those with all these levels.",
     "cells": "Cells beside the grid. A factor that one does not name takes all its levels.",

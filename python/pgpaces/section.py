@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 Weight = Literal["main", "plain", "warning", "note"]
 Rank = Literal["answer", "numbers", "details", "page", "text"]
-Mark = Literal["", "held", "did not hold", "not known", "not valid"]
+Mark = Literal["", "meets", "misses", "unknown", "not valid"]
 # From the colors of a place (report/look.py) to the specification of a chart.
 Marks = Callable[[Any], dict[str, Any]]
 Cells = tuple[tuple[str, ...], ...]

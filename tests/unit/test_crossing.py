@@ -17,7 +17,7 @@ from pgpaces.result import Estimate
 from tests.unit.experiments import WORKERS, experiment, made
 
 ENDS = {"h": (0.0, 0.02), "b": (0.10, 0.30), "?": (0.02, 0.10)}
-SAID = {"h": "held", "b": "did not hold", "?": "not known"}
+SAID = {"h": "meets", "b": "misses", "?": "unknown"}
 
 
 def row(clients: int, said: str, other: str = "x", sound: bool = True) -> Row:
@@ -72,7 +72,7 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(said: str) -> None:
 
 
 def test_nothing_is_concluded_from_trials_that_are_not_valid() -> None:
-    assert crossing.verdict(row(1, "h", sound=False), 0.05) == "not known"
+    assert crossing.verdict(row(1, "h", sound=False), 0.05) == "unknown"
 
 
 def test_a_setting_moves_the_break_where_one_level_holds_and_another_does_not() -> None:
@@ -125,10 +125,12 @@ def test_the_words_say_what_held_what_broke_and_what_moves_it() -> None:
     page = gather(digests, About(datetime.now(UTC), "0"), experiment(design=plan))
     said = [sentence.text for sentence in page.answer]
     assert said[0] == (
-        "With max_parallel_workers_per_gather = 0 it holds up to 2 clients and breaks from 8"
-        " clients on; where between the two is not known."
+        "With max_parallel_workers_per_gather = 0 it meets the limit up to 2 clients and misses it"
+        " from 8 clients; unknown in between."
     )
-    assert any(text.startswith("A cell holds if at most 5 % of what was due") for text in said)
+    assert any(
+        text.startswith("A cell meets the limit if at most 5 % of what was due") for text in said
+    )
     assert any(text.startswith("Least missed: clients = 2") for text in said)
     assert not any("no difference" in text for text in said)
 

@@ -58,9 +58,9 @@ def test_a_verdict_has_a_sign_and_a_color_of_its_own(every: dict[str, Section]) 
             code = re.match(r"\x1b\[([\d;]+)m(\S)", first)
             assert code is not None, first
             seen[section.headline.mark] = (code[2], code[1])
-    assert seen["did not hold"] == ("✗", "1;31")
-    assert seen["held"] == ("✓", "1;32")
-    assert seen["not known"] == ("?", "1;33")
+    assert seen["misses"] == ("✗", "1;31")
+    assert seen["meets"] == ("✓", "1;32")
+    assert seen["unknown"] == ("?", "1;33")
 
 
 def test_without_colors_there_is_nothing_but_text(every: dict[str, Section]) -> None:

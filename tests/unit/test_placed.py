@@ -38,12 +38,12 @@ def test_a_run_alone_is_one_cell() -> None:
     page = gather([loose("2")], About(datetime.now(UTC), "0"))
     assert page.factors == ()
     assert len(page.rows) == 1
-    assert page.answer[0].text.startswith(("It holds: missed 0.0 %", "Whether it holds"))
+    assert page.answer[0].text.startswith(("It meets the limit: missed 0.0 %", "Whether it meets"))
 
 
 def test_a_report_of_runs_is_a_report_like_any_other() -> None:
     page = gather([loose("1"), loose("2"), loose("8")], About(datetime.now(UTC), "0"))
     assert page.main is not None
     assert page.main.name == "clients"
-    assert page.answer[0].text.startswith("It holds up to")
+    assert page.answer[0].text.startswith("It meets the limit up to")
     assert page.title == "reporting"

@@ -80,7 +80,7 @@ def of_data(data: str, size: int | None, *, writes: bool = False) -> Step:
             "; 19 MB for the data, 14 MB for its copy",
         ),
     ],
-    ids=["unknown", "read only", "some unknown", "written"],
+    ids=["not known", "read only", "some unknown", "written"],
 )
 def test_the_size_of_the_data_is_that_of_earlier_trials(
     machines: dict[str, list[Step]], bytes_of: tuple[int | None, int | None, bool], said: str

@@ -398,9 +398,9 @@ def answered(seed: int, budget_s: float = 1800.0) -> Answered:
         tau=float(np.mean(signs)),
         every=kendalltau([seen[k] for k in truth], [p.value for p in truth.values()]).statistic,
         pairs=len(apart),
-        unknown=sum(said == "not known" for said, _ in verdicts),
+        unknown=sum(said == "unknown" for said, _ in verdicts),
         wrong=sum(
-            (said == "held") != (p <= MISSED_MAX) for said, p in verdicts if said != "not known"
+            (said == "meets") != (p <= MISSED_MAX) for said, p in verdicts if said != "unknown"
         ),
         trials=len(told),
         minutes=time_budget.took_s(digests) / 60,

@@ -53,18 +53,18 @@ def line(said: str, **others: str) -> list[Row]:
 @pytest.mark.parametrize(
     ("said", "first"),
     [
-        ("hhbb", "It holds up to 2 clients and breaks from 4 clients on; where between the two is"
-                 " not known."),
-        ("hh?b", "It holds up to 2 clients and breaks from 8 clients on; whether it holds at 4"
-                 " clients is not known."),
-        ("hhh", "It holds up to 4 clients, the most that was tried."),
-        ("h??", "It holds up to 1 client; whether it holds at 2 and 4 clients is not known."),
-        ("?hb", "It holds up to 2 clients and breaks from 4 clients on; where between the two is"
-                " not known; at less (1 client) the trials do not tell."),
-        ("bb", "It breaks at 1 client already, the least that was tried."),
-        ("??b", "It breaks from 4 clients on; whether it holds at 1 and 2 clients is not known."),
-        ("???", "Whether it holds is not known at any load from 1 client to 4 clients."),
-        ("h-", "It holds up to 1 client; whether it holds at 2 clients is not known."),
+        ("hhbb", "It meets the limit up to 2 clients and misses it from 4 clients; unknown in"
+                 " between."),
+        ("hh?b", "It meets the limit up to 2 clients and misses it from 8 clients; unknown at 4"
+                 " clients."),
+        ("hhh", "It meets the limit up to 4 clients, the most that was tried."),
+        ("h??", "It meets the limit up to 1 client; unknown at 2 and 4 clients."),
+        ("?hb", "It meets the limit up to 2 clients and misses it from 4 clients; unknown in"
+                " between; at less (1 client) the trials do not tell."),
+        ("bb", "It misses the limit at 1 client already, the least that was tried."),
+        ("??b", "It misses the limit from 4 clients; unknown at 1 and 2 clients."),
+        ("???", "Whether it meets the limit is unknown from 1 client to 4 clients."),
+        ("h-", "It meets the limit up to 1 client; unknown at 2 clients."),
     ],
 )  # fmt: skip
 def test_one_factor(said: str, first: str) -> None:
@@ -73,20 +73,22 @@ def test_one_factor(said: str, first: str) -> None:
 
 def test_two_factors_that_say_the_same_are_said_once() -> None:
     said = answer([*line("hb", a="x"), *line("hb", a="y")])
-    assert said[0].startswith("With either a (x or y) it holds up to 1 client and breaks from 2")
-    assert said[1].startswith("a is not seen to move the break")
+    assert said[0].startswith("With either a (x or y) it meets the limit up to 1 client and misses")
+    assert said[1].startswith("a is not seen to move the threshold")
     said = answer([*line("??", a="x"), *line("??", a="y"), *line("??", a="z")])
     assert said[0] == (
-        "With each a (x, y and z) whether it holds is not known at any load from 1 client to"
-        " 2 clients."
+        "With each a (x, y and z) whether it meets the limit is unknown from 1 client to 2 clients."
     )
-    assert said[1] == "Whether a moves the break is not known."
+    assert said[1] == "Whether a moves the threshold is unknown."
 
 
 def test_where_nothing_broke_it_is_not_said_that_nothing_moves_the_break() -> None:
     said = answer([*line("hh", a="x"), *line("hh", a="y")])
-    assert said[0] == "With either a (x or y) it holds up to 2 clients, the most that was tried."
-    assert said[1].startswith("It did not break at any level of a, so whether that moves")
+    assert (
+        said[0]
+        == "With either a (x or y) it meets the limit up to 2 clients, the most that was tried."
+    )
+    assert said[1].startswith("No level of a missed the limit, so whether that moves")
 
 
 def test_three_factors_are_said_by_what_the_same_answers_share() -> None:
@@ -97,21 +99,22 @@ def test_three_factors_are_said_by_what_the_same_answers_share() -> None:
         for each in line(said, a=a, server=server)
     ]
     said = answer(found)
-    assert said[0].startswith("With a = x, whichever server, it holds up to 1 client and breaks")
-    assert said[1].startswith("With a = y, whichever server, it holds up to 2 clients, the most")
-    assert said[2].startswith("a moves the break: at 2 clients it held with y")
+    assert said[0].startswith("With a = x, whichever server, it meets the limit up to 1 client")
+    assert said[1].startswith("With a = y, whichever server, it meets the limit up to 2 clients")
+    assert said[2].startswith("a moves the threshold: at 2 clients it is met with y")
     assert sum("a = " in each and each.startswith("With") for each in said) == 2
 
 
 @pytest.mark.parametrize(
     ("said", "first"),
     [
-        ("hh", ["Both cells hold."]),
-        ("hhh", ["All 3 cells hold."]),
-        ("hb", ["1 of 2 cells holds (a = 0).", "1 of 2 cells does not hold (a = 1)."]),
-        ("?hh", ["2 of 3 cells hold (a = 1; a = 2).",
-                 "Of 1 of 3 cells it is not known whether it holds (a = 0)."]),
-        ("??", ["Whether any of the 2 cells holds is not known."]),
+        ("hh", ["Both cells meet the limit."]),
+        ("hhh", ["All 3 cells meet the limit."]),
+        ("hb", ["1 of 2 cells meets the limit (a = 0).",
+                "1 of 2 cells misses the limit (a = 1)."]),
+        ("?hh", ["2 of 3 cells meet the limit (a = 1; a = 2).",
+                 "Whether 1 of 3 cells meets the limit is unknown (a = 0)."]),
+        ("??", ["Whether any of the 2 cells meets the limit is unknown."]),
     ],
 )  # fmt: skip
 def test_a_factor_that_is_no_load(said: str, first: list[str]) -> None:
@@ -121,8 +124,8 @@ def test_a_factor_that_is_no_load(said: str, first: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("said", "first"),
-    [("h", "It holds: missed 0.0 %"), ("b", "It does not hold: missed 30.0 %"),
-     ("?", "Whether it holds is not known: missed 6.0 %")],
+    [("h", "It meets the limit: missed 0.0 %"), ("b", "It misses the limit: missed 30.0 %"),
+     ("?", "Whether it meets the limit is unknown: missed 6.0 %")],
 )  # fmt: skip
 def test_one_cell(said: str, first: str) -> None:
     assert answer([row(said)])[0].startswith(first)

@@ -1,7 +1,7 @@
 """Threshold crossing: up to where a load holds, from where it does not, what moves that. Pure.
 
 Rows of cells in; values out, for which the report has the words. "Held" is claimed where even the
-upper end of the interval of what missed is within what may miss, "did not hold" where its lower end
+upper end of the interval of what missed is within what may miss, "misses" where its lower end
 is above; everything else is not known.
 """
 
@@ -57,7 +57,7 @@ def main_factor(factors: Sequence[Factor]) -> Factor | None:
 
 def verdict(row: Row, missed_max: float) -> Verdict:
     """Whether a cell held. Nothing is known of one without sound trials."""
-    return goal.verdict(row.missed, missed_max) if row.sound else "not known"
+    return goal.verdict(row.missed, missed_max) if row.sound else "unknown"
 
 
 def hangs_on_the_cut(row: Row, missed_max: float) -> float | None:
@@ -65,12 +65,12 @@ def hangs_on_the_cut(row: Row, missed_max: float) -> float | None:
 
     None where nothing is claimed, or where both shares lie on one side of the threshold.
     """
-    if verdict(row, missed_max) == "not known":
+    if verdict(row, missed_max) == "unknown":
         return None
     cut = [digest.summary.left_out for digest in row.trials]
     due = row.counts.due + sum(counts.due for counts in cut)
     share = (row.counts.missed + sum(counts.missed for counts in cut)) / due
-    return share if (share > missed_max) != (verdict(row, missed_max) != "held") else None
+    return share if (share > missed_max) != (verdict(row, missed_max) != "meets") else None
 
 
 def needed_s(row: Row, missed_max: float) -> float | None:
@@ -139,15 +139,15 @@ class ThresholdCrossing:
 def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
     """Where a line crosses the threshold."""
     said = [verdict(row, missed_max) for row in line.rows]
-    end = said.index("did not hold") if "did not hold" in said else len(said)
-    held = max((at for at in range(end) if said[at] == "held"), default=None)
-    unknown = tuple(row for at, row in enumerate(line.rows[:end]) if said[at] == "not known")
+    end = said.index("misses") if "misses" in said else len(said)
+    held = max((at for at in range(end) if said[at] == "meets"), default=None)
+    unknown = tuple(row for at, row in enumerate(line.rows[:end]) if said[at] == "unknown")
     return ThresholdCrossing(
         line,
         None if held is None else line.rows[held],
         None if end == len(said) else line.rows[end],
         unknown,
-        "held" in said[end:],
+        "meets" in said[end:],
     )
 
 
@@ -173,8 +173,8 @@ def shift(found: Sequence[ThresholdCrossing], factor: str, main: str, missed_max
             groups.setdefault(key, []).append(row)
     pairs = []
     for part in groups.values():
-        held = [row for row in part if verdict(row, missed_max) == "held"]
-        broke = [row for row in part if verdict(row, missed_max) == "did not hold"]
+        held = [row for row in part if verdict(row, missed_max) == "meets"]
+        broke = [row for row in part if verdict(row, missed_max) == "misses"]
         pairs += [(better, worse) for better in held for worse in broke]
     pairs.sort(key=lambda pair: quantity(level_of(pair[0], main)) or 0.0)
     ends = [(each.broke, each.held is each.line.rows[-1]) for each in found]

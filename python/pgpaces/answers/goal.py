@@ -1,6 +1,6 @@
 """A share that missed against the share that may: what an interval allows to say. Pure.
 
-"Held" is claimed where even the upper end of the interval lies within what may miss, "did not hold"
+"Held" is claimed where even the upper end of the interval lies within what may miss, "misses"
 where its lower end lies beyond; everything else is not known.
 """
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 from pgpaces.result import Estimate, Trial
 
-Verdict = Literal["held", "did not hold", "not known"]
+Verdict = Literal["meets", "misses", "unknown"]
 # The share that may miss where no other was asked for.
 ALLOWED = 0.05
 
@@ -30,10 +30,10 @@ def limited(trial: Trial) -> bool:
 def verdict(missed: Estimate | None, share: float) -> Verdict:
     """Whether what missed is within a share; nothing is known where nothing was due."""
     if missed is None:
-        return "not known"
+        return "unknown"
     if missed.high <= share:
-        return "held"
-    return "did not hold" if missed.low > share else "not known"
+        return "meets"
+    return "misses" if missed.low > share else "unknown"
 
 
 def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | None:
@@ -44,7 +44,7 @@ def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | N
     is right if the share stays what it was seen to be. None where it is decided, or nothing is
     known; infinite where the share lies on the threshold.
     """
-    if missed is None or verdict(missed, share) != "not known":
+    if missed is None or verdict(missed, share) != "unknown":
         return None
     p, high = missed.value, missed.high
     if not p < high < 1 or not 0 < share < 1:

@@ -260,7 +260,7 @@ def _seconds(of: Row) -> float:
 def _verdicts(rows: Iterable[Row], missed_max: float) -> Iterable[tuple[Cell, float]]:
     """Cells of which it is not known whether they hold, and seconds of load that would tell."""
     for each in rows:
-        if crossing.verdict(each, missed_max) == "not known":
+        if crossing.verdict(each, missed_max) == "unknown":
             needed = crossing.needed_s(each, missed_max)
             yield each.cell, math.inf if needed is None else max(1.0, needed - _seconds(each))
 

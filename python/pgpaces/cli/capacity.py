@@ -27,7 +27,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
-@click.option("--missed", metavar="SHARE", help="Up to this share missed, it holds. [default: 5%]")
+@click.option("--missed", metavar="SHARE", help="The share that may miss the limit. [default: 5%]")
 @click.option(
     "--goal", "quantile", metavar="GOAL", help="Or a bound on a quantile: 'p99 <= 250ms'."
 )

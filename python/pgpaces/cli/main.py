@@ -20,7 +20,7 @@ from pgpaces.errors import PgpacesError, RunError
 # name: (module, one line for --help)
 COMMANDS = {
     "run": ("run", "Run a workload and say what share was on time"),
-    "sweep": ("sweep", "Run every combination of levels and say from where on it breaks"),
+    "sweep": ("sweep", "Run every combination of levels and say from where it misses the limit"),
     "capacity": ("capacity", "Say how much load it holds"),
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),
     "show": ("runs", "Show the answer of a stored run"),

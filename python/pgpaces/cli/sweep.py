@@ -41,14 +41,14 @@ Examples:
     metavar="TIME",
     help="Time budget of each machine instead, spent on trials where they decide.",
 )
-@click.option("--missed", metavar="SHARE", help="Up to this share, a cell holds. [default: 5%]")
+@click.option("--missed", metavar="SHARE", help="The share that may miss the limit. [default: 5%]")
 @click.option("--quick", is_flag=True, help="Seconds instead of minutes: does all of it work?")
 @click.option("--yes", is_flag=True, help=f"Also with more than {TRIALS_MAX} trials.")
 @click.option("--new", metavar="FILE", help="Write a commented experiment file, and stop.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of experiment files, and stop.")
 @options.options(drafting.HOW)
 def sweep(**given: Any) -> int:
-    """Run every combination of levels, in random blocks, and say from where on it breaks.
+    """Run every combination of levels, in random blocks, and say from where it misses the limit.
 
     An option with several LEVELS, separated by commas, is a factor (a comma within a level is
     written \\,). A FILE describes the same; options on the command line go before it.

@@ -113,7 +113,7 @@ def _life(economy: Economy) -> str:
 def sentences(found: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
     """What the answer of a report says of it, machine by machine. limited: cells can hold."""
     for one in found[:_SHOWN]:
-        yield Sentence(" ".join(_said(one, "held" if limited else "was measured")))
+        yield Sentence(" ".join(_said(one, "met the limit" if limited else "was measured")))
     if len(found) > _SHOWN:
         yield Sentence(f"What {len(found) - _SHOWN} more machines cost is in the table.")
 
@@ -127,7 +127,7 @@ def _said(one: Priced, did: str) -> Iterator[str]:
             yield f"{at}, the most that {did}, that is {', '.join(gains)}."
             at = "There"
         else:
-            yield "No cell is known to hold there, so what a user costs is not known."
+            yield "No cell is known to meet the limit there, so what a user costs is not known."
     if economy.written is not None:
         yield f"{at} {name} writes {_written(economy.written)}{_life(economy)}."
 

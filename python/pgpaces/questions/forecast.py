@@ -163,7 +163,7 @@ def _headline(every: Sequence[LineForecast], to: float | None) -> Headline | Non
     known = any(not each.found.refusal for each in every)
     if not said:
         return None
-    return Headline("FORECAST" if known else "UNKNOWN", "" if known else "not known", said[0])
+    return Headline("FORECAST" if known else "UNKNOWN", "" if known else "unknown", said[0])
 
 
 def _facts(every: Sequence[LineForecast]) -> Iterator[tuple[str, str]]:

@@ -57,7 +57,7 @@ from pgpaces.section import (
 )
 from pgpaces.units import duration_text
 
-_WORDS = {"held": "PASS", "did not hold": "FAIL", "not known": "UNKNOWN"}
+_WORDS = {"meets": "PASS", "misses": "FAIL", "unknown": "UNKNOWN"}
 _SHOWN = ("p50", "p95", "p99")
 _TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 # Columns that go first where a terminal is narrow.
@@ -122,12 +122,12 @@ def headline(trial: Trial, summary: Summary) -> Headline:
     found = of_command(trial, summary)
     if found is not None and found.main and found.counts.due and not goal.limited(trial):
         if found.counts.failed or found.counts.unfinished:
-            return Headline("FAIL", "did not hold", bulk.sentence(found))
+            return Headline("FAIL", "misses", bulk.sentence(found))
         return Headline("", "", bulk.sentence(found))
     if trial.state == "finished" and (nothing := no_measurement(summary)) is not None:
-        return Headline("FAIL", "did not hold", nothing[0])
+        return Headline("FAIL", "misses", nothing[0])
     if summary.missed is None:
-        return Headline("", "not known", _nothing_due(trial))
+        return Headline("", "unknown", _nothing_due(trial))
     if not goal.limited(trial):
         return Headline("", "", f"{rate(summary.rate.value)} tx/s{ci(summary.rate, rate)}")
     return _verdict(trial, summary, summary.missed)
@@ -143,7 +143,7 @@ def _nothing_due(trial: Trial) -> str:
 
 def _verdict(trial: Trial, summary: Summary, missed: Estimate) -> Headline:
     share = goal.allowed(trial)
-    mark = goal.verdict(missed, share) if summary.validity.state == "valid" else "not known"
+    mark = goal.verdict(missed, share) if summary.validity.state == "valid" else "unknown"
     text = f"{_missed(missed)}, allowed {percent(share).removesuffix('.0')}%"
     if summary.validity.state != "valid":
         text += "; the trial is not valid"

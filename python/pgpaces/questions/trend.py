@@ -186,11 +186,11 @@ def _headline(found: Trend, metric: Metric) -> Headline:
     """Whether the newest level is another one, and since when."""
     first = sentences(found, metric)[0].text
     if found.needed:
-        return Headline("UNKNOWN", "not known", first)
+        return Headline("UNKNOWN", "unknown", first)
     if not found.changes:
-        return Headline("NO CHANGE", "held", first)
+        return Headline("NO CHANGE", "meets", first)
     worse = first.endswith(": worse.")
-    return Headline("WORSE" if worse else "BETTER", "did not hold" if worse else "held", first)
+    return Headline("WORSE" if worse else "BETTER", "misses" if worse else "meets", first)
 
 
 def _facts(found: Trend, metric: Metric, series: Series) -> Iterator[tuple[str, str]]:

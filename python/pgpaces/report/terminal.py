@@ -24,12 +24,12 @@ _GROUPS_MAX = 12
 _ABSENT_MAX = 20
 # Longer names of factors get a short one, which is explained above the table.
 _LABEL_MAX = 12
-_SIGNS = {"held": "✓", "did not hold": "✗", "not known": "?", "not valid": "?"}
+_SIGNS = {"meets": "✓", "misses": "✗", "unknown": "?", "not valid": "?"}
 _SAID = {"warning": ("!", "yellow"), "note": ("–", "dim")}
 # The width of the names of facts, and the least of their values.
 _NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
 _WARNINGS_MAX = 2
-_STYLES = {"held": "green", "did not hold": "red", "not known": "yellow", "not valid": "magenta"}
+_STYLES = {"meets": "green", "misses": "red", "unknown": "yellow", "not valid": "magenta"}
 
 
 def terminal(report: Report, width: int = 100) -> str:

@@ -33,9 +33,9 @@ KEY = "capacity"
 _SPARE = ("to mind", "limit", "trials", "users")
 _CELLS_SAID, _DOUBTS_SAID, _GROUPS_SAID = 6, 6, 6
 _MARKS: Mapping[str, Mark] = {
-    "passed": "held",
-    "failed": "did not hold",
-    "undecided": "not known",
+    "passed": "meets",
+    "failed": "misses",
+    "undecided": "unknown",
 }
 _FOR = {"preflight": "saturating"}
 _BIG = ((1e9, " billion"), (1e6, " million"))
@@ -68,7 +68,7 @@ def _headline(found: Sequence[Found], answer: Capacities, factors: Sequence[Fact
             text = f"{text.removeprefix('Quick estimate: ').rstrip('.')} (quick estimate)"
         return Headline("CAPACITY", "", text)
     if answer.most is None:
-        return Headline("CAPACITY", "not known", "Nothing is known yet.")
+        return Headline("CAPACITY", "unknown", "Nothing is known yet.")
     by_key = {each.cell.key: each for each in found}
     return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
 
@@ -220,7 +220,7 @@ def _rule(found: Sequence[Found]) -> str:
     within = f" within {limits[0]}" if len(limits) == 1 else " within its latency limit"
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     share = f"{100 * found[0].goal.missed_max:.4g} %"
-    return f"A load holds if at most {share} of what was due was not answered{within}{policy}."
+    return f"A load meets it if at most {share} of what was due was not answered{within}{policy}."
 
 
 def _limit(holds: Holds) -> Iterator[str]:
@@ -229,7 +229,7 @@ def _limit(holds: Holds) -> Iterator[str]:
     if limit is not None:
         seen = f": {limit.evidence[0]}" if limit.evidence else ""
         yield (
-            f"Where it did not hold, {percent(limit.share.value)} % of what missed is associated"
+            f"Where it missed it, {percent(limit.share.value)} % of what missed is associated"
             f" with {limit.name}{seen}."
         )
 
@@ -304,8 +304,8 @@ def _tried(found: Found, unit: str) -> Table:
     for load, seen in sorted(shares.items()):
         least, most = percent(min(seen)), percent(max(seen))
         sides = {share <= found.goal.missed_max for share in seen}
-        mark: Mark = "not known" if len(sides) > 1 else "held" if sides.pop() else "did not hold"
-        text = "trials disagree" if mark == "not known" else mark
+        mark: Mark = "unknown" if len(sides) > 1 else "meets" if sides.pop() else "misses"
+        text = "trials disagree" if mark == "unknown" else mark
         rows.append((
             TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
             TableCell(str(len(seen))), TableCell(text, "", mark),
@@ -381,7 +381,7 @@ def _soak(holds: Holds) -> TableCell:
     soak = holds.soak
     if soak is None:
         return TableCell("not run" if holds.goal.soak_s and holds.proved else "-")
-    said: Mark = "held" if soak.held else "did not hold"
+    said: Mark = "meets" if soak.held else "misses"
     return TableCell(said, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", said)
 
 

@@ -24,10 +24,10 @@ from pgpaces.section import Figure, Headline, Mark, Section, Sentence, Table, Ta
 
 KEY = "comparison"
 _MARKS: dict[str, Mark] = {
-    "better": "held",
-    "equivalent": "held",
-    "worse": "did not hold",
-    "inconclusive": "not known",
+    "better": "meets",
+    "equivalent": "meets",
+    "worse": "misses",
+    "inconclusive": "unknown",
 }
 _ROW_HEIGHT = 44
 _HEIGHT = 200

@@ -84,7 +84,7 @@ def _of_scripts(page: Page) -> tuple[Measure, ...]:
     """What is shown of transactions."""
     limit_ms = _limit_ms(page)
     limit = None if limit_ms is None else (limit_ms, "latency limit")
-    missed = (100 * page.missed_max, f"holds up to {100 * page.missed_max:g} %")
+    missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g} %")
 
     def times(key: str, name: str, about: str) -> Measure:
         def of_trial(digest: Digest) -> Estimate | None:

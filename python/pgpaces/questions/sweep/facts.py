@@ -96,7 +96,7 @@ def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
             same.setdefault(name.replace("_", " "), level)
         same[TRIALS] = str(design.trials)
         if not all(bulk.alone(digest.trial) and not limits_of(digest.trial) for digest in digests):
-            same["a cell holds up to"] = f"{100 * experiment.missed_max:g} % missed"
+            same["a cell meets the limit up to"] = f"{100 * experiment.missed_max:g} % missed"
         if experiment.from_database:
             same["copy of the database"] = experiment.from_database
     return tuple(same.items())

@@ -169,7 +169,7 @@ def _holding(missed_max: float, *, limited: bool) -> Callable[[Row], bool]:
     """Whether a cell held; without a limit, whether it is to be believed."""
     if not limited:
         return lambda row: row.sound
-    return lambda row: crossing.verdict(row, missed_max) == "held"
+    return lambda row: crossing.verdict(row, missed_max) == "meets"
 
 
 def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:

@@ -26,7 +26,7 @@ from pgpaces.section import Bar, Bars, Block, Headline, Rank, Report, Section, S
 _MAINS_MAX = 4
 # What an answer begins with where nothing was measured.
 _FAILED = "FAIL: "
-_WORDS = {"held": "PASS", "did not hold": "FAIL", "not known": "UNKNOWN"}
+_WORDS = {"meets": "PASS", "misses": "FAIL", "unknown": "UNKNOWN"}
 _BARS = ("missed", "p95", "rate", "rows_s", "seconds")
 
 
@@ -74,7 +74,7 @@ def _headline_of(page: Page) -> Headline:
     """The first sentence, and the word for all cells where they have one."""
     text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
     if text.startswith(_FAILED):
-        return Headline("FAIL", "did not hold", text.removeprefix(_FAILED))
+        return Headline("FAIL", "misses", text.removeprefix(_FAILED))
     found = {crossing.verdict(row, page.missed_max) for row in page.rows if row.trials}
     if not page.limits or len(found) != 1:
         return Headline("", "", text)
@@ -190,7 +190,7 @@ def _details(page: Page) -> Section:
     found = list(closeups.closeups(page))
     left = sum(bool(row.trials) for row in page.rows) - len(found)
     note = (
-        f"Of many cells only {len(found)} are shown in detail here: those about the break, the"
+        f"Of many cells only {len(found)} are shown in detail here: those about the threshold, the"
         f" best, the worst, and then as the table has them. {left} more are in the table above, and"
         " in the report as JSON or Parquet."
     )
@@ -313,8 +313,8 @@ def _method(page: Page) -> Iterator[Sentence]:
         )
     elif page.limits or not commands:
         yield Sentence(
-            "Held and did not hold are said where the whole interval lies on one side of"
-            f" {allowed} missed. Everything else is not known: more trials decide it."
+            "Meets and misses are said where the whole interval lies on one side of"
+            f" {allowed} missed. Everything else is unknown: more trials decide it."
         )
     yield Sentence(
         "Not valid trials are shown, hollow and marked. They count only where a cell has no valid"

@@ -185,7 +185,7 @@ def _trials(row: Row) -> TableCell:
 def verdict(page: Page, row: Row) -> TableCell:
     """Whether a cell held, in a word."""
     if not row.trials:
-        return TableCell("not run", "", "not known")
+        return TableCell("not run", "", "unknown")
     if not row.sound:
         failed = outcome.no_trial(digest.summary for digest in row.every) is not None
         return TableCell("failed" if failed else "not valid", "", "not valid")
@@ -389,16 +389,16 @@ def costs(page: Page) -> Table:
     rows = tuple(
         (
             TableCell(one.name or "this machine"),
-            TableCell(words.cell_name(one.row), "" if one.held else "not known to hold"),
+            TableCell(words.cell_name(one.row), "" if one.held else "not known to meet it"),
             *(TableCell(*(column.show(one) or ("-",))) for column in columns),
         )
         for one in page.costs
     )
     titles = ("machine", "at", *(column.title for column in columns))
     note = (
-        "At the cell with most users, else most transactions on time, that held. A month has 730"
-        " hours, all of them at that load. What is written a day is what was written during the"
-        " trials, extrapolated."
+        "At the cell with most users, else most transactions on time, that met the limit. A month"
+        " has 730 hours, all of them at that load. What is written a day is what was written"
+        " during the trials, extrapolated."
     )
     spare = ("a year", "users", "written a day")
     return Table("costs", "What it costs", titles, 2, rows, note, spare=spare)

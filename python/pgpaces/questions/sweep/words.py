@@ -1,7 +1,7 @@
-"""The answer of an experiment in words: what holds, what does not, what moves it, what to mistrust.
+"""The answer of an experiment in words: what meets the limit, what moves that, what to mistrust.
 
-Values in, sentences out. "Held" and "did not hold" are claimed where an interval says so and
-nowhere else; the word for all the rest is "not known".
+Values in, sentences out. "Meets" and "misses" are claimed where an interval says so and
+nowhere else; the word for all the rest is "unknown".
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _rule(material: ReportMaterial, rows: Sequence[Row]) -> Sentence:
     policies = {str(d.trial.plan.get("policy")) for row in rows for d in row.trials}
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     return Sentence(
-        f"A cell holds if at most {100 * material.missed_max:g} % of what was due was not"
+        f"A cell meets the limit if at most {100 * material.missed_max:g} % of what was due was not"
         f" answered{_within(rows)}{policy}; that is claimed where the whole 95 % interval says so."
     )
 
@@ -150,9 +150,9 @@ def _one(material: ReportMaterial, row: Row) -> Iterable[Sentence]:
         yield Sentence("Nothing was due: the trial was too short for its rate.", "main")
         return
     said = {
-        "held": "It holds",
-        "did not hold": "It does not hold",
-        "not known": "Whether it holds is not known",
+        "meets": "It meets the limit",
+        "misses": "It misses the limit",
+        "unknown": "Whether it meets the limit is unknown",
     }[crossing.verdict(row, material.missed_max)]
     yield Sentence(
         f"{said}: missed {share(missed)} of {row.counts.due:,} due{_within([row])}.", "main"
@@ -229,7 +229,7 @@ def _level(row: Row | None, main: Factor) -> str | None:
 
 
 def _words(found: ThresholdCrossing, main: Factor) -> str:
-    """`it holds up to 4 clients and breaks from 6 clients on; at 5 clients it is not known`."""
+    """`it meets the limit up to 4 clients and misses it from 6 clients; unknown at 5 clients`."""
 
     def at(row: Row) -> str:
         return amount(main.name, crossing.level_of(row, main.name))
@@ -237,22 +237,23 @@ def _words(found: ThresholdCrossing, main: Factor) -> str:
     rows = found.line.rows
     more = [crossing.level_of(row, main.name) for row in found.open]
     less = [crossing.level_of(r, main.name) for r in found.unknown if r not in found.open]
-    not_known = f"; whether it holds at {amounts(main.name, more)} is not known" if more else ""
+    not_known = f"; unknown at {amounts(main.name, more)}" if more else ""
     if less:
         not_known += f"; at less ({amounts(main.name, less)}) the trials do not tell"
     if found.held and found.broke:
-        between = not_known if more else f"; where between the two is not known{not_known}"
-        return f"it holds up to {at(found.held)} and breaks from {at(found.broke)} on{between}"
+        between = not_known if more else f"; unknown in between{not_known}"
+        ends = f"up to {at(found.held)} and misses it from {at(found.broke)}"
+        return f"it meets the limit {ends}{between}"
     if found.held:
         reach = ", the most that was tried" if found.held is rows[-1] else ""
-        return f"it holds up to {at(found.held)}{reach}{not_known}"
+        return f"it meets the limit up to {at(found.held)}{reach}{not_known}"
     if found.broke is rows[0]:
-        return f"it breaks at {at(rows[0])} already, the least that was tried"
+        return f"it misses the limit at {at(rows[0])} already, the least that was tried"
     if found.broke:
-        return f"it breaks from {at(found.broke)} on{not_known}"
+        return f"it misses the limit from {at(found.broke)}{not_known}"
     if len(rows) == 1:
-        return f"whether it holds at {at(rows[0])} is not known"
-    return f"whether it holds is not known at any load from {at(rows[0])} to {at(rows[-1])}"
+        return f"whether it meets the limit at {at(rows[0])} is unknown"
+    return f"whether it meets the limit is unknown from {at(rows[0])} to {at(rows[-1])}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -267,7 +268,7 @@ def _irregular(found: ThresholdCrossing, main: Factor, several: bool) -> Iterabl
         where = f" with {line_name(found.line)}" if several else ""
         yield Sentence(
             f"Irregular{where}: more than {amount(main.name, _level(found.broke, main) or '')}"
-            " held again. Something else than the load decides there; run more trials.",
+            " met the limit again. Something else than the load decides there; run more trials.",
             "warning",
         )
 
@@ -288,17 +289,17 @@ def _moves(
             (still if moved.known else open_).append(factor_name(factor.name))
     if still and any(each.broke for each in found):
         yield Sentence(
-            f"{_listed(still)} {_is(still)} not seen to move the break: no level held where another"
-            " did not. A shift smaller than the steps of this grid would not show."
+            f"{_listed(still)} {_is(still)} not seen to move the threshold: no level met the limit"
+            " where another did not. A shift smaller than the steps of this grid would not show."
         )
     elif still:
         yield Sentence(
-            f"It did not break at any level of {_listed(still)}, so whether that moves the break"
+            f"No level of {_listed(still)} missed the limit, so whether that moves the threshold"
             " takes more load to see."
         )
     if open_:
         names = " or ".join(open_)
-        yield Sentence(f"Whether {names} moves the break is not known.")
+        yield Sentence(f"Whether {names} moves the threshold is unknown.")
 
 
 def _is(names: Sequence[str]) -> str:
@@ -312,8 +313,8 @@ def _moved(factor: Factor, moved: Shift, main: Factor) -> Sentence:
     more = f"; {_count(rest, 'more such pair')}" if rest else ""
     good, bad = (crossing.level_of(row, factor.name) for row in (better, worse))
     return Sentence(
-        f"{factor_name(factor.name)} moves the break: at {at} it held with {good}, missed"
-        f" {_missed(better)}, and did not with {bad}, missed {_missed(worse)}{more}.",
+        f"{factor_name(factor.name)} moves the threshold: at {at} it is met with {good}, missed"
+        f" {_missed(better)}, and not with {bad}, missed {_missed(worse)}{more}.",
         "main",
     )
 
@@ -368,7 +369,7 @@ def _by_cell(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(crossing.verdict(row, material.missed_max), []).append(row)
-    for verdict in ("held", "did not hold", "not known"):
+    for verdict in ("meets", "misses", "unknown"):
         if found := groups.get(verdict):
             yield Sentence(_group(verdict, found, len(rows)), "main")
     yield from _hanging(material, rows)
@@ -385,7 +386,7 @@ def _hanging(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence
 
 
 def _group(verdict: str, found: Sequence[Row], total: int) -> str:
-    """`2 of 4 cells hold (a; b)`."""
+    """`2 of 4 cells meet the limit (a; b)`."""
     one = len(found) == 1
     if len(found) == total:
         which, names = ("Both cells" if total == 2 else f"All {total} cells"), ""
@@ -393,13 +394,13 @@ def _group(verdict: str, found: Sequence[Row], total: int) -> str:
         named = "; ".join(cell_name(row) for row in found[:_SHOWN])
         more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         which, names = f"{len(found)} of {total} cells", f" ({named}{more})"
-    if verdict == "held":
-        return f"{which} {'holds' if one else 'hold'}{names}."
-    if verdict == "did not hold":
-        return f"{which} {'does' if one else 'do'} not hold{names}."
+    if verdict == "meets":
+        return f"{which} {'meets' if one else 'meet'} the limit{names}."
+    if verdict == "misses":
+        return f"{which} {'misses' if one else 'miss'} the limit{names}."
     if not names:
-        return f"Whether any of the {total} cells holds is not known."
-    return f"Of {which} it is not known whether {'it holds' if one else 'they hold'}{names}."
+        return f"Whether any of the {total} cells meets the limit is unknown."
+    return f"Whether {which} {'meets' if one else 'meet'} the limit is unknown{names}."
 
 
 def _without_limit(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
@@ -418,8 +419,8 @@ def _without_limit(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Se
                 " that it is the fastest."
             )
     yield Sentence(
-        "There was no latency limit, so nothing was too late, and whether a cell holds cannot be"
-        " said; a limit (--latency-limit) makes it a question with an answer."
+        "There was no latency limit, so nothing was too late, and whether a cell is quick enough"
+        " cannot be said; a limit (--latency-limit) makes it a question with an answer."
     )
 
 

@@ -57,7 +57,7 @@ def section(
 def _headline(found: Attribution) -> Headline:
     """The cause, in a line."""
     if found.cause is None:
-        return Headline("UNKNOWN", "not known", next(_said(found)).text)
+        return Headline("UNKNOWN", "unknown", next(_said(found)).text)
     share = f"{percent(found.cause.share.value)}% of what missed saw it"
     return Headline("ASSOCIATED", "", f"with {found.cause.title}: {share}")
 

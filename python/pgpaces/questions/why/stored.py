@@ -75,7 +75,7 @@ def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
 
 def _missed(row: Row, page: Page) -> bool:
     """Whether it did not hold, or would not have if its trials were valid."""
-    if crossing.verdict(row, page.missed_max) == "did not hold":
+    if crossing.verdict(row, page.missed_max) == "misses":
         return True
     return not row.sound and row.missed is not None and row.missed.value > page.missed_max
 
