@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces.answers import placed
-from pgpaces.answers.attribution import Limit
 from pgpaces.answers.capacity import value
 from pgpaces.answers.capacity.centre import curve
 from pgpaces.answers.capacity.goal import CapacityGoal, Mode
 from pgpaces.answers.capacity.trials import Found, label
+from pgpaces.answers.goal import Limit
 from pgpaces.costs import Costs
 from pgpaces.design import Cell, Design, Experiment
 from pgpaces.questions.capacity import section as capacity

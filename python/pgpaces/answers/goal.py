@@ -7,6 +7,7 @@ where its lower end lies beyond; everything else is not known.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 from pgpaces.result import Estimate, Trial
@@ -53,3 +54,13 @@ def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | N
         return math.inf
     now, then = (high - p) ** 2 / (high * (1 - high)), (share - p) ** 2
     return seconds * now * share * (1 - share) / then
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The resource that was the limit where trials missed, and what says so."""
+
+    key: str
+    name: str
+    share: Estimate
+    evidence: tuple[str, ...]

@@ -6,6 +6,6 @@ causes; lift.py is the arithmetic; answer.py ranks; following.py has the next ex
 command. Knows no store.
 """
 
-from pgpaces.answers.attribution.answer import Attribution, Card, Limit, attribute, limiting
+from pgpaces.answers.attribution.answer import Attribution, Card, attribute, limiting
 
 __all__ = ["Attribution", "Card", "Limit", "attribute", "limiting"]

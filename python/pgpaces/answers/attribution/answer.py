@@ -18,6 +18,7 @@ from pgpaces.answers.attribution.following import CAUSES, following
 from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.material import Material, material
 from pgpaces.answers.attribution.sign import Proof, Sign, carried, ordered
+from pgpaces.answers.goal import Limit
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Estimate, Trial
 
@@ -113,16 +114,6 @@ class Attribution:
         near = first.share.value - _TIE
         named = [card for card in self.causes if card.named and card is not first]
         return tuple(card for card in named if card.share.value >= near)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The resource that was the limit where trials missed, and what says so."""
-
-    key: str
-    name: str
-    share: Estimate
-    evidence: tuple[str, ...]
 
 
 def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:

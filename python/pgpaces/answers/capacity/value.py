@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pgpaces.answers.attribution import Limit
 from pgpaces.answers.capacity import words, worth
 from pgpaces.answers.capacity.answer import Flag, Load, Soak
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, Mode
 from pgpaces.answers.capacity.trials import Found
 from pgpaces.answers.capacity.worth import Worth
+from pgpaces.answers.goal import Limit
 from pgpaces.result import Estimate
 
 _UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pgpaces.answers.across import share
-from pgpaces.answers.attribution import Limit
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity import worth as worths
 from pgpaces.answers.capacity.answer import Load
 from pgpaces.answers.capacity.trials import ROLES, Found, objections, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
+from pgpaces.answers.goal import Limit
 from pgpaces.answers.sequential import role
 from pgpaces.design import Cell as DesignCell
 from pgpaces.design import Factor

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pgpaces.answers import crossing
-from pgpaces.answers.attribution import Limit, attribute, limiting
+from pgpaces.answers.attribution import attribute, limiting
 from pgpaces.answers.capacity.trials import Found
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.goal import Limit
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
