@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pgpaces.report.escape import line
 from pgpaces.report.grid import table
+from pgpaces.report.numbers import NOT_KNOWN
 from pgpaces.section import Bars, Facts, Headline, Report, Section, Sentence, Table, TableCell
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def brief(found: Section, width: int) -> Iterator[RenderableType]:
                 Padding(part, (0, 0, 0, 2)) for part in _table(shown, width - 2, inline=True)
             )
     if found.aside:
-        yield Text(f"  run {found.trials[0][-8:]}   {found.aside}", overflow="fold")
+        ran = f"run {found.trials[0][-8:]}   {found.aside}"
+        yield from (Text(f"  {each}") for each in _wrapped(ran, width - 2))
     if found.next:
         yield from _rows((("next", "   or   ".join(found.next)),), width)
 
@@ -245,8 +247,9 @@ def _table(found: Table, width: int, *, inline: bool = False) -> Iterator[Render
 
 
 def _inline(cell: TableCell) -> TableCell:
-    """A cell with its interval behind its value."""
-    return replace(cell, text=f"{cell.text} ({cell.ends})", ends="") if cell.ends else cell
+    """A cell with its interval behind its value, where that is known."""
+    ends = "" if cell.ends == NOT_KNOWN else cell.ends
+    return replace(cell, text=f"{cell.text} ({ends})" if ends else cell.text, ends="")
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:
