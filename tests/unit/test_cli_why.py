@@ -88,7 +88,7 @@ def test_json_has_the_value_and_the_trials_that_it_stands_on(store: Path) -> Non
 def test_the_report_has_each_answer_once(store: Path, tmp_path: Path) -> None:
     path = tmp_path / "why.md"
     assert called(store, "late", "-o", str(path)).exit_code == 0
-    assert path.read_text().count("Why late: ") == 2
+    assert path.read_text().count("## Why late: ") == 2
     told = CliRunner().invoke(report, ["late", "--store", str(store)])
     assert told.stdout.count("Why late: ") == 2
     whole = CliRunner().invoke(report, ["011", "--store", str(store)])

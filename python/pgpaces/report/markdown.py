@@ -61,7 +61,7 @@ def _parts(report: Report) -> Iterator[str]:
 def _section(section: Section, level: int) -> Iterator[str]:
     """What a section says, and its parts under headings of a level."""
     yield from _answer(section.said)
-    yield from _pairs(section.facts)
+    yield from () if section.headline else _pairs(section.facts)
     yield from (f"{code(block.text)}\n" for block in section.blocks if not block.title)
     tables = [table for table in section.tables if level == _TOP or not table.folded]
     for table in tables:

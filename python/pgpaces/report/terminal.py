@@ -79,7 +79,7 @@ def answered(found: Section, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield from _said(found.said, width)
-    yield from _facts(found.facts)
+    yield from () if found.headline else _facts(found.facts)
     shown = [each for each in found.tables if not each.folded]
     for number, each in enumerate(shown):
         if number or found.said or found.facts:

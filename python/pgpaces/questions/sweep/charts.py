@@ -108,7 +108,7 @@ def _of_scripts(page: Page) -> tuple[Measure, ...]:
         _share("skipped", "never sent, because it was too late already"),
     )
     return (
-        *(shares[: 3 if _skips(page) else 2] if page.limits else shares[:1]),
+        *(each for each in shares if each.key in ("missed", *_parts(page))),
         times("p95", "95th percentile of latency", "within this time 95 % of what was due"),
         times("p99", "99th percentile of latency", "within this time 99 % of what was due"),
         *(() if page.limits else (times("mean", "Mean latency", "of what succeeded"),)),
@@ -133,9 +133,11 @@ def _of_command(column: bulk.BulkColumn) -> Measure:
     return Measure(column.key, name, name, column.about, column.scale, column.text, of_trial)
 
 
-def _skips(page: Page) -> bool:
-    """Whether anything could be skipped."""
-    return any(digest.trial.plan.get("policy") == "skip" for digest in page.digests)
+def _parts(page: Page) -> tuple[str, ...]:
+    """The parts of what missed that are worth a chart: where there are several."""
+    names = ("late", "skipped", "failed", "unfinished")
+    had = [name for name in names if any(getattr(row.counts, name) for row in page.rows)]
+    return tuple(had) if len(had) > 1 and page.limits else ()
 
 
 def _limit_ms(page: Page) -> float | None:

@@ -27,6 +27,8 @@ _MAINS_MAX = 4
 # What an answer begins with where nothing was measured.
 _FAILED = "FAIL: "
 _WORDS = {"meets": "PASS", "misses": "FAIL", "unknown": "UNKNOWN"}
+# The keys of the sections that say why the cells were late begin with it.
+_LATE = "why"
 _BARS = ("missed", "p95", "rate", "rows_s", "seconds")
 
 
@@ -83,11 +85,18 @@ def _headline_of(page: Page) -> Headline:
 
 
 def _sections(page: Page) -> Iterator[Section]:
-    yield from page.sections
+    late = [each for each in page.sections if each.key.startswith(_LATE)]
+    yield from (each for each in page.sections if each not in late)
+    # A page that was asked for that begins with it.
+    asked = page.title.startswith("Why late")
+    if asked:
+        yield from late
     if not page.searched:
         yield from _charts(page)
         yield _cells(page)
     yield from _compared(page)
+    if not asked:
+        yield from (replace(each, folded=True) for each in late)
     if not page.searched:
         yield from _statements(page)
         yield from _plans(page)

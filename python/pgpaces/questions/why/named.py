@@ -30,4 +30,5 @@ def page(store: Store, found: tuple[Section, ...], name: str) -> Page:
 
     whole = page_of(store, (store.find_any(name),))
     rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
-    return replace(whole, sections=(*found, *rest))
+    title = found[0].title if len(found) == 1 else f"Why late: {whole.title}"
+    return replace(whole, title=title, sections=(*found, *rest))
