@@ -22,11 +22,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import settings
 
 from pgpaces import _engine
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.texts import encoded
 
+# How long one example takes depends on what else the machine does.
+settings.register_profile("pgpaces", deadline=None)
+settings.load_profile("pgpaces")
 ROOT = Path(__file__).resolve().parents[1]
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
 FAKE_SERVER = ROOT / "target/release/pgpaces-fakeserver"
