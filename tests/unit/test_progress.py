@@ -8,13 +8,13 @@ import pytest
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.summary import summarize
-from pgpaces.cli.progress import SweepProgress, TrialProgress
+from pgpaces.cli.progress import LiveLine, SweepProgress, TrialProgress
 from pgpaces.design import Cell, Slot
 from pgpaces.errors import PgpacesError, PlanError, StoreError
 from pgpaces.experiment import Outcome, Progress
-from pgpaces.record import Interval
+from pgpaces.record import Interval, Tally
 from pgpaces.result import Estimate
-from tests.unit.trials import series
+from tests.unit.trials import series, times
 
 SLOT = Slot(1, Cell((("clients", "2"),)))
 
@@ -161,3 +161,31 @@ def test_what_clients_are_told_again_and_again_is_told_a_few_times_and_counted(
     assert text.count("has recorded") == 6
     assert "15 more like: NOTICE:  user 0 has recorded 0 plants" in text
     assert text.count("mine") == 20, "what a script prints is its own"
+
+
+def test_a_line_says_rate_p95_missed_and_errors_since_the_last_one() -> None:
+    live = LiveLine(10)
+    tally = Tally(0, 0, due=10, on_time=7, late=1, failed={"40001": 2}, latency=times([5.0] * 8))
+    live.add(Interval(0, tallies=(tally,)))
+    live.add(Interval(1, tallies=(tally,)))
+    assert live.text(terminal=False) == "2 s: 8/s  p95 5 ms  missed 30.0%  4 failed"
+    live.add(Interval(2))
+    assert live.text(terminal=False) == "3 s: 0/s  p95 – ms  missed 0.0%"
+
+
+def test_a_terminal_has_a_bar_the_time_that_is_left_and_a_picture() -> None:
+    live = LiveLine(4)
+    live.add(Interval(-1))
+    live.text(terminal=True)
+    for second, ms in enumerate((5.0, 10.0)):
+        tally = Tally(second, 0, due=1, on_time=1, latency=times([ms]))
+        live.add(Interval(second, tallies=(tally,)))
+        text = live.text(terminal=True)
+    assert text == f"{'█' * 9}{'░' * 3} 1 s left  1/s  p95 10 ms  missed 0.0%   ▅█"
+
+
+def test_a_line_keeps_no_more_than_it_shows() -> None:
+    live = LiveLine(None)
+    for second in range(100):
+        live.add(Interval(second, tallies=(Tally(second, 0, due=1, latency=times([1.0])),)))
+        assert len(live.text(terminal=True)) < 80

@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from pgpaces.experiment import Outcome, Progress
     from pgpaces.record import Interval
     from pgpaces.result import Trial
+    from pgpaces.times import Times
 
 
+# The width of the bar of a trial, and the number of lines in its picture.
+_BAR, _PICTURE = 12, 16
 # So many lines of clients that differ in numbers alone are told.
 _ALIKE_MAX = 5
 _DIGITS = re.compile(r"\d+")
@@ -77,6 +80,59 @@ class Teller:
         self._told.clear()
 
 
+class LiveLine:
+    """What a load does now: counts since the last line, and p95 by the line for a picture.
+
+    whole_s: how long it takes with its warm-up; None where it ends by a count.
+    """
+
+    def __init__(self, whole_s: float | None) -> None:
+        self._whole_s = whole_s
+        self._passed = 0
+        self._stage = ""
+        self._p95: deque[float | None] = deque(maxlen=_PICTURE)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.seconds = self._due = self._missed = self._failed = self._succeeded = 0
+        self._times: list[Times] = []
+
+    def add(self, interval: Interval) -> None:
+        """Counts a second."""
+        for tally in interval.tallies:
+            failed = sum(tally.failed.values())
+            self._due += tally.due
+            self._failed += failed
+            self._missed += tally.late + tally.skipped + failed + tally.unfinished
+            self._succeeded += tally.latency.count
+            self._times.append(tally.latency)
+        self.seconds += 1
+        self._passed += 1
+        self._stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
+
+    def text(self, *, terminal: bool) -> str:
+        """The line; on a terminal with a bar, the time that is left and a picture."""
+        from pgpaces.report.numbers import clock, milliseconds, percent, rate, sparkline
+        from pgpaces.times import merge, values_at_ranks
+
+        times = merge(self._times)
+        [ns] = values_at_ranks(times, (math.ceil(0.95 * times.count),)) if times.count else [None]
+        self._p95.append(None if ns is None else ns / 1e6)
+        p95 = milliseconds(self._p95[-1], "–")
+        done = f"{rate(self._succeeded / self.seconds)}/s  p95 {p95} ms"
+        share = percent(self._missed / self._due) if self._due else "0.0"
+        missed = f"missed {share}%" + (f"  {self._failed} failed" if self._failed else "")
+        self._clear()
+        if not terminal:
+            return f"{self._stage}: {done}  {missed}"
+        bar, left = "", ""
+        if self._whole_s:
+            full = round(_BAR * min(1.0, self._passed / self._whole_s))
+            bar = f"{'█' * full}{'░' * (_BAR - full)} "
+            left = f"{clock(max(0.0, self._whole_s - self._passed))} left  "
+        return f"{bar}{left}{done}  {missed}  {sparkline(tuple(self._p95))}"
+
+
 class TrialProgress(Listener):
     """Tells on stderr what happens: a line that is rewritten on a terminal, else now and then."""
 
@@ -93,8 +149,7 @@ class TrialProgress(Listener):
         self._quiet = every_s == 0 if quiet is None else quiet
         self._prefix, self._behind = prefix, behind
         self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
-        self._due = self._missed = self._ended = self._latency_ns = self._succeeded = 0
-        self._since = 0
+        self._live = LiveLine(None)
         self._by_command = False
         self._last_say = 0.0
         self._last_text = ""
@@ -121,12 +176,14 @@ class TrialProgress(Listener):
         from pgpaces.questions.trials import own_clients
 
         self._by_command = bulk.alone(trial)
+        plan = trial.plan
+        whole_ns = plan["duration_ns"] and plan["warmup_ns"] + plan["duration_ns"]
+        self._live = LiveLine(whole_ns / 1e9 if whole_ns else None)
         if not self._every_s or self._prefix:
             return
         if self._by_command:
             self._teller.tell(f"running {trial.workload['name']}")
             return
-        plan = trial.plan
         end = f"{(plan['warmup_ns'] + (plan['duration_ns'] or 0)) / 1e9:g} s"
         count = f"{plan['transactions']} transactions each"
         self._teller.tell(
@@ -141,26 +198,13 @@ class TrialProgress(Listener):
             # What clients print by \\echo is the script's own; of the rest enough is enough.
             if level == "plain" or self._teller.still_new(text):
                 self._teller.tell(f"{prefix}{text}", whole=True)
-        for tally in interval.tallies:
-            failed = sum(tally.failed.values())
-            self._due += tally.due
-            self._missed += tally.late + tally.skipped + failed + tally.unfinished
-            self._latency_ns += tally.latency.sum_ns
-            self._succeeded += tally.latency.count
-        self._since += 1
         # Of a command its last line says more; it comes as a stage.
-        if not self._by_command and self._every_s and self._since >= self._every_s:
-            from pgpaces.report.numbers import milliseconds, rate
-
-            mean_ms = self._latency_ns / self._succeeded / 1e6 if self._succeeded else None
-            stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
-            self._teller.tell(
-                f"{self._prefix}{stage}: {rate(self._succeeded / self._since)}/s,"
-                f" mean latency {milliseconds(mean_ms, '-')} ms, missed {self._missed}"
-                f"{self._behind}",
-                rewrite=True,
-            )
-            self._missed = self._latency_ns = self._succeeded = self._since = 0
+        if self._by_command or not self._every_s:
+            return
+        self._live.add(interval)
+        if self._live.seconds >= self._every_s:
+            text = self._live.text(terminal=self._teller.terminal and not self._prefix)
+            self._teller.tell(f"{self._prefix}{text}{self._behind}", rewrite=True)
 
     def stopping(self, count: int) -> None:
         """Says what Ctrl-C does."""
