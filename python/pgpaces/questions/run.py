@@ -133,6 +133,10 @@ def headline(trial: Trial, summary: Summary) -> Headline:
     return _verdict(trial, summary, summary.missed)
 
 
+def _counted(clients: int) -> str:
+    return f"{clients} client{'s' * (clients != 1)}"
+
+
 def _nothing_due(trial: Trial) -> str:
     if trial.state != "finished":
         return "nothing was due before the trial ended early"
@@ -182,7 +186,7 @@ def _context(trial: Trial, summary: Summary) -> str:
         parts = [str(trial.workload["name"]), bulk.load_text(trial)]
     else:
         load = str(plan["load_text"]).replace("open, ", "open ")
-        count = () if plan.get("model") == "open" else (f"{own_clients(plan)} clients",)
+        count = () if plan.get("model") == "open" else (_counted(own_clients(plan)),)
         parts = [str(trial.workload["name"]), load, *count]
         parts[-1] += f" for {duration_text(summary.seconds * 1e9)}"
     limit = limits(plan)
@@ -361,10 +365,12 @@ def _said(trial: Trial, summary: Summary) -> Iterator[Sentence]:
 
 def _too_few(trial: Trial, summary: Summary) -> str:
     """Which percentile is not known, and what it would take."""
-    for name, q in (("p95", 0.95), ("p99", 0.99)):
+    for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
         found = summary.latency.estimate(name)
         if found is None or found.estimable or math.isinf(found.value) or not found.n:
             continue
+        if quantile_ranks(q, found.n) is not None:
+            return f"transactions came in bursts: too few independent ones for a {name}"
         needed = next(n for n in range(found.n, 100_000) if quantile_ranks(q, n) is not None)
         count = summary.counts.due * needed / found.n
         text = f"{summary.counts.due:,} transactions are too few for a {name}"
@@ -434,7 +440,7 @@ def _notes(trial: Trial, summary: Summary) -> Iterator[str]:
     if left := sum(routine for _, routine in found):
         yield (
             f"{left} more say what monitoring and storing took, and what more settings would show:"
-            " pgpaces show RUN --json"
+            f" pgpaces show {trial.id[-8:]} --json"
         )
 
 

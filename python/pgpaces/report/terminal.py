@@ -113,7 +113,7 @@ def brief(found: Section, width: int) -> Iterator[RenderableType]:
         ran = f"run {found.trials[0][-8:]}   {found.aside}"
         yield from (Text(f"  {each}") for each in _wrapped(ran, width - 2))
     if found.next:
-        yield from _rows((("next", "   or   ".join(found.next)),), width)
+        yield from _rows(tuple(("next", each) for each in found.next), width)
 
 
 def _first(top: Headline, width: int) -> Iterator[RenderableType]:

@@ -96,7 +96,7 @@ def _wal_of(values: dict[str, Estimate | None]) -> str:
 def lines(trial: Trial, found: Bulk) -> Iterator[str]:
     """What else is known of a command in a trial, as lines."""
     if found.main:
-        yield f"command {trial.workload['scripts'][0]['text']}, {load_text(trial)}"
+        yield f"{trial.workload['scripts'][0]['text']}, {load_text(trial)}"
     if each := bulk.number(found, "us_row"):
         yield f"a row took {of_bytes(each.value)} us on average"
     if found.before_bytes is not None and found.behind_bytes is not None:

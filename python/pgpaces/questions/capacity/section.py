@@ -310,7 +310,7 @@ def _tried(found: Found, unit: str) -> Table:
             TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
             TableCell(str(len(seen))), TableCell(text, "", mark),
         ))  # fmt: skip
-    columns = (unit, "missed %", "trials", "by itself")
+    columns = (f"load, {unit}", "missed %", "trials", "by itself")
     return Table(f"{KEY}-tried", "Loads that were tried", columns, 1, tuple(rows), brief=True)
 
 

@@ -308,8 +308,8 @@ def _method(page: Page) -> Iterator[Sentence]:
         "Intervals are of 95 %. Shares: Wilson's, widened by how much trials and machines"
         " (Student's t) and stretches of ten seconds differ. Times and rates: each trial says its"
         " own number; across them it is Student's t, with two no less than the trials' own"
-        " intervals reach. Not estimable is a percentile of which a trial has too few transactions;"
-        " no number of such trials makes up for that. Transactions of several trials are never"
+        " intervals reach. A dash is where a trial has too few transactions for an interval of a"
+        " percentile; no number of such trials makes up for that. Transactions of several trials are never"
         " thrown into one percentile."
     )
     if page.searched:

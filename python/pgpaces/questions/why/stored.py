@@ -25,7 +25,7 @@ _TRIALS_OF_LIMIT = 3
 
 def of_run(store: Store, run_id: str) -> Section:
     """Why transactions of a run were late. Raises StoreError."""
-    return _section(store, store.digests([run_id]), f"run {run_id}", "why")
+    return _section(store, store.digests([run_id]), f"run {run_id[-8:]}", "why")
 
 
 def limited(store: Store, digests: Sequence[Digest]) -> Limit | None:
