@@ -309,8 +309,8 @@ def _method(page: Page) -> Iterator[Sentence]:
         " (Student's t) and stretches of ten seconds differ. Times and rates: each trial says its"
         " own number; across them it is Student's t, with two no less than the trials' own"
         " intervals reach. A dash is where a trial has too few transactions for an interval of a"
-        " percentile; no number of such trials makes up for that. Transactions of several trials are never"
-        " thrown into one percentile."
+        " percentile; no number of such trials makes up for that. Transactions of several trials"
+        " are never thrown into one percentile."
     )
     if page.searched:
         yield Sentence(
