@@ -132,6 +132,7 @@ RUN_ARGUMENTS = {
     "store": "The file of results. Default: as for the command line.",
     "host_file": "As `--host-file`: what the server's machine costs. Default: as for the command"
     " line.",
+    "missed": 'The share that may miss the latency limit; `"5%"` by default.',
     "on_store_error": 'If the store fails: `"continue"` in memory, or `"stop"` the load.',
     "trust": "As `--trust`: the folders of workloads may execute programs.",
     "listener": "An object that hears what happens: a subclass of `pgpaces.experiment.Listener`.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from pgpaces import experiment, levels, workload
+from pgpaces import draft, experiment, levels, workload
 from pgpaces import trust as consents
 from pgpaces.answers.bulk import Bulk
 from pgpaces.answers.bulk import of as of_command
@@ -188,6 +188,7 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
     tasks: Sequence[Callable[..., Any]] = (),
     scripts: Sequence[str] = (),
     from_database: str | None = None,
+    missed: str | None = None,
     store: str | Path | None = None,
     host_file: str | Path | None = None,
     on_store_error: experiment.OnStoreError = "continue",
@@ -198,9 +199,10 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
     name: a shipped workload or a folder. tasks: Python functions that users perform, on its data if
-    it is named; one marked @user is what each of them has. trust: folders of workloads may execute
-    programs; without it, those whose content was confirmed before. options: those of
-    `pgpaces run` by name, and other fields of TrialPlan. Durations are texts with a unit ("500ms")
+    it is named; one marked @user is what each of them has. missed: the share that may miss the
+    latency limit, "5%" by default. trust: folders of workloads may execute programs; without it,
+    those whose content was confirmed before. options: those of `pgpaces run` by name, and other
+    fields of TrialPlan. Durations are texts with a unit ("500ms")
     or seconds; rates are texts ("1/s") or numbers a second. Without a duration it is 60 s, of a
     command one execution. Raises PgpacesError.
     """
@@ -217,6 +219,7 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
         consents.of_typed(consents.answer(trust)),
         host_file,
         from_database=from_database,
+        missed_max=None if missed is None else draft.share(missed, "missed"),
         store=store,
         on_store_error=on_store_error,
     )

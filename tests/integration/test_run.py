@@ -488,10 +488,11 @@ def test_python_gives_the_same_values(pgpaces_home: Path, tmp_path: Path, pg15: 
 
     run = pgpaces.run(
         "select-only", clients=2, duration=1, warmup=0, scale=1, target=pg15.dsn("postgres"),
-        store=tmp_path / "results.db", latency_limit="1h",
+        store=tmp_path / "results.db", latency_limit="1h", missed="2%",
     )  # fmt: skip
     assert run.counts.due == run.counts.on_time
     assert run.missed is not None
     assert run.missed.value == 0
     assert run.latency.p99 is not None
     assert "PASS 0.0% missed" in repr(run)
+    assert repr(run).endswith("allowed 2%>")
