@@ -178,7 +178,7 @@ OPTIONS: tuple[Option, ...] = (
            "How the rate changes over the trial, such as steps:0.5:1:2.",
            metavar="SHAPE", follows=_LOAD),
     Option("latency_limit", DURATION, "load",
-           "A transaction that takes longer is late; NAME=TIME: of one script.",
+           "A transaction that takes longer is late (ms); NAME=TIME: of one script.",
            short="-L", metavar="[SCRIPT=]TIME", several=True,
            follows=("limit", "limits of scripts", *_LOAD),
            type="str | float | Mapping[str, str | float]"),

@@ -136,7 +136,7 @@ def _paced(given: Mapping[str, Any]) -> tuple[Load, int]:
 
 
 def _closed(given: Mapping[str, Any], defaults: Mapping[str, str]) -> Load:
-    pause = duration_ns(given["think_time"], "--think-time", zero=True)
+    pause = duration_ns(given["think_time"], "--think-time", zero=True, bare="s")
     if not pause:
         return Load("closed")
     think = given["think"] or defaults.get("think", "exponential")
@@ -164,7 +164,7 @@ def start_every_ns(given: Mapping[str, Any], defaults: Mapping[str, str]) -> int
     text = given["start_every"]
     if text is None and all(given[name] is None for name in ("rate", "rate_per_client", "shape")):
         text = defaults.get("start_every")
-    return 0 if text is None else duration_ns(text, "--start-every", zero=True)
+    return 0 if text is None else duration_ns(text, "--start-every", zero=True, bare="s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,7 @@ def _limits(
         if name in found:
             whose = f"script '{name}' has" if name else "there are"
             raise PlanError(f"{whose} two latency limits", "give one")
-        found[name] = duration_ns(limit, "--latency-limit")
+        found[name] = duration_ns(limit, "--latency-limit", bare="ms")
     general = found.pop("", None)
     if general is None and "latency_limit" in defaults:
         general = duration_ns(defaults["latency_limit"], "the workload's latency limit")
@@ -394,7 +394,7 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
 
     def optional(name: str) -> int | None:
         text = defaults.get(name) if given[name] is None else given[name]
-        return None if text is None else duration_ns(text, f"--{name}", zero=True)
+        return None if text is None else duration_ns(text, f"--{name}", zero=True, bare="s")
 
     transactions = given["transactions"]
     if transactions is None and given["duration"] is None and "transactions" in defaults:
@@ -410,7 +410,7 @@ def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPl
         policy=given["policy"],
         protocol=given["protocol"],
         describe=given["describe"],
-        duration_ns=None if transactions else duration_ns(duration, "--duration"),
+        duration_ns=None if transactions else duration_ns(duration, "--duration", bare="s"),
         transactions=transactions,
         start_every_ns=start_every_ns(given, defaults),
         warmup_ns=optional("warmup"),

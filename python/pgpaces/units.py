@@ -40,20 +40,24 @@ def whole(value: object, what: str, low: int, high: int = COUNT_MAX) -> int:
     )
 
 
-def duration_ns(text: str, what: str = "duration", *, zero: bool = False) -> int:
+def duration_ns(
+    text: str, what: str = "duration", *, zero: bool = False, bare: str | None = None
+) -> int:
     """Nanoseconds of `500ms`, `1.5s`, `10min`, `2h`; more than nothing unless `zero`.
 
-    Raises PlanError for anything else, also for durations over a year.
+    bare: the unit of a number without one. Raises PlanError for anything else, also for durations
+    over a year.
     """
-    found = re.fullmatch(rf"\s*{NUMBER}\s*(us|ms|s|min|h|d)\s*", text)
+    found = re.fullmatch(rf"\s*{NUMBER}\s*(us|ms|s|min|h|d)?\s*", text)
+    unit = (found[2] or bare) if found else None
     if zero and text.strip() == "0":
         return 0
-    if not found:
+    if not found or unit is None:
         raise PlanError(
             f"{what} '{text}' is not a duration",
             "write a number with a unit: us, ms, s, min, h or d, such as 500ms or 10min",
         )
-    value = float(found[1]) * _UNITS_NS[found[2]]
+    value = float(found[1]) * _UNITS_NS[unit]
     if not value <= _DURATION_MAX_NS:
         raise PlanError(f"{what} '{text}' is longer than a year", "give a shorter one")
     if round(value) < (0 if zero else 1):

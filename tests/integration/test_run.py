@@ -308,7 +308,10 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(
     ("words", "code", "says"),
     [
         (("run", "reprting"), 3, "did you mean reporting"),
-        (("run", "reporting", "--nosuch"), 2, "No such option"),
+        (("run", "reporting", "--nosuch"), 2, "error: no such option '--nosuch'"),
+        (("run", "reporting", "--clint", "3"), 2, "hint: did you mean --clients"),
+        (("runz",), 2, "hint: did you mean run or runs?"),
+        (("runs", "--limit", "x"), 2, "error: invalid value for '--limit'"),
         (("run", "reporting", "--rate", "0"), 2, "out of range"),
         (("run", "reporting", "--rate", "nan"), 2, "not a rate"),
         (("run", "reporting", "--rate", "1e400"), 2, "out of range"),

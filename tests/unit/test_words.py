@@ -21,11 +21,11 @@ from pgpaces.result import Counts, Estimate
 from tests.unit.experiments import made
 
 TRIAL = made(Slot(1, Cell(())), 10)
-SHARES = {"h": (0, 300), "b": (90, 300), "?": (18, 300)}
+SHARES = {"h": (0, 300), "b": (90, 300), "?": (18, 300), "+": (12, 300)}
 
 
 def row(said: str, **levels: str) -> Row:
-    """A cell of two trials of 10 s: held (h), did not (b), is not known (?), was not run (-)."""
+    """A cell of two trials of 10 s: meets (h), misses (b), is unknown (?, +), was not run (-)."""
     cell = Cell(tuple((f"set.{n}" if n in "ab" else n, level) for n, level in levels.items()))
     if said == "-":
         return Row(cell)
@@ -56,14 +56,20 @@ def line(said: str, **others: str) -> list[Row]:
         ("hhbb", "It meets the limit up to 2 clients and misses it from 4 clients; unknown in"
                  " between."),
         ("hh?b", "It meets the limit up to 2 clients and misses it from 8 clients; unknown at 4"
-                 " clients."),
+                 " clients; most likely it is missed there."),
         ("hhh", "It meets the limit up to 4 clients, the most that was tried."),
-        ("h??", "It meets the limit up to 1 client; unknown at 2 and 4 clients."),
+        ("h??", "It meets the limit up to 1 client; unknown at 2 and 4 clients; most likely it is"
+                " missed there."),
+        ("h+?", "It meets the limit up to 1 client; unknown at 2 and 4 clients; most likely met at"
+                 " 2 clients and missed at 4 clients."),
         ("?hb", "It meets the limit up to 2 clients and misses it from 4 clients; unknown in"
                 " between; at less (1 client) the trials do not tell."),
         ("bb", "It misses the limit at 1 client already, the least that was tried."),
-        ("??b", "It misses the limit from 4 clients; unknown at 1 and 2 clients."),
-        ("???", "Whether it meets the limit is unknown from 1 client to 4 clients."),
+        ("??b", "It misses the limit from 4 clients; unknown at 1 and 2 clients; most likely it"
+                " is missed there."),
+        ("???", "Whether it meets the limit is unknown from 1 client to 4 clients; most likely it"
+                " is missed there."),
+        ("?+?", "Whether it meets the limit is unknown from 1 client to 4 clients."),
         ("h-", "It meets the limit up to 1 client; unknown at 2 clients."),
     ],
 )  # fmt: skip
@@ -77,7 +83,8 @@ def test_two_factors_that_say_the_same_are_said_once() -> None:
     assert said[1].startswith("a is not seen to move the threshold")
     said = answer([*line("??", a="x"), *line("??", a="y"), *line("??", a="z")])
     assert said[0] == (
-        "With each a (x, y and z) whether it meets the limit is unknown from 1 client to 2 clients."
+        "With each a (x, y and z) whether it meets the limit is unknown from 1 client to 2 clients;"
+        " most likely it is missed there."
     )
     assert said[1] == "Whether a moves the threshold is unknown."
 

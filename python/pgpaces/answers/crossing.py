@@ -60,6 +60,13 @@ def verdict(row: Row, missed_max: float) -> Verdict:
     return goal.verdict(row.missed, missed_max) if row.sound else "unknown"
 
 
+def likely(row: Row, missed_max: float) -> str:
+    """What a cell of which it is unknown indicates, by the share that it saw; empty for others."""
+    if row.missed is None or not row.sound or verdict(row, missed_max) != "unknown":
+        return ""
+    return "likely meets" if row.missed.value <= missed_max else "likely misses"
+
+
 def hangs_on_the_cut(row: Row, missed_max: float) -> float | None:
     """The share that missed with what was cut as warm-up, where it would contradict the verdict.
 

@@ -43,7 +43,7 @@ def import_(files: Sequence[str], store_path: str | None, **given: str | None) -
 
     limit = given["latency_limit"]
     told = imported.Told(
-        None if limit is None else duration_ns(limit, "--latency-limit"),
+        None if limit is None else duration_ns(limit, "--latency-limit", bare="ms"),
         given["seventh"],  # type: ignore[arg-type]
         given["command"],
     )

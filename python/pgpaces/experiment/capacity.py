@@ -160,7 +160,7 @@ def _goal(
         start = min(max(start, lowest), highest)
     elif values:
         start, lowest = values[0], min(lowest, values[0])
-    soak_s = duration_ns(question.soak, "--soak", zero=True) / 1e9
+    soak_s = duration_ns(question.soak, "--soak", zero=True, bare="s") / 1e9
     quick = question.mode == "quick"
     return CapacityGoal(
         missed_max, start, lowest, highest, load, question.mode, 0.0 if quick else soak_s

@@ -35,14 +35,14 @@ def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
         budget_s=budget_s,
         missed_max=draft.missed_max,
         seed=draft.seed,
-        trial_s=duration_ns(trial[0], "duration") / SECOND_NS if trial else None,
+        trial_s=duration_ns(trial[0], "duration", bare="s") / SECOND_NS if trial else None,
         warmup_s=max(map(_warmup_s, warmups)) if warmups else None,
     )
     return experiment, goal
 
 
 def _warmup_s(level: str) -> float:
-    return duration_ns(level, "warmup", zero=True) / SECOND_NS
+    return duration_ns(level, "warmup", zero=True, bare="s") / SECOND_NS
 
 
 def _profile(name: str) -> Levels | None:

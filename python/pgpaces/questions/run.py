@@ -47,7 +47,7 @@ from pgpaces.report.numbers import (
     rate,
     sparkline,
 )
-from pgpaces.result import Estimate, Sample, Trial
+from pgpaces.result import Estimate, Observed, Sample, Trial
 from pgpaces.section import (
     Headline,
     Section,
@@ -313,16 +313,22 @@ def _beside(trial: Trial, each: BesideSummary) -> str:
 
 def _waited(trial: Trial, summary: Summary) -> str:
     """What sessions of the load waited for, and how busy the machine was."""
-    parts = []
-    for observed in trial.observed[:1]:
-        seen = sum(event.sessions for event in observed.waits.events if event.who == "load")
-        if seen >= _WAITS_MIN:
-            top = waits.top(observed.waits, most=_WAITS_SHOWN)
-            parts = [f"{name} {100 * share:.0f}%" for name, _, share in top if share >= 0.005]
+    said = ""
+    able = [(_sessions(observed), observed) for observed in trial.observed]
+    seen, busiest = max(able, key=lambda pair: pair[0], default=(0, None))
+    if busiest is not None and seen >= _WAITS_MIN:
+        top = waits.top(busiest.waits, most=_WAITS_SHOWN)
+        where = f"{busiest.node}: " if busiest.node not in ("", "primary") else ""
+        listed = (f"{name} {100 * share:.0f}%" for name, _, share in top if share >= 0.005)
+        said = f"{where}{', '.join(listed)}"
     busy = _mean(trial.samples, "host", "cpu_busy", summary)
-    said = ", ".join(parts)
     cpu = f"host CPU {busy:.0f}%" if busy is not None else ""
     return "; ".join(filter(None, (said, cpu)))
+
+
+def _sessions(observed: Observed) -> int:
+    """How often sessions of the load were seen to execute something."""
+    return sum(event.sessions for event in observed.waits.events if event.who == "load")
 
 
 def _mean(samples: Iterable[Sample], source: str, name: str, summary: Summary) -> float | None:

@@ -14,7 +14,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf
-from pgpaces.questions import servers
+from pgpaces.questions import costs, servers
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.charts import Measure
@@ -60,13 +60,17 @@ def _top(page: Page) -> Section:
             top = replace(first, headline=_headline_of(page))
         return replace(top, said=said, next=(*first.next, command))
     mains = [each for each in page.answer if each.weight == "main"]
+    limited = bool(page.limits)
     return Section(
         "answer",
         page.title,
         said=tuple(each for each in page.answer if each.weight in ("warning", "note")),
         headline=_headline_of(page),
         note=page.question,
-        facts=tuple(("", each.text) for each in mains[1:_MAINS_MAX]),
+        facts=(
+            *(("", each.text) for each in mains[1:_MAINS_MAX]),
+            *(("costs", each.text) for each in costs.sentences(page.costs, limited=limited)),
+        ),
         tables=(tables.brief(page),),
         next=(command,),
     )

@@ -165,7 +165,8 @@ def _one(material: ReportMaterial, row: Row) -> Iterable[Sentence]:
 def _by_load(material: ReportMaterial, main: Factor) -> Iterable[Sentence]:
     found = [crossing.find_crossing(line, material.missed_max) for line in material.lines]
     several = len(found) > 1
-    texts = [_failed(each.line) or _words(each, main) for each in found]
+    most = material.missed_max
+    texts = [_failed(f.line) or _words(f, main) + _likely(f, main, most) for f in found]
     if several and len(set(texts)) == 1:
         yield Sentence(f"{_everywhere(material, main)} {texts[0]}.", "main")
     else:
@@ -254,6 +255,21 @@ def _words(found: ThresholdCrossing, main: Factor) -> str:
     if len(rows) == 1:
         return f"whether it meets the limit at {at(rows[0])} is unknown"
     return f"whether it meets the limit is unknown from {at(rows[0])} to {at(rows[-1])}"
+
+
+def _likely(found: ThresholdCrossing, main: Factor, missed_max: float) -> str:
+    """What the cells of which it is unknown indicate, where they agree on an order."""
+    able = [row for row in found.open if crossing.likely(row, missed_max)]
+    meets = [row for row in able if crossing.likely(row, missed_max) == "likely meets"]
+    misses = able[len(meets) :]
+    if not able or meets != able[: len(meets)]:
+        return ""
+    if not misses or not meets:
+        return f"; most likely it is {'met' if meets else 'missed'} there"
+    low, high = ([crossing.level_of(row, main.name) for row in rows] for rows in (meets, misses))
+    return (
+        f"; most likely met at {amounts(main.name, low)} and missed at {amounts(main.name, high)}"
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -416,7 +432,8 @@ def _without_limit(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Se
         if alike:
             yield Sentence(
                 f"Its interval overlaps {_count(alike, 'other')}, so by themselves they do not say"
-                " that it is the fastest."
+                " that it is the fastest.",
+                "note",
             )
     yield Sentence(
         "There was no latency limit, so nothing was too late, and whether a cell is quick enough"
