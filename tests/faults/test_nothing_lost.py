@@ -216,7 +216,7 @@ def test_ctrl_c_once_waits_for_what_was_due_as_long_as_grace_lasts(
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "unfinished 2" in " ".join(out.split())
+    assert "2 unfinished" in " ".join(out.split())
     shown = pgpaces("show", "last", "--json").json()
     assert (shown["state"], shown["counts"]["unfinished"]) == ("interrupted", 2)
     pg15.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'")
@@ -233,7 +233,7 @@ def test_ctrl_c_twice_ends_at_once_and_keeps_what_there_is(
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "unfinished 2" in " ".join(out.split())
+    assert "2 unfinished" in " ".join(out.split())
     shown = pgpaces("show", "last", "--json").json()
     assert (shown["state"], shown["counts"]["unfinished"]) == ("interrupted", 2)
     pg15.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'")
@@ -250,7 +250,7 @@ def test_ctrl_c_twice_at_once_counts_twice(pgpaces: Command, stuck: Any) -> None
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "unfinished 2" in " ".join(out.split())
+    assert "2 unfinished" in " ".join(out.split())
 
 
 def pending(status: Path, number: int) -> bool:
@@ -549,7 +549,7 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     told = " ".join(out.split())
-    assert "unfinished 2" in told
+    assert "2 unfinished" in told
     assert "warning: the server had not answered for" in told
     assert "the next run drops the copy of the data" in told
     assert "plans cannot be had" not in told, "it was not asked for them"
@@ -570,7 +570,7 @@ def test_the_report_tells_of_an_outage_how_long_it_lasted(
     assert process.returncode == 0, err
     told = " ".join(out.split())
     assert re.search(
-        r"connections lost: 4, longest outage [\d.]+ m?s,"
+        r"connections 4 lost, longest outage [\d.]+ m?s,"
         r" no client connected for [\d.]+ m?s, all back after [\d.]+ m?s", told,
     ), told  # fmt: skip
     shown = pgpaces("show", "last", "--json").json()

@@ -245,7 +245,7 @@ def test_a_sweep_of_loads_is_compared_in_bars(pgpaces: Command, tmp_path: Path) 
     text = page.read_text()
     for part in ('id="rows-s"', 'id="seconds"', "Fastest: variant = "):
         assert part in text
-    for part in ("latency limit, so", "misses", "Distribution of latency"):
+    for part in ("latency limit, so", ">misses<", "Distribution of latency"):
         assert part not in text
     store = Store.open(pgpaces.store)
     [row] = store.experiments()

@@ -402,7 +402,7 @@ def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "beside it reader on standby1: missed" in " ".join(out.split())
+    assert "background reader on standby1: " in " ".join(out.split())
     shown = pgpaces("show", "last", "--json").json()
     assert (shown["state"], adds_up(shown)) == ("interrupted", True)
     nothing_is_left(pgpaces.home)

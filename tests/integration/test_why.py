@@ -44,7 +44,7 @@ def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) 
     assert answer["value"]["causes"][0]["key"] == "lock"
     assert answer["trials"] == [run.id]
     page = report.read_text()
-    assert page.count("Why late: ") == 1
+    assert page.count('<h2 id="h-why">Why late: ') == 1
     assert "locks that another session held" in page
 
 
