@@ -62,7 +62,7 @@ _SHOWN = ("p50", "p95", "p99")
 _TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 # Columns that go first where a terminal is narrow.
 _SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
-_STATEMENT_MAX = 60
+_STATEMENT_MAX = 36
 _FAILURES_SHOWN = 2
 _WAITS_SHOWN = 3
 # Of fewer, the shares of what they waited for say nothing.
@@ -470,8 +470,8 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
             )
             for each in summary.scripts
         )
-        names = (f"{kind}, latency in ms", "due", "missed %", *_TIMES)
-        yield _table("scripts", f"Each {kind}", names, rows)
+        names = (kind, "due", "missed %", *_TIMES)
+        yield _table("scripts", f"Each {kind}", names, rows, "Latency in ms.")
     if summary.statements:
         yield _statements(summary)
 
@@ -487,8 +487,8 @@ def _statements(summary: Summary) -> Table:
         )
         for each in summary.statements
     )
-    columns = ("statement, ms", "done", *counted, *_TIMES)
-    return _table("statements", "Each statement", columns, rows)
+    columns = ("statement", "done", *counted, *_TIMES)
+    return _table("statements", "Each statement", columns, rows, "Times in ms.")
 
 
 def _shortened(text: str) -> str:
@@ -496,10 +496,15 @@ def _shortened(text: str) -> str:
 
 
 def _table(
-    key: str, title: str, columns: tuple[str, ...], rows: tuple[tuple[TableCell, ...], ...]
+    key: str,
+    title: str,
+    columns: tuple[str, ...],
+    rows: tuple[tuple[TableCell, ...], ...],
+    unit: str = "",
 ) -> Table:
     dashes = any(cell.ends == NOT_KNOWN for row in rows for cell in row)
-    note = f"{NOT_KNOWN}: too few transactions for an interval." if dashes else ""
+    few = f"{NOT_KNOWN}: too few transactions for an interval." if dashes else ""
+    note = " ".join(filter(None, (unit, few)))
     return Table(f"run-{key}", title, columns, 1, rows, note, spare=_SPARE)
 
 
