@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from pgpaces.report import terminal
 from pgpaces.section import Section
 from tests.unit import answered, faces
 
@@ -66,3 +70,22 @@ def test_a_verdict_has_a_sign_and_a_color_of_its_own(every: dict[str, Section]) 
 def test_without_colors_there_is_nothing_but_text(every: dict[str, Section]) -> None:
     for section in every.values():
         assert "\x1b" not in faces.shown(section, 80)
+
+
+@pytest.mark.parametrize("width", faces.WIDTHS)
+def test_a_command_that_is_copied_is_one_command(every: dict[str, Section], width: int) -> None:
+    section = every["why"]
+    text = faces.shown(section, width).partition("  next ")[2]
+    # A shell goes on with the next line after a backslash.
+    assert shlex.split(text.replace("\\\n", "")) == shlex.split(section.next[0])
+
+
+def test_all_of_an_answer_says_a_footnote_once(every: dict[str, Section]) -> None:
+    section = every["experiment pairs"]
+    notes = [each.text for each in section.said if each.weight == "note"]
+    console = Console(file=io.StringIO(), width=200)
+    for part in terminal.whole(section, 200):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    assert notes
+    assert [console.file.getvalue().count(note) for note in notes] == [1] * len(notes)

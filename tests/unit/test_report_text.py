@@ -107,7 +107,7 @@ def test_what_is_seen_first_is_a_screen_of_which_no_number_is_broken(width: int)
     assert max(map(len, lines)) <= width
     assert not [line for line in lines if line.strip().startswith("%")]
     whole_text = " ".join(" ".join(lines).split())
-    assert "1,206 due" in whole_text or "2,406 due" in whole_text
+    assert "2,406 due: " in whole_text
 
 
 def test_wider_terminals_show_more_numbers() -> None:

@@ -21,7 +21,6 @@ from pgpaces.times import Times, counts_at_most, merge, values_at_ranks
 if TYPE_CHECKING:
     from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
 
-# What may be missed where the trial's plan says nothing else.
 _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
 _CPU_LIMIT = 0.9

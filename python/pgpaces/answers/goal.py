@@ -1,18 +1,21 @@
 """A share that missed against the share that may: what an interval allows to say. Pure.
 
-"Held" is claimed where even the upper end of the interval lies within what may miss, "misses"
+"Meets" is claimed where even the upper end of the interval lies within what may miss, "misses"
 where its lower end lies beyond; everything else is not known.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from pgpaces.result import Estimate, Trial
 
 Verdict = Literal["meets", "misses", "unknown"]
+# A verdict where it is the first thing that is seen.
+WORDS: Mapping[Verdict, str] = {"meets": "PASS", "misses": "FAIL", "unknown": "UNKNOWN"}
 # The share that may miss where no other was asked for.
 ALLOWED = 0.05
 

@@ -57,7 +57,6 @@ from pgpaces.section import (
 )
 from pgpaces.units import duration_text
 
-_WORDS = {"meets": "PASS", "misses": "FAIL", "unknown": "UNKNOWN"}
 _SHOWN = ("p50", "p95", "p99")
 _TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 # Columns that go first where a terminal is narrow.
@@ -153,7 +152,7 @@ def _verdict(trial: Trial, summary: Summary, missed: Estimate) -> Headline:
         text += "; the trial is not valid"
     elif (needed := goal.needed_s(missed, summary.seconds, share)) is not None:
         text += f": {_deciding(needed, trial)}"
-    return Headline(_WORDS[mark], mark, text)
+    return Headline(goal.WORDS[mark], mark, text)
 
 
 def _missed(missed: Estimate) -> str:

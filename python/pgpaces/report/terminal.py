@@ -151,7 +151,7 @@ def whole(found: Section, width: int) -> Iterator[RenderableType]:
     kept = found.said if found.headline is None or found.parts else noted
     yield from brief(replace(found, aside="", tables=plain, said=kept), width)
     if kept is noted:
-        yield from _said(found.said, width)
+        yield from _said((each for each in found.said if each.weight != "note"), width)
     for each in plain:
         yield Text("")
         yield from _table(each, width)
@@ -174,7 +174,10 @@ def _rows(facts: Facts, width: int) -> Iterator[RenderableType]:
         if long:
             yield Text(f"  {name}")
         shown = "" if long or name == last else name
-        lines = _wrapped(line(value), max(_VALUE_MIN, width - left - 2))
+        room = max(_VALUE_MIN, width - left - 2)
+        # A command is copied: in lines that a shell takes as one.
+        copied = value.startswith("pgpaces ")
+        lines = command(line(value), room).splitlines() if copied else _wrapped(line(value), room)
         for number, each in enumerate(lines or [""]):
             yield Text(f"  {(shown if not number else ''):<{left}}{each}")
         last = name

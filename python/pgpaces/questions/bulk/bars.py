@@ -1,6 +1,6 @@
 """Bars of what commands did: one for each cell, across machines, settings and versions.
 
-Vega-Lite specifications as data, as in charts.py.
+Vega-Lite specifications as data, as in sweep/charts.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much it holds: the answer of a search, or of one for each cell, as a section.
 
-Words, tables, charts (those in capacity_charts.py) and the values behind them. Values in, a section
+Words, tables, charts (those in charts.py) and the values behind them. Values in, a section
 out.
 """
 

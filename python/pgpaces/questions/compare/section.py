@@ -1,7 +1,7 @@
 """B against A as a section: words, a table of metrics, the effects and the trials as charts.
 
 A verdict and the trials behind it in, a section out; knows no store. Charts are Vega-Lite
-specifications as data, as in charts.py.
+specifications as data, as in sweep/charts.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Comparisons, trends and forecasts in words. Values in, sentences out.
+"""Comparisons in words. Values in, sentences out.
 
 Nothing here says that two things do not differ: what was not shown is inconclusive, and what to do
 about it is the last sentence. Names of A and B are as others wrote them.

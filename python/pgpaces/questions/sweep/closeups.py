@@ -1,6 +1,6 @@
 """The charts of single cells and of statements: over time, as distributions, across cells.
 
-Vega-Lite specifications as data, as in charts.py.
+Vega-Lite specifications as data, as in sweep/charts.py.
 """
 
 from __future__ import annotations

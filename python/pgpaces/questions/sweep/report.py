@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from pgpaces.answers import crossing
+from pgpaces.answers import crossing, goal
 from pgpaces.answers.bulk import alone as of_alone
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
@@ -26,7 +26,6 @@ from pgpaces.section import Bar, Bars, Block, Headline, Rank, Report, Section, S
 _MAINS_MAX = 4
 # What an answer begins with where nothing was measured.
 _FAILED = "FAIL: "
-_WORDS = {"meets": "PASS", "misses": "FAIL", "unknown": "UNKNOWN"}
 # The keys of the sections that say why the cells were late begin with it.
 _LATE = "why"
 _BARS = ("missed", "p95", "rate", "rows_s", "seconds")
@@ -85,7 +84,7 @@ def _headline_of(page: Page) -> Headline:
     if not page.limits or len(found) != 1:
         return Headline("", "", text)
     [mark] = found
-    return Headline(_WORDS[mark], mark, text)
+    return Headline(goal.WORDS[mark], mark, text)
 
 
 def _sections(page: Page) -> Iterator[Section]:
