@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from pgpaces.chart import Chart
+
 Weight = Literal["main", "plain", "warning", "note"]
 Rank = Literal["answer", "numbers", "details", "page", "text"]
 Mark = Literal["", "meets", "misses", "unknown", "not valid"]
-# From the colors of a place (report/look.py) to the specification of a chart.
-Marks = Callable[[Any], dict[str, Any]]
 Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
 
@@ -71,7 +71,7 @@ class Table:
 class Figure:
     """A chart: what it is called, what it shows in a sentence, and its numbers as a table.
 
-    key: for file names and anchors. marks: its specification in a look, without configuration.
+    key: for file names and anchors. charts: one, or several above each other with the same x axis.
     beside: the same for charts that stand side by side, because their axes are the same.
     """
 
@@ -80,7 +80,7 @@ class Figure:
     about: str
     columns: tuple[str, ...]
     rows: Cells
-    marks: Marks
+    charts: tuple[Chart, ...]
     beside: str = ""
 
 

@@ -74,9 +74,10 @@ class Plot:
     @property
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification."""
-        from pgpaces.report.look import LIGHT, specification
+        from pgpaces.report.charts import specification
+        from pgpaces.report.look import LIGHT
 
-        return specification(LIGHT, self._figure.marks(LIGHT))
+        return specification(self._figure.charts, LIGHT)
 
     @property
     def svg(self) -> str:

@@ -20,14 +20,12 @@ from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.errors import PlanError
 from pgpaces.experiment.bulk import check, loaded
 from pgpaces.plan import Load, TrialPlan
-from pgpaces.questions.bulk import bars
 from pgpaces.questions.bulk import words as said
 from pgpaces.questions.run import section
 from pgpaces.questions.sweep import charts, page
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.record import Interval, Tally
 from pgpaces.report import data, html, markdown, terminal
-from pgpaces.report.look import LIGHT
 from pgpaces.result import Counts, Place, Trial
 from pgpaces.times import times_of, values_at_ranks
 from pgpaces.workload import Command, of_command
@@ -299,13 +297,12 @@ def test_the_page_has_bars_with_the_numbers_as_a_table() -> None:
         ("15", "10", "9.5-10.5", "3", "yes"),
         ("18", "5", "4.75-5.25", "3", "yes"),
     )
-    [cells, ends, dots, _] = found["seconds"].marks(bars.Look(*["#000"] * 5, ("#000",), (), ()))[
-        "layer"
-    ]
-    assert [bar["x"] for bar in cells["data"]["values"]] == pytest.approx([10, 5])
-    assert len(ends["data"]["values"]) == 2
-    assert len(dots["data"]["values"]) == 6
-    assert found["seconds"].marks(LIGHT)["title"] == ["server"], "above, where there is room"
+    [chart] = found["seconds"].charts
+    [cells, ends, dots, _] = chart.layers
+    assert [bar.x for bar in cells.points] == pytest.approx([10, 5])
+    assert len(ends.points) == 2
+    assert len(dots.points) == 6
+    assert chart.title == ("server",), "above, where there is room"
 
 
 def test_every_form_of_the_report_has_seconds_and_rows() -> None:

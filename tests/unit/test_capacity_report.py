@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,14 +19,16 @@ from pgpaces.answers.capacity.centre import curve
 from pgpaces.answers.capacity.goal import CapacityGoal, Mode
 from pgpaces.answers.capacity.trials import Found, label
 from pgpaces.answers.goal import Limit
+from pgpaces.chart import Point
 from pgpaces.costs import Costs
 from pgpaces.design import Cell, Design, Experiment
 from pgpaces.questions.capacity import section as capacity
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import data, draw
+from pgpaces.report.charts import specification
 from pgpaces.report.html import html
-from pgpaces.report.look import DARK, LIGHT, specification
+from pgpaces.report.look import DARK, LIGHT
 from pgpaces.report.markdown import markdown
 from pgpaces.report.terminal import command, terminal
 from pgpaces.result import Estimate
@@ -292,9 +293,8 @@ def test_of_two_factors_one_is_the_axis_and_the_other_the_colour() -> None:
         for memory, server, at in (("4MB", "15", 12), ("64MB", "15", 14), ("4MB", "18", 16),
                                    ("64MB", "18", 18))
     ]  # fmt: skip
-    marks = section(found).figures[0].marks(LIGHT)
-    points = marks["layer"][0]["data"]["values"]
-    assert {(point["x"], point["line"]) for point in points} == {
+    points = section(found).figures[0].charts[0].layers[0].points
+    assert {(point.x, point.series) for point in points} == {
         ("4MB", "15"), ("64MB", "15"), ("4MB", "18"), ("64MB", "18"),
     }  # fmt: skip
     assert "With server = 15: work_mem = 64MB holds most" in said(found)
@@ -305,11 +305,10 @@ def test_open_ends_are_triangles_and_never_bars() -> None:
         of_level("4MB", 12),
         searched(slope(1e6), replace(GOAL, highest=20), Cell(((MEMORY, "1GB"),))),
     ]
-    layers = section(found).figures[0].marks(LIGHT)["layer"]
-    bars = [point["x"] for point in layers[0]["data"]["values"]]
-    up = [layer for layer in layers if layer["mark"].get("shape") == "triangle-up"]
-    assert bars == ["4MB"]
-    assert [point["x"] for point in up[0]["data"]["values"]] == ["1GB"]
+    layers = section(found).figures[0].charts[0].layers
+    up = [layer for layer in layers if layer.shape == "triangle-up"]
+    assert [point.x for point in layers[0].points] == ["4MB"]
+    assert [point.x for point in up[0].points] == ["1GB"]
 
 
 # ---- forms ----
@@ -379,29 +378,29 @@ def test_what_others_wrote_does_nothing_in_any_form() -> None:
     assert "\x1b" not in terminal(report_of(found), 100)
     assert "<script>" not in markdown(report_of(found))
     for figure in section([one()]).figures:
-        assert "expr" not in json.dumps(specification(DARK, figure.marks(DARK)))
+        assert "expr" not in json.dumps(specification(figure.charts, DARK))
 
 
 def test_charts_are_plain_values_and_can_be_drawn() -> None:
     pytest.importorskip("vl_convert")
     found = [of_level("4MB", 12), searched(slope(1e6), replace(GOAL, highest=20), ONE)]
     for figure in (*section(found).figures, *section([of_level("4MB", 17.5, "quick")]).figures):
-        json.dumps(specification(LIGHT, figure.marks(LIGHT)), allow_nan=False)
+        json.dumps(specification(figure.charts, LIGHT), allow_nan=False)
         assert draw.inline(figure).startswith("<svg")
         assert all(len(row) == len(figure.columns) for row in figure.rows)
 
 
-def dots(found: Found) -> list[dict[str, Any]]:
-    layers = section([found]).figures[0].marks(LIGHT)["layer"]
-    return next(layer["data"]["values"] for layer in layers if layer["mark"]["type"] == "point")
+def dots(found: Found) -> tuple[Point, ...]:
+    layers = section([found]).figures[0].charts[0].layers
+    return next(layer.points for layer in layers if layer.kind == "point")
 
 
 def test_trials_that_are_not_valid_are_hollow_and_never_vanish() -> None:
     found = searched(slope(17.5), invalid=lambda load: "throttled" if 17 < load < 18 else "")
-    hollow = [dot["x"] for dot in dots(found) if not dot["sound"]]
+    hollow = [dot.x for dot in dots(found) if not dot.filled]
     assert hollow
     assert all(17 < load < 18 for load in hollow)
-    assert {dot["for"] for dot in dots(one())} == {"short", "long", "soak"}
+    assert {dot.series for dot in dots(one())} == {"short", "long", "soak"}
 
 
 @pytest.mark.parametrize(

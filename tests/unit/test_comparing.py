@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from pgpaces.answers import compare, stored
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, judge
+from pgpaces.chart import Point
 from pgpaces.questions.compare.section import VerdictBasis, section, short
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import draw, render
-from pgpaces.report.look import DARK, LIGHT, PAGE, specification
+from pgpaces.report.look import DARK, LIGHT, PAGE
 from pgpaces.report.terminal import terminal
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Section
@@ -35,10 +36,10 @@ def made(pairs: tuple[Pair, ...] = PAIRS, names: tuple[str, str] = ("old", "new"
     return section(judge(pairs, GOAL), *names, VerdictBasis(pairs=pairs, ids=("01A", "01B")))
 
 
-def layers(figure: Figure, mark: str) -> list[list[dict[str, Any]]]:
-    """The values of those layers whose mark is of this kind."""
-    every = specification(LIGHT, figure.marks(LIGHT))["layer"]
-    return [each["data"]["values"] for each in every if each["mark"]["type"] == mark]
+def layers(figure: Figure, kind: str) -> list[tuple[Point, ...]]:
+    """The points of its layers of this kind."""
+    [chart] = figure.charts
+    return [layer.points for layer in chart.layers if layer.kind == kind]
 
 
 def test_each_metric_has_a_row_with_its_effect_and_what_both_say_alone() -> None:
@@ -56,23 +57,20 @@ def test_a_noise_floor_is_a_row_of_the_chart_and_none_without() -> None:
     assert [row[0] for row in without.rows] == ["throughput", "mean latency"]
     assert [row[0] for row in beside.rows] == ["throughput", "A with itself", "mean latency"]
     dots = layers(beside, "point")[0]
-    assert sum(dot["y"] == "A with itself" for dot in dots) == len(SAME)
-    assert sum(dot["y"] == "throughput" for dot in dots) == len(PAIRS)
+    assert sum(dot.y == "A with itself" for dot in dots) == len(SAME)
+    assert sum(dot.y == "throughput" for dot in dots) == len(PAIRS)
 
 
 def test_what_does_not_matter_is_a_band_about_no_difference() -> None:
-    spec = specification(LIGHT, made().figures[0].marks(LIGHT))
-    bands = [each["encoding"] for each in spec["layer"] if each["mark"]["type"] == "rect"]
-    assert len(bands) == 1
-    assert bands[0]["x"]["datum"] == pytest.approx(1 / 1.02)
-    assert bands[0]["x2"]["datum"] == pytest.approx(1.02)
+    [[band]] = layers(made().figures[0], "rect")
+    assert (band.x, band.end) == pytest.approx((1 / 1.02, 1.02))
 
 
 def test_shares_have_a_chart_of_their_own_about_nothing() -> None:
     keys = [figure.key for figure in made().figures]
     assert keys == ["comparison-effect", "comparison-shares", "comparison-trials"]
     points = layers(made().figures[1], "point")[1]
-    assert [point["x"] for point in points] == [0.0]
+    assert [point.x for point in points] == [0.0]
 
 
 def test_every_trial_is_shown_and_the_two_of_a_pair_are_joined() -> None:
@@ -88,8 +86,8 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
     verdict = stored.unpaired(a, b, ComparisonGoal(), mixed=True)
     figures = section(verdict, "old", "new", VerdictBasis(trials=order)).figures
     dots = layers(figures[0], "point")[0]
-    assert [dot["full"] for dot in dots] == [False, True] * 3
-    assert dots[1]["x"] == pytest.approx(1.2, rel=1e-3)
+    assert [dot.filled for dot in dots] == [False, True] * 3
+    assert dots[1].x == pytest.approx(1.2, rel=1e-3)
     assert "trial" in figures[1].columns
 
 

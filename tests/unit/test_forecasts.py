@@ -19,7 +19,7 @@ from pgpaces.design import Design, Factor
 from pgpaces.questions import forecast as forecasting
 from pgpaces.questions import trend as trending
 from pgpaces.report import draw
-from pgpaces.report.look import DARK, LIGHT, PAGE, specification
+from pgpaces.report.look import DARK, LIGHT, PAGE
 from pgpaces.section import Figure
 from tests.unit.experiments import START, made
 from tests.unit.test_forecast import points
@@ -103,14 +103,13 @@ def test_forecasts_can_be_drawn(name: str) -> None:
 
 def test_a_curve_is_whole_where_it_was_tried_and_broken_beyond() -> None:
     (figure,) = forecasting.section([of()], ()).figures
-    lines = [
-        each
-        for each in specification(LIGHT, figure.marks(LIGHT))["layer"]
-        if each["mark"]["type"] == "line"
+    [whole, broken, *_] = [
+        [float(point.x or 0) for point in layer.points]
+        for layer in figure.charts[0].layers
+        if layer.kind == "line"
     ]
-    whole, broken = lines[0]["data"]["values"], lines[1]["data"]["values"]
-    assert max(point["x"] for point in whole) == 128 == min(point["x"] for point in broken)
-    assert max(point["x"] for point in broken) == pytest.approx(192)
+    assert max(whole) == 128 == min(broken)
+    assert max(broken) == pytest.approx(192)
 
 
 def test_of_several_lines_the_most_important_is_said_by_name() -> None:
@@ -141,11 +140,11 @@ def test_trends_can_be_drawn(logs: list[float]) -> None:
 
 
 def test_a_change_is_marked_where_its_level_begins() -> None:
-    layers = specification(LIGHT, followed(trend(runs(LOGS)), len(LOGS)).marks(LIGHT))["layer"]
-    (label,) = (each for each in layers if each["mark"]["type"] == "text")
+    layers = followed(trend(runs(LOGS)), len(LOGS)).charts[0].layers
+    (label,) = (each.points[0] for each in layers if each.kind == "text")
     at = START + timedelta(days=10)
-    assert label["data"]["values"][0]["x"] == f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
-    assert label["data"]["values"][0]["text"].endswith(" times")
+    assert label.x == f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
+    assert label.text.endswith(" times")
 
 
 def test_what_is_not_the_same_in_all_of_a_series_is_counted() -> None:

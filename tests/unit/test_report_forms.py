@@ -17,14 +17,14 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.validity import Validity
 from pgpaces.design import Cell, Design, Factor, Slot, Target
 from pgpaces.errors import PlanError
-from pgpaces.questions.sweep import charts
-from pgpaces.questions.sweep.axes import PANELS_MAX, axis_of, line_label, panels
+from pgpaces.questions.sweep.axes import PANELS_MAX, axis_of, line_label, log_ticks, panels
 from pgpaces.questions.sweep.closeups import CELLS_MAX, chosen
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import draw, render
+from pgpaces.report.charts import specification
 from pgpaces.report.html import html
-from pgpaces.report.look import DARK, LIGHT, PAGE, specification
+from pgpaces.report.look import DARK, LIGHT, PAGE
 from pgpaces.report.markdown import markdown, text
 from pgpaces.report.terminal import terminal
 from pgpaces.result import Estimate, Finding
@@ -188,7 +188,7 @@ def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(
 
 def specifications(figure: Figure) -> list[str]:
     return [
-        json.dumps(specification(look, figure.marks(look)), allow_nan=False)
+        json.dumps(specification(figure.charts, look), allow_nan=False)
         for look in (LIGHT, DARK, PAGE)
     ]
 
@@ -215,7 +215,7 @@ def test_drawing_shortens_paths_and_no_text() -> None:
 
 def test_texts_of_others_are_never_expressions() -> None:
     for figure in NASTY_REPORT.figures():
-        found = json.loads(json.dumps(specification(PAGE, figure.marks(PAGE))))
+        found = json.loads(json.dumps(specification(figure.charts, PAGE)))
         for key, value in walk(found):
             if key in ("expr", "test", "labelExpr", "signal", "field"):
                 assert "alert" not in str(value)
@@ -286,11 +286,11 @@ def test_a_grid_of_names_has_charts_too() -> None:
     assert [[line_label(line, panel) for line in panel.lines] for panel in panels(page)[0]] == [
         ["simple", "prepared"]
     ]
-    drawn = [layer["encoding"] for layer in specification(LIGHT, first.marks(LIGHT))["layer"]]
+    drawn = [layer["encoding"] for layer in specification(first.charts, LIGHT)["layer"]]
     [points, *_] = [each for each in drawn if "shape" in each]
     assert points["color"]["scale"]["domain"] == ["simple", "prepared"], "a colour for each"
     assert points["color"]["legend"]["title"] == "protocol"
-    assert points["xOffset"]["field"] == "line", "beside each other, not upon"
+    assert points["xOffset"]["field"] == "series", "beside each other, not upon"
     html(report_of(page))
     terminal(report_of(page), 80)
 
@@ -309,9 +309,11 @@ def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out() -> None:
     plan = Design((Factor("variant", names),))
     found = [moved(made(Slot(1, Cell(())), 60), **dict(slot.cell.levels)) for slot in plan.slots()]
     page = gather(found, ABOUT, experiment(design=plan))
-    axis = axis_of(page).encoding(page.rows)["axis"]
-    assert axis["labelAngle"] != 0
-    assert axis["labelOverlap"] is False
+    assert axis_of(page).axis(page.rows).aslant
+    first = next(report_of(page).figures())
+    drawn = specification(first.charts, LIGHT)["layer"][0]["encoding"]["x"]["axis"]
+    assert drawn["labelAngle"] != 0
+    assert drawn["labelOverlap"] is False
 
 
 def test_boards_of_a_kind_are_one_cell_of_the_page() -> None:
@@ -381,7 +383,7 @@ def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> No
     assert len(pair) == 2
     scales = []
     for figure in pair:
-        found = json.loads(json.dumps(specification(LIGHT, figure.marks(LIGHT))))
+        found = json.loads(json.dumps(specification(figure.charts, LIGHT)))
         legends = [v for k, v in walk(found) if k == "legend" and isinstance(v, dict)]
         assert {legend["title"] for legend in legends if "title" in legend} == {
             "max_parallel_workers_per_gather"
@@ -399,8 +401,7 @@ def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> No
 
 @given(st.floats(1e-3, 1e6), st.floats(21, 1e5))
 def test_a_logarithmic_axis_has_a_few_numbers_within_its_ends(low: float, span: float) -> None:
-    scale = {"type": "log", "domainMin": low, "domainMax": low * span}
-    values = charts._ticks(scale)["values"]
+    values = log_ticks(low, low * span)
     assert 1 <= len(values) <= 7
     assert all(low <= value <= low * span for value in values)
 

@@ -16,7 +16,6 @@ from pgpaces.questions.sweep import closeups
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
-from pgpaces.report.look import LIGHT, specification
 from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, Sample, WaitEvent, Waits
 from tests.unit import experiments, trials
 
@@ -151,8 +150,6 @@ def test_waits_are_stacked_below_the_latency_and_are_in_its_table() -> None:
     assert [name for name in figure.columns if "waits" in name] == [
         "waits Lock:tuple, sessions", "waits CPU, sessions",
     ]  # fmt: skip
-    [part] = [
-        p for p in specification(LIGHT, figure.marks(LIGHT))["vconcat"] if "wait for" in p["title"]
-    ]
-    first = [value for value in part["data"]["values"] if value["s"] == 0]
-    assert [(v["event"], v["y"], v["y2"]) for v in first] == [("Lock:tuple", 0, 2), ("CPU", 2, 3)]
+    [chart] = [each for each in figure.charts if "wait for" in each.title[0]]
+    first = [point for point in chart.layers[0].points if point.x == 0]
+    assert [(p.series, p.low, p.high) for p in first] == [("Lock:tuple", 0, 2), ("CPU", 2, 3)]

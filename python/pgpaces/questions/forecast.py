@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pgpaces.answers import crossing
@@ -19,13 +18,13 @@ from pgpaces.answers.forecast import (
     Reading,
 )
 from pgpaces.answers.forecasts import LineForecast, forecast_lines
+from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.design import Factor
 from pgpaces.errors import PlanError
 from pgpaces.questions.compare.stored import named
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import NUMBER, WIDTH, Look
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
@@ -267,7 +266,7 @@ def _figure(each: LineForecast, number: int, to: float | None) -> Figure:
         f"{about}{bounds}",
         (each.unit, "trials, 1/s", "the law, 1/s", "95 % interval", "at most, 1/s"),
         tuple(_readings(each, to)),
-        partial(_marks, each, to),
+        (_chart(each, to),),
         KEY,
     )
 
@@ -291,74 +290,54 @@ def _readings(each: LineForecast, to: float | None) -> Iterator[tuple[str, ...]]
         )
 
 
-def _marks(each: LineForecast, to: float | None, look: Look) -> dict[str, Any]:
+def _chart(each: LineForecast, to: float | None) -> Chart:
     end = max(each.tried, to) if to else each.found.reach if each.found.curve else each.tried
-    dots = [{"x": point.load, "y": point.rate} for point in each.points]
-    curve = [
-        {"x": r.load, "y": r.rate.value, "low": r.rate.low, "high": r.rate.high, "tried": r.tried}
-        for r in each.found.curve
-        if r.load <= end
-    ]
-    top = 1.15 * max([dot["y"] for dot in dots] + [point["high"] for point in curve] + [1e-9])
-    x = {"field": "x", "type": "quantitative", "scale": {"domain": [0, end], "nice": False},
-         "axis": {"title": each.unit, "format": NUMBER, "tickMinStep": 1}}  # fmt: skip
-    y = {"field": "y", "type": "quantitative", "scale": {"domain": [0, top], "nice": False},
-         "axis": {"title": "throughput, 1/s", "format": NUMBER}}  # fmt: skip
-    band = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    dots = tuple(Point(point.load, point.rate) for point in each.points)
+    readings = [reading for reading in each.found.curve if reading.load <= end]
+    top = 1.15 * max([p.rate for p in each.points] + [r.rate.high for r in readings] + [1e-9])
     # A broken line begins where the whole one ends.
-    seen = [point for point in curve if point["tried"]]
-    beyond = [*seen[-1:], *(point for point in curve if not point["tried"])]
-    line = {"type": "line", "color": look.lines[0], "strokeWidth": 2}
-    layers = [
-        _layer(dots, {"type": "point", "size": 26, "color": look.ink, "opacity": 0.75},
-               {"x": x, "y": y}),
-        _layer(curve, {"type": "area", "color": look.lines[0], "opacity": 0.16}, band),
-        _layer(seen, line, {"x": x, "y": y}),
-        _layer(beyond, {**line, "strokeDash": [6, 4]}, {"x": x, "y": y}),
-        _layer(_bound(each, end, top), {"type": "line", "color": look.muted, "strokeWidth": 1.6},
-               {"x": x, "y": y}),
-        *_peak(each, x, y, look),
-    ]  # fmt: skip
-    return {
-        "width": WIDTH - 8,
-        "height": _HEIGHT,
-        "autosize": {"type": "fit", "contains": "padding"},
-        "layer": layers,
-    }
+    tried = [reading for reading in readings if reading.tried]
+    beyond = [*tried[-1:], *(reading for reading in readings if not reading.tried)]
+    return Chart(
+        Axis(each.unit, ends=(0.0, end)),
+        Axis("throughput, 1/s", ends=(0.0, top)),
+        (
+            Layer("point", dots, "ink", size=26, opacity=0.75),
+            Layer("area", tuple(map(_of_law, readings)), "line0", opacity=0.16),
+            Layer("line", tuple(map(_of_law, tried)), "line0", size=2),
+            Layer("line", tuple(map(_of_law, beyond)), "line0", size=2, dash=(6, 4)),
+            Layer("line", tuple(_bound(each, end, top)), "muted", size=1.6),
+            *_peak(each, end),
+        ),
+        height=_HEIGHT,
+    )
 
 
-def _bound(each: LineForecast, end: float, top: float) -> list[dict[str, float]]:
+def _of_law(reading: Reading) -> Point:
+    found = reading.rate
+    return Point(reading.load, found.value, low=found.low, high=found.high)
+
+
+def _bound(each: LineForecast, end: float, top: float) -> Iterator[Point]:
     """The bounds as far as they are on the chart: a line from nothing, then level."""
     bounds = each.found.bounds
     if bounds is None:
-        return []
+        return
     most = math.inf if bounds.most is None else bounds.most
     bend = min(end, min(most, top) / bounds.each)
-    places = [0.0, bend, *([end] if most < top else [])]
-    return [{"x": load, "y": bounds.at(load)} for load in places]
+    for load in (0.0, bend, *([end] if most < top else [])):
+        yield Point(load, bounds.at(load))
 
 
-def _peak(each: LineForecast, x: Any, y: Any, look: Look) -> list[dict[str, Any]]:
+def _peak(each: LineForecast, end: float) -> Iterator[Layer]:
     """The peak with its interval along the axis."""
     peak, most = each.found.peak, each.found.peak_rate
-    if peak is None or most is None:
-        return []
-    end = x["scale"]["domain"][1]
-    place = {"x": peak.value, "y": most.value, "low": peak.low, "high": min(end, peak.high)}
-    if place["x"] > end:
-        return []
-    span = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}
-    label = {"type": "text", "text": "peak", "dy": -10, "color": look.alarm, "fontSize": 11}
-    point = {"type": "point", "filled": True, "size": 60, "color": look.alarm, "opacity": 1}
-    return [
-        _layer([place], {"type": "rule", "color": look.alarm, "strokeWidth": 1.6}, span),
-        _layer([place], point, {"x": x, "y": y}),
-        _layer([place], label, {"x": x, "y": y}),
-    ]
-
-
-def _layer(values: Any, mark: dict[str, Any], encoding: dict[str, Any]) -> dict[str, Any]:
-    return {"data": {"values": values}, "mark": mark, "encoding": encoding}
+    if peak is None or most is None or peak.value > end:
+        return
+    at = (Point(peak.value, most.value, low=peak.low, high=min(end, peak.high), text="peak"),)
+    yield Layer("rule", at, "alarm", along="x")
+    yield Layer("point", at, "alarm", size=60)
+    yield Layer("text", at, "alarm", dy=-10)
 
 
 # --- in words -------------------------------------------------------------------------------------

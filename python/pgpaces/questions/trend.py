@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from pgpaces.answers import differences
 from pgpaces.answers.cells import sound
@@ -16,13 +15,12 @@ from pgpaces.answers.compare import METRICS, Metric
 from pgpaces.answers.differences import Between, Varied
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.trend import Change, Level, Run, Trend, trend
+from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.errors import PlanError
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.compare.section import differing, named, number, short
 from pgpaces.questions.compare.words import changed_by, size, title
 from pgpaces.report.escape import line
-from pgpaces.report.escape import line as shown
-from pgpaces.report.look import NUMBER, WIDTH, Look
 from pgpaces.report.numbers import interval, sparkline
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
@@ -265,70 +263,52 @@ def _figure(found: Trend, metric: Metric, series: Series) -> Figure:
         f"runs with their own 95 % intervals where there are any{lines if found.levels else ''}",
         ("begun", "run", named(metric), "95 % interval"),
         rows,
-        partial(_marks, found, metric, series),
+        (_chart(found, metric, series),),
     )
 
 
-def _marks(found: Trend, metric: Metric, series: Series, look: Look) -> dict[str, Any]:
-    points = [_point(each) for each in _known(series)]
+def _chart(found: Trend, metric: Metric, series: Series) -> Chart:
     places = {each.run.name: _moment(each.at) for each in series.runs}
-    levels = [
-        {"x": places[level.first], "end": places[level.last], "y": level.value.value,
-         "low": level.value.low, "high": level.value.high}
+    points = tuple(_point(each) for each in _known(series))
+    levels = tuple(
+        Point(places[level.first], level.value.value, end=places[level.last],
+              low=level.value.low, high=level.value.high)
         for level in found.levels
-    ]  # fmt: skip
-    changes = [
-        {"x": places[change.first], "text": short(metric, change.ratio)[0]}
-        for change in found.changes
-    ]
+    )  # fmt: skip
+    means = tuple(replace(level, low=None, high=None) for level in levels)
+    changes = tuple(
+        Point(places[each.first], text=short(metric, each.ratio)[0]) for each in found.changes
+    )
     form = "%m-%d %H:%M" if _span(series) < timedelta(days=3) else "%Y-%m-%d"
-    axis = {"title": None, "tickCount": 5, "format": form}
-    x = {"field": "x", "type": "temporal", "axis": axis}
-    y = {"field": "y", "type": "quantitative", "scale": {"zero": False, "padding": 8},
-         "axis": {"title": named(metric), "format": NUMBER}}  # fmt: skip
-    bars = [point for point in points if "low" in point]
-    over = {"x": x, "x2": {"field": "end"}}
-    layers = [
-        _layer(points, {"type": "point", "filled": True, "size": 36, "color": look.lines[0],
-                        "opacity": 0.9}, {"x": x, "y": y}),
-        _layer(bars, {"type": "rule", "color": look.lines[0], "opacity": 0.55},
-               {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}),
-        _layer(levels, {"type": "rect", "color": look.lines[1], "opacity": 0.18},
-               {**over, "y": {**y, "field": "low"}, "y2": {"field": "high"}}),
-        _layer(levels, {"type": "rule", "color": look.lines[1], "strokeWidth": 2},
-               {**over, "y": y}),
-        _layer(changes, {"type": "rule", "color": look.alarm, "strokeDash": [5, 4]}, {"x": x}),
-        _layer(changes, {"type": "text", "color": look.alarm, "align": "right", "dx": -4,
-                         "fontSize": 11},
-               {"x": x, "y": {"value": 8}, "text": {"field": "text"}}),
-    ]  # fmt: skip
-    return {
-        "width": WIDTH - 8,
-        "height": _HEIGHT,
-        "autosize": {"type": "fit", "contains": "padding"},
-        "layer": layers,
-    }
+    return Chart(
+        Axis(scale="time", format=form),
+        Axis(named(metric), room=8, nice=True),
+        (
+            Layer("point", points, "line0", size=36, opacity=0.9),
+            Layer("rule", tuple(p for p in points if p.low is not None), "line0", opacity=0.55),
+            Layer("rect", levels, "line1", opacity=0.18),
+            Layer("rule", means, "line1", size=2),
+            Layer("rule", changes, "alarm", size=1, dash=(5, 4)),
+            Layer("text", changes, "alarm", edge="top", align="right", dx=-4),
+        ),
+        height=_HEIGHT,
+    )
 
 
 def _span(series: Series) -> timedelta:
     return series.runs[-1].at - series.runs[0].at
 
 
-def _point(each: Timed) -> dict[str, Any]:
-    found = each.run.estimate
-    ends = {"low": found.low, "high": found.high}
+def _point(each: Timed) -> Point:
+    found, at = each.run.estimate, _moment(each.at)
     known = found.estimable and math.isfinite(found.high) and found.low > 0
-    place = {"x": _moment(each.at), "y": found.value, "run": shown(each.id)}
-    return place | (ends if known else {})
+    low, high = (found.low, found.high) if known else (None, None)
+    return Point(at, found.value, low=low, high=high)
 
 
 def _moment(at: datetime) -> str:
     """A time as it is here, wherever the chart is drawn."""
     return f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
-
-
-def _layer(values: Any, mark: dict[str, Any], encoding: dict[str, Any]) -> dict[str, Any]:
-    return {"data": {"values": values}, "mark": mark, "encoding": encoding}
 
 
 # --- in words -------------------------------------------------------------------------------------

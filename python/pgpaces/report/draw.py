@@ -12,7 +12,8 @@ from html import escape as quoted
 from typing import Any, Literal
 
 from pgpaces.errors import RunError
-from pgpaces.report.look import LIGHT, PAGE, Look, specification
+from pgpaces.report.charts import specification
+from pgpaces.report.look import LIGHT, PAGE, Look
 from pgpaces.section import Figure, Report
 
 _ATTRIBUTES = re.compile(r' (?:class|role|aria-[a-z]+|pointer-events|xmlns:xlink)="[^"]*"')
@@ -60,7 +61,7 @@ def _svg(figure: Figure, look: Look) -> str:
 
 
 def _json(figure: Figure, look: Look) -> Any:
-    return json.dumps(specification(look, figure.marks(look)), allow_nan=False)
+    return json.dumps(specification(figure.charts, look), allow_nan=False)
 
 
 def pictures(report: Report, form: Literal["svg", "png"], look: Look = LIGHT) -> dict[str, bytes]:

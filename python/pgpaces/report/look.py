@@ -9,15 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-WIDTH = 372
-SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3])
+from pgpaces.chart import WIDTH
 
 # Six digits, no more than needed, and no exponent before they end.
 NUMBER = ".6~g"
-
-# Marks that stand for one value and no data.
-ONCE: dict[str, Any] = {"values": [{}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +75,8 @@ PAGE = Look(
 )
 
 
-def specification(look: Look, body: dict[str, Any]) -> dict[str, Any]:
-    """A whole specification: a body with the shared configuration."""
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "background": look.background,
-        "padding": 4,
-        **body,
-        "config": _config(look),
-    }
-
-
-def _config(look: Look) -> dict[str, Any]:
+def configuration(look: Look) -> dict[str, Any]:
+    """What all charts share."""
     text = {"labelFont": look.font, "titleFont": look.font, "titleFontWeight": 500}
     return {
         "aria": False,

@@ -1,24 +1,20 @@
-"""Bars of what commands did: one for each cell, across machines, settings and versions.
-
-Vega-Lite specifications as data, as in sweep/charts.py.
-"""
+"""Bars of what commands did: one for each cell, across machines, settings and versions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from textwrap import wrap
-from typing import Any
 
 from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import Row, sound
+from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.bulk.words import BulkColumn
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import NUMBER, WIDTH, Look
 from pgpaces.report.numbers import interval
 from pgpaces.section import Figure
 
@@ -56,7 +52,7 @@ def _figure(page: Page, rows: Sequence[Row], column: BulkColumn) -> Figure:
         f" trials, and a hollow bar has no valid one{more}",
         ("cell", column.name, "95 % interval", "trials", "valid"),
         table,
-        partial(_marks, tuple(rows[:_BARS_MAX]), column),
+        (_chart(rows[:_BARS_MAX], column),),
     )
 
 
@@ -72,70 +68,44 @@ def _said(row: Row, column: BulkColumn) -> tuple[str, str]:
     return column.text(estimate.value), interval(estimate, column.text) or "-"
 
 
-def _marks(rows: Sequence[Row], column: BulkColumn, look: Look) -> dict[str, Any]:
-    cells: list[dict[str, Any]] = []
-    ends: list[dict[str, Any]] = []
-    dots: list[dict[str, Any]] = []
+def _chart(rows: Sequence[Row], column: BulkColumn) -> Chart:
+    cells: list[Point] = []
+    ends: list[Point] = []
+    dots: list[Point] = []
     for row in rows:
         estimate, name = row.estimate(column.key), _name(row)
         if estimate is None:
             continue
-        value = estimate.value * column.scale
-        cells.append({"y": name, "x": value, "text": column.text(estimate.value), "ok": row.sound})
+        text = column.text(estimate.value)
+        cells.append(Point(estimate.value * column.scale, name, text=text, filled=row.sound))
         if estimate.estimable and math.isfinite(estimate.high):
             low, high = max(0.0, estimate.low) * column.scale, estimate.high * column.scale
-            ends.append({"y": name, "low": low, "high": high})
+            ends.append(Point(y=name, low=low, high=high))
         for digest in row.trials:
             did = bulk.of_digest(digest)
             of_trial = did and number(did, column.key)
             if of_trial:
-                dots.append({"y": name, "x": of_trial.value * column.scale, "ok": sound(digest)})
-    reach = [cell["x"] for cell in cells] + [end["high"] for end in ends]
-    top = max(reach, default=0.0) or 1.0
-    scale = {"domain": [0, top * 1.35], "nice": False}
-    names = [_name(row) for row in rows]
-    factors = ", ".join(words.factor_name(name) for name, _ in rows[0].cell.levels)
+                dots.append(Point(of_trial.value * column.scale, name, filled=sound(digest)))
+    farthest: dict[Place, float] = {}
+    for point in (*cells, *ends, *dots):
+        place = point.high if isinstance(point.high, float) else point.x
+        if isinstance(place, float):
+            farthest[point.y] = max(place, farthest.get(point.y, 0.0))
+    top = max(farthest.values(), default=0.0) or 1.0
     # Above the bars: beside few of them there is no room for the name of a factor.
-    title = wrap(shown(factors), WIDTH // 7)
-    labels_of = {"title": None, "ticks": False, "labelLimit": 190}
-    y = {"field": "y", "type": "nominal", "sort": names, "axis": labels_of}
-    axis = {
-        "title": shown(column.name),
-        "format": "~s" if top >= 1e4 else NUMBER,
-        "tickCount": 5,
-        "grid": True,
-    }
-    x = {"field": "x", "type": "quantitative", "scale": scale, "axis": axis}
-    filled = {"condition": {"test": "datum.ok", "value": 0.8}, "value": 0}
-    bar = {"type": "bar", "color": look.lines[0], "stroke": look.lines[0], "height": {"band": 0.6}}
-    rule = {"type": "rule", "color": look.ink, "strokeWidth": 1.6}
-    dot = {"type": "point", "color": look.ink, "size": 14, "opacity": 0.7, "filled": True}
-    text = {"type": "text", "align": "left", "dx": 6, "color": look.ink}
-    beyond = {cell["y"]: cell["x"] for cell in cells}
-    for end in ends:
-        beyond[end["y"]] = max(beyond[end["y"]], end["high"])
-    for point in dots:
-        beyond[point["y"]] = max(beyond[point["y"]], point["x"])
-    labels = [{**cell, "x": beyond[cell["y"]]} for cell in cells]
-    span = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}
-    layers = [
-        {
-            "data": {"values": cells},
-            "mark": bar,
-            "encoding": {"x": x, "y": y, "fillOpacity": filled},
-        },
-        {"data": {"values": ends}, "mark": rule, "encoding": span},
-        {"data": {"values": dots}, "mark": dot, "encoding": {"x": x, "y": y}},
-        {
-            "data": {"values": labels},
-            "mark": text,
-            "encoding": {"x": x, "y": y, "text": {"field": "text"}},
-        },
-    ]
-    return {
-        "width": WIDTH - 8,
-        "height": 60 + 15 * len(title) + _BAR_HEIGHT * max(1, len(cells)),
-        **({"title": title} if title else {}),
-        "autosize": {"type": "fit", "contains": "padding"},
-        "layer": layers,
-    }
+    factors = ", ".join(words.factor_name(name) for name, _ in rows[0].cell.levels)
+    title = tuple(wrap(shown(factors), WIDTH // 7))
+    form = "~s" if top >= 1e4 else ""
+    return Chart(
+        Axis(shown(column.name), ends=(0.0, top * 1.35), zero=True, format=form, grid=True),
+        Axis(names=tuple(_name(row) for row in rows)),
+        (
+            Layer("bar", tuple(cells), "line0"),
+            Layer("rule", tuple(ends), "ink", along="x"),
+            Layer("point", tuple(dots), "ink", size=14, opacity=0.7),
+            Layer("text", tuple(replace(each, x=farthest[each.y]) for each in cells), "ink",
+                  align="left", dx=6, size=12),
+        ),
+        height=60 + 15 * len(title) + _BAR_HEIGHT * max(1, len(cells)),
+        title=title,
+    )  # fmt: skip

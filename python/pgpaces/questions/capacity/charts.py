@@ -1,16 +1,10 @@
-"""The charts of a search: capacity and its price by level, and what missed at each load.
-
-Vega-Lite specifications as data, as in charts.py. Values in, figures out; names of others go in as
-data only.
-"""
+"""The charts of a search: capacity and its price by level, and what missed at each load."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pgpaces.answers import crossing
 from pgpaces.answers.capacity import value, words
@@ -19,17 +13,11 @@ from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.capacity.rule import Drawn
 from pgpaces.answers.capacity.trials import ROLES, Found
 from pgpaces.answers.capacity.value import Capacities, Holds
+from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
 from pgpaces.design import Factor
-from pgpaces.questions.sweep.axes import (
-    LINES_MAX,
-    Panel,
-    legend_columns,
-    legend_height,
-    line_encoding,
-)
+from pgpaces.questions.sweep.axes import axis_of_names
 from pgpaces.questions.sweep.words import factor_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import NUMBER, ONCE, WIDTH, Look
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.section import Figure
 
@@ -38,8 +26,6 @@ _HEIGHT = 230
 _CELLS_MAX = 6
 # So many values are named beside their dots.
 _NAMED_MAX = 8
-# Letters that fit side by side below a chart.
-_NAMES_MAX = (WIDTH - 80) // 8
 # Short trials farther from the others than this are not drawn: there is nothing to see between.
 _FAR = 1.35
 _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
@@ -71,22 +57,18 @@ class _Level:
     """What a chart by level shows of a cell. at: the dot; low, high: None where it is open."""
 
     x: str
-    line: str
+    series: str
     at: float | None
     low: float | None
     high: float | None
     text: str
 
+    @property
+    def known(self) -> list[float]:
+        return [each for each in (self.low, self.at, self.high) if each is not None]
 
-@dataclass(frozen=True, slots=True)
-class _Chart:
-    """A chart by level. legend: the factor whose levels are its colours; empty: there is one."""
-
-    main: Factor
-    axis: str
-    lines: tuple[str, ...]
-    legend: str
-    levels: tuple[_Level, ...]
+    def point(self, y: float | None) -> Point:
+        return Point(self.x, y, low=self.low, high=self.high, series=self.series, text=self.text)
 
 
 def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
@@ -109,11 +91,11 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
     for part, chart in enumerate(_charts(made, factors, f"holds, {unit}"), 1):
         yield Figure(
             f"{_KEY}-by-level" + (f"-{part}" if part > 1 else ""),
-            f"Capacity by {factor_name(chart.main.name)}",
+            f"Capacity by {chart.x.title}",
             about,
             ("cell", *columns),
             rows,
-            partial(_level_marks, chart),
+            (chart,),
         )
 
 
@@ -137,7 +119,7 @@ def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
             f"{currency} for a million transactions at the load that is proved, of a month's cost",
             ("cell", f"{currency} per million"),
             rows,
-            partial(_level_marks, chart),
+            (chart,),
         )
 
 
@@ -170,93 +152,52 @@ def _level_of(holds: Holds) -> _Level:
 
 def _charts(
     made: Sequence[tuple[Holds, _Level]], factors: Sequence[Factor], axis: str
-) -> Iterator[_Chart]:
-    """The cells as charts of a few lines each."""
+) -> Iterator[Chart]:
+    """The cells as charts of a few series each."""
     main = along(factors)
     if main is None:
         return
     others = [factor for factor in factors if factor != main]
-    lines: dict[str, list[_Level]] = {}
+    every: dict[str, list[_Level]] = {}
     for holds, level in made:
         name = ", ".join(shown(holds.levels.get(factor.name, "-")) for factor in others) or "all"
-        x = shown(holds.levels.get(main.name, "-"))
-        placed = _Level(x, name, level.at, level.low, level.high, level.text)
-        lines.setdefault(name, []).append(placed)
-    legend = others[0].name if len(others) == 1 else ""
-    names = list(lines)
-    for start in range(0, len(names), LINES_MAX):
-        part = tuple(names[start : start + LINES_MAX])
-        yield _Chart(main, axis, part, legend, tuple(one for each in part for one in lines[each]))
+        placed = replace(level, x=shown(holds.levels.get(main.name, "-")), series=name)
+        every.setdefault(name, []).append(placed)
+    legend = shown(factor_name(others[0].name)) if len(others) == 1 else ""
+    names, order = list(every), [shown(level) for level in main.levels]
+    x = axis_of_names(shown(factor_name(main.name)), order, 9)
+    for start in range(0, len(names), SERIES_MAX):
+        part = names[start : start + SERIES_MAX]
+        levels = [one for name in part for one in every[name]]
+        y = _from_zero(shown(axis), levels)
+        yield Chart(x, y, tuple(_layers(levels)), series(part), legend, height=_HEIGHT)
 
 
-def _level_marks(chart: _Chart, look: Look) -> dict[str, Any]:
-    points = [_placed(level) for level in chart.levels]
-    order = [shown(level) for level in chart.main.levels]
-    flat = sum(map(len, order)) <= _NAMES_MAX and len(order) < 9
-    axis = {"title": shown(factor_name(chart.main.name)), "labelAngle": 0 if flat else -40,
-            "labelOverlap": False}  # fmt: skip
-    x = {"field": "x", "type": "nominal", "sort": order, "axis": axis}
-    y = {"field": "y", "type": "quantitative", "scale": _zero(chart.levels),
-         "axis": {"title": shown(chart.axis), "format": NUMBER}}  # fmt: skip
-    panel = Panel("", (), chart.legend)
-    base: dict[str, Any] = {"x": x, **line_encoding(chart.lines, panel, look)}
-    if len(chart.lines) > 1:
-        base["xOffset"] = {"field": "line", "sort": list(chart.lines)}
-    plain = {key: what for key, what in base.items() if key != "shape"}
-    whole = [point for point in points if point["low"] is not None and point["high"] is not None]
-    dots = [point for point in points if point["y"] is not None]
-    layers: list[dict[str, Any]] = [
-        _layer(whole, {"type": "rule", "strokeWidth": 7, "opacity": 0.4},
-               {**plain, "y": {**y, "field": "low"}, "y2": {"field": "high"}}),
-        _layer(dots, {"type": "point", "filled": True, "size": 62, "opacity": 1},
-               {**base, "y": y}),
-    ]  # fmt: skip
-    for end, shape in (("low", "triangle-up"), ("high", "triangle-down")):
-        other = "high" if end == "low" else "low"
-        open_ = [p for p in points if p[end] is not None and p[other] is None and p["open"]]
-        mark = {"type": "point", "shape": shape, "size": 90, "strokeWidth": 1.8, "filled": False}
-        layers.append(_layer(open_, mark, {**plain, "y": {**y, "field": end}}))
-    if len(points) <= _NAMED_MAX:
-        mark = {"type": "text", "dy": -11, "fontSize": 11, "color": look.ink}
-        placed = {"x": x, "y": {**y, "field": "top"}, "text": {"field": "text"}}
-        if "xOffset" in base:
-            placed["xOffset"] = base["xOffset"]
-        layers.append(_layer([p for p in points if p["top"] is not None], mark, placed))
-    return {
-        "width": WIDTH - 8,
-        "height": _HEIGHT + legend_height(chart.lines),
-        "autosize": {"type": "fit", "contains": "padding"},
-        "layer": layers,
-    }
+def _layers(levels: Sequence[_Level]) -> Iterator[Layer]:
+    """Intervals, what is most likely, and triangles at ends that are not known."""
+    whole = tuple(one.point(None) for one in levels if one.low is not None and one.high is not None)
+    yield Layer("rule", whole, size=7, opacity=0.4)
+    yield Layer("point", tuple(Point(one.x, one.at, series=one.series) for one in levels
+                               if one.at is not None))  # fmt: skip
+    lows = [one for one in levels if one.low is not None and one.high is None]
+    highs = [one for one in levels if one.high is not None and one.low is None]
+    for shape, found in (("triangle-up", lows), ("triangle-down", highs)):
+        points = tuple(Point(one.x, one.known[-1 if one.low is None else 0], series=one.series)
+                       for one in found)  # fmt: skip
+        yield Layer("point", points, shape=shape, size=90)
+    if len(levels) <= _NAMED_MAX:
+        yield Layer("text", tuple(one.point(max(one.known)) for one in levels if one.known),
+                    "ink", dy=-11)  # fmt: skip
 
 
-def _placed(level: _Level) -> dict[str, Any]:
-    values = [end for end in (level.high, level.at, level.low) if end is not None]
-    return {
-        "x": level.x,
-        "line": level.line,
-        "y": level.at,
-        "low": level.low,
-        "high": level.high,
-        "open": (level.low is None) is not (level.high is None),
-        "top": max(values, default=None),
-        "text": level.text,
-    }
-
-
-def _zero(levels: Sequence[_Level]) -> dict[str, Any]:
+def _from_zero(title: str, levels: Sequence[_Level]) -> Axis:
     """From 0 on, unless all are near each other and their differences would not be seen."""
-    ends = [end for one in levels for end in (one.low, one.at, one.high) if end is not None]
+    ends = [end for one in levels for end in one.known]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     if low < 0.7 * high:
-        return {"domain": [0, 1.1 * high], "nice": False}
+        return Axis(title, ends=(0.0, 1.1 * high), zero=True)
     room = max(0.25 * (high - low), 0.02 * high)
-    return {"domain": [low - room, high + 1.6 * room], "zero": False, "nice": False}
-
-
-def _layer(values: Any, mark: Mapping[str, Any], encoding: Mapping[str, Any]) -> dict[str, Any]:
-    data = ONCE if values is None else {"values": values}
-    return {"data": data, "mark": mark, "encoding": encoding}
+    return Axis(title, ends=(low - room, high + 1.6 * room))
 
 
 # --- trials ---------------------------------------------------------------------------------------
@@ -294,7 +235,7 @@ def _trials(found: Found, number: int, factors: Sequence[Factor]) -> Figure:
         f"each dot is a trial, a hollow one is not valid{drawn}{more}",
         ("run", "for", "load", "missed %", "valid"),
         rows,
-        partial(_trial_marks, found, tuple(near)),
+        (_chart(found, near),),
     )
 
 
@@ -310,7 +251,7 @@ def _near(points: Sequence[TrialPoint], found: Found) -> list[TrialPoint]:
     return [point for point in points if low <= point.load <= high]
 
 
-def _trial_marks(found: Found, points: Sequence[TrialPoint], look: Look) -> dict[str, Any]:
+def _chart(found: Found, points: Sequence[TrialPoint]) -> Chart:
     goal, known = found.goal, found.capacity
     theta = 100 * goal.missed_max
     band = curve([point for _, point in found.trials], goal)
@@ -321,35 +262,35 @@ def _trial_marks(found: Found, points: Sequence[TrialPoint], look: Look) -> dict
     ]
     loads = [*(point.load for point in points), *(end for _, end in bounds)] or [goal.start]
     room = 0.06 * (max(loads) - min(loads)) or 0.1 * loads[0]
-    unit = value.unit(goal.load)
-    x = {"field": "x", "type": "quantitative",
-         "scale": {"domain": [min(loads) - room, max(loads) + room], "nice": False, "zero": False},
-         "axis": {"title": f"load, {unit}", "format": NUMBER, "tickCount": 6}}  # fmt: skip
-    top = _top(points, theta)
-    # Linear up to a tenth of the threshold, so that nothing missed has a place.
-    scale = {"type": "symlog", "constant": theta / 10, "domain": [0, top], "nice": False,
-             "clamp": True}  # fmt: skip
-    ticks = [0.0, *(tick for tick in _ticks(theta) if tick <= top)]
-    y = {"field": "y", "type": "quantitative", "scale": scale,
-         "axis": {"title": "missed, % of due", "values": ticks, "format": NUMBER}}  # fmt: skip
-    layers = [
-        *_curve(band, x, y, look),
-        *_dots(points, x, y, look),
-        *_marks(theta, x, y, look),
-        *_bounds(bounds, x, look),
-    ]
-    names = _roles(points)
-    return {
-        "width": WIDTH - 8,
-        "height": _HEIGHT + 20 + legend_height(names),
-        "autosize": {"type": "fit", "contains": "padding"},
-        "layer": layers,
-    }
+    ends = (min(loads) - room, max(loads) + room)
+    top = min(100.0, max([4 * theta, *(140 * point.share for point in points)]))
+    ticks = (0.0, *(tick for tick in _ticks(theta) if tick <= top))
+    roles = [role for role in ROLES if any(point.role == role for point in points)]
+    return Chart(
+        Axis(f"load, {value.unit(goal.load)}", ends=ends, ticks=6),
+        # Linear up to a tenth of the threshold, so that nothing missed has a place.
+        Axis("missed, % of due", scale="symlog", constant=theta / 10, ends=(0.0, top), ticks=ticks),
+        (
+            *_curve(band, ends, top),
+            Layer("point", tuple(_trial(point) for point in points), size=46),
+            *bound(theta, f"may miss: {theta:.4g} %"),
+            *(layer for name, load in bounds for layer in _bound(name, load)),
+        ),
+        tuple(Series(ROLES[role], *_LOOKS[role]) for role in roles),
+        "trial",
+        height=_HEIGHT + 20,
+    )
 
 
-def _top(points: Sequence[TrialPoint], theta: float) -> float:
-    most = max((100 * point.share for point in points), default=0.0)
-    return min(100.0, max(4 * theta, 1.4 * most))
+_LOOKS = {
+    "coarse": ("muted", "circle"),
+    "fine": ("line0", "square"),
+    "soak": ("line1", "diamond"),
+}
+
+
+def _trial(point: TrialPoint) -> Point:
+    return Point(point.load, 100 * point.share, series=ROLES[point.role], filled=point.valid)
 
 
 def _ticks(theta: float) -> list[float]:
@@ -359,68 +300,24 @@ def _ticks(theta: float) -> list[float]:
     return sorted(float(f"{tick:.3g}") for tick in every if theta / 10 <= tick <= 100)
 
 
-def _curve(
-    band: Sequence[Drawn], x: Mapping[str, Any], y: Mapping[str, Any], look: Look
-) -> Iterator[dict[str, Any]]:
-    values = [
-        {"x": at.load, "y": 100 * at.share, "low": 100 * at.low, "high": 100 * at.high}
+def _curve(band: Sequence[Drawn], ends: tuple[float, float], top: float) -> Iterator[Layer]:
+    """The part of the curve and its band that is within the axes."""
+    points = [
+        Point(at.load, 100 * at.share, low=100 * at.low, high=min(top, 100 * at.high))
         for at in band
+        if ends[0] <= at.load <= ends[1]
     ]
-    area = {"type": "area", "color": look.lines[0], "opacity": 0.16, "clip": True}
-    ends = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
-    line = {"type": "line", "color": look.lines[0], "strokeWidth": 1.6, "clip": True}
-    yield _layer(values, area, ends)
-    yield _layer(values, line, {"x": x, "y": y})
+    area = tuple(point for point in points if (point.low or 0.0) <= top)
+    yield Layer("area", area, "line0", opacity=0.16)
+    line = tuple(Point(at.x, at.y) for at in points if isinstance(at.y, float) and at.y <= top)
+    yield Layer("line", line, "line0", size=1.6)
 
 
-def _roles(points: Sequence[TrialPoint]) -> list[str]:
-    present = {point.role for point in points}
-    return [name for kind, name in ROLES.items() if kind in present]
-
-
-def _dots(
-    points: Sequence[TrialPoint], x: Mapping[str, Any], y: Mapping[str, Any], look: Look
-) -> Iterator[dict[str, Any]]:
-    names = _roles(points)
-    values = [
-        {"x": p.load, "y": 100 * p.share, "for": ROLES[p.role], "sound": p.valid} for p in points
-    ]
-    colours = {"short": look.muted, "long": look.lines[0], "soak": look.lines[1]}
-    shapes = {"short": "circle", "long": "square", "soak": "diamond"}
-    legend = {"title": "trial", "columns": legend_columns(names)} if len(names) > 1 else None
-
-    def of(chosen: Mapping[str, str]) -> dict[str, Any]:
-        scale = {"domain": names, "range": [chosen[name] for name in names]}
-        return {"field": "for", "type": "nominal", "scale": scale, "legend": legend}
-
-    fill = {"condition": {"test": "datum.sound", "value": 0.85}, "value": 0}
-    mark = {"type": "point", "size": 46, "strokeWidth": 1.4, "opacity": 1}
-    within = {"fill": {**of(colours), "legend": None}, "fillOpacity": fill}
-    yield _layer(
-        values, mark, {"x": x, "y": y, "color": of(colours), "shape": of(shapes), **within}
-    )
-
-
-def _marks(
-    theta: float, x: Mapping[str, Any], y: Mapping[str, Any], look: Look
-) -> Iterator[dict[str, Any]]:
-    """The threshold."""
-    at = {**{key: what for key, what in y.items() if key != "field"}, "datum": theta}
-    rule = {"type": "rule", "strokeDash": [5, 4], "color": look.alarm, "strokeWidth": 1.2}
-    yield _layer(None, rule, {"y": at})
-    text = {"type": "text", "text": f"may miss: {theta:.4g} %", "align": "left", "dx": 4,
-            "dy": -6, "color": look.alarm, "fontSize": 11}  # fmt: skip
-    yield _layer(None, text, {"x": {"value": 0}, "y": at})
-
-
-def _bounds(
-    ends: Sequence[tuple[str, float]], x: Mapping[str, Any], look: Look
-) -> Iterator[dict[str, Any]]:
-    """Proved and refuted as lines, their names at the top, away from each other."""
-    for name, load in ends:
-        at = {**{key: what for key, what in x.items() if key != "field"}, "datum": load}
-        yield _layer(None, {"type": "rule", "color": look.ink, "strokeWidth": 1.2}, {"x": at})
-        left = name == "proved"
-        text = {"type": "text", "text": f"{name} {rate(load)}", "fontSize": 11, "color": look.ink,
-                "align": "right" if left else "left", "dx": -4 if left else 4, "dy": 8}  # fmt: skip
-        yield _layer(None, text, {"x": at, "y": {"value": 0}})
+def _bound(name: str, load: float) -> Iterator[Layer]:
+    """Proved or refuted as a line, its name at the top, away from the other's."""
+    at = (Point(load, text=f"{name} {rate(load)}"),)
+    yield Layer("rule", at, "ink", size=1.2)
+    if name == "proved":
+        yield Layer("text", at, "ink", edge="top", align="right", dx=-4)
+    else:
+        yield Layer("text", at, "ink", edge="top", align="left", dx=4)

@@ -10,14 +10,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from pgpaces.answers import compare
 from pgpaces.answers.compare import METRICS, Metric, Pair, Side, Verdict
+from pgpaces.chart import Axis, Chart, Layer, Place, Point, series
 from pgpaces.questions.compare import words as verdicts
-from pgpaces.questions.sweep.axes import legend_columns
+from pgpaces.questions.sweep.axes import log_ticks
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import NUMBER, ONCE, WIDTH, Look
 from pgpaces.report.numbers import NOT_KNOWN, interval, interval_line, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Mark, Section, Sentence, Table, TableCell
@@ -242,7 +241,7 @@ def _effects(key: str, told: Sequence[_Told], seen: VerdictBasis) -> Figure:
         f" {'; '.join(parts)}",
         ("metric", "B against A", "95 % interval"),
         rows,
-        partial(_effect_marks, tuple(told), seen),
+        (_effect_chart(told, seen),),
     )
 
 
@@ -264,7 +263,7 @@ def _rows(told: Sequence[_Told]) -> Iterator[tuple[str, Metric, Estimate]]:
 _SAME = "A with itself"
 
 
-def _dots(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[dict[str, Any]]:
+def _dots(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[Point]:
     """Each pair, or each trial over the mean of A, as the axis has it."""
     for each in told:
         name, metric = verdicts.title(each.metric), each.metric
@@ -273,13 +272,13 @@ def _dots(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[dict[str, Any]]
                 both = compare.numbers((pair.a, pair.b), metric)
                 if len(both) == 2 and not (pair.same and each.noise is None):
                     row = _SAME if pair.same else name
-                    yield {"y": row, "x": _placed(metric, both[1] - both[0]), "full": True}
+                    yield Point(_placed(metric, both[1] - both[0]), row)
             continue
         of_a = compare.numbers(seen.a, metric)
         middle = sum(of_a) / len(of_a) if of_a else 0.0
         for is_b, side in seen.trials if of_a else ():
             for found in compare.numbers((side,), metric):
-                yield {"y": name, "x": _placed(metric, found - middle), "full": is_b}
+                yield Point(_placed(metric, found - middle), name, filled=is_b)
 
 
 def _placed(metric: Metric, difference: float) -> float:
@@ -287,65 +286,49 @@ def _placed(metric: Metric, difference: float) -> float:
     return 100 * difference if metric.scale == "share" else math.exp(min(difference, 700))
 
 
-def _effect_marks(told: Sequence[_Told], seen: VerdictBasis, look: Look) -> dict[str, Any]:
+def _effect_chart(told: Sequence[_Told], seen: VerdictBasis) -> Chart:
     share = told[0].metric.scale == "share"
     factor, centre = (100.0, 0.0) if share else (1.0, 1.0)
-    points = []
-    for name, metric, estimate in _rows(told):
-        ends = {"low": factor * estimate.low, "high": factor * estimate.high}
-        known = estimate.estimable and math.isfinite(estimate.high)
-        text = short(metric, estimate)[0]
-        points.append({"y": name, "x": factor * estimate.value, "text": text, "same": name == _SAME,
-                       **(ends if known else {})})  # fmt: skip
-    dots = [dot for dot in _dots(told, seen) if abs(dot["x"]) < _RATIO_MAX]
-    delta = told[0].delta
-    band = _band(delta, share=share)
-    every = [centre, *band, *(dot["x"] for dot in dots), *(point["x"] for point in points)]
-    every += [point[end] for point in points for end in ("low", "high") if end in point]
-    scale = _scale(every, share=share)
-    names = list(dict.fromkeys(point["y"] for point in points))
-    title = "B less A, points" if share else "B over A"
-    x = {"field": "x", "type": "quantitative", "scale": scale,
-         "axis": {"title": title, "format": NUMBER, **_ticks(scale), "grid": True}}  # fmt: skip
-    y = {"field": "y", "type": "nominal", "sort": names, "axis": {"title": None, "ticks": False}}
-    ink = {"condition": {"test": "datum.same", "value": look.muted}, "value": look.lines[0]}
-    full = {"condition": {"test": "datum.full", "value": 1}, "value": 0}
-    bars = [point for point in points if "low" in point]
-    layers: list[dict[str, Any]] = [
-        _layer(dots, {"type": "point", "size": 16, "opacity": 0.6, "color": look.ink,
-                      "fill": look.ink, "strokeWidth": 1},
-               {"x": x, "y": {**y, "bandPosition": 0.75}, "fillOpacity": full}),
-        _layer(bars, {"type": "rule", "strokeWidth": 2.2},
-               {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "color": ink}),
-        _layer(points, {"type": "point", "filled": True, "size": 70, "opacity": 1},
-               {"x": x, "y": y, "color": ink}),
-        _layer(points, {"type": "text", "dy": -11, "color": look.ink, "fontSize": 11},
-               {"x": x, "y": y, "text": {"field": "text"}}),
-        _layer(None, {"type": "rule", "strokeDash": [5, 4], "color": look.alarm},
-               {"x": {**_at(x), "datum": centre}}),
-    ]  # fmt: skip
+    points = tuple(
+        _effect_point(name, metric, estimate, factor) for name, metric, estimate in _rows(told)
+    )
+    dots = tuple(dot for dot in _dots(told, seen) if abs(_number(dot.x)) < _RATIO_MAX)
+    band = _band(told[0].delta, share=share)
+    places = [_number(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
+              if place is not None]  # fmt: skip
+    names = tuple(dict.fromkeys(str(point.y) for point in points))
+    layers = [Layer("point", dots, "ink", size=16, opacity=0.6, offset=0.75)]
     if band:
-        rect = {"type": "rect", "color": look.muted, "opacity": 0.14}
-        span = {"x": {**_at(x), "datum": band[0]}, "x2": {"datum": band[1]}}
-        layers.insert(1, _layer(None, rect, span))
-    return {
-        "width": WIDTH - 8,
-        "height": 50 + _ROW_HEIGHT * len(names),
-        "autosize": {"type": "fit", "contains": "padding"},
-        "layer": layers,
-    }
+        layers.append(Layer("rect", (Point(band[0], end=band[1]),), "muted", opacity=0.14))
+    layers += _estimates([point for point in points if point.y != _SAME], "line0")
+    layers += _estimates([point for point in points if point.y == _SAME], "muted")
+    layers.append(Layer("rule", (Point(centre),), "alarm", size=1, dash=(5, 4)))
+    return Chart(
+        _effect_axis([centre, *band, *places], share=share),
+        Axis(names=names),
+        tuple(layers),
+        height=50 + _ROW_HEIGHT * len(names),
+    )
 
 
-def _layer(values: Any, mark: dict[str, Any], encoding: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "data": ONCE if values is None else {"values": values},
-        "mark": mark,
-        "encoding": encoding,
-    }
+def _effect_point(name: str, metric: Metric, estimate: Estimate, factor: float) -> Point:
+    known = estimate.estimable and math.isfinite(estimate.high)
+    low, high = (factor * estimate.low, factor * estimate.high) if known else (None, None)
+    text = short(metric, estimate)[0]
+    return Point(factor * estimate.value, name, low=low, high=high, text=text)
 
 
-def _at(axis: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in axis.items() if key != "field"}
+def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
+    """Estimates with their intervals, and what they are as text."""
+    if points:
+        bars = tuple(point for point in points if point.low is not None)
+        yield Layer("rule", bars, color, along="x", size=2.2)
+        yield Layer("point", tuple(points), color, size=70)
+        yield Layer("text", tuple(points), "ink", dy=-11)
+
+
+def _number(place: Place) -> float:
+    return place if isinstance(place, float) else 0.0
 
 
 def _band(delta: float | None, *, share: bool) -> tuple[float, ...]:
@@ -355,34 +338,20 @@ def _band(delta: float | None, *, share: bool) -> tuple[float, ...]:
     return (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
 
 
-def _scale(values: Sequence[float], *, share: bool) -> dict[str, Any]:
+def _effect_axis(values: Sequence[float], *, share: bool) -> Axis:
     low, high = min(values), max(values)
     if share or (low >= _LINEAR[0] and high <= _LINEAR[1]):
         room = 0.08 * (high - low) or 0.1
-        return {"type": "linear", "domain": [low - room, high + room], "zero": False, "nice": False}
-    least = max(low, 1 / _RATIO_MAX)
-    return {"type": "log", "domain": [0.9 * least, 1.1 * max(high, 1.0)], "nice": False}
-
-
-def _ticks(scale: dict[str, Any]) -> dict[str, Any]:
-    """Few of them; on a logarithmic axis at 1, 2 and 5 times powers of ten, or at these alone."""
-    if scale["type"] != "log":
-        return {"tickCount": 5}
-    low, high = scale["domain"]
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found: list[float] = []
-    for steps in ((1, 2, 5), (1,)):
-        every = [step * 10.0**power for power in powers for step in steps]
-        found = [value for value in every if low <= value <= high]
-        if len(found) <= _TICKS_MAX:
-            break
-    return {"values": found}
+        title = "B less A, points" if share else "B over A"
+        return Axis(title, ends=(low - room, high + room), grid=True)
+    low, high = 0.9 * max(low, 1 / _RATIO_MAX), 1.1 * max(high, 1.0)
+    return Axis("B over A", scale="log", ends=(low, high), ticks=log_ticks(low, high), grid=True)
 
 
 # --- trials ---------------------------------------------------------------------------------------
 
 
-def _by_trial(metric: Metric, names: tuple[str, str], seen: VerdictBasis) -> list[dict[str, Any]]:
+def _by_trial(metric: Metric, names: tuple[str, str], seen: VerdictBasis) -> list[Point]:
     """Each trial's value in its order, by what it is of."""
     labels = _labels(names)
     if seen.pairs:
@@ -394,7 +363,7 @@ def _by_trial(metric: Metric, names: tuple[str, str], seen: VerdictBasis) -> lis
     else:
         every = [(n, labels[is_b], side) for n, (is_b, side) in enumerate(seen.trials, 1)]
     return [
-        {"x": n, "of": label, "y": _placed(metric, found)}
+        Point(float(n), _placed(metric, found), series=label)
         for n, label, side in every
         for found in compare.numbers((side,), metric)
     ]
@@ -405,18 +374,18 @@ def _labels(names: tuple[str, str]) -> tuple[str, str]:
 
 
 def _over_trials(
-    metric: Metric, names: tuple[str, str], seen: VerdictBasis, values: list[dict[str, Any]]
+    metric: Metric, names: tuple[str, str], seen: VerdictBasis, points: Sequence[Point]
 ) -> Figure:
     paired = bool(seen.pairs)
     what = "pair" if paired else "trial, in the order of time"
     scaled = METRICS["missed"].scale == metric.scale
     rows = tuple(
         (
-            str(each["x"]),
-            each["of"],
-            number(metric, each["y"] / 100 if scaled else each["y"]),
+            f"{_number(each.x):.0f}",
+            each.series,
+            number(metric, _number(each.y) / (100 if scaled else 1)),
         )
-        for each in values
+        for each in points
     )
     return Figure(
         f"{KEY}-trials",
@@ -425,39 +394,29 @@ def _over_trials(
         + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
         (what.partition(",")[0], "of", named(metric)),
         rows,
-        partial(_trial_marks, metric, _labels(names), what, values),
+        (_trial_chart(metric, _labels(names), what, points),),
     )
 
 
-def _trial_marks(
-    metric: Metric, names: tuple[str, str], what: str, values: list[dict[str, Any]], look: Look
-) -> dict[str, Any]:
-    at = sorted({each["x"] for each in values})
-    x = {"field": "x", "type": "quantitative", "axis": {"title": what, "format": "d",
-         "values": at[:: -(-len(at) // _TICKS_MAX) or 1]},
-         "scale": {"zero": False, "nice": False, "padding": 12}}  # fmt: skip
-    y = {"field": "y", "type": "quantitative", "axis": {"title": named(metric), "format": NUMBER},
-         "scale": {"zero": False, "padding": 10}}  # fmt: skip
-    legend = {"title": None, "columns": legend_columns(names)}
-    colour = {"field": "of", "type": "nominal", "legend": legend,
-              "scale": {"domain": list(names), "range": list(look.lines[:2])}}  # fmt: skip
-    shape = {**colour, "scale": {"domain": list(names), "range": ["circle", "square"]}}
-    point = {"type": "point", "filled": True, "size": 42, "opacity": 0.9}
-    layers = [_layer(values, point, {"x": x, "y": y, "color": colour, "shape": shape})]
-    if what == "pair":
-        pairs: dict[int, list[float]] = {}
-        for each in values:
-            pairs.setdefault(each["x"], []).append(each["y"])
-        joined = [{"x": n, "y": min(of), "end": max(of)} for n, of in pairs.items() if len(of) == 2]
-        rule = {"type": "rule", "color": look.muted, "opacity": 0.5}
-        layers.append(_layer(joined, rule, {"x": x, "y": y, "y2": {"field": "end"}}))
-    rows = math.ceil(len(names) / legend_columns(names))
-    return {
-        "width": WIDTH - 8,
-        "height": _HEIGHT + 16 * rows,
-        "autosize": {"type": "fit", "contains": "padding"},
-        "layer": layers,
-    }
+def _trial_chart(
+    metric: Metric, names: tuple[str, str], what: str, points: Sequence[Point]
+) -> Chart:
+    at = sorted({_number(each.x) for each in points})
+    pairs: dict[Place, list[float]] = {}
+    for each in points if what == "pair" else ():
+        pairs.setdefault(each.x, []).append(_number(each.y))
+    joined = [Point(x, low=min(of), high=max(of)) for x, of in pairs.items() if len(of) == 2]
+    ticks = tuple(at[:: -(-len(at) // _TICKS_MAX) or 1])
+    return Chart(
+        Axis(what, ticks=ticks, format="d", room=12),
+        Axis(named(metric), room=10, nice=True),
+        (
+            Layer("point", tuple(points), size=42, opacity=0.9),
+            Layer("rule", tuple(joined), "muted", size=1, opacity=0.5),
+        ),
+        series(names),
+        height=_HEIGHT,
+    )
 
 
 def differing(said: Sequence[Sentence]) -> tuple[Sentence, ...]:

@@ -1,8 +1,4 @@
-"""What charts share: figures, axes, groups of lines and their legends, as Vega-Lite wants them.
-
-Each figure has a table of the numbers that it shows, for who cannot or does not want to see it.
-Texts of others get into a specification as data only, never as an expression.
-"""
+"""What charts of an experiment share: the axis of the main factor, and groups of lines."""
 
 from __future__ import annotations
 
@@ -10,24 +6,23 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
+from pgpaces.chart import LABELED_WIDTH, SERIES_MAX, Axis
 from pgpaces.design import Factor
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import NUMBER, SHAPES, WIDTH, Look
 
-LINES_MAX = len(SHAPES)
 PANELS_MAX = 6
 # What has charts side by side rather than lines in one.
 _SIDE = ("server", "target", "variant")
 LOG_FROM = 20
 # Letters that fit side by side below a chart.
-_NAMES_MAX = (WIDTH - 80) // 8
+_NAMES_MAX = LABELED_WIDTH // 8
+_TICKS_MAX = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
         rest = tuple(pair for pair in line.levels if pair[0] != legend)
         groups.setdefault(rest, []).append(line)
     parts = [
-        Panel(words.line_name(Line(rest, ())), tuple(group[at : at + LINES_MAX]), legend)
+        Panel(words.line_name(Line(rest, ())), tuple(group[at : at + SERIES_MAX]), legend)
         for rest, group in groups.items()
         for at in _steps(group)
     ]
@@ -72,12 +67,12 @@ def _legend(others: Sequence[Factor]) -> str:
     side = [factor for name in _SIDE for factor in others if factor.name == name]
     beside = side[0] if side else min(others, key=lambda factor: len(factor.levels))
     rest = [factor for factor in others if factor != beside] or [beside]
-    able = [factor for factor in rest if len(factor.levels) <= LINES_MAX] or rest
+    able = [factor for factor in rest if len(factor.levels) <= SERIES_MAX] or rest
     return max(able, key=lambda factor: len(factor.levels)).name
 
 
 def _steps(lines: Sequence[Line]) -> range:
-    return range(0, len(lines), LINES_MAX)
+    return range(0, len(lines), SERIES_MAX)
 
 
 def line_label(line: Line, panel: Panel) -> str:
@@ -86,8 +81,8 @@ def line_label(line: Line, panel: Panel) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """The horizontal axis: the main factor. step: between numbers; 0 where levels are names."""
+class MainAxis:
+    """The axis of the main factor. step: between numbers; 0 where levels are names."""
 
     factor: Factor | None
     title: str
@@ -109,39 +104,31 @@ class Axis:
             return place
         return place * (1 + self.step * part) if self.log else place + self.step * part
 
-    def encoding(self, rows: Iterable[Row]) -> dict[str, Any]:
-        """As Vega-Lite wants it."""
+    def axis(self, rows: Iterable[Row]) -> Axis:
+        """The horizontal axis of a chart of these rows."""
         if not self.step:
-            levels = list(dict.fromkeys(str(self.place(row)) for row in rows))
-            # Names that would touch each other stand aslant: none is left out.
-            level = sum(map(len, levels)) <= _NAMES_MAX and len(levels) < 6
-            axis: dict[str, Any] = {
-                "title": self.title,
-                "labelAngle": 0 if level else -40,
-                "labelOverlap": False,
-            }
-            return {"field": "x", "type": "nominal", "sort": levels, "axis": axis}
+            return axis_of_names(self.title, dict.fromkeys(str(self.place(row)) for row in rows), 6)
         places = sorted({float(self.place(row)) for row in rows})
-        low, high = places[0], places[-1]
-        room = self.step / 2 if not self.log else 0.0
-        domain = [low * 0.93, high * 1.07] if self.log else [low - room, high + room]
-        scale: dict[str, Any] = {
-            "type": "log" if self.log else "linear",
-            "domain": domain,
-            "nice": False,
-        }
-        if not self.log:
-            scale["zero"] = False
-        axis = {"title": self.title, "values": places, "format": NUMBER}
-        return {"field": "x", "type": "quantitative", "scale": scale, "axis": axis}
+        low, high, room = places[0], places[-1], self.step / 2
+        if self.log:
+            return Axis(
+                self.title, scale="log", ends=(low * 0.93, high * 1.07), ticks=tuple(places)
+            )
+        return Axis(self.title, ends=(low - room, high + room), ticks=tuple(places))
 
 
-def axis_of(page: Page) -> Axis:
+def axis_of_names(title: str, names: Iterable[str], most: int) -> Axis:
+    """An axis of names; those that would touch each other, or `most` of them, stand aslant."""
+    found = tuple(names)
+    return Axis(title, found, aslant=sum(map(len, found)) > _NAMES_MAX or len(found) >= most)
+
+
+def axis_of(page: Page) -> MainAxis:
     """The axis of all charts over the main factor."""
     if page.main is None:
         factor = _along(page)
         title = shown(words.factor_name(factor.name)) if factor else ""
-        return Axis(factor, title, 1.0, 0.0, False)
+        return MainAxis(factor, title, 1.0, 0.0, False)
     name, levels = page.main.name, page.main.levels
     unit, suffix = _unit(levels)
     places = sorted((crossing.quantity(level) or 0.0) / unit for level in levels)
@@ -150,7 +137,7 @@ def axis_of(page: Page) -> Axis:
     step = min(b / a for a, b in pairs) - 1 if log else min(b - a for a, b in pairs)
     title = f"{shown(words.factor_name(name))}{suffix}"
     room = 1.0 if log else (places[-1] - places[0]) * 0.2
-    return Axis(page.main, title, unit, min(step, room), log)
+    return MainAxis(page.main, title, unit, min(step, room), log)
 
 
 def _unit(levels: Sequence[str]) -> tuple[float, str]:
@@ -164,23 +151,12 @@ def _unit(levels: Sequence[str]) -> tuple[float, str]:
     return 1.0, ""
 
 
-def legend_height(names: Sequence[str]) -> int:
-    """What a legend at the bottom takes, so that plots stay equally high."""
-    return 0 if len(names) < 2 else 34 + 16 * math.ceil(len(names) / legend_columns(names))
-
-
-def legend_columns(names: Sequence[str]) -> int:
-    """As many columns as fit."""
-    longest = max((len(name) for name in names), default=0)
-    return max(1, min(len(names), 4, (WIDTH - 60) // (40 + 7 * longest)))
-
-
-def line_encoding(names: Sequence[str], panel: Panel, look: Look) -> dict[str, Any]:
-    """Colour and shape of lines, with one legend for both."""
-    title = shown(words.factor_name(panel.legend)) if panel.legend else None
-    legend = {"title": title, "columns": legend_columns(names)} if len(names) > 1 else None
-    found = {}
-    for channel, values in (("color", look.lines), ("shape", SHAPES)):
-        scale = {"domain": list(names), "range": list(values[: len(names)])}
-        found[channel] = {"field": "line", "type": "nominal", "scale": scale, "legend": legend}
+def log_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Where a logarithmic axis has numbers: at 1, 2 and 5 times powers of ten, or fewer."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        every = [step * 10.0**power for power in powers for step in steps]
+        found = tuple(value for value in every if low <= value <= high)
+        if len(found) <= _TICKS_MAX:
+            break
     return found

@@ -1,41 +1,39 @@
-"""The charts of a whole experiment over its main factor, as Vega-Lite specifications."""
+"""The charts of a whole experiment over its main factor."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Literal
 
 from pgpaces.answers import crossing
 from pgpaces.answers.bulk import NAMES
 from pgpaces.answers.bulk import number as of_bulk
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
+from pgpaces.chart import Axis, Chart, Layer, Place, Point, bound, series
 from pgpaces.questions.bulk import bars
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.axes import (
     LOG_FROM,
-    Axis,
+    MainAxis,
     Panel,
     axis_of,
-    legend_height,
-    line_encoding,
     line_label,
+    log_ticks,
     panels,
 )
 from pgpaces.questions.sweep.heatmap import heat_map
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import DASHES, NUMBER, ONCE, WIDTH, Look
 from pgpaces.report.numbers import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
-_HEIGHT = 210
-_TICKS_MAX = 7
+# How the lines of series are told apart, beside their colors and shapes.
+DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 # What is shown beside a command's own numbers, where there are queries or a limit.
 _BESIDE = ("missed", "p95")
 
@@ -162,10 +160,12 @@ def overview(page: Page) -> Iterator[Figure]:
         yield heat_map(page, page.main)
 
 
-def _over(page: Page, axis: Axis, every: Sequence[Panel], measure: Measure) -> Iterator[Figure]:
+def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) -> Iterator[Figure]:
     """A measure over the main factor: a chart for each panel, with the same axes."""
     key = measure.key.replace(".", "")
-    for number, panel in enumerate(every):
+    drawn = [_seen(axis, panel, measure) for panel in every]
+    vertical = _vertical(drawn, measure)
+    for number, (panel, seen) in enumerate(zip(every, drawn, strict=True)):
         where = f", {shown(panel.name)}" if panel.name else ""
         columns = (
             shown(axis.title),
@@ -181,7 +181,7 @@ def _over(page: Page, axis: Axis, every: Sequence[Panel], measure: Measure) -> I
             f"{measure.about}; {_legend(panel, measure)}",
             columns,
             tuple(_table(axis, panel, measure)),
-            partial(_marks, _Chart(page, axis, tuple(every), measure), panel),
+            (_chart(panel, axis.axis(page.rows), vertical, seen, measure),),
             key if len(every) > 1 else "",
         )
 
@@ -196,7 +196,7 @@ def _legend(panel: Panel, measure: Measure) -> str:
     return f"bars are 95 % intervals{bare}, small dots single trials"
 
 
-def _table(axis: Axis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:
+def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:
     for line in panel.lines:
         for row in line.rows:
             yield (
@@ -208,7 +208,7 @@ def _table(axis: Axis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ..
             )
 
 
-def _label(axis: Axis, row: Row) -> str:
+def _label(axis: MainAxis, row: Row) -> str:
     return shown(crossing.level_of(row, axis.factor.name)) if axis.factor else "all"
 
 
@@ -219,206 +219,142 @@ def _said(estimate: Estimate | None, measure: Measure) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chart:
-    """What charts side by side share."""
+class _Ends:
+    """An estimate as a chart has it. value, high: infinite where they are above every number."""
 
-    page: Page
-    axis: Axis
-    panels: tuple[Panel, ...]
-    measure: Measure
+    x: float | str
+    series: str
+    value: float
+    low: float
+    high: float
+    known: bool
+    sound: bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Points:
+class _Seen:
     """What a chart draws: estimates with their ends, and single trials."""
 
-    cells: list[dict[str, Any]]
-    trials: list[dict[str, Any]]
+    cells: tuple[_Ends, ...]
+    trials: tuple[Point, ...]
 
 
-def _points(axis: Axis, panel: Panel, measure: Measure) -> _Points:
-    found, trials = [], []
+@dataclass(frozen=True, slots=True)
+class _Vertical:
+    """The vertical axis of charts side by side. top: where what is above every number stands."""
+
+    axis: Axis
+    top: float | None
+
+
+def _seen(axis: MainAxis, panel: Panel, measure: Measure) -> _Seen:
+    cells, trials = [], []
     count = len(panel.lines)
     for number, line in enumerate(panel.lines):
         part = ((number + 0.5) / count - 0.5) * 0.36 if count > 1 else 0.0
+        name = line_label(line, panel)
         for row in line.rows:
-            base = {"x": axis.aside(row, part), "line": line_label(line, panel)}
-            estimate = row.estimate(measure.key)
-            if estimate is not None:
-                ends = _ends(estimate, measure)
-                found.append({**base, **ends, "sound": row.sound})
+            x = axis.aside(row, part)
+            if (estimate := row.estimate(measure.key)) is not None:
+                cells.append(_ends(x, name, estimate, measure, sound=row.sound))
             for digest in row.every:
                 own = measure.of_trial(digest)
                 if own is not None and math.isfinite(own.value):
+                    filled = digest in row.trials and sound(digest)
                     y = own.value * measure.scale
-                    counts = digest in row.trials and sound(digest)
-                    trials.append({**base, "y": y, "sound": counts})
-    return _Points(found, trials)
+                    trials.append(Point(x, y, series=name, filled=filled))
+    return _Seen(tuple(cells), tuple(trials))
 
 
-def _top(every: Sequence[_Points], measure: Measure) -> float | None:
-    """Where that stands which is above every value; None where nothing is."""
-    points = [point for each in every for point in each.cells]
-    if not any(point["above"] or point["open"] for point in points):
-        return None
-    finite: list[float] = [p[k] for p in points for k in ("y", "high") if p[k] is not None]
-    trials = [point["y"] for each in every for point in each.trials]
-    top: float = 1.1 * max([*finite, *trials, *([measure.bound[0]] if measure.bound else []), 1e-9])
-    for point in points:
-        point["y"] = top if point["above"] else point["y"]
-        if point["open"]:
-            point["high"] = top
-    return top
-
-
-def _ends(estimate: Estimate, measure: Measure) -> dict[str, Any]:
-    def finite(value: float) -> float | None:
-        return value * measure.scale if math.isfinite(value) else None
-
-    value = finite(estimate.value)
-    known = estimate.estimable
+def _ends(x: float | str, name: str, estimate: Estimate, measure: Measure, *, sound: bool) -> _Ends:
+    value, known = estimate.value, estimate.estimable
     # Of a time that has no lower bound the bar begins at the value: a bar from nothing would shout.
-    below = estimate.value if estimate.low == 0 and measure.log else estimate.low
-    return {
-        "y": value,
-        "low": (finite(below) if known else value) if value is not None else None,
-        "high": finite(estimate.high) if known else value,
-        "above": value is None,
-        "open": known and math.isinf(estimate.high),
-    }
+    below = value if estimate.low == 0 and measure.log else estimate.low
+    low, high = (below, estimate.high) if known else (value, value)
+    scale = measure.scale
+    return _Ends(x, name, value * scale, low * scale, high * scale, known, sound)
 
 
-def _scale(every: Sequence[_Points], top: float | None, measure: Measure) -> dict[str, Any]:
+def _vertical(every: Sequence[_Seen], measure: Measure) -> _Vertical:
     """The vertical axis, the same for all charts side by side."""
-    cells = [point for each in every for point in each.cells]
-    values = [p[k] for p in cells for k in ("y", "low", "high") if p[k] is not None]
-    values += [point["y"] for each in every for point in each.trials]
-    values += [measure.bound[0]] if measure.bound else []
+    cells = [cell for each in every for cell in each.cells]
+    values = [end for cell in cells for end in (cell.value, cell.low, cell.high)]
+    finite = [value for value in values if math.isfinite(value)]
+    finite += [y for each in every for point in each.trials if isinstance(y := point.y, float)]
+    finite += [measure.bound[0]] if measure.bound else []
+    beyond = any(math.isinf(cell.value) or math.isinf(cell.high) for cell in cells)
+    top = 1.1 * max([*finite, 1e-9]) if beyond else None
+    values = [*finite, *([top] if top else [])]
     above_zero = [value for value in values if value > 0]
     if measure.log and above_zero and max(above_zero) / min(above_zero) > LOG_FROM:
-        return {
-            "type": "log",
-            "nice": False,
-            "domainMin": min(above_zero) * 0.9,
-            "domainMax": max(above_zero) * 1.15,
-        }
-    room = 1.12 if top is not None else 1.04
-    end = max(values, default=1.0) * room or 1.0
+        low, high = min(above_zero) * 0.9, max(above_zero) * 1.15
+        ticks = log_ticks(low, high)
+        return _Vertical(Axis(measure.axis, scale="log", ends=(low, high), ticks=ticks), top)
+    end = max(values, default=1.0) * (1.12 if top is not None else 1.04) or 1.0
     if measure.scale == 100:
         end = min(100.0, max(end, 1.0))
-    return {"type": "linear", "domain": [0, end], "nice": end < 90, "zero": True}
+    return _Vertical(Axis(measure.axis, ends=(0.0, end), nice=end < 90, zero=True), top)
 
 
-def _ticks(scale: dict[str, Any]) -> dict[str, Any]:
-    """Where a logarithmic axis has numbers: at 1, 2 and 5 times powers of ten, or fewer."""
-    if scale["type"] != "log":
-        return {}
-    low, high = scale["domainMin"], scale["domainMax"]
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    values: list[float] = []
-    for steps in ((1, 2, 5), (1, 3), (1,)):
-        found = [step * 10.0**power for power in powers for step in steps]
-        values = [value for value in found if low <= value <= high]
-        if len(values) <= _TICKS_MAX:
-            break
-    return {"values": values}
-
-
-def _marks(chart: _Chart, panel: Panel, look: Look) -> dict[str, Any]:
-    axis, measure = chart.axis, chart.measure
-    every = [_points(axis, each, measure) for each in chart.panels]
-    points = every[chart.panels.index(panel)]
-    top = _top(every, measure)
+def _chart(panel: Panel, x: Axis, vertical: _Vertical, seen: _Seen, measure: Measure) -> Chart:
     names = [line_label(line, panel) for line in panel.lines]
-    scale = _scale(every, top, measure)
-    low = scale.get("domainMin", 0.0)
-    for point in points.cells:
-        point["low"] = None if point["low"] is None else max(point["low"], low)
-    x = axis.encoding(chart.page.rows)
-    y = {
-        "field": "y",
-        "type": "quantitative",
-        "scale": scale,
-        "axis": {"title": measure.axis, "format": NUMBER, **_ticks(scale)},
-    }
-    base = {"x": x, "y": y, **line_encoding(names, panel, look)}
-    if not axis.step and len(names) > 1:
-        base["xOffset"] = {"field": "line", "sort": names}
-    layers: list[dict[str, Any]] = []
-    plain = {key: value for key, value in base.items() if key != "shape"}
-    bars = [p for p in points.cells if p["low"] is not None and p["high"] is not None]
-    if bars:
-        ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
-        bar = {"type": "rule", "strokeWidth": 1.6, "opacity": 0.75}
-        layers.append({"data": {"values": bars}, "mark": bar, "encoding": {**plain, **ends}})
-    told = [point for point in points.cells if point["y"] is not None]
-    for name, dash in zip(names if axis.step else (), DASHES, strict=False):
-        own = [point for point in told if point["line"] == name]
-        mark = {"type": "line", "strokeWidth": 1.8, "strokeDash": dash}
-        layers.append({"data": {"values": own}, "mark": mark, "encoding": plain})
+    points = tuple(_point(cell, vertical) for cell in seen.cells)
+    layers = [Layer("rule", tuple(p for p in points if p.low is not None), opacity=0.75)]
+    if not x.names:
+        layers += [
+            Layer("line", tuple(p for p in points if p.series == name), dash=dash)
+            for name, dash in zip(names, DASHES, strict=False)
+        ]
     layers += [
-        _dots(points.trials, base, {"size": 13, "opacity": 0.55, "strokeWidth": 1}),
-        _dots(told, base, {"size": 62, "opacity": 1, "strokeWidth": 1.8}),
+        Layer("point", seen.trials, size=13, opacity=0.55),
+        Layer("point", points),
     ]
     # Not the first layer: that decides whether there is a grid, and one value has none.
-    layers += _bound(measure, y, _free_side(points, scale, measure), look)
-    if top is not None:
-        above = [point for point in points.cells if point["above"]]
-        above = list({_label_place(point["x"]): point for point in above}.values())
-        text = {"type": "text", "dy": -9, "text": "above", "color": look.muted, "fontSize": 11}
-        layers.append({"data": {"values": above}, "mark": text, "encoding": {"x": x, "y": y}})
-    return {
-        "width": WIDTH - 8,
-        "height": _HEIGHT + legend_height(names),
-        "autosize": {"type": "fit", "contains": "padding"},
-        "layer": layers,
-    }
+    if measure.bound is not None:
+        layers += bound(*measure.bound, _free_side(seen, points, vertical.axis, measure.bound[0]))
+    if any(math.isinf(cell.value) for cell in seen.cells):
+        above = {
+            cell.x if isinstance(cell.x, str) else round(cell.x): Point(
+                cell.x, vertical.top, text="above"
+            )
+            for cell in seen.cells
+            if math.isinf(cell.value)
+        }
+        layers.append(Layer("text", tuple(above.values()), "muted", dy=-9))
+    legend = shown(words.factor_name(panel.legend)) if panel.legend else ""
+    return Chart(x, vertical.axis, tuple(layers), series(names), legend)
 
 
-def _label_place(x: float | str) -> float | str:
-    """Where a label stands: one for all lines at a level."""
-    return x if isinstance(x, str) else round(x)
+def _point(cell: _Ends, vertical: _Vertical) -> Point:
+    """A cell: what is above every number stands at the top, without an interval."""
+    if math.isinf(cell.value):
+        return Point(cell.x, vertical.top, series=cell.series, filled=cell.sound)
+    floor = vertical.axis.ends[0] or 0.0
+    high = vertical.top if math.isinf(cell.high) else cell.high
+    low = max(cell.low, floor)
+    return Point(cell.x, cell.value, low=low, high=high, series=cell.series, filled=cell.sound)
 
 
-def _dots(points: Sequence[dict[str, Any]], base: dict[str, Any], style: dict[str, Any]) -> Any:
-    """Points: filled where sound, hollow where not."""
-    fill = {"condition": {"test": "datum.sound", "value": 1}, "value": 0}
-    encoding = {**base, "fillOpacity": fill, "fill": {**base["color"], "legend": None}}
-    return {
-        "data": {"values": list(points)},
-        "mark": {"type": "point", **style},
-        "encoding": encoding,
-    }
-
-
-def _bound(measure: Measure, axis: dict[str, Any], side: str, look: Look) -> list[dict[str, Any]]:
-    if measure.bound is None:
-        return []
-    value, text = measure.bound
-    y = {**{key: what for key, what in axis.items() if key != "field"}, "datum": value}
-    rule = {"type": "rule", "strokeDash": [5, 4], "color": look.alarm, "strokeWidth": 1.2}
-    place = {"value": "width" if side == "right" else 0}
-    label = {"type": "text", "text": text, "align": side, "dy": -6, "color": look.alarm}
-    label |= {"dx": -4 if side == "right" else 4, "fontSize": 11}
-    return [
-        {"data": ONCE, "mark": rule, "encoding": {"y": y}},
-        {"data": ONCE, "mark": label, "encoding": {"y": y, "x": place}},
-    ]
-
-
-def _free_side(points: _Points, scale: dict[str, Any], measure: Measure) -> str:
+def _free_side(
+    seen: _Seen, points: Sequence[Point], axis: Axis, value: float
+) -> Literal["left", "right"]:
     """Where the name of the bound hides least: left or right."""
-    places = [point["x"] for point in points.cells]
-    if measure.bound is None or not places or isinstance(places[0], str):
+    every = [(p.x, p.y if p.low is None else p.low, p.y if p.high is None else p.high)
+             for p in (*points, *seen.trials)]  # fmt: skip
+    placed = [(x, a, b) for x, a, b in every if isinstance(x, float)]
+    if not placed:
         return "left"
-    bound = measure.bound[0]
-    above = 1.3 * bound if scale["type"] == "log" else bound + 0.1 * scale["domain"][1]
+    places, end = [x for x, _, _ in placed], axis.ends[1] or 0.0
+    above = 1.3 * value if axis.scale == "log" else value + 0.1 * end
     third = (max(places) - min(places)) / 3
 
     def hidden(low: float, high: float) -> int:
-        near = [p for p in (*points.cells, *points.trials) if low <= p["x"] <= high]
-        ends = [(p.get("low", p["y"]), p.get("high", p["y"])) for p in near]
-        return sum(None not in pair and pair[0] <= above and pair[1] >= bound for pair in ends)
+        ends = [(a, b) for x, a, b in placed if low <= x <= high]
+        return sum(_number(a) <= above and _number(b) >= value for a, b in ends)
 
     left = hidden(min(places), min(places) + third)
     return "left" if left <= hidden(max(places) - third, max(places)) else "right"
+
+
+def _number(place: Place) -> float:
+    return place if isinstance(place, float) else 0.0

@@ -1,48 +1,34 @@
-"""The charts of single cells and of statements: over time, as distributions, across cells.
-
-Vega-Lite specifications as data, as in sweep/charts.py.
-"""
+"""The charts of single cells and of statements: over time, as distributions, across cells."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pgpaces.answers import bulk, crossing, waits
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Bucket, Digest, Track
 from pgpaces.answers.statements import StatementRow
+from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
 from pgpaces.questions.sweep import words
-from pgpaces.questions.sweep.axes import (
-    LINES_MAX,
-    Axis,
-    axis_of,
-    legend_columns,
-    legend_height,
-    panels,
-)
+from pgpaces.questions.sweep.axes import LOG_FROM, MainAxis, axis_of, panels
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import DASHES, NUMBER, ONCE, SHAPES, WIDTH, Look
 from pgpaces.report.numbers import interval, milliseconds, percent
+from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
 CELLS_MAX = 24
 _TRIALS_MAX = 7
 _TRACKS_MAX = 8
 _STATEMENT_PANELS_MAX = 4
-_PLOT = WIDTH - 70
 _ROWS_MAX = 60
 _WAITED = "sessions of the load and of others, by what they wait for"
 _BANDS = ("median", "95 %", "99 %")
 # Up to 99.99 %, in decades of what is left.
-_TICKS = (0, 0.30103, 1, 2, 3, 4)
-_TICK_TEXT = (
-    "datum.value < 0.1 ? '0' : datum.value < 0.5 ? '50' : datum.value < 1.5 ? '90' :"
-    " datum.value < 2.5 ? '99' : datum.value < 3.5 ? '99.9' : '99.99'"
-)
+_TICKS = (0.0, 0.30103, 1.0, 2.0, 3.0, 4.0)
+_TICK_TEXTS = ("0", "50", "90", "99", "99.9", "99.99")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +125,7 @@ def _over_time(row: Row, number: int) -> Figure | None:
         about,
         columns,
         table,
-        lambda look: _time_marks(digest, look),
+        tuple(_time_charts(digest)),
     )
 
 
@@ -187,182 +173,110 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _time_marks(digest: Digest, look: Look) -> dict[str, Any]:
+def _time_charts(digest: Digest) -> Iterator[Chart]:
+    """What is drawn over time, one chart above the other."""
     series = digest.series
-    end = series[-1].start_s + series[-1].seconds
-    x = {
-        "field": "s",
-        "type": "quantitative",
-        "scale": {"domain": [0, end], "nice": False},
-        "axis": {"title": None, "labels": False, "ticks": False, "grid": True, "tickCount": 6},
-    }
+    x = Axis("seconds from the start", ends=(0.0, _end(series[-1])), ticks=6, grid=True)
     middles = [bucket.start_s + bucket.seconds / 2 for bucket in series]
-    parts = [] if bulk.alone(digest.trial) else [_latency_part(digest, x, look)]
-    if parts and any(bucket.counts.missed for bucket in series):
-        parts.append(_missed_part(series, x, look))
-    if parts:
-        lag = list(zip(middles, (bucket.lag_p99_ms for bucket in series), strict=True))
-        parts.append(_strip("p99 schedule lag, ms", lag, x, look.lines[6]))
+    if not bulk.alone(digest.trial):
+        yield _latency_chart(digest, x)
+        if any(bucket.counts.missed for bucket in series):
+            yield _missed_chart(series, x)
+        lag = zip(middles, (bucket.lag_p99_ms for bucket in series), strict=True)
+        yield _strip("p99 schedule lag, ms", lag, x, "line6")
     for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
-        pairs = list(zip(middles, track.values, strict=True))
-        parts.append(_strip(_track_name(track), pairs, x, look.lines[2 + number % 4]))
-    parts += [_waits_part(digest, source, x, look) for source in _waits(digest)]
-    last = parts[-1]
-    for layer in last.get("layer", [last]):
-        if "x" in layer.get("encoding", {}):
-            axis = {"title": "seconds from the start", "tickCount": 6, "grid": True}
-            layer["encoding"]["x"] = {**x, "axis": axis}
-    return {"vconcat": parts, "spacing": 12, "resolve": {"scale": {"color": "independent"}}}
+        pairs = zip(middles, track.values, strict=True)
+        yield _strip(_track_name(track), pairs, x, f"line{2 + number % 4}")
+    for source in _waits(digest):
+        yield _waits_chart(digest, source, x)
 
 
-def _latency_part(digest: Digest, x: dict[str, Any], look: Look) -> dict[str, Any]:
-    names = ("p50_ms", "p95_ms", "p99_ms")
-    found = [getattr(b, name) for b in digest.series for name in names]
-    values = [value for value in found if value]
+def _end(bucket: Bucket) -> float:
+    return float(bucket.start_s + bucket.seconds)
+
+
+def _latency_chart(digest: Digest, x: Axis) -> Chart:
+    series = digest.series
+    bands = [
+        [(b.start_s + b.seconds / 2, value) for b, value in zip(series, values, strict=True)]
+        for values in (
+            [b.p50_ms for b in series], [b.p95_ms for b in series], [b.p99_ms for b in series]
+        )
+    ]  # fmt: skip
+    values = [value for band in bands for _, value in band if value]
     limit_ns = digest.trial.plan.get("limit_ns")
     limit = limit_ns / 1e6 if limit_ns else None
-    reach = [*values, *([limit] if limit else [])]
-    log = bool(reach) and max(reach) / min(reach) > 5
-    scale: dict[str, Any] = {"type": "log" if log else "linear", "nice": False}
-    if reach:
-        scale["domain"] = [min(reach) * 0.85 if log else 0, max(reach) * (1.6 if log else 1.18)]
-    axis = {"title": None, "format": "~s" if max(reach, default=0) >= 1e4 else NUMBER}
-    y = {"type": "quantitative", "scale": scale, "axis": {**axis, "tickCount": 4}}
-    bands = [
-        {"s": b.start_s + b.seconds / 2, "p50": b.p50_ms, "p95": b.p95_ms, "p99": b.p99_ms}
-        for b in digest.series
-    ]
-    lines = [
-        {"s": b.start_s + b.seconds / 2, "y": getattr(b, field), "band": name}
-        for field, name in zip(names, _BANDS, strict=True)
-        for b in digest.series
-    ]
-    layers: list[dict[str, Any]] = []
+    reach = [*values, *([limit] if limit else [])] or [1.0]
+    log = max(reach) / min(reach) > 5
+    ends = (min(reach) * 0.85, max(reach) * 1.6) if log else (0.0, max(reach) * 1.18)
+    form = "~s" if max(reach) >= 1e4 else ""
+    y = Axis("", scale="log" if log else "linear", ends=ends, ticks=4, format=form)
+    layers: list[Layer] = []
     if digest.summary.cut_s:
-        ends = {"x": {**x, "datum": 0}, "x2": {"datum": digest.summary.cut_s}}
-        ends["x"].pop("field")
-        mark = {"type": "rect", "color": look.muted, "opacity": 0.15}
-        layers.append({"data": ONCE, "mark": mark, "encoding": ends})
-    for low, high, opacity in (("p50", "p95", 0.28), ("p95", "p99", 0.14)):
-        mark = {"type": "area", "color": look.lines[0], "opacity": opacity}
-        ends = {"y": {**y, "field": low}, "y2": {"field": high}}
-        layers.append({"data": {"values": bands}, "mark": mark, "encoding": {"x": x, **ends}})
-    legend = {"title": None, "orient": "top", "columns": 3, "offset": 2, "symbolSize": 420}
-    dash = {"domain": list(_BANDS), "range": list(DASHES[:3])}
-    layers.append(
-        {
-            "data": {"values": lines},
-            "mark": {"type": "line", "strokeWidth": 1.3, "color": look.lines[0]},
-            "encoding": {
-                "x": x,
-                "y": {**y, "field": "y"},
-                "strokeDash": {"field": "band", "scale": dash, "legend": legend},
-            },
-        }
+        cut = (Point(0.0, end=float(digest.summary.cut_s)),)
+        layers.append(Layer("rect", cut, "muted", opacity=0.15))
+    for below, above, opacity in ((bands[0], bands[1], 0.28), (bands[1], bands[2], 0.14)):
+        points = tuple(
+            Point(at, low=low, high=high) for (at, low), (_, high) in zip(below, above, strict=True)
+        )
+        layers.append(Layer("area", points, "line0", opacity=opacity))
+    lines = tuple(
+        Point(at, value, dash=name)
+        for name, band in zip(_BANDS, bands, strict=True)
+        for at, value in band
     )
+    layers.append(Layer("line", lines, "line0", size=1.3))
     if limit:
-        rule = {"type": "rule", "color": look.alarm, "strokeDash": [5, 4]}
-        layers.append({"data": ONCE, "mark": rule, "encoding": {"y": {**y, "datum": limit}}})
-        text = {"type": "text", "text": "limit", "align": "left", "dx": 3, "dy": -6}
-        at = {"y": {**y, "datum": limit}, "x": {"value": 0}}
-        mark = {**text, "color": look.alarm, "fontSize": 11}
-        layers.append({"data": ONCE, "mark": mark, "encoding": at})
-    return {"title": "latency, ms", "width": _PLOT, "height": 150, "layer": layers}
+        layers += bound(limit, "limit")
+    return Chart(x, y, tuple(layers), dashes=_BANDS, height=150, title=("latency, ms",))
 
 
-def _missed_part(series: Sequence[Bucket], x: dict[str, Any], look: Look) -> dict[str, Any]:
-    kinds = {"late": 1, "skipped": 4, "failed": 3, "unfinished": 6}
-    values = []
-    for bucket in series:
-        height = 0.0
-        for kind in kinds if bucket.counts.due else ():
-            share = 100 * getattr(bucket.counts, kind) / bucket.counts.due
-            ends = {"s": bucket.start_s, "e": bucket.start_s + bucket.seconds}
-            if share:
-                values.append({**ends, "kind": kind, "y": height, "y2": height + share})
-            height += share
-    top = max((100 * b.counts.missed / b.counts.due for b in series if b.counts.due), default=0.0)
-    had = [kind for kind in kinds if any(value["kind"] == kind for value in values)] or ["late"]
-    colours = [look.lines[kinds[kind]] for kind in had]
-    legend = {"title": None, "orient": "top", "columns": 4, "offset": 2, "symbolType": "square"}
-    return {
-        "title": "missed, % of due",
-        "width": _PLOT,
-        "height": 46,
-        "data": {"values": values},
-        "mark": {"type": "rect", "strokeWidth": 0},
-        "encoding": {
-            "x": x,
-            "x2": {"field": "e"},
-            "y": {
-                "field": "y",
-                "type": "quantitative",
-                "scale": {"domain": [0, max(1.0, top)], "nice": False},
-                "axis": {"title": None, "tickCount": 2, "format": NUMBER},
-            },
-            "y2": {"field": "y2"},
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "scale": {"domain": had, "range": colours},
-                "legend": legend if values else None,
-            },
-        },
+def _missed_chart(series: Sequence[Bucket], x: Axis) -> Chart:
+    colors = {"late": "line1", "skipped": "line4", "failed": "line3", "unfinished": "line6"}
+    amounts = {
+        kind: [100 * getattr(b.counts, kind) / b.counts.due if b.counts.due else 0 for b in series]
+        for kind in colors
     }
+    had = tuple(Series(kind, color, "") for kind, color in colors.items() if any(amounts[kind]))
+    points = tuple(_stacked(series, {each.name: amounts[each.name] for each in had}))
+    y = Axis(ends=(0.0, max([1.0, *(_top(point) for point in points)])), ticks=2)
+    title = ("missed, % of due",)
+    return Chart(x, y, (Layer("rect", points),), had, height=46, title=title)
 
 
-def _strip(
-    title: str, pairs: Sequence[tuple[float, float | None]], x: dict[str, Any], colour: str
-) -> dict[str, Any]:
-    values = [{"s": second, "y": value} for second, value in pairs]
-    axis = {"title": None, "tickCount": 2, "format": "~s"}
-    return {
-        "title": title,
-        "width": _PLOT,
-        "height": 40,
-        "data": {"values": values},
-        "mark": {"type": "line", "strokeWidth": 1.2, "color": colour},
-        "encoding": {"x": x, "y": {"field": "y", "type": "quantitative", "axis": axis}},
-    }
-
-
-def _waits_part(digest: Digest, source: str, x: dict[str, Any], look: Look) -> dict[str, Any]:
+def _waits_chart(digest: Digest, source: str, x: Axis) -> Chart:
     """Sessions in each wait event, one upon the other."""
     node, _, _ = source.rpartition("/")
-    tracks = _waits(digest)[source]
-    names = [shown(track.name) for track in tracks]
-    values = []
-    for at, bucket in enumerate(digest.series):
-        height = 0.0
-        for track, name in zip(tracks, names, strict=True):
-            sessions = track.values[at]
-            if sessions:
-                ends = {"s": bucket.start_s, "e": bucket.start_s + bucket.seconds}
-                values.append({**ends, "event": name, "y": height, "y2": height + sessions})
-            height += sessions or 0.0
-    colours = [look.lines[n % len(look.lines)] for n in range(len(names))]
-    legend = {"title": None, "orient": "top", "columns": 3, "offset": 2, "symbolType": "square"}
-    y_axis = {"title": None, "tickCount": 3, "format": NUMBER}
-    color = {
-        "field": "event",
-        "type": "nominal",
-        "scale": {"domain": names, "range": colours},
-        "legend": legend,
-    }
-    return {
-        "title": f"{shown(node)}: {_WAITED}" if node else _WAITED,
-        "width": _PLOT,
-        "height": 80,
-        "data": {"values": values},
-        "mark": {"type": "rect", "strokeWidth": 0},
-        "encoding": {
-            "x": x,
-            "x2": {"field": "e"},
-            "y": {"field": "y", "type": "quantitative", "axis": y_axis},
-            "y2": {"field": "y2"},
-            "color": color,
-        },
-    }
+    amounts = {shown(track.name): track.values for track in _waits(digest)[source]}
+    names = tuple(
+        Series(name, f"line{number % SERIES_MAX}", "") for number, name in enumerate(amounts)
+    )
+    points = tuple(_stacked(digest.series, amounts))
+    title = (f"{shown(node)}: {_WAITED}" if node else _WAITED,)
+    y = Axis(ends=(0.0, None), ticks=3, zero=True, nice=True)
+    return Chart(x, y, (Layer("rect", points),), names, height=80, title=title)
+
+
+def _stacked(
+    series: Sequence[Bucket], amounts: Mapping[str, Sequence[float | None]]
+) -> Iterator[Point]:
+    """Amounts of each bucket, one upon the other."""
+    for at, bucket in enumerate(series):
+        low, start = 0.0, float(bucket.start_s)
+        for name, values in amounts.items():
+            if amount := values[at] or 0.0:
+                yield Point(start, end=_end(bucket), low=low, high=low + amount, series=name)
+            low += amount
+
+
+def _top(point: Point) -> float:
+    return point.high or 0.0
+
+
+def _strip(title: str, pairs: Iterable[tuple[float, float | None]], x: Axis, color: str) -> Chart:
+    points = tuple(Point(second, value) for second, value in pairs)
+    axis = Axis(ticks=2, format="~s", zero=True, nice=True)
+    return Chart(x, axis, (Layer("line", points, color, size=1.2),), height=40, title=(title,))
 
 
 def _distribution(row: Row, number: int) -> Figure | None:
@@ -388,7 +302,7 @@ def _distribution(row: Row, number: int) -> Figure | None:
         about,
         columns,
         table,
-        lambda look: _distribution_marks(able, look),
+        (_distribution_chart(able),),
     )
 
 
@@ -397,53 +311,23 @@ def _at(curve: Sequence[tuple[float, float | None]], share: float) -> str:
     return milliseconds(found[0], "-") if found else "-"
 
 
-def _distribution_marks(digests: Sequence[Digest], look: Look) -> dict[str, Any]:
+def _distribution_chart(digests: Sequence[Digest]) -> Chart:
     names = [trial_name(digest) for digest in digests]
-    values = [
-        {"x": -math.log10(1 - share), "y": ms, "line": name, "kind": kind}
+    points = tuple(
+        Point(-math.log10(1 - share), ms, series=name, dash=kind)
         for digest, name in zip(digests, names, strict=True)
         for kind, curve in (("latency", digest.latency), ("lag", digest.lag))
         for share, ms in curve
         if share < 1 and ms
-    ]
-    y = {
-        "field": "y",
-        "type": "quantitative",
-        "scale": {"type": "log", "nice": True},
-        "axis": {"title": "ms", "format": NUMBER, "tickCount": 5},
-    }
-    x = {
-        "field": "x",
-        "type": "quantitative",
-        "scale": {"domain": [0, 4], "nice": False},
-        "axis": {
-            "title": "% of what was due",
-            "values": list(_TICKS),
-            "labelExpr": _TICK_TEXT,
-            "labelOverlap": False,
-            "grid": True,
-        },
-    }
-    kinds = {"domain": ["latency", "lag"], "range": [[1, 0], [3, 3]]}
-    color = {"domain": names, "range": list(look.lines[: len(names)])}
-    legend = {"title": None, "columns": legend_columns(names)} if len(names) > 1 else None
-    return {
-        "width": WIDTH - 8,
-        "height": 230 + legend_height(names) + 24,
-        "autosize": {"type": "fit", "contains": "padding"},
-        "data": {"values": values},
-        "mark": {"type": "line", "strokeWidth": 1.6},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": {"field": "line", "type": "nominal", "scale": color, "legend": legend},
-            "strokeDash": {
-                "field": "kind",
-                "scale": kinds,
-                "legend": {"title": None, "symbolSize": 420, "orient": "top", "offset": 2},
-            },
-        },
-    }
+    )
+    return Chart(
+        Axis("% of what was due", ends=(0.0, 4.0), ticks=_TICKS, labels=_TICK_TEXTS, grid=True),
+        Axis("ms", scale="log", nice=True),
+        (Layer("line", points, size=1.6),),
+        series(names),
+        dashes=("latency", "lag"),
+        height=230,
+    )
 
 
 def statements(page: Page) -> Iterator[Figure]:
@@ -466,10 +350,12 @@ def _busiest(found: Sequence[StatementRow]) -> list[str]:
     spent: dict[str, float] = {}
     for each in found:
         spent[each.name] = spent.get(each.name, 0.0) + (each.mean.value if each.mean else 0)
-    return sorted(spent, key=lambda name: -spent[name])[:LINES_MAX]
+    return sorted(spent, key=lambda name: -spent[name])[:SERIES_MAX]
 
 
-def _statement_figure(axis: Axis, used: Sequence[StatementRow], name: str, number: int) -> Figure:
+def _statement_figure(
+    axis: MainAxis, used: Sequence[StatementRow], name: str, number: int
+) -> Figure:
     suffix = f"-{number + 1}" if number else ""
     where = f", {shown(name)}" if name else ""
     table = tuple(
@@ -487,64 +373,42 @@ def _statement_figure(axis: Axis, used: Sequence[StatementRow], name: str, numbe
         "by script and line; bars are 95 % intervals",
         (shown(axis.title), "statement", "mean, ms", "95 % interval"),
         table,
-        lambda look: _statement_marks(axis, used, look),
+        (_statement_chart(axis, used),),
     )
 
 
-def _statement_marks(axis: Axis, used: Sequence[StatementRow], look: Look) -> dict[str, Any]:
+def _statement_chart(axis: MainAxis, used: Sequence[StatementRow]) -> Chart:
     names = list(dict.fromkeys(shown(each.name) for each in used))
-    values: list[dict[str, Any]] = [
-        {
-            "x": axis.place(each.row),
-            "line": shown(each.name),
-            "y": each.mean.value,
-            "low": each.mean.low if each.mean.estimable else each.mean.value,
-            "high": each.mean.high if each.mean.estimable else each.mean.value,
-            "sound": each.row.sound,
-        }
-        for each in used
-        if each.mean
-    ]
     means = [each.mean.value for each in used if each.mean and each.mean.value > 0]
-    log = bool(means) and max(means) / min(means) > 20
+    log = bool(means) and max(means) / min(means) > LOG_FROM
     floor = min(means) * 0.5 if log else 0.0
-    for value in values:
-        value["low"] = max(value["low"], floor)
-    x = axis.encoding(each.row for each in used)
-    y = {
-        "field": "y",
-        "type": "quantitative",
-        "scale": {"type": "log", "domainMin": floor} if log else {"type": "linear", "zero": True},
-        "axis": {"title": "mean, ms", "format": NUMBER},
-    }
-    legend = {"title": None, "columns": legend_columns(names)} if len(names) > 1 else None
-    color = {"domain": names, "range": list(look.lines[: len(names)])}
-    shape = {"domain": names, "range": list(SHAPES[: len(names)])}
-    base = {
-        "x": x,
-        "y": y,
-        "color": {"field": "line", "type": "nominal", "scale": color, "legend": legend},
-    }
-    ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
-    fill = {"condition": {"test": "datum.sound", "value": 1}, "value": 0}
-    points = {
-        **base,
-        "shape": {"field": "line", "scale": shape, "legend": legend},
-        "fill": {**base["color"], "legend": None},
-        "fillOpacity": fill,
-    }
-    layers = [
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.6, "opacity": 0.75},
-            "encoding": {**base, **ends},
-        },
-        {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": base},
-        {"mark": {"type": "point", "size": 55, "opacity": 1}, "encoding": points},
-    ]
-    return {
-        "width": WIDTH - 8,
-        "height": 200 + legend_height(names),
-        "autosize": {"type": "fit", "contains": "padding"},
-        "data": {"values": values},
-        "layer": layers if axis.step else [layers[0], layers[2]],
-    }
+
+    def point(each: StatementRow, mean: Estimate) -> Point:
+        low, high = (mean.low, mean.high) if mean.estimable else (mean.value, mean.value)
+        return Point(
+            axis.place(each.row),
+            mean.value,
+            low=max(low, floor),
+            high=high,
+            series=shown(each.name),
+            filled=each.row.sound,
+        )
+
+    points = tuple(point(each, each.mean) for each in used if each.mean)
+    return Chart(
+        axis.axis(each.row for each in used),
+        Axis(
+            "mean, ms",
+            scale="log" if log else "linear",
+            ends=(floor or None, None),
+            zero=True,
+            nice=not log,
+        ),
+        (
+            Layer("rule", points, opacity=0.75),
+            *((Layer("line", points),) if axis.step else ()),
+            Layer("point", points, size=55),
+        ),
+        series(names),
+        height=200,
+    )

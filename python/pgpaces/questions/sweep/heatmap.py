@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
+from pgpaces.chart import WIDTH, Axis, Chart, Layer, Point
 from pgpaces.design import Factor
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import WIDTH, Look
 from pgpaces.report.numbers import milliseconds, percent
 from pgpaces.section import Figure
 
@@ -41,16 +40,16 @@ def heat_map(page: Page, main: Factor) -> Figure:
         )
         for (line, row), text in zip(cells, texts, strict=True)
     )
-    values = [
-        {
-            "x": shown(crossing.level_of(row, main.name)),
-            "y": _label(line),
-            "class": None if value is None else sum(value > step for step in steps),
-            "text": text,
-            "sound": row.sound,
-        }
+    points = tuple(
+        Point(
+            shown(crossing.level_of(row, main.name)),
+            _label(line),
+            shade=None if value is None else sum(value > step for step in steps),
+            text=text,
+            filled=row.sound,
+        )
         for (line, row), value, text in zip(cells, numbers, texts, strict=True)
-    ]
+    )
     more = len(page.lines) - len(lines)
     left = f"; {more} more combinations are in the table" if more else ""
     rule = f", blue up to {100 * page.missed_max:g} %, red above" if by_limit else ""
@@ -61,7 +60,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
         about,
         columns,
         table,
-        lambda look: _heat_marks(values, main, aside, look),
+        (_chart(points, main, aside),),
     )
 
 
@@ -97,49 +96,14 @@ def _steps_of(values: Sequence[float | None], middle: float | None) -> list[floa
     return [math.exp(low + (high - low) * part / 6) for part in range(1, 6)]
 
 
-def _heat_marks(
-    values: list[dict[str, Any]], main: Factor, aside: str, look: Look
-) -> dict[str, Any]:
-    labels = list(dict.fromkeys(value["y"] for value in values))
-    classes = list(range(6))
-    x = {
-        "field": "x",
-        "type": "nominal",
-        "sort": [shown(level) for level in main.levels],
-        "axis": {"title": shown(words.factor_name(main.name)), "labelAngle": 0, "ticks": False},
-    }
-    y = {
-        "field": "y",
-        "type": "nominal",
-        "sort": labels,
-        "axis": {"title": None, "labelLimit": 170, "labelPadding": 8},
-    }
-
-    def coloured(colours: Sequence[str]) -> dict[str, Any]:
-        scale = {"domain": classes, "range": list(colours)}
-        return {"field": "class", "type": "nominal", "scale": scale, "legend": None}
-
-    stroke = {"condition": {"test": "datum.sound", "value": "transparent"}, "value": look.alarm}
-    return {
-        "width": 2 * WIDTH - 8 if len(main.levels) > 7 else WIDTH - 8,
-        "height": max(90, 34 * len(labels) + 44),
-        "autosize": {"type": "fit", "contains": "padding"},
-        "data": {"values": values},
-        "title": aside,
-        "layer": [
-            {
-                "mark": {"type": "rect", "cornerRadius": 3, "strokeWidth": 2},
-                "encoding": {"x": x, "y": y, "color": coloured(look.heat), "stroke": stroke},
-            },
-            {
-                "mark": {"type": "text", "fontWeight": 600},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "text": {"field": "text"},
-                    "color": coloured(look.on_heat),
-                },
-            },
-        ],
-        "resolve": {"scale": {"color": "independent"}},
-    }
+def _chart(points: tuple[Point, ...], main: Factor, aside: str) -> Chart:
+    names = tuple(dict.fromkeys(str(point.y) for point in points))
+    levels = tuple(shown(level) for level in main.levels)
+    return Chart(
+        Axis(shown(words.factor_name(main.name)), levels),
+        Axis(names=names),
+        (Layer("rect", points), Layer("text", points, size=12)),
+        height=max(90, 34 * len(names) + 44),
+        width=2 * WIDTH if len(levels) > 7 else WIDTH,
+        title=(aside,),
+    )

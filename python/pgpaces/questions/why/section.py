@@ -7,17 +7,15 @@ cause really does, an experiment says, and it stands beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from pgpaces.answers.attribution import Attribution, Card
 from pgpaces.answers.attribution.answer import MISSED_MIN
+from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.report.escape import line as shown
-from pgpaces.report.look import NUMBER, WIDTH, Look
 from pgpaces.report.numbers import interval, percent
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 
-_PLOT = WIDTH - 70
 _SECONDS_MAX = 300
 _ROWS_MAX = 60
 _ALSO_MAX = 3
@@ -203,7 +201,7 @@ def _figure(found: Attribution, key: str) -> Figure | None:
         " their life that shows it",
         ("second", "missed %", *(f"sign of {name}, %" for name in names)),
         rows,
-        lambda look: _marks(found, cards, look),
+        tuple(_charts(found, cards)),
     )
 
 
@@ -211,50 +209,23 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else percent(value)
 
 
-def _marks(found: Attribution, cards: Sequence[Card], look: Look) -> dict[str, Any]:
-    seconds = len(found.missed_by_second)
-    x: dict[str, Any] = {
-        "field": "s",
-        "type": "quantitative",
-        "scale": {"domain": [0, seconds], "nice": False},
-        "axis": {"title": None, "labels": False, "ticks": False, "grid": True, "tickCount": 6},
-    }
-    parts = [_strip("missed, % of due", found.missed_by_second, x, look.alarm)]
-    parts += [
-        _strip(f"sign of {shown(card.title)}, %", card.by_second, x, look.lines[number])
-        for number, card in enumerate(cards)
-    ]
-    axis = {"title": "seconds from the start", "tickCount": 6, "grid": True}
-    parts[-1]["encoding"]["x"] = {**x, "axis": axis}
-    return {"vconcat": parts, "spacing": 12}
+def _charts(found: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
+    x = Axis("seconds from the start", ends=(0.0, float(len(found.missed_by_second))), ticks=6,
+             grid=True)  # fmt: skip
+    yield _strip("missed, % of due", found.missed_by_second, x, "alarm")
+    for number, card in enumerate(cards):
+        title = f"sign of {shown(card.title)}, %"
+        yield _strip(title, card.by_second, x, f"line{number}")
 
 
-def _strip(
-    title: str, values: Sequence[float | None], x: dict[str, Any], colour: str
-) -> dict[str, Any]:
+def _strip(title: str, values: Sequence[float | None], x: Axis, color: str) -> Chart:
     """A number from 0 to 100 for each second, several together where they are many."""
     step = -(-len(values) // _SECONDS_MAX)
-    pairs = []
+    points = []
     for at in range(0, len(values), step):
         known = [value for value in values[at : at + step] if value is not None]
         if known:
-            end = min(at + step, len(values))
-            pairs.append({"s": at, "e": end, "y": 100 * sum(known) / len(known), "z": 0})
-    return {
-        "title": title,
-        "width": _PLOT,
-        "height": 70,
-        "data": {"values": pairs},
-        "mark": {"type": "rect", "color": colour, "opacity": 0.8, "strokeWidth": 0},
-        "encoding": {
-            "x": x,
-            "x2": {"field": "e"},
-            "y": {
-                "field": "y",
-                "type": "quantitative",
-                "scale": {"domain": [0, 100], "nice": False},
-                "axis": {"title": None, "tickCount": 3, "format": NUMBER},
-            },
-            "y2": {"field": "z"},
-        },
-    }
+            end, mean = float(min(at + step, len(values))), 100 * sum(known) / len(known)
+            points.append(Point(float(at), end=end, low=0.0, high=mean))
+    layer = Layer("rect", tuple(points), color, opacity=0.8)
+    return Chart(x, Axis(ends=(0.0, 100.0), ticks=3), (layer,), height=70, title=(title,))

@@ -1,0 +1,271 @@
+"""Charts as Vega-Lite specifications: the only module that knows how a chart is drawn.
+
+Texts of others get into a specification as data only, never as an expression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from pgpaces.chart import WIDTH, Axis, Chart, Layer, Point
+from pgpaces.report.look import NUMBER, Look, configuration
+
+_DASHES = ([1, 0], [6, 3], [2, 2])
+_ALARM, _FONT = "alarm", 11
+# The sizes of what has none of its own.
+_SIZES = {"point": 62.0, "line": 1.8, "rule": 1.6}
+# The plot of charts that stand one above the other.
+_STACKED_WIDTH = WIDTH - 70
+_SPEC = dict[str, Any]
+
+
+def specification(charts: Sequence[Chart], look: Look) -> _SPEC:
+    """A whole specification: one chart, or several above each other with the same x axis."""
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "background": look.background,
+        "padding": 4,
+        **(_alone(charts[0], look) if len(charts) == 1 else _stacked(charts, look)),
+        "config": configuration(look),
+    }
+
+
+def _alone(chart: Chart, look: Look) -> _SPEC:
+    legends = _legend_height(chart) + (24 if chart.dashes else 0)
+    return {
+        "width": (chart.width or WIDTH) - 8,
+        "height": chart.height + legends,
+        "autosize": {"type": "fit", "contains": "padding"},
+        **({"title": list(chart.title)} if chart.title else {}),
+        "layer": [_layer(chart, layer, look) for layer in chart.layers],
+        "resolve": {"scale": {"color": "independent"}} if _shaded(chart) else {},
+    }
+
+
+def _stacked(charts: Sequence[Chart], look: Look) -> _SPEC:
+    parts = [
+        {
+            "title": list(chart.title),
+            "width": _STACKED_WIDTH,
+            "height": chart.height,
+            "layer": [
+                _layer(chart, layer, look, stacked=True, bare=number < len(charts))
+                for layer in chart.layers
+            ],
+        }
+        for number, chart in enumerate(charts, 1)
+    ]
+    return {"vconcat": parts, "spacing": 12, "resolve": {"scale": {"color": "independent"}}}
+
+
+def _shaded(chart: Chart) -> bool:
+    return any(point.shade is not None for layer in chart.layers for point in layer.points)
+
+
+def _layer(
+    chart: Chart, layer: Layer, look: Look, *, stacked: bool = False, bare: bool = False
+) -> _SPEC:
+    """A layer. bare: without texts at the x axis, because another chart stands below."""
+    x, y = _scaled(chart.x), _scaled(chart.y)
+    if chart.y.names:
+        y["axis"] |= {"labelLimit": 190, "labelPadding": 6, "ticks": False}
+    if bare:
+        x["axis"] |= {"title": None, "labels": False, "ticks": False}
+    encoding = {**_places(layer, x, y), **_colors(chart, layer, look, stacked=stacked)}
+    if layer.kind == "text" and _has(layer, "text"):
+        encoding["text"] = {"field": "text"}
+    if layer.kind in ("point", "bar") and not all(point.filled for point in layer.points):
+        solid = 1 if layer.kind == "point" else 0.8
+        filled = {"condition": {"test": "datum.filled", "value": solid}, "value": 0}
+        encoding["fillOpacity"] = filled
+    return {
+        "data": {"values": [_datum(point) for point in layer.points]},
+        "mark": _mark(layer, look),
+        "encoding": encoding,
+    }
+
+
+def _datum(point: Point) -> _SPEC:
+    found = {name: getattr(point, name) for name in Point.__slots__}
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _has(layer: Layer, name: str) -> bool:
+    """Whether its points have this."""
+    return any(getattr(point, name) not in (None, "") for point in layer.points)
+
+
+# --- axes -----------------------------------------------------------------------------------------
+
+
+def _scaled(axis: Axis) -> _SPEC:
+    """An axis as an encoding, but for the field."""
+    shown: _SPEC = {"title": axis.title or None}
+    if axis.grid is not None:
+        shown["grid"] = axis.grid
+    if axis.names:
+        shown |= {"labelAngle": -40 if axis.aslant else 0, "labelOverlap": False}
+        return {"type": "nominal", "sort": list(axis.names), "axis": shown}
+    shown |= {"values": list(axis.ticks)} if isinstance(axis.ticks, tuple) else {
+        "tickCount": axis.ticks
+    }  # fmt: skip
+    shown["format"] = axis.format or NUMBER
+    if axis.scale == "time":
+        return {"type": "temporal", "axis": shown}
+    if axis.labels and isinstance(axis.ticks, tuple):
+        shown |= {"labelExpr": _labels(axis.ticks, axis.labels), "labelOverlap": False}
+    return {"type": "quantitative", "scale": _scale(axis), "axis": shown}
+
+
+def _scale(axis: Axis) -> _SPEC:
+    low, high = axis.ends
+    found: _SPEC = {"type": axis.scale, "nice": axis.nice}
+    if low is not None and high is not None:
+        found["domain"] = [low, high]
+    elif low is not None:
+        found["domainMin"] = low
+    if axis.room:
+        found["padding"] = axis.room
+    if axis.scale == "linear":
+        found["zero"] = axis.zero
+    if axis.scale == "symlog":
+        found |= {"constant": axis.constant, "clamp": True}
+    return found
+
+
+def _labels(ticks: Sequence[float], labels: Sequence[str]) -> str:
+    """An expression that names each tick, of names that are ours."""
+    middles = [(a + b) / 2 for a, b in pairwise(ticks)]
+    *first, last = labels
+    parts = [f"datum.value < {at:.4g} ? '{name}'" for at, name in zip(middles, first, strict=True)]
+    return " : ".join([*parts, f"'{last}'"])
+
+
+def _places(layer: Layer, x: _SPEC, y: _SPEC) -> _SPEC:
+    """Where the points of a layer stand: what they have of x, y, end, low and high."""
+    found: _SPEC = {}
+    across = {"x": x, "y": y}
+    for name, axis in across.items():
+        if _has(layer, name):
+            found[name] = {**axis, "field": name}
+    if layer.kind == "text" or layer.edge:
+        found |= _edge(layer.edge)
+    if layer.offset is not None:
+        found["y"]["bandPosition"] = layer.offset
+    if layer.kind in ("point", "line", "bar", "text"):
+        return found
+    if _has(layer, "low"):
+        found[layer.along] = {**across[layer.along], "field": "low"}
+        found[f"{layer.along}2"] = {"field": "high"}
+    if _has(layer, "end"):
+        found["x2"] = {"field": "end"}
+    return found
+
+
+def _edge(edge: str) -> _SPEC:
+    match edge:
+        case "left":
+            return {"x": {"value": 0}}
+        case "right":
+            return {"x": {"value": "width"}}
+        case "top":
+            return {"y": {"value": 8}}
+    return {}
+
+
+# --- marks and colors -----------------------------------------------------------------------------
+
+
+def _mark(layer: Layer, look: Look) -> _SPEC:
+    found: _SPEC = {"type": layer.kind, "opacity": layer.opacity}
+    size = layer.size or _SIZES.get(layer.kind)
+    color = look.colours()[layer.color] if layer.color else None
+    if color:
+        found["color"] = color
+    match layer.kind:
+        case "point":
+            found |= {"size": size, "strokeWidth": 1.8 if (size or 0) > 50 else 1}
+            found |= {"fill": color} if color else {}
+            found |= {"shape": layer.shape, "filled": False} if layer.shape else {}
+            if layer.shape:
+                found["fill"] = "transparent"
+        case "line" | "rule":
+            found |= {"strokeWidth": size, "strokeDash": list(layer.dash) or [1, 0]}
+        case "text":
+            found |= {"fontSize": layer.size or _FONT, "dx": layer.dx, "dy": layer.dy}
+            found |= {"align": layer.align} if layer.align else {}
+            found |= {"fontWeight": 600} if _has(layer, "shade") else {}
+        case "rect":
+            found |= {"strokeWidth": 0, "cornerRadius": 3 if _has(layer, "shade") else 0}
+        case "bar":
+            found |= {"height": {"band": 0.6}, "stroke": color}
+    return found
+
+
+def _colors(chart: Chart, layer: Layer, look: Look, *, stacked: bool) -> _SPEC:
+    """The color, shape and dashes of a layer, with one legend for all of them."""
+    if _has(layer, "shade"):
+        return _heat(layer, look)
+    found: _SPEC = {}
+    dashed = layer.kind == "line" and chart.dashes
+    if dashed:
+        scale = {"domain": list(chart.dashes), "range": _DASHES[: len(chart.dashes)]}
+        legend = {"title": None, "orient": "top", "columns": 3, "offset": 2, "symbolSize": 420}
+        found["strokeDash"] = {"field": "dash", "scale": scale, "legend": legend}
+    names = [each.name for each in chart.series]
+    if chart.x.names and len(names) > 1 and _has(layer, "series"):
+        found["xOffset"] = {"field": "series", "sort": names}
+    if layer.color or not names or layer.kind == "text":
+        return found
+    field: _SPEC = {"field": "series", "type": "nominal"}
+    colors = [look.colours()[each.color] for each in chart.series]
+    color = {
+        **field,
+        "scale": {"domain": names, "range": colors},
+        "legend": _legend(chart, layer, names, stacked=stacked),
+    }
+    found["color"] = color
+    if layer.kind == "point" and not layer.shape:
+        shapes = [each.shape for each in chart.series]
+        found["shape"] = {**color, "scale": {"domain": names, "range": shapes}}
+        found["fill"] = {**color, "legend": None}
+    return found
+
+
+def _heat(layer: Layer, look: Look) -> _SPEC:
+    colors = look.on_heat if layer.kind == "text" else look.heat
+    scale = {"domain": list(range(len(colors))), "range": list(colors)}
+    found: _SPEC = {"color": {"field": "shade", "type": "nominal", "scale": scale, "legend": None}}
+    if layer.kind == "rect" and not all(point.filled for point in layer.points):
+        stroke = {"test": "datum.filled", "value": "transparent"}
+        found["stroke"] = {"condition": stroke, "value": look.alarm}
+        found["strokeWidth"] = {"value": 2}
+    return found
+
+
+def _legend(chart: Chart, layer: Layer, names: Sequence[str], *, stacked: bool) -> _SPEC | None:
+    if chart.legend is None or (len(names) < 2 and not stacked):
+        return None
+    if not stacked:
+        return {"title": chart.legend or None, "columns": _columns(names)}
+    square = {"symbolType": "square"} if layer.kind == "rect" else {}
+    return {
+        "title": None, "orient": "top", "columns": _columns(names), "offset": 2, **square
+    }  # fmt: skip
+
+
+def _legend_height(chart: Chart) -> int:
+    """What a legend at the bottom takes, so that plots stay equally high."""
+    names = [each.name for each in chart.series]
+    if chart.legend is None or len(names) < 2:
+        return 0
+    return 34 + 16 * math.ceil(len(names) / _columns(names))
+
+
+def _columns(names: Sequence[str]) -> int:
+    """As many columns as fit."""
+    longest = max((len(name) for name in names), default=0)
+    return max(1, min(len(names), 4, (WIDTH - 60) // (40 + 7 * longest)))
