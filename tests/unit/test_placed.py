@@ -13,7 +13,7 @@ from tests.unit.experiments import WORKERS, made
 
 
 def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
-    found = made(Slot(block, Cell((("clients", clients), (WORKERS, workers)))), 10)
+    found = made(Slot(block, Cell((("clients", clients), (WORKERS, workers)))), 30)
     trial = replace(found.trial, place=None, id=f"{clients}{workers}{block}")
     return replace(found, trial=trial)
 

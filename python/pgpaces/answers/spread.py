@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ Blocks = Sequence[tuple[int, Sequence[Times]]]
 # Longer than any time that a histogram tells from another.
 _LONGEST_NS = 1 << 62
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+# From which quantile on one is the prior of the next, and below which shares it is that of a share.
+_CHAINED = 0.95
+_RARER = (0.0, 0.02, 0.005, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,24 @@ class Spread:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """How transactions resemble each other: all of them, and those above each of `QUANTILES`."""
+
+    body: Clusters = stats.INDEPENDENT
+    above: tuple[Clusters, ...] = ()
+
+    def beside(self, share: float) -> Clusters:
+        """Those of the rarest quantile that is clearly more frequent than a share; else of all."""
+        found = self.body
+        for each, rarer in zip(self.above, _RARER, strict=False):
+            found = Clusters(each.effect, self.body.freedom) if share < rarer else found
+        return found
+
+
 def spread(times: Times, due: int, mean: Estimate | None = None) -> Spread:
     """The distribution of what succeeded of all `due`, taken for independent."""
-    return _spread(times, due, mean, stats.INDEPENDENT, ())
+    return _spread(times, due, mean, Tails())
 
 
 def spread_of(
@@ -63,15 +81,22 @@ def spread_of(
     blocks: what was due in equal stretches of time, and the times of what succeeded of it. With
     them the interval of a quantile knows how those cluster that are above it, not only the mean.
     """
+    return spread_and_tails(times, due, counts, sums_ns, blocks)[0]
+
+
+def spread_and_tails(
+    times: Times, due: int, counts: Numbers, sums_ns: Numbers, blocks: Blocks
+) -> tuple[Spread, Tails]:
+    """The same, and what it is known by."""
     stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
     body = stats.clusters(sums_ns / 1e6, counts, stddev_ms)
     mean = stats.mean(sums_ns / 1e6, counts, body.effect)
-    return _spread(times, due, mean, body, blocks)
+    above = tuple(_above(times, due, body, blocks)) if due and times.shaped and blocks else ()
+    tails = Tails(body, above)
+    return _spread(times, due, mean, tails), tails
 
 
-def _spread(
-    times: Times, due: int, mean: Estimate | None, body: Clusters, blocks: Blocks
-) -> Spread:
+def _spread(times: Times, due: int, mean: Estimate | None, tails: Tails) -> Spread:
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
     known = times.shaped or times.max_ns > 0
@@ -80,19 +105,16 @@ def _spread(
         mean=mean,
         stddev=None if times.stddev_ns is None else times.stddev_ns / 1e6,
         max=times.max_ns / 1e6 if times.count and times.count >= due and known else None,
-        **_quantiles(times, due, body, blocks),
+        **_quantiles(times, due, tails),
     )
 
 
-def _quantiles(
-    times: Times, due: int, body: Clusters, blocks: Blocks
-) -> dict[str, Estimate | None]:
+def _quantiles(times: Times, due: int, tails: Tails) -> dict[str, Estimate | None]:
     names = [name.replace(".", "") for name in QUANTILES]
     if due == 0 or not times.shaped:
         return dict.fromkeys(names)
-    ranks = [stats.quantile_rank(q, due) for q in QUANTILES.values()]
-    values = values_at_ranks(times, ranks)
-    found = _clusters_above(values, body, blocks)
+    values = _values(times, due)
+    found = tails.above or [tails.body] * len(values)
     ends = [
         stats.quantile_ranks(q, due, each)
         for q, each in zip(QUANTILES.values(), found, strict=True)
@@ -105,18 +127,28 @@ def _quantiles(
     }
 
 
-def _clusters_above(
-    values: Sequence[int | None], body: Clusters, blocks: Blocks
-) -> Iterable[Clusters]:
-    """How those cluster that are above each value, or did not succeed."""
+def _values(times: Times, due: int) -> Sequence[int | None]:
+    """The quantiles, in ns."""
+    return values_at_ranks(times, [stats.quantile_rank(q, due) for q in QUANTILES.values()])
+
+
+def _above(times: Times, due: int, body: Clusters, blocks: Blocks) -> Iterator[Clusters]:
+    """How those cluster that are above each quantile, or did not succeed.
+
+    What is rare is weighed with what is a little less so: the mean, from the 95th percentile on the
+    quantile before.
+    """
     import numpy as np
 
-    if not blocks:
-        return [body] * len(values)
-    due = np.array([each for each, _ in blocks])
-    asked = [_LONGEST_NS if value is None else value for value in values]
+    due_of = np.array([each for each, _ in blocks])
+    asked = [_LONGEST_NS if value is None else value for value in _values(times, due)]
     below = np.array([counts_at_most(parts, asked) for _, parts in blocks])
-    return [stats.clusters_of(due - column, due, body) for column in below.T]
+    prior = body
+    for q, column in zip(QUANTILES.values(), below.T, strict=True):
+        found = stats.clusters_of(due_of - column, due_of, prior)
+        yield found
+        if q >= _CHAINED:
+            prior = Clusters(found.effect, body.freedom)
 
 
 def _estimate(

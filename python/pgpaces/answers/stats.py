@@ -25,11 +25,11 @@ _TAIL = 0.025
 # With fewer points than this their variance says next to nothing.
 _POINTS_MIN = 10
 # Chosen by simulation (docs/explanation/coverage.md). A share's own design effect weighs as many
-# events as there are, that of the mean as many as this. Where transactions resemble each other the
-# number of a quiet trial is too low more often than that of a busy one too high: so the upper end
-# is at 99 %, the lower one at 4 %.
-_PRIOR_EVENTS = 10.0
-_FREEDOM_EVENTS = 0.4
+# events as there are, that of what is more frequent as many as this. Where transactions resemble
+# each other the number of a quiet trial is too low more often than that of a busy one too high: so
+# the upper end is at 99 %, the lower one at 4 %.
+_PRIOR_EVENTS = 20.0
+_FREEDOM_EVENTS, _FREEDOM_PRIOR = 0.4, 10.0
 _TAIL_ABOVE = 0.01
 _MEAN_FREEDOM = 5.0
 _EXPONENT_MAX = 700.0
@@ -100,12 +100,12 @@ def clusters(sums: Numbers, counts: Numbers, stddev: float | None) -> Clusters:
 
 
 def clusters_of(hits: Numbers, due: Numbers, body: Clusters) -> Clusters:
-    """The same of a share: hits and due in equal stretches of time; body: that of the mean.
+    """The same of a share: hits and due in equal stretches of time; body: that of the mean, or of a
+    share that is more frequent.
 
     Few hits say little of how they cluster: in a quiet trial they seem to be alone. So their own
-    effect, from E events, and that of the mean, which in queues is about that of the tail, are
-    weighed: (E own + 10 mean) / (E + 10) with E = hits / mean. Where nearly all are hits, those
-    that are none count.
+    effect, from E events, and that of what is more frequent are weighed: (E own + 20 body) /
+    (E + 20) with E = hits / body. Where nearly all are hits, those that are none count.
     """
     total, all_due = float(hits.sum()), float(due.sum())
     rare = min(total, all_due - total)
@@ -118,7 +118,7 @@ def clusters_of(hits: Numbers, due: Numbers, body: Clusters) -> Clusters:
     effect = (events * own + _PRIOR_EVENTS * body.effect) / (events + _PRIOR_EVENTS)
     if effect == 1:
         return INDEPENDENT
-    slack = 1 / body.freedom + _FREEDOM_EVENTS / (rare / effect + _PRIOR_EVENTS)
+    slack = 1 / body.freedom + _FREEDOM_EVENTS / (rare / effect + _FREEDOM_PRIOR)
     return Clusters(effect, max(1.0, 1 / slack))
 
 
@@ -219,6 +219,10 @@ def inefficiency(series: Numbers) -> float:
     rho_k: autocorrelations, summed over Geyer's initial positive sequence, that is for as long as
     rho_2k + rho_2k+1 is positive (Geyer, Practical Markov Chain Monte Carlo, 1992, 3.3). Values
     below 1 (neighbours that balance each other) are not believed. n / inefficiency is n_eff.
+
+    Each autocovariance about the series' own mean is low by about the variance of that mean, so a
+    sum over 2 m + 1 lags is divided by 1 - (2 m + 1) / n (Anderson, The Statistical Analysis of
+    Time Series, 1971, 8.2); not one over more than n / 3: that is of a change, not of chance.
     """
     import numpy as np
 
@@ -232,7 +236,9 @@ def inefficiency(series: Numbers) -> float:
     pairs = gamma[: n // 2 * 2].reshape(-1, 2).sum(axis=1)
     ends = np.flatnonzero(pairs <= 0)
     used = pairs[: ends[0]] if len(ends) else pairs
-    return float(min(n, max(1.0, 2 * used.sum() / gamma[0] - 1)))
+    lags = 4 * len(used) - 1
+    left = 1 - lags / n if lags <= n / 3 else 1.0
+    return float(min(n, max(1.0, (2 * used.sum() / gamma[0] - 1) / left)))
 
 
 def mean(sums: Numbers, counts: Numbers, effect: float = 1.0) -> Estimate | None:

@@ -22,7 +22,7 @@ from pgpaces.answers.accumulator import (
 from pgpaces.answers.branches import alike
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator, GeneratorWork, examine
-from pgpaces.answers.spread import Blocks, Spread, spread_of
+from pgpaces.answers.spread import Blocks, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity
 from pgpaces.result import Counts, Estimate, Trial, plain
@@ -154,8 +154,9 @@ def summarize(
     kept = part.seconds(own)
     total = kept.counts
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
-    spreads = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
-    missed, phi = _missed(kept, spreads["latency"])
+    found = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
+    spreads = {kind: spread for kind, (spread, _) in found.items()}
+    missed, phi = _missed(kept, found["latency"][1])
     generator = examine(trial, accumulator, GeneratorWork(every, own, end, phi))
     return Summary(
         counts=total,
@@ -215,8 +216,8 @@ def _beside(part: _Part) -> Iterable[BesideSummary]:
     """Each workload beside the trial's own, in the same part of it."""
     for name, found in _background(part.trial).items():
         own = part.seconds(_of(part.scripts, found))
-        total, latency = own.counts, _spread(part, own, "latency", found)
-        missed, phi = _missed(own, latency)
+        total, (latency, tails) = own.counts, _spread(part, own, "latency", found)
+        missed, phi = _missed(own, tails)
         yield BesideSummary(name, total, missed, phi, _rate(part, total, found), latency)
 
 
@@ -266,21 +267,22 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
     return Cut(seconds, len(at), left_out=every.between(0, seconds).counts)
 
 
-def _missed(seconds: ScriptSeconds, latency: Spread) -> tuple[Estimate | None, float]:
+def _missed(seconds: ScriptSeconds, tails: Tails) -> tuple[Estimate | None, float]:
     """The share of these seconds that missed, and the dispersion that its interval stands for."""
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
         return None, 1.0
-    sums_ms, counts = seconds.column("latency") / 1e6, seconds.column("count")
-    body = stats.clusters(sums_ms, counts, latency.stddev)
-    found = stats.clusters_of(due - seconds.column("on_time"), due, body)
+    prior = tails.beside(total.missed / total.due)
+    found = stats.clusters_of(due - seconds.column("on_time"), due, prior)
     return stats.share(total.missed, total.due, found), found.phi
 
 
-def _spread(part: _Part, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Spread:
+def _spread(
+    part: _Part, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]
+) -> tuple[Spread, Tails]:
     times = merge(part.times(kind, script) for script in scripts)
     due, blocks = seconds.counts.due, part.blocks(seconds, kind, scripts)
-    return spread_of(times, due, seconds.column("count"), seconds.column(kind), blocks)
+    return spread_and_tails(times, due, seconds.column("count"), seconds.column(kind), blocks)
 
 
 def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
@@ -307,8 +309,8 @@ def _scripts(part: _Part) -> Iterable[ScriptSummary]:
     nothing = together(())
     for number, script in enumerate(part.trial.workload["scripts"]):
         own = part.seconds(part.scripts.get(number, nothing))
-        latency = _spread(part, own, "latency", (number,))
-        missed, _ = _missed(own, latency)
+        latency, tails = _spread(part, own, "latency", (number,))
+        missed, _ = _missed(own, tails)
         yield ScriptSummary(script["name"], script["weight"], own.counts, missed, latency)
 
 
