@@ -25,8 +25,9 @@ LABELED_WIDTH = WIDTH - 80
 class Point:
     """A datum. end: where it ends along the x axis. low, high: its ends along its layer's axis.
 
-    series: whose color and shape it has. dash: which kind of line it belongs to. filled: a hollow
-    one stands on no valid trial. shade: its index in the scale of heat, from good to bad.
+    at: its place in words, where it stands a little aside. series: whose color and shape it has.
+    dash: which kind of line it belongs to. filled: a hollow one stands on no valid trial. shade:
+    its index in the scale of heat, from good to bad.
     """
 
     x: Place = None
@@ -34,6 +35,7 @@ class Point:
     end: Place = None
     low: float | None = None
     high: float | None = None
+    at: str = ""
     series: str = ""
     dash: str = ""
     text: str = ""
@@ -69,7 +71,8 @@ class Axis:
 class Layer:
     """Points of one kind. color: of all of them; empty: of the series of each.
 
-    along: which axis low and high belong to. size: an area of points, a width of lines. dash: of
+    name: what its points are, where values are told one by one. along: which axis low and high
+    belong to. size: an area of points, a width of lines. dash: of
     lines. edge: texts, and rules without a place along it, stand at this edge of the plot. dx, dy:
     how far texts stand off. offset: where in its band a point of an axis of names stands.
     """
@@ -82,6 +85,7 @@ class Layer:
     opacity: float = 1.0
     dash: tuple[int, ...] = ()
     shape: str = ""
+    name: str = ""
     edge: Literal["", "left", "right", "top"] = ""
     align: Literal["", "left", "right"] = ""
     dx: int = 0

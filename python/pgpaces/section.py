@@ -166,7 +166,8 @@ class Records:
 class Report:
     """A whole report: its question, the answer in sentences, and sections in their order.
 
-    headline: facts under the title. top: the answer in one screen. document: all of it as plain
+    headline: facts under the title. top: the answer in one screen. lead: the chart that shows it,
+    one of those of the sections. document: all of it as plain
     values, but for its answers'. records: a row for each cell and each trial. Both take longer
     than the rest, so they are asked for.
     """
@@ -180,6 +181,7 @@ class Report:
     headline: Facts
     sections: tuple[Section, ...]
     top: Section
+    lead: Figure | None = None
     rerun: str = ""
     document: Callable[[], dict[str, Any]] = field(default=dict, repr=False)
     records: Callable[[], Records] = field(default=lambda: Records(()), repr=False)

@@ -139,14 +139,14 @@ def test_a_page_shows_it_of_the_trial_that_stands_for_a_cell() -> None:
     assert "&lt;b&gt;\\x1b[31m" in shown
 
 
-def test_waits_are_stacked_below_the_latency_and_are_in_its_table() -> None:
+def test_waits_are_stacked_among_what_the_server_did_and_are_in_its_table() -> None:
     row = page().rows[0]
     samples = [*seen("Lock:tuple", [2.0] * 20), *seen("CPU", [1.0] * 20)]
     one = digested(samples)
     plan = {**row.trials[0].trial.plan}
     one = replace(one, trial=replace(one.trial, plan=plan, workload=row.trials[0].trial.workload))
-    figure = closeups._over_time(replace(row, trials=(one,)), 1)
-    assert figure is not None
+    [latency, figure] = closeups._over_time(replace(row, trials=(one,)), 1)
+    assert not [name for name in latency.columns if "waits" in name]
     assert [name for name in figure.columns if "waits" in name] == [
         "waits Lock:tuple, sessions", "waits CPU, sessions",
     ]  # fmt: skip

@@ -7,85 +7,131 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pgpaces.chart import WIDTH, Axis, Chart, Layer, Point
+from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.report.look import NUMBER, Look, configuration
 
 _DASHES = ([1, 0], [6, 3], [2, 2])
 _ALARM, _FONT = "alarm", 11
 # The sizes of what has none of its own.
 _SIZES = {"point": 62.0, "line": 1.8, "rule": 1.6}
-# The plot of charts that stand one above the other.
-_STACKED_WIDTH = WIDTH - 70
+# What stands beside the plot of charts that stand one above the other.
+_BESIDE_PLOT = 70
 _SPEC = dict[str, Any]
 
 
-def specification(charts: Sequence[Chart], look: Look) -> _SPEC:
-    """A whole specification: one chart, or several above each other with the same x axis."""
+def specification(charts: Sequence[Chart], look: Look, *, told: bool = False) -> _SPEC:
+    """A whole specification: one chart, or several above each other with the same x axis.
+
+    told: points carry what they say as the name for assistive technology.
+    """
+    parts = [_Part(chart, look, len(charts) > 1, n < len(charts), told)
+             for n, chart in enumerate(charts, 1)]  # fmt: skip
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": look.background,
         "padding": 4,
-        **(_alone(charts[0], look) if len(charts) == 1 else _stacked(charts, look)),
+        **(_alone(parts[0]) if len(parts) == 1 else _stacked(parts)),
         "config": configuration(look),
     }
 
 
-def _alone(chart: Chart, look: Look) -> _SPEC:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A chart where it is drawn. bare: without texts at the x axis: another stands below."""
+
+    chart: Chart
+    look: Look
+    stacked: bool
+    bare: bool
+    told: bool
+
+    def layers(self) -> list[_SPEC]:
+        return [_layer(self, layer) for layer in self.chart.layers]
+
+
+def _alone(part: _Part) -> _SPEC:
+    chart = part.chart
     legends = _legend_height(chart) + (24 if chart.dashes else 0)
     return {
         "width": (chart.width or WIDTH) - 8,
         "height": chart.height + legends,
         "autosize": {"type": "fit", "contains": "padding"},
         **({"title": list(chart.title)} if chart.title else {}),
-        "layer": [_layer(chart, layer, look) for layer in chart.layers],
+        "layer": part.layers(),
         "resolve": {"scale": {"color": "independent"}} if _shaded(chart) else {},
     }
 
 
-def _stacked(charts: Sequence[Chart], look: Look) -> _SPEC:
-    parts = [
+def _stacked(parts: Sequence[_Part]) -> _SPEC:
+    found = [
         {
-            "title": list(chart.title),
-            "width": _STACKED_WIDTH,
-            "height": chart.height,
-            "layer": [
-                _layer(chart, layer, look, stacked=True, bare=number < len(charts))
-                for layer in chart.layers
-            ],
+            "title": list(part.chart.title),
+            "width": plot_width(part.chart),
+            "height": part.chart.height,
+            "layer": part.layers(),
         }
-        for number, chart in enumerate(charts, 1)
+        for part in parts
     ]
-    return {"vconcat": parts, "spacing": 12, "resolve": {"scale": {"color": "independent"}}}
+    return {"vconcat": found, "spacing": 12, "resolve": {"scale": {"color": "independent"}}}
+
+
+def plot_width(chart: Chart) -> int:
+    """The width of the plot of one of several charts above each other, in pixels."""
+    return (chart.width or WIDTH) - _BESIDE_PLOT
 
 
 def _shaded(chart: Chart) -> bool:
     return any(point.shade is not None for layer in chart.layers for point in layer.points)
 
 
-def _layer(
-    chart: Chart, layer: Layer, look: Look, *, stacked: bool = False, bare: bool = False
-) -> _SPEC:
-    """A layer. bare: without texts at the x axis, because another chart stands below."""
+def _layer(part: _Part, layer: Layer) -> _SPEC:
+    chart, look = part.chart, part.look
     x, y = _scaled(chart.x), _scaled(chart.y)
     if chart.y.names:
         y["axis"] |= {"labelLimit": 190, "labelPadding": 6, "ticks": False}
-    if bare:
+    if part.bare:
         x["axis"] |= {"title": None, "labels": False, "ticks": False}
-    encoding = {**_places(layer, x, y), **_colors(chart, layer, look, stacked=stacked)}
+    encoding = {**_places(layer, x, y), **_colors(chart, layer, look, stacked=part.stacked)}
     if layer.kind == "text" and _has(layer, "text"):
         encoding["text"] = {"field": "text"}
     if layer.kind in ("point", "bar") and not all(point.filled for point in layer.points):
         solid = 1 if layer.kind == "point" else 0.8
         filled = {"condition": {"test": "datum.filled", "value": solid}, "value": 0}
         encoding["fillOpacity"] = filled
-    return {
-        "data": {"values": [_datum(point) for point in layer.points]},
-        "mark": _mark(layer, look),
-        "encoding": encoding,
-    }
+    data, mark = [_datum(point) for point in layer.points], _mark(layer, look)
+    if part.told and (layer.kind in ("point", "bar") or (layer.kind == "rect" and _shaded(chart))):
+        for datum, point in zip(data, layer.points, strict=True):
+            datum["told"] = told(chart, layer, point)
+        encoding["description"] = {"field": "told"}
+        mark["aria"] = True
+    return {"data": {"values": data}, "mark": mark, "encoding": encoding}
+
+
+def told(chart: Chart, layer: Layer, point: Point) -> str:
+    """What a point says: its series, where it stands, its value with its interval."""
+    of = point.series if len(chart.series) > 1 else ""
+    where = (chart.x.title, point.at or point.x)
+    value = (chart.y.title, point.y)
+    if _shaded(chart):
+        places = [("", point.y), where, ("", point.text)]
+    elif chart.y.names:
+        places = [("", point.y), (chart.x.title, point.x)]
+    else:
+        places = [where, value]
+    parts = [": ".join(each for each in (title, _short(place)) if each) for title, place in places]
+    ends = f" ({_short(point.low)}-{_short(point.high)})" if point.high is not None else ""
+    hollow = "" if point.filled else "not valid"
+    return " · ".join(each for each in (layer.name, of, *parts, hollow) if each) + ends
+
+
+def _short(place: Place) -> str:
+    if not isinstance(place, float):
+        return str(place or "")
+    return f"{place:,.0f}" if abs(place) >= 1000 else f"{place:.3g}"
 
 
 def _datum(point: Point) -> _SPEC:

@@ -1,4 +1,7 @@
-"""The report as one self-contained HTML page: no network, no script, light and dark, to be printed.
+"""The report as one self-contained HTML page: no network, light and dark, to be printed.
+
+Its one script shows values of charts, sorts tables and copies commands; every number is there
+without it, and the page's own policy lets no other script run.
 
 Values and texts go through a template that escapes everything; only drawn charts are put in as they
 are, and their texts were escaped when they were drawn.
@@ -6,7 +9,9 @@ are, and their texts were escaped when they were drawn.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +21,12 @@ from pgpaces.section import Figure, Report, Section, Sentence
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
+
+
+# The width of a chart over time that is seen first, in pixels.
+_WIDE = 1080
+# A page needs no command that makes it.
+_REPORT = "pgpaces report"
 
 
 def card(said: Sequence[Sentence], sections: Sequence[Section]) -> str:
@@ -34,14 +45,25 @@ def card(said: Sequence[Sentence], sections: Sequence[Section]) -> str:
 
 
 def html(report: Report) -> str:
-    """The page."""
+    """The page: the question with its answer first, with the chart that shows it."""
+    script = _template("page.js")
+    head = report.top.headline
+    lead = report.lead if draw.available() else None
+    wide = lead is not None and len(lead.charts) > 1
     return (
         _environment()
         .get_template("page.html")
         .render(
             report=report,
+            head=head,
+            said_beside=[each for each in report.said if not head or each.text != head.text],
+            next=[each for each in report.top.next if not each.startswith(_REPORT)],
+            lead=lead,
+            wide=_safe(draw.inline(lead, _WIDE)) if lead and wide else "",
             sections=[each for each in report.sections if each.rank != "text"],
             style=_style(),
+            script=_safe(script),
+            script_hash=_safe(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),
             svg={key: _safe(text) for key, text in draw.drawn(report.figures()).items()},
             drawn=draw.available(),
         )
@@ -92,11 +114,15 @@ def _safe(text: str) -> Markup:
 
 def _style() -> Markup:
     """The colours of light and dark, then the rest of the style sheet."""
-    from importlib import resources
-
-    rest = resources.files("pgpaces.report").joinpath("templates/page.css").read_text("utf-8")
+    rest = _template("page.css")
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(look.DARK)}}}}}"
     return _safe(f":root{{{_variables(look.LIGHT)}}}\n{dark}\n{rest}")
+
+
+def _template(name: str) -> str:
+    from importlib import resources
+
+    return resources.files("pgpaces.report").joinpath("templates", name).read_text("utf-8")
 
 
 def _variables(chosen: look.Look) -> str:

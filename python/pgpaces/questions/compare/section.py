@@ -297,7 +297,7 @@ def _effect_chart(told: Sequence[_Told], seen: VerdictBasis) -> Chart:
     places = [_number(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
               if place is not None]  # fmt: skip
     names = tuple(dict.fromkeys(str(point.y) for point in points))
-    layers = [Layer("point", dots, "ink", size=16, opacity=0.6, offset=0.75)]
+    layers = [Layer("point", dots, "ink", size=16, opacity=0.6, offset=0.75, name="a trial")]
     if band:
         layers.append(Layer("rect", (Point(band[0], end=band[1]),), "muted", opacity=0.14))
     layers += _estimates([point for point in points if point.y != _SAME], "line0")

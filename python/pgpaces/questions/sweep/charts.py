@@ -223,6 +223,7 @@ class _Ends:
     """An estimate as a chart has it. value, high: infinite where they are above every number."""
 
     x: float | str
+    at: str
     series: str
     value: float
     low: float
@@ -254,25 +255,27 @@ def _seen(axis: MainAxis, panel: Panel, measure: Measure) -> _Seen:
         part = ((number + 0.5) / count - 0.5) * 0.36 if count > 1 else 0.0
         name = line_label(line, panel)
         for row in line.rows:
-            x = axis.aside(row, part)
+            x, at = axis.aside(row, part), _label(axis, row)
             if (estimate := row.estimate(measure.key)) is not None:
-                cells.append(_ends(x, name, estimate, measure, sound=row.sound))
+                cells.append(_ends((x, at, name), estimate, measure, sound=row.sound))
             for digest in row.every:
                 own = measure.of_trial(digest)
                 if own is not None and math.isfinite(own.value):
                     filled = digest in row.trials and sound(digest)
                     y = own.value * measure.scale
-                    trials.append(Point(x, y, series=name, filled=filled))
+                    trials.append(Point(x, y, at=at, series=name, filled=filled))
     return _Seen(tuple(cells), tuple(trials))
 
 
-def _ends(x: float | str, name: str, estimate: Estimate, measure: Measure, *, sound: bool) -> _Ends:
+def _ends(
+    place: tuple[float | str, str, str], estimate: Estimate, measure: Measure, *, sound: bool
+) -> _Ends:
     value, known = estimate.value, estimate.estimable
     # Of a time that has no lower bound the bar begins at the value: a bar from nothing would shout.
     below = value if estimate.low == 0 and measure.log else estimate.low
     low, high = (below, estimate.high) if known else (value, value)
     scale = measure.scale
-    return _Ends(x, name, value * scale, low * scale, high * scale, known, sound)
+    return _Ends(*place, value * scale, low * scale, high * scale, known, sound)
 
 
 def _vertical(every: Sequence[_Seen], measure: Measure) -> _Vertical:
@@ -306,7 +309,7 @@ def _chart(panel: Panel, x: Axis, vertical: _Vertical, seen: _Seen, measure: Mea
             for name, dash in zip(names, DASHES, strict=False)
         ]
     layers += [
-        Layer("point", seen.trials, size=13, opacity=0.55),
+        Layer("point", seen.trials, size=13, opacity=0.55, name="a trial"),
         Layer("point", points),
     ]
     # Not the first layer: that decides whether there is a grid, and one value has none.
@@ -328,11 +331,13 @@ def _chart(panel: Panel, x: Axis, vertical: _Vertical, seen: _Seen, measure: Mea
 def _point(cell: _Ends, vertical: _Vertical) -> Point:
     """A cell: what is above every number stands at the top, without an interval."""
     if math.isinf(cell.value):
-        return Point(cell.x, vertical.top, series=cell.series, filled=cell.sound)
+        return Point(cell.x, vertical.top, at=cell.at, series=cell.series, filled=cell.sound)
     floor = vertical.axis.ends[0] or 0.0
     high = vertical.top if math.isinf(cell.high) else cell.high
     low = max(cell.low, floor)
-    return Point(cell.x, cell.value, low=low, high=high, series=cell.series, filled=cell.sound)
+    return Point(
+        cell.x, cell.value, at=cell.at, low=low, high=high, series=cell.series, filled=cell.sound
+    )
 
 
 def _free_side(

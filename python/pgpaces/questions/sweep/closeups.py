@@ -63,8 +63,10 @@ def closeups(page: Page) -> Iterator[Closeup]:
     places = {row.cell.key: number for number, row in enumerate(page.rows, 1)}
     for row in chosen(page):
         number = places[row.cell.key]
-        found = [_over_time(row, number), None if _by_command(row) else _distribution(row, number)]
-        yield Closeup(row, tuple(figure for figure in found if figure))
+        found = list(_over_time(row, number))
+        if not _by_command(row):
+            found[1:1] = _distribution(row, number)
+        yield Closeup(row, tuple(found))
 
 
 def _by_command(row: Row) -> bool:
@@ -94,39 +96,45 @@ def trial_name(digest: Digest) -> str:
     return shown(f"trial {place.block}{again}" + (f" on {target}" if target else ""))
 
 
-def _over_time(row: Row, number: int) -> Figure | None:
+def _over_time(row: Row, number: int) -> Iterator[Figure]:
+    """What a trial's transactions and its server and machine did, by the second they were due."""
     digest = middle(row)
     if not digest.series:
-        return None
+        return
+    cell = _of_cell(row)
     several = f" of {len(row.trials)}, the middle one by p95" if len(row.trials) > 1 else ""
-    seconds = digest.series[0].seconds
-    about = (
-        f"{trial_name(digest)}{several}; percentiles of what succeeded, per {seconds} s of due time"
-    )
-    if digest.summary.cut_s:
-        about += f"; the first {digest.summary.cut_s} s are left out of the answer as warm-up"
-    tracks = [*_moving(digest)[:_TRACKS_MAX], *(t for ts in _waits(digest).values() for t in ts)]
+    name, seconds = f"{trial_name(digest)}{several}", digest.series[0].seconds
+    if not _by_command(row):
+        about = f"{name}; percentiles of what succeeded, per {seconds} s of due time"
+        if digest.summary.cut_s:
+            about += f"; the first {digest.summary.cut_s} s are left out of the answer as warm-up"
+        yield Figure(
+            f"time-{number}",
+            f"Latency over time{cell}",
+            about,
+            ("second", "due", *(f"{band}, ms" for band in _BANDS), "missed %", "p99 lag, ms"),
+            tuple(_time_rows(digest)),
+            tuple(_latency_charts(digest)),
+        )
     moving = _moving(digest)
+    tracks = [*moving[:_TRACKS_MAX], *(t for ts in _waits(digest).values() for t in ts)]
+    if not tracks:
+        return
     still = [_track_name(t) for t in digest.tracks if t not in moving and not _waited(t)]
-    if still:
-        about += f"; the same all the time: {', '.join(still)}"
-    of_load = ("due", *(f"{name}, ms" for name in _BANDS), "missed %", "p99 lag, ms")
-    columns = ("second", *of_load, *(_track_name(track) for track in tracks))
-    table, what = tuple(_time_rows(digest, tracks)), "Latency over time"
-    if _by_command(row):
-        if not tracks:
-            return None
-        columns = (columns[0], *columns[1 + len(of_load) :])
-        table = tuple((cells[0], *cells[1 + len(of_load) :]) for cells in table)
-        what, about = "Server and machine over time", f"{trial_name(digest)}{several}"
-    return Figure(
-        f"time-{number}",
-        f"{what}, {shown(words.cell_name(row))}",
-        about,
-        columns,
-        table,
-        tuple(_time_charts(digest)),
-    )
+    yield Figure(
+        f"machine-{number}",
+        f"Server and machine over time{cell}",
+        name + (f"; the same all the time: {', '.join(still)}" if still else ""),
+        ("second", *(_track_name(track) for track in tracks)),
+        tuple((str(digest.series[at].start_s), *(_number(track.values[at]) for track in tracks))
+              for at in _rows_at(digest)),
+        tuple(_machine_charts(digest)),
+    )  # fmt: skip
+
+
+def _of_cell(row: Row) -> str:
+    """Which cell a chart is of, where there are several."""
+    return f", {shown(words.cell_name(row))}" if row.cell.levels else ""
 
 
 def _moving(digest: Digest) -> list[Track]:
@@ -153,10 +161,13 @@ def _track_name(track: Track) -> str:
     return shown(f"{track.source} {track.name}{unit}")
 
 
-def _time_rows(digest: Digest, tracks: Sequence[Track]) -> Iterator[tuple[str, ...]]:
+def _rows_at(digest: Digest) -> range:
     """At most so many rows that one can go through them: every n-th bucket."""
-    step = -(-len(digest.series) // _ROWS_MAX)
-    for at in range(0, len(digest.series), step):
+    return range(0, len(digest.series), -(-len(digest.series) // _ROWS_MAX))
+
+
+def _time_rows(digest: Digest) -> Iterator[tuple[str, ...]]:
+    for at in _rows_at(digest):
         bucket = digest.series[at]
         due = bucket.counts.due
         yield (
@@ -165,7 +176,6 @@ def _time_rows(digest: Digest, tracks: Sequence[Track]) -> Iterator[tuple[str, .
             *(milliseconds(v, "-") for v in (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)),
             percent(bucket.counts.missed / due) if due else "-",
             milliseconds(bucket.lag_p99_ms, "-"),
-            *(_number(track.values[at]) for track in tracks),
         )
 
 
@@ -173,19 +183,29 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _time_charts(digest: Digest) -> Iterator[Chart]:
-    """What is drawn over time, one chart above the other."""
-    series = digest.series
-    x = Axis("seconds from the start", ends=(0.0, _end(series[-1])), ticks=6, grid=True)
-    middles = [bucket.start_s + bucket.seconds / 2 for bucket in series]
-    if not bulk.alone(digest.trial):
-        yield _latency_chart(digest, x)
-        if any(bucket.counts.missed for bucket in series):
-            yield _missed_chart(series, x)
-        lag = zip(middles, (bucket.lag_p99_ms for bucket in series), strict=True)
-        yield _strip("p99 schedule lag, ms", lag, x, "line6")
+def _seconds(digest: Digest) -> Axis:
+    return Axis("seconds from the start", ends=(0.0, _end(digest.series[-1])), ticks=6, grid=True)
+
+
+def _middles(digest: Digest) -> list[float]:
+    return [bucket.start_s + bucket.seconds / 2 for bucket in digest.series]
+
+
+def _latency_charts(digest: Digest) -> Iterator[Chart]:
+    """Latency, what missed and how late the generator was, one chart above the other."""
+    series, x = digest.series, _seconds(digest)
+    yield _latency_chart(digest, x)
+    if any(bucket.counts.missed for bucket in series):
+        yield _missed_chart(series, x)
+    lag = zip(_middles(digest), (bucket.lag_p99_ms for bucket in series), strict=True)
+    yield _strip("p99 schedule lag, ms", lag, x, "line6")
+
+
+def _machine_charts(digest: Digest) -> Iterator[Chart]:
+    """What sensors read, and what sessions waited for."""
+    x = _seconds(digest)
     for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
-        pairs = zip(middles, track.values, strict=True)
+        pairs = zip(_middles(digest), track.values, strict=True)
         yield _strip(_track_name(track), pairs, x, f"line{2 + number % 4}")
     for source in _waits(digest):
         yield _waits_chart(digest, source, x)
@@ -279,10 +299,10 @@ def _strip(title: str, pairs: Iterable[tuple[float, float | None]], x: Axis, col
     return Chart(x, axis, (Layer("line", points, color, size=1.2),), height=40, title=(title,))
 
 
-def _distribution(row: Row, number: int) -> Figure | None:
+def _distribution(row: Row, number: int) -> Iterator[Figure]:
     able = [digest for digest in row.trials if digest.latency][:_TRIALS_MAX]
     if not able:
-        return None
+        return
     more = len(row.trials) - len(able)
     left = f" (the first {len(able)} of {len(row.trials)} trials)" if more else ""
     at = [0.5, 0.9, 0.99, 0.999, 0.9999]
@@ -296,9 +316,9 @@ def _distribution(row: Row, number: int) -> Figure | None:
         "share of what was due that was answered within a time (latency), or sent (lag); a line"
         f" ends where the rest was not answered{left}"
     )
-    return Figure(
+    yield Figure(
         f"distribution-{number}",
-        f"Distribution of latency and lag, {shown(words.cell_name(row))}",
+        f"Distribution of latency and lag{_of_cell(row)}",
         about,
         columns,
         table,

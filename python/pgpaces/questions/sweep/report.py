@@ -21,7 +21,7 @@ from pgpaces.questions.sweep.charts import Measure
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import judgement
 from pgpaces.report.numbers import interval
-from pgpaces.section import Bar, Bars, Block, Headline, Rank, Report, Section, Sentence
+from pgpaces.section import Bar, Bars, Block, Figure, Headline, Rank, Report, Section, Sentence
 
 _MAINS_MAX = 4
 # What an answer begins with where nothing was measured.
@@ -33,6 +33,7 @@ _BARS = ("missed", "p95", "rate", "rows_s", "seconds")
 
 def report(page: Page) -> Report:
     """The report on a page."""
+    sections = tuple(_sections(page))
     return Report(
         title=page.title,
         question=page.question,
@@ -41,12 +42,19 @@ def report(page: Page) -> Report:
         id=page.about.id,
         said=page.answer,
         headline=tuple(_headline(page)),
-        sections=tuple(_sections(page)),
+        sections=sections,
         top=_top(page),
+        lead=_lead(sections),
         rerun=page.about.rerun,
         document=lambda: data.document(page),
         records=lambda: data.records(page),
     )
+
+
+def _lead(sections: Iterable[Section]) -> Figure | None:
+    """The first chart that is neither folded nor one of several that are compared by eye."""
+    shown = (figure for each in sections if not each.folded for figure in each.every_figure())
+    return next((figure for figure in shown if not figure.beside), None)
 
 
 def _top(page: Page) -> Section:

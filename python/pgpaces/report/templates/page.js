@@ -1,0 +1,153 @@
+"use strict";
+// What a page can do beside being read: values of charts, series that hide, tables that sort,
+// commands that copy. All numbers are there without it.
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const made = (name, attributes, text = "") => {
+  const found = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
+  found.textContent = text;
+  return found;
+};
+
+// --- commands that copy ---
+const copied = async (button, text) => {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    const range = document.createRange();
+    range.selectNodeContents(button.nextElementSibling);
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    button.textContent = "Selected";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+};
+for (const pre of all("pre")) {
+  const button = made("button", { type: "button", class: "copy" }, "Copy");
+  button.addEventListener("click", () => copied(button, pre.textContent.trimEnd()));
+  pre.before(button);
+}
+
+// --- tables that sort ---
+const numberOf = (text) => {
+  const found = text.replaceAll(",", "").match(/-?\d+(\.\d+)?/);
+  return found && /^[^A-Za-z]*-?[\d.]/.test(text.trim()) ? Number(found[0]) : null;
+};
+const value = (row, column) => {
+  const cell = row.cells[column];
+  return (cell.firstChild?.nodeType === 3 ? cell.firstChild.textContent : cell.textContent).trim();
+};
+const order = (column, falling) => (one, other) => {
+  const [a, b] = [value(one, column), value(other, column)];
+  const [x, y] = [numberOf(a), numberOf(b)];
+  if (x === null && y === null) return (falling ? -1 : 1) * a.localeCompare(b);
+  if (x === null || y === null) return x === null ? 1 : -1;
+  return falling ? y - x : x - y;
+};
+for (const table of all("table")) {
+  const body = table.tBodies[0];
+  if (body.rows.length < 3) continue;
+  for (const head of all("thead th", table)) {
+    const button = made("button", { type: "button" });
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const falling = head.getAttribute("aria-sort") === "ascending";
+      for (const each of all("thead th", table)) each.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", falling ? "descending" : "ascending");
+      body.append(...[...body.rows].sort(order(head.cellIndex, falling)));
+    });
+  }
+}
+
+// --- values of charts ---
+const tip = made("div", { id: "tip", role: "status", hidden: "" });
+document.body.append(tip);
+const show = (lines, x, y) => {
+  tip.replaceChildren(...lines.map((line) => made("div", {}, line)));
+  tip.hidden = false;
+  const [width, height] = [tip.offsetWidth, tip.offsetHeight];
+  tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 4))}px`;
+  tip.style.top = `${y + height + 18 > innerHeight ? Math.max(4, y - height - 12) : y + 14}px`;
+};
+const middle = (mark) => {
+  const box = mark.getBoundingClientRect();
+  return [box.left + box.width / 2, box.top + box.height / 2];
+};
+const marksOf = (svg) => all("[data-told]", svg).filter((mark) => mark.style.display !== "none");
+const showMark = (svg, mark, at = middle(mark)) => {
+  all(".near", svg).forEach((each) => each.classList.remove("near"));
+  mark.classList.add("near");
+  show(mark.dataset.told.split(" · "), ...at);
+};
+// Charts above each other have a row of their table for each place of the axis that they share.
+const rowsOf = (svg) => [...svg.closest("figure").querySelector("tbody").rows];
+const showRow = (svg, row, y) => {
+  const [left, right, low, high] = svg.dataset.plot.split(" ").map(Number);
+  const [, , wide, tall] = svg.getAttribute("viewBox").split(" ").map(Number);
+  const x = left + ((Number(value(row, 0)) - low) / (high - low)) * (right - left);
+  let line = svg.querySelector(".cross");
+  if (!line) {
+    line = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    line.setAttribute("class", "cross");
+    svg.append(line);
+  }
+  line.setAttribute("d", `M${x},0V${tall}`);
+  const names = all("thead th", row.closest("table")).map((head) => head.textContent);
+  const box = svg.getBoundingClientRect();
+  const lines = names.map((name, column) => `${name}: ${row.cells[column].textContent}`);
+  show(lines, box.left + (x / wide) * box.width, y);
+};
+const rowAt = (svg, clientX) => {
+  const [left, right, low, high] = svg.dataset.plot.split(" ").map(Number);
+  const [box, wide] = [svg.getBoundingClientRect(), Number(svg.getAttribute("viewBox").split(" ")[2])];
+  const place = low + ((((clientX - box.left) / box.width) * wide - left) / (right - left)) * (high - low);
+  const away = (row) => Math.abs(Number(value(row, 0)) - place);
+  return rowsOf(svg).reduce((best, row) => (away(row) < away(best) ? row : best));
+};
+const hide = (svg) => {
+  tip.hidden = true;
+  svg.querySelector(".cross")?.remove();
+  all(".near", svg).forEach((each) => each.classList.remove("near"));
+};
+for (const svg of all("figure > svg")) {
+  const byRow = "plot" in svg.dataset && rowsOf(svg).length > 1;
+  if (!byRow && !svg.querySelector("[data-told]")) continue;
+  let at = -1;
+  svg.setAttribute("tabindex", "0");
+  svg.addEventListener("pointermove", (event) => {
+    if (byRow) return showRow(svg, rowAt(svg, event.clientX), event.clientY);
+    const far = (mark) => {
+      const [x, y] = middle(mark);
+      return Math.hypot(x - event.clientX, y - event.clientY);
+    };
+    const inside = event.target.closest("[data-told]");
+    const mark = inside ?? marksOf(svg).reduce((a, b) => (a && far(a) <= far(b) ? a : b), null);
+    return mark && (inside || far(mark) < 40) ? showMark(svg, mark, [event.clientX, event.clientY]) : hide(svg);
+  });
+  svg.addEventListener("pointerleave", () => hide(svg));
+  svg.addEventListener("blur", () => hide(svg));
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") hide(svg);
+    if (!step) return;
+    event.preventDefault();
+    const found = byRow ? rowsOf(svg) : marksOf(svg);
+    at = (at + step + found.length) % found.length;
+    if (byRow) showRow(svg, found[at], svg.getBoundingClientRect().top + 20);
+    else showMark(svg, found[at]);
+  });
+}
+
+// --- series that hide ---
+for (const key of all("svg [data-key]")) {
+  const [svg, series] = [key.closest("svg"), key.dataset.series];
+  key.addEventListener("click", () => {
+    const off = key.classList.contains("off");
+    for (const each of all(`[data-series="${series}"]`, svg)) {
+      if ("key" in each.dataset) each.classList.toggle("off", !off);
+      else each.style.display = off ? "" : "none";
+    }
+  });
+}
