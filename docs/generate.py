@@ -31,7 +31,7 @@ from pgpaces import (
     workload_toml,
 )
 from pgpaces import costs as prices
-from pgpaces.answers import costs, generator, spread, steady, summary, validity
+from pgpaces.answers import costs, generator, spread, summary, validity
 from pgpaces.answers.capacity import answer as capacity_answer
 from pgpaces.answers.capacity import value as capacity
 from pgpaces.answers.capacity import worth
@@ -201,7 +201,6 @@ FIELD_CLASSES = (
     spread.Spread,
     validity.Validity,
     result.Finding,
-    steady.Flatness,
     summary.ScriptSummary,
     summary.StatementSummary,
     generator.Generator,
