@@ -56,12 +56,12 @@ _BRACKETS = re.compile(r"\s*\[([^\]]*)\]")
 _INTERNAL = re.compile(r"\s*\(docs/explanation/method\.md[^)]*\)")
 
 OTHER_CODES = {
-    0: ("", "All went well. `--fail-if` was not given or did not hold."),
-    1: ("", "Something that pgpaces did not foresee: a bug. Please report what was printed."),
-    2: ("usage", "A command, option or argument that does not exist, is missing or has no sense."),
+    0: ("", "Success. The condition of `--fail-if`, if any, was false."),
+    1: ("", "A bug in pgpaces. Please report what was printed."),
+    2: ("usage", "A command, option or argument is unknown, missing or invalid."),
     cli_run.FAIL_IF_EXIT: (
         "`--fail-if`, `check`",
-        "The run went well and the condition held; or it is worse than its baseline.",
+        "The condition of `--fail-if` was true; or the run is worse than its baseline.",
     ),
     cli_compare.UNDECIDED_EXIT: (
         "`check`",
@@ -69,7 +69,7 @@ OTHER_CODES = {
     ),
     cli_run.KILLED_EXIT: (
         "`--kill-switch`",
-        "The server's other sessions got too slow, and the run was stopped. What was measured is"
+        "Other sessions of the server got too slow; the run was stopped. What was measured is"
         " kept.",
     ),
     cli_run.INTERRUPTED_EXIT: (

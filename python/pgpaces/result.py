@@ -45,10 +45,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What somebody who watches a trial has to say of it, and how much it weighs.
+    """A finding about a trial, with its severity.
 
-    source: who found it (generator, warm-up, flatness, a sensor). invalid: the numbers do not say
-    what they seem to say. value, unit: the number behind the text, if there is one.
+    source: where it comes from (generator, warm-up, flatness, a sensor). invalid: the numbers
+    cannot be believed. value, unit: the number in the text, if there is one.
     """
 
     source: str

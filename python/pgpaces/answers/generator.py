@@ -43,10 +43,10 @@ class Generator:
     the trial, over the sum of what every transaction waited, from schedule and outcomes apart; 1 is
     exact; None in a closed load. little_service: in flight x time over the sum of service times.
     late: it sent late itself (p99 above max(1 ms, 1 % of the limit)). due, missed: of the trial's
-    own workload, from the start of the measured part on. excused: of `missed`, so much at the most
-    as that lateness explains; 0 where it was not late, None where that is unknown: it had no CPU
-    left, or the load waits for itself. limited: it had no CPU left (over 0.9), or was late and
-    without what is excused the trial could say something else of the server.
+    own workload, from the start of the measured part on. excused: how much of `missed` its lag can
+    explain at most; 0 if it was not late, None if unknown: it had no CPU left, or the load waits
+    for itself. limited: it had no CPU left (over 0.9), or was late and the verdict could be another
+    without what is excused.
     """
 
     cpu: float

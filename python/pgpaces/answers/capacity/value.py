@@ -35,13 +35,13 @@ class Holds:
     """How much one cell holds, in `unit`.
 
     cell: its key. proved, refuted: rounded to three digits, to the safe side; None: not known.
-    estimate: the load at which as much misses as may. indicative: the highest load that held in a
-    short trial, and the lowest that did not. can_hold: proved, and the soak held. flags: what to
-    mind. speed_spread: by how much the server's speed differs from trial to trial, sd as a share.
-    more: about so many more long trials would narrow it to 4 %, 0 where it is, None where nobody
-    can say. trials: how many there were; invalid: why some do not count. loads: those that were
-    tried for long. worth: what is proved in other units. limit: the resource that was the limit
-    where it did not hold. ended: the search has nothing more to ask. runs: their ids.
+    estimate: the load at which the allowed share misses. indicative: the highest load that met the
+    goal in a short trial, and the lowest that missed it. can_hold: proved, and the soak met it.
+    flags: cautions. speed_spread: how much the server's speed differs from trial to trial, sd as a
+    share. more: about how many more long trials would narrow it to 4 %; 0: none; None: unknown.
+    trials: their number; invalid: why some do not count. loads: those with long trials. worth:
+    what is proved in other units. limit: the resource that was the limit where it missed. ended:
+    the search is complete. runs: their ids.
     """
 
     cell: str
