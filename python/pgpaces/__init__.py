@@ -16,10 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pgpaces.answer import Answer
     from pgpaces.api import Result, load, run
     from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
-    from pgpaces.verdicts import Answer, capacity, check, compare, forecast, trend, why
+    from pgpaces.verdicts import capacity, check, compare, forecast, trend, why
 
 _PLACES = {
     "Result": "api",
@@ -30,7 +31,7 @@ _PLACES = {
     "sweep": "sweeps",
     "task": "users",
     "user": "users",
-    "Answer": "verdicts",
+    "Answer": "answer",
     "capacity": "verdicts",
     "check": "verdicts",
     "compare": "verdicts",

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from pgpaces import draft, experiment, levels, workload
 from pgpaces import trust as consents
+from pgpaces.answer import Answer
 from pgpaces.answers.bulk import Bulk
 from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.costs import Economy
@@ -34,7 +35,7 @@ from pgpaces.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Answer):
     """A trial that was run, and its answer. Times in milliseconds, shares from 0 to 1."""
 
     trial: Trial
@@ -116,13 +117,6 @@ class Result:
     def generator(self) -> Generator:
         """What the generator says of itself."""
         return self.summary.generator
-
-    def __repr__(self) -> str:
-        """The verdict."""
-        from pgpaces.questions.run import headline
-
-        found = headline(self.trial, self.summary)
-        return f"<run {self.id}: {' '.join(filter(None, (found.word, found.text)))}>"
 
 
 def _workload(given: Mapping[str, Any]) -> workload.Workload:
@@ -230,11 +224,18 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
         if error is not None:
             raise error
     opened = Store.open(request.store)
-    return Result(opened.load(outcome.trial.id), outcome.summary)
+    return _result(opened, opened.load(outcome.trial.id), outcome.summary)
 
 
 def load(name: str = "last", *, store: str | Path | None = None) -> Result:
     """A stored run: `last`, an id, or the end or start of one. Raises PlanError, StoreError."""
     opened = Store.existing(store)
     trial = opened.load(opened.find(name))
-    return Result(trial, summarize(trial))
+    return _result(opened, trial, summarize(trial))
+
+
+def _result(store: Store, trial: Trial, summary: Summary) -> Result:
+    from pgpaces.questions.run import section
+    from pgpaces.questions.sweep.stored import gathered
+
+    return Result(section(trial, summary), lambda: gathered(store, (trial.id,)), trial, summary)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgpaces import experiment_file
 from pgpaces import levels as kinds
+from pgpaces.answer import Answer
 from pgpaces.design import Levels, Target
 from pgpaces.draft import Draft
-from pgpaces.errors import PlanError, RunError
+from pgpaces.errors import PlanError
 from pgpaces.experiment import SweepListener, time_budget
 from pgpaces.experiment import sweep as pipeline
-from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.sweep.report import top
 from pgpaces.questions.sweep.stored import page_of
-from pgpaces.section import Records, Section
 from pgpaces.servers import profiles
 from pgpaces.store import Store
 from pgpaces.trust import answer
@@ -24,104 +24,11 @@ from pgpaces.trust import answer
 if TYPE_CHECKING:
     from pgpaces.answers.cells import Row
     from pgpaces.answers.digest import Digest
-    from pgpaces.section import Figure
-
-_VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """A table as columns: a value for each row. Any data frame library reads it through Arrow.
-
-    `polars.DataFrame(frame)`, `pandas.DataFrame(frame.columns)`, `duckdb.from_arrow(frame)`.
-    """
-
-    columns: Mapping[str, tuple[Any, ...]]
-    _records: Records = field(repr=False)
-
-    def __len__(self) -> int:
-        """How many rows."""
-        return len(next(iter(self.columns.values()), ()))
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Each row, by column."""
-        for values in zip(*self.columns.values(), strict=True):
-            yield dict(zip(self.columns, values, strict=True))
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow PyCapsule interface. Raises RunError where there is no Arrow library."""
-        from pgpaces.report.data import arrow
-
-        return arrow(self._records).__arrow_c_stream__(requested_schema)
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A chart: shown by a notebook, or as `svg`, `png`, or the Vega-Lite specification `spec`."""
-
-    _figure: Figure
-
-    @property
-    def name(self) -> str:
-        """What `Sweep.plot` calls it."""
-        return self._figure.key
-
-    @property
-    def title(self) -> str:
-        """What stands above it."""
-        return self._figure.title
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The Vega-Lite specification."""
-        from pgpaces.report.charts import specification
-        from pgpaces.report.look import LIGHT
-
-        return specification(self._figure.charts, LIGHT)
-
-    @property
-    def svg(self) -> str:
-        """As SVG. Raises RunError where nothing can draw here."""
-        from pgpaces.report.draw import picture
-
-        return picture(self._figure, "svg").decode()
-
-    @property
-    def png(self) -> bytes:
-        """As PNG. Raises RunError where nothing can draw here."""
-        from pgpaces.report.draw import picture
-
-        return picture(self._figure, "png")
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """For notebooks."""
-        from pgpaces.report.draw import available
-
-        drawn = {"image/svg+xml": self.svg} if available() else {}
-        return {_VEGA_LITE: self.spec, "text/plain": repr(self), **drawn}
-
-    def __repr__(self) -> str:
-        """What it shows."""
-        return f"<plot {self.name}: {self.title}>"
-
-
-def written(page: Page, path: Path) -> Path:
-    """Writes a report in the form of the file's ending. Raises RunError where that cannot be."""
-    from pgpaces.questions.sweep.report import report
-    from pgpaces.report.render import form_of, render
-
-    try:
-        path.write_bytes(render(report(page), form_of(str(path))))
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
-    return path
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Answer):
     """An experiment that was run, as far as it was: its cells, trials, words, table and charts."""
-
-    page: Page
 
     @property
     def id(self) -> str:
@@ -139,7 +46,7 @@ class Sweep:
         return self.page.rows
 
     @property
-    def trials(self) -> tuple[Digest, ...]:
+    def digests(self) -> tuple[Digest, ...]:
         """Every trial: its answer, its series and its place."""
         return self.page.digests
 
@@ -147,40 +54,6 @@ class Sweep:
     def missing(self) -> int:
         """Trials that were asked for and not run."""
         return self.page.missing
-
-    def frame(self) -> Frame:
-        """A row for each cell and for each trial; the column `row` says which."""
-        from pgpaces.questions.sweep.data import records
-
-        found = records(self.page)
-        names = found.rows[0] if found.rows else ()
-        return Frame({name: tuple(row[name] for row in found.rows) for name in names}, found)
-
-    def plot(self, name: str = "missed") -> Plot:
-        """A chart by its name. Raises PlanError, naming those there are, where there is none."""
-        from pgpaces.questions.sweep.report import report
-
-        found = {figure.key: figure for figure in report(self.page).figures()}
-        if name not in found:
-            raise PlanError(f"there is no chart '{name}'", f"there are {', '.join(found)}")
-        return Plot(found[name])
-
-    def report(self, path: str | Path) -> Path:
-        """Writes the report; its form is that of the file's ending: .html, .md, .json, ..."""
-        return written(self.page, Path(path))
-
-    def __repr__(self) -> str:
-        """The answer."""
-        first = self.page.answer[0].text if self.page.answer else "no answer yet"
-        return f"<sweep {self.page.title}: {first}>"
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the words and the table."""
-        from pgpaces.questions.sweep import tables
-        from pgpaces.report.html import card
-
-        cells = Section("cells", "", tables=(tables.cells(self.page),))
-        return card(self.page.answer, (*self.page.sections, cells))
 
 
 def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -270,4 +143,5 @@ def drafted(
 def load_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:
     """A stored experiment: `last`, an id, the end or start of one, or its name."""
     opened = Store.existing(store)
-    return Sweep(page_of(opened, (opened.find_experiment(name),)))
+    page = page_of(opened, (opened.find_experiment(name),))
+    return Sweep(top(page), lambda: page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pgpaces.answers.forecasts import LineForecast
 from pgpaces.answers.trend import Trend
 from pgpaces.errors import PlanError
 from pgpaces.report import draw
+from tests.unit.answered import STORED
 from tests.unit.stored import Kept, keep, opened
 
 
@@ -43,7 +45,7 @@ def test_a_comparison_is_a_verdict_with_its_words_and_trials(place: Path) -> Non
     assert found.value.outcome == "better"
     assert found.said[0].startswith("large is better than small")
     assert str(found).splitlines() == list(found.said)
-    assert repr(found).startswith("<comparison: large is better")
+    assert repr(found).startswith("<comparison: BETTER large against small")
     assert len(found.trials) == 16
 
 
@@ -92,4 +94,31 @@ def test_a_notebook_shows_words_tables_and_charts(place: Path) -> None:
     assert "<strong>large is better than small" in shown
     assert "mean latency, ms" in shown
     if draw.available():
-        assert shown.count("<svg") == 2
+        assert shown.count("<svg") == 1, "the chart that shows it"
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("frozen") / "stored.db"
+    path.write_bytes(lzma.decompress(STORED.read_bytes()))
+    return path
+
+
+def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(
+    frozen: Path, tmp_path: Path
+) -> None:
+    run, sweep = pgpaces.load("single", store=frozen), pgpaces.load_sweep("swept", store=frozen)
+    for found in (run, sweep):
+        assert isinstance(found, pgpaces.Answer)
+        assert found.verdict == "FAIL"
+        assert repr(found).count("FAIL") == 1
+        assert len(found.frame()) == len(list(found.frame().rows())) > 1
+        assert found.plot().spec["config"]
+        assert found.report(tmp_path / "r.md").stat().st_size > 500
+        card = found._repr_mimebundle_()["text/html"]
+        assert "FAIL" in card
+        assert card.count("<svg") == draw.available()
+    assert run.trials == (run.id,)
+    assert run.plot().name == "time-1"
+    assert set(sweep.trials) == {digest.trial.id for digest in sweep.digests}
+    assert sweep.plot().name == "missed"

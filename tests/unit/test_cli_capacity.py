@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pgpaces
+from pgpaces.answer import Answer
 from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.trials import Sought, ask
 from pgpaces.cli.capacity import capacity as face
@@ -24,7 +25,7 @@ from pgpaces.experiment import capacity, document, sweep
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
-from pgpaces.verdicts import Answer, load_capacity
+from pgpaces.verdicts import load_capacity
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 

@@ -12,8 +12,8 @@ from pgpaces.cli.main import put
 from pgpaces.cli.report import write
 
 if TYPE_CHECKING:
+    from pgpaces.answer import Answer
     from pgpaces.section import Section
-    from pgpaces.verdicts import Answer
 
 OUTPUT = click.option(
     "-o",

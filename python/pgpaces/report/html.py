@@ -10,13 +10,13 @@ are, and their texts were escaped when they were drawn.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import sha256
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.report import draw, escape, look
-from pgpaces.section import Figure, Report, Section, Sentence
+from pgpaces.section import Figure, Report, Section
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -29,17 +29,17 @@ _WIDE = 1080
 _REPORT = "pgpaces report"
 
 
-def card(said: Sequence[Sentence], sections: Sequence[Section]) -> str:
-    """Sentences with the charts and tables of some sections, for a notebook."""
-    figures = [figure for section in sections for figure in section.figures]
+def card(section: Section, figure: Figure | None) -> str:
+    """An answer with a chart, for a notebook."""
+    drawn = figure is not None and draw.available()
     return (
         _environment()
         .get_template("card.html")
         .render(
-            said=said,
-            sections=sections,
+            section=section,
+            figure=figure,
             style=_variables(look.LIGHT),
-            svg={key: _safe(text) for key, text in draw.drawn(figures).items()},
+            svg=_safe(draw.inline(figure)) if figure and drawn else "",
         )
     )
 

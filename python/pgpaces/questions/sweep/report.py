@@ -43,7 +43,7 @@ def report(page: Page) -> Report:
         said=page.answer,
         headline=tuple(_headline(page)),
         sections=sections,
-        top=_top(page),
+        top=top(page),
         lead=_lead(sections),
         rerun=page.about.rerun,
         document=lambda: data.document(page),
@@ -57,15 +57,14 @@ def _lead(sections: Iterable[Section]) -> Figure | None:
     return next((figure for figure in shown if not figure.beside), None)
 
 
-def _top(page: Page) -> Section:
+def top(page: Page) -> Section:
     """The answer in one screen: of a search or of pairs theirs, else what the cells say."""
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
     first = page.sections[0] if page.sections else None
     if first is not None and page.about.chosen and first.headline is not None and not first.said:
-        top, said = first, page.answer
         if page.answer and page.answer[0].text.startswith(_FAILED):
-            top = replace(first, headline=_headline_of(page))
-        return replace(top, said=said, next=(*first.next, command))
+            first = replace(first, headline=_headline_of(page))
+        return replace(first, said=page.answer, next=(*first.next, command))
     mains = [each for each in page.answer if each.weight == "main"]
     limited = bool(page.limits)
     return Section(
@@ -80,6 +79,7 @@ def _top(page: Page) -> Section:
         ),
         tables=(tables.brief(page),),
         next=(command,),
+        trials=tuple(digest.trial.id for digest in page.digests),
     )
 
 

@@ -1,0 +1,198 @@
+"""What every call of Python returns: an answer with its words, charts, tables and trials.
+
+One class over sections: a notebook shows it as a card, a file as a report, a data frame as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgpaces.errors import PlanError, RunError
+from pgpaces.section import Records, Section
+
+if TYPE_CHECKING:
+    from pgpaces.questions.sweep.page import Page
+    from pgpaces.section import Figure, Report
+
+_VEGA_LITE = "application/vnd.vegalite.v5+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A table as columns: a value for each row. Any data frame library reads it through Arrow.
+
+    `polars.DataFrame(frame)`, `pandas.DataFrame(frame.columns)`, `duckdb.from_arrow(frame)`.
+    """
+
+    columns: Mapping[str, tuple[Any, ...]]
+    _records: Records = field(repr=False)
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.columns.values()), ()))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row, by column."""
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule interface. Raises RunError where there is no Arrow library."""
+        from pgpaces.report.data import arrow
+
+        return arrow(self._records).__arrow_c_stream__(requested_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A chart: shown by a notebook, or as `svg`, `png`, or the Vega-Lite specification `spec`."""
+
+    _figure: Figure
+
+    @property
+    def name(self) -> str:
+        """What `plot` calls it."""
+        return self._figure.key
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return self._figure.title
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The Vega-Lite specification."""
+        from pgpaces.report.charts import specification
+        from pgpaces.report.look import LIGHT
+
+        return specification(self._figure.charts, LIGHT)
+
+    @property
+    def svg(self) -> str:
+        """As SVG. Raises RunError where nothing can draw here."""
+        from pgpaces.report.draw import picture
+
+        return picture(self._figure, "svg").decode()
+
+    @property
+    def png(self) -> bytes:
+        """As PNG. Raises RunError where nothing can draw here."""
+        from pgpaces.report.draw import picture
+
+        return picture(self._figure, "png")
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """For notebooks."""
+        from pgpaces.report.draw import available
+
+        drawn = {"image/svg+xml": self.svg} if available() else {}
+        return {_VEGA_LITE: self.spec, "text/plain": repr(self), **drawn}
+
+    def __repr__(self) -> str:
+        """Its name and title."""
+        return f"<plot {self.name}: {self.title}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to one question: of a run, an experiment, a search, a comparison, or why it was so.
+
+    In a notebook it shows its verdict, a chart and its table.
+    """
+
+    section: Section
+    _gathered: Callable[[], Page] = field(repr=False)
+
+    @property
+    def value(self) -> Any:
+        """The answer as numbers: a value of `pgpaces.answers`."""
+        return self.section.value
+
+    @property
+    def verdict(self) -> str:
+        """The first word, such as PASS, FAIL or INCONCLUSIVE; empty where there is none."""
+        return self.section.headline.word if self.section.headline else ""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The answer in words, the most important sentence first."""
+        return tuple(sentence.text for sentence in self.section.said)
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        """The ids of the runs that it stands on."""
+        return self.section.trials
+
+    @property
+    def figures(self) -> tuple[Plot, ...]:
+        """Its charts, the one that shows the answer first; those of its report if it has none."""
+        own = tuple(self.section.every_figure())
+        if not own:
+            report = self._report()
+            first = (report.lead,) if report.lead else ()
+            own = (*first, *(each for each in report.figures() if each not in first))
+        return tuple(Plot(figure) for figure in own)
+
+    @property
+    def page(self) -> Page:
+        """Its trials, with this answer in front. Raises StoreError."""
+        return self._gathered()
+
+    def frame(self) -> Frame:
+        """A row for each cell and for each trial; the column `row` says which."""
+        found = self._report().records()
+        names = found.rows[0] if found.rows else ()
+        return Frame({name: tuple(row[name] for row in found.rows) for name in names}, found)
+
+    def plot(self, name: str | None = None) -> Plot:
+        """A chart by its name, by default the first. Raises PlanError where there is none."""
+        found = {plot.name: plot for plot in self.figures}
+        chosen = next(iter(found), None) if name is None else name
+        if chosen not in found:
+            what = "no chart" if name is None else f"no chart '{name}'"
+            raise PlanError(f"there is {what}", f"there are {', '.join(found) or 'none'}")
+        return found[chosen]
+
+    def report(self, path: str | Path) -> Path:
+        """Writes its report; the form is that of the file's ending: .html, .md, .json, ..."""
+        from pgpaces.report.render import form_of, render
+
+        path = Path(path)
+        try:
+            path.write_bytes(render(self._report(), form_of(str(path))))
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
+        return path
+
+    def _report(self) -> Report:
+        from pgpaces.questions.sweep.report import report
+
+        return report(self.page)
+
+    def __str__(self) -> str:
+        """The answer in words."""
+        return "\n".join(self.said) or self._first()
+
+    def __repr__(self) -> str:
+        """The headline, else the first sentence."""
+        return f"<{self.section.key}: {self._first()}>"
+
+    def _first(self) -> str:
+        head = self.section.headline
+        if head is not None:
+            return f"{head.word} {head.text}".strip()
+        return self.said[0] if self.said else "no answer"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, what is said of it, the chart that shows it and its table."""
+        from pgpaces.report.html import card
+
+        found = list(self.section.every_figure())
+        return card(self.section, found[0] if found else self._report().lead)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """The same, and as text."""
+        return {"text/html": self._repr_html_(), "text/plain": repr(self)}
