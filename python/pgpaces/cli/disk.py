@@ -30,27 +30,39 @@ Examples:
   pgpaces disk --show last
   pgpaces disk --compare ssd card
 """
+YES = "Do not ask before writing more than 1 GB."
+NAME = "What the result is called."
+ACTIONS = {
+    "list": "List the disks that were measured.",
+    "show": "Show the DISK: last, a name, an id.",
+    "compare": "Show DISKs side by side.",
+}
 
 
 # One command and not a group: what follows `disk` is a folder, and a folder may be called `list`.
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="PATH|DISK...")
-@click.option("--list", "action", flag_value="list", help="List the disks that were measured.")
-@click.option("--show", "action", flag_value="show", help="Show the DISK: last, a name, an id.")
-@click.option("--compare", "action", flag_value="compare", help="Show DISKs side by side.")
-@click.option("--quick", is_flag=True, help="Seconds instead of minutes, and indicative only.")
-@click.option("--size", metavar="SIZE", help="Of the file. [default: 256MB; 32MB with --quick]")
-@click.option(
+@options.options(
+    tuple(
+        options.option(f"--{name}", "action", group="Store", flag_value=name, help=text)
+        for name, text in ACTIONS.items()
+    )
+)
+@options.option(
+    "--size",
+    group="Load",
+    metavar="SIZE",
+    help="Size of the file. [default: 256MB; 32MB with --quick]",
+)
+@options.option(
     "--runs",
+    group="Load",
     type=click.IntRange(3, 99),
     default=3,
     show_default=True,
-    help="Of each job of the card.",
+    help="Runs of each job of the card.",
 )
-@click.option("--name", default="", metavar="NAME", help="What the result is called.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing more than 1 GB.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@options.options((options.STORE,))
+@options.options(options.of("quick", "yes", "name", "json", "store", yes=YES, name=NAME))
 def disk(**given: Any) -> int:
     """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
 
@@ -112,7 +124,7 @@ def _measure(names: Sequence[str], given: Mapping[str, Any]) -> int:
     store = _open(given["store_path"])
     _consent(asked, path, yes=given["yes"])
     started = datetime.now(UTC)
-    row = _row(given["name"], started, _with_progress(path, asked))
+    row = _row(given["name"] or "", started, _with_progress(path, asked))
     if not row.found.measured:
         raise RunError("nothing was measured: it was ended before the first job was done")
     try:

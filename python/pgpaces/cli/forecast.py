@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
+from pgpaces.cli.telling import tell
 
 EXAMPLES = """\b
 Examples:
@@ -17,22 +17,24 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
-@click.option(
+@options.option(
     "--in",
     "chosen",
+    group="Workload",
     default="",
     metavar="FACTOR=LEVEL,...",
     help="Only where other factors have these levels. [default: a forecast for each]",
 )
-@click.option(
+@options.option(
     "--to",
+    group="Load",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
     help="What N would do, at most 1.5 times the most that were tried.",
 )
-@options.options((options.VERBOSE, AS_JSON, OUTPUT, options.STORE))
+@options.options(options.of(*options.ANSWER))
 def forecast(names: tuple[str, ...], **given: Any) -> None:
     """Say what more clients or users would do. Default: of the newest experiment.
 

@@ -24,13 +24,13 @@ def _open(path: str | None) -> Store:
     return Store.existing(path)
 
 
-@click.command(
+@options.command(
     epilog="\b\nExample:\n  pgpaces runs copy postgresql://lab/results\n"
     "  pgpaces runs copy results.db last --store postgresql://lab/results"
 )
 @click.argument("other", metavar="STORE")
 @click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
-@options.options((options.STORE,))
+@options.options(options.of("store"))
 def copy(other: str, names: Sequence[str], store_path: str | None) -> None:
     """Copy runs and experiments with everything to another STORE: by default all that it lacks."""
     from pgpaces.store import Store
@@ -68,14 +68,16 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
     )
 
 
-@click.command(
+@options.command(
     epilog="\b\nExample:\n  pgpaces runs tag before-index last"
     "\n  pgpaces runs tag before-index --remove"
 )
 @click.argument("tag", metavar="NAME")
 @click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
-@click.option("--remove", is_flag=True, help="Take it from them, or from all that have it.")
-@options.options((options.STORE,))
+@options.option(
+    "--remove", group="Store", is_flag=True, help="Take it from them, or from all that have it."
+)
+@options.options(options.of("store"))
 def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
     """Give runs and experiments a tag; `NAME` then means the newest of them."""
     if not names and not remove:
@@ -95,20 +97,19 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
         store.tag(tag, id_)
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces runs baseline pi4 last")
+@options.command(epilog="\b\nExample:\n  pgpaces runs baseline pi4 last")
 @click.argument("baseline", metavar="NAME")
 @click.argument("name", metavar="RUN|EXPERIMENT")
-@options.options((options.STORE,))
+@options.options(options.of("store"))
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
     """Make a run or experiment the baseline NAME; whatever had that name has it no more."""
     store = _open(store_path)
     store.baseline(baseline, store.find_any(name))
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
+@options.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
 @click.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@options.options((options.STORE,))
+@options.options(options.of("yes", "store"))
 def delete(names: Sequence[str], yes: bool, store_path: str | None) -> None:
     """Delete runs, and experiments with their runs, for good. Asks before."""
     store = _open(store_path)

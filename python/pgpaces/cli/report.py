@@ -19,19 +19,26 @@ if TYPE_CHECKING:
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
 
-@click.command(
+@options.command(
     epilog="\b\nExamples:\n  pgpaces report -o report.html\n  pgpaces report pi-reporting\n"
     "  pgpaces report RUN RUN -o report.md\n  pgpaces report -o charts --format svg"
 )
 @click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
-@click.option("-o", "--output", type=click.Path(), help="The file, or the folder of svg and png.")
-@click.option(
+@options.option(
+    "-o",
+    "--output",
+    group="Output",
+    metavar="FILE|FOLDER",
+    help="The file, or the folder of svg and png.",
+)
+@options.option(
     "--format",
     "form",
+    group="Output",
     type=click.Choice(_FORMS),
     help="[default: by the ending of the file, else text]",
 )
-@options.options((options.STORE,))
+@options.options(options.of("store"))
 def report(
     names: tuple[str, ...], output: str | None, form: Form | None, store_path: str | None
 ) -> None:

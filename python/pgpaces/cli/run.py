@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgpaces.cli import consent, options
-from pgpaces.cli.progress import TrialProgress
 from pgpaces.errors import PlanError, RunError
 from pgpaces.report import escape
 
@@ -34,49 +33,28 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("workload", required=False)
-@click.option(
-    "-f",
-    "--file",
-    "files",
+@options.option(
+    "--command",
+    group="Workload",
+    metavar="COMMAND",
+    help="Time this, a shell command; once, or as -t and -T say.",
+)
+@options.option(
+    "--input",
+    "inputs",
+    group="Workload",
     multiple=True,
-    metavar="FILE[@WEIGHT]",
-    help="A script of pgbench's language to run; -: the standard input.",
+    metavar="PATTERN",
+    help="Files that --command reads.",
 )
-@click.option(
-    "--command", metavar="COMMAND", help="Time this, a shell command; once, or as -t and -T say."
+@options.option("--rows", group="Workload", metavar="SQL", help="Counts what --command has loaded.")
+@options.options(
+    options.of("file", "script", "from_database", *options.ANSWER[1:], *options.RUNNING[1:]),
+    options.of("missed", "fail_if"),
+    options.of_trial(),
 )
-@click.option(
-    "--input", "inputs", multiple=True, metavar="PATTERN", help="Files that --command reads."
-)
-@click.option("--rows", metavar="SQL", help="Counts what --command has loaded.")
-@options.options(options.group("data"))
-@click.option(
-    "--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Run only these scripts."
-)
-@click.option(
-    "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
-)
-@options.options(options.group("load", "trial", "target", "topology", "background"))
-@options.options(options.MACHINE, (options.STORE, consent.TRUST, options.VERBOSE))
-@click.option(
-    "--on-store-error",
-    type=click.Choice(["continue", "stop"]),
-    default="continue",
-    show_default=True,
-    help="While the store takes nothing: go on in memory, or end the run.",
-)
-@click.option(
-    "-P",
-    "--progress",
-    type=options.Count(0),
-    metavar="SECONDS",
-    help="How often to tell; 0: never.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
-@click.option("--missed", metavar="SHARE", help="The share that may miss -L. [default: 5%]")
-@click.option("--fail-if", metavar="CONDITION", help=f"Exit code {FAIL_IF_EXIT} if it is so.")
 def run(**given: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
 
@@ -103,6 +81,8 @@ def run(**given: Any) -> int:
         from_database=given["from_database"],
         missed_max=None if given["missed"] is None else share(given["missed"], "--missed"),
     )
+    from pgpaces.cli.progress import TrialProgress
+
     progress = TrialProgress(given["progress"])
     try:
         outcome = experiment.run(request, progress)

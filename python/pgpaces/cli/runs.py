@@ -37,15 +37,29 @@ def _open(path: str | None) -> Store:
 # A group, because what changes the store is no way of listing it: `--tag` beside a run would mean
 # to give it, and alone to look for it.
 @click.group(
+    cls=options.Group,
     invoke_without_command=True,
     epilog="\b\nExample:\n  pgpaces runs --limit 5\n  pgpaces runs tag before last",
 )
-@click.option("--limit", "-n", type=options.Count(1), default=20, help="At most. [default: 20]")
-@click.option("--experiment", metavar="NAME", help="Those of this experiment: name, id, last.")
-@click.option("--tag", metavar="NAME", help="Those with this tag.")
-@click.option("--experiments", "-E", is_flag=True, help="List experiments, not runs.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@options.options((options.STORE,))
+@options.option(
+    *("--limit", "-n"),
+    group="Output",
+    type=options.Count(1),
+    metavar="N",
+    default=20,
+    help="At most. [default: 20]",
+)
+@options.option(
+    "--experiment",
+    group="Workload",
+    metavar="NAME",
+    help="Those of this experiment: name, id, last.",
+)
+@options.option("--tag", group="Workload", metavar="NAME", help="Those with this tag.")
+@options.option(
+    "--experiments", "-E", group="Workload", is_flag=True, help="List experiments, not runs."
+)
+@options.options(options.of("json", "store"))
 @click.pass_context
 def runs(context: click.Context, /, **given: Any) -> None:
     """List the newest runs in the store; name, copy and delete them."""
@@ -228,10 +242,9 @@ def _cells(row: TrialRow) -> dict[str, str]:
     }
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces show\n  pgpaces show SXNWHAMN")
+@options.command(epilog="\b\nExample:\n  pgpaces show\n  pgpaces show SXNWHAMN")
 @click.argument("name", metavar="[RUN]", default="last")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@options.options((options.STORE,))
+@options.options(options.of("json", "store"))
 def show(name: str, as_json: bool, store_path: str | None) -> None:
     """Show all of the answer of RUN: `last` (the default), a tag, an id, or the end of one."""
     from pgpaces.answers.summary import summarize
@@ -244,16 +257,17 @@ def show(name: str, as_json: bool, store_path: str | None) -> None:
     run.show(outcome, as_json=as_json, verbose=True)
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
+@options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
 @click.argument("name", metavar="RUN")
-@click.option(
+@options.option(
     "--format",
     "form",
+    group="Output",
     type=click.Choice(["csv", "json", "parquet"]),
     default="csv",
     show_default=True,
 )
-@options.options((options.STORE,))
+@options.options(options.of("store"))
 def export(name: str, form: str, store_path: str | None) -> None:
     """Write RUN to stdout: one row for each second, due second and script; times in ms."""
     store = _open(store_path)

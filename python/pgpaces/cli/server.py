@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pgpaces.cli import options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError
 from pgpaces.plan import pairs
@@ -20,20 +21,50 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=options.Group,
     epilog="\b\nExample:\n  pgpaces server start --version 18\n  pgpaces server list"
-    "\n  pgpaces server fetch 14 11"
+    "\n  pgpaces server fetch 14 11",
 )
 def server() -> None:
     """Start, list, stop and clean managed servers; fetch versions of PostgreSQL."""
 
 
 @server.command(epilog="\b\nExample:\n  eval $(pgpaces server start) && psql")
-@click.option("--version", "wanted", metavar="VERSION", help="As --server of run: 15, package:15.")
-@click.option("--name", default="", help="Its name. [default: pg and the major version]")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="The disk that holds the data.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Server setting.")
-@click.option("--profile", metavar="NAME|FILE", help="Settings that have a name, e.g. pi-4gb.")
-@click.option("--tls", is_flag=True, help="By TLS over TCP on the loopback, not by its socket.")
+@options.option(
+    "--version",
+    "wanted",
+    group="Server",
+    metavar="VERSION",
+    help="As --server of run: 15, package:15.",
+)
+@options.option(
+    "--name",
+    group="Server",
+    default="",
+    metavar="NAME",
+    help="Its name. [default: pg and the major version]",
+)
+@options.option(
+    "--data-dir",
+    group="Server",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The disk that holds the data.",
+)
+@options.option(
+    *("--set", "settings"),
+    group="Server",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Server setting.",
+)
+@options.options(options.of_trial("profile"))
+@options.option(
+    "--tls",
+    group="Server",
+    is_flag=True,
+    help="By TLS over TCP on the loopback, not by its socket.",
+)
 def start(**given: Any) -> None:
     """Start a server that stays, and print the PG* variables to use it."""
     from pgpaces.servers import embedded, libraries, packages, profiles
@@ -194,8 +225,13 @@ def stop(name: str) -> None:
 
 @server.command(epilog="\b\nExample:\n  pgpaces server clean")
 @click.argument("name", default="")
-@click.option("--data-dir", metavar="DIR", help="The disk that holds the data.")
-@click.option("--target", metavar="DSN", help="An external server: only databases with our mark.")
+@options.option("--data-dir", group="Server", metavar="DIR", help="The disk that holds the data.")
+@options.option(
+    "--target",
+    group="Target",
+    metavar="DSN",
+    help="An external server: only databases with our mark.",
+)
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on our server NAME (the embedded one by default)."""
     from pgpaces import database, experiment

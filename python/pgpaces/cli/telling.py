@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from pgpaces.section import Section
     from pgpaces.verdicts import Answer
 
-OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="FILE",
-    help="Write its report too, with the runs behind it: .html, .md, .json, ...",
-)
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
-
 
 def tell(
     found: Answer, given: Mapping[str, Any], document: Mapping[str, Any] | None = None

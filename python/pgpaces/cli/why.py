@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from pgpaces.cli import options
 from pgpaces.cli.main import put
-from pgpaces.cli.telling import AS_JSON, text
-
-if TYPE_CHECKING:
-    pass
+from pgpaces.cli.telling import text
 
 
-@click.command(
+@options.command(
     epilog="\b\nExamples:\n  pgpaces run reporting --rate 20 -L 200ms; pgpaces why\n"
     "  pgpaces why RUN -o why.html\n  pgpaces why pi-reporting --json"
 )
 @click.argument("name", default="last", metavar="[RUN|EXPERIMENT]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="FILE",
-    help="Write the report with this answer: .html, .md, .json, ...",
-)
-@options.options((options.VERBOSE, AS_JSON, options.STORE))
+@options.options(options.of(*options.ANSWER))
 def why(
     name: str, *, verbose: bool, as_json: bool, output: str | None, store_path: str | None
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pgpaces.cli import options
 from pgpaces.cli.main import put
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pgpaces.workload import Workload
 
 
-@click.group(epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
+@click.group(cls=options.Group, epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
 def workload() -> None:
     """List, show and make workloads."""
 
@@ -114,25 +115,38 @@ def new(folder: Path) -> None:
 
 
 @workload.command("from-statements")
-@click.option("--target", required=True, metavar="DSN", help="The database: anything libpq reads.")
+@options.option(
+    "--target",
+    group="Target",
+    required=True,
+    metavar="DSN",
+    help="The database: anything libpq reads.",
+)
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option(
+@options.option(
     "--log",
     "logs",
+    group="Workload",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="A log of the server, whose parameters are used: stderr's, .csv or .json.",
 )
-@click.option(
+@options.option(
     "--top",
+    group="Workload",
     type=click.IntRange(1, 1000),
     default=100,
     show_default=True,
     metavar="N",
     help="How many statements at most, those that count most.",
 )
-@click.option("--no-values", is_flag=True, help="Write no values of the database but numbers.")
+@options.option(
+    "--no-values",
+    group="Output",
+    is_flag=True,
+    help="Write no values of the database but numbers.",
+)
 def from_statements(
     target: str, folder: Path | None, logs: tuple[Path, ...], top: int, no_values: bool
 ) -> None:
