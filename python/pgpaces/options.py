@@ -291,6 +291,10 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            several=True, keyword="files"),
     Option("script", TEXT, WORKLOAD, "Run only these scripts.", metavar="NAME[@WEIGHT]",
            several=True, keyword="scripts"),
+    Option("input", TEXT, WORKLOAD, "Files that the command reads; their bytes are counted.",
+           metavar="PATTERN", several=True, keyword="inputs"),
+    Option("rows", TEXT, WORKLOAD, "A query that counts what the command has loaded.",
+           metavar="SQL"),
     Option("from_database", TEXT, WORKLOAD, "Measure a copy of this database, not our data.",
            metavar="NAME|DSN"),
     Option("trust", SWITCH, WORKLOAD, "The folders of workloads may execute programs; their content"

@@ -21,6 +21,7 @@ from pgpaces.errors import PgpacesError, PlanError, RunError
 # name: (module, one line for --help)
 COMMANDS = {
     "run": ("run", "Run a workload and say what share was on time"),
+    "load": ("load", "Time a bulk load: a command such as pg_restore"),
     "sweep": ("sweep", "Run every combination of levels and say from where it misses the limit"),
     "capacity": ("capacity", "Say how much load it holds"),
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),

@@ -35,6 +35,20 @@ def option(*words: str, group: str, **more: Any) -> Decorator:
     return click.option(*words, **{"cls": Option, "group": group, **more})
 
 
+def old(*words: str, now: str, **more: Any) -> Decorator:
+    """Declares an old spelling, which works for one release; now: what to write instead."""
+
+    def warn(_: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value:
+            click.echo(
+                f"warning: {param.opts[0]} is now {now}; it ends with the next release", err=True
+            )
+        return value
+
+    text = f"Old spelling of {now}, for one release."
+    return option(*words, rare=True, callback=warn, help=text, **more)
+
+
 def _show_all(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         context.meta[_WHOLE] = True
@@ -130,18 +144,20 @@ def _declared(each: table.Option, name: str) -> Decorator:
     )
 
 
-def of_trial(*names: str) -> tuple[Decorator, ...]:
-    """Options of a trial, as `pgpaces run` has them; by default all."""
+def of_trial(*names: str, **helps: str) -> tuple[Decorator, ...]:
+    """Options of a trial, as `pgpaces run` has them; by default all. helps: as `of`."""
     each = [table.BY_NAME[name] for name in names] or [o for o in table.OPTIONS if o.run]
-    return tuple(_declared(option, option.name) for option in each)
+    return tuple(_declared(_helped(o, helps), o.name) for o in each)
 
 
 def of(*names: str, **helps: str) -> tuple[Decorator, ...]:
     """Options of commands. helps: sentences by name, where a command has another one."""
     each = (table.OF_COMMANDS[name] for name in names)
-    return tuple(
-        _declared(replace(o, help=helps.get(o.name, o.help)), o.keyword or o.name) for o in each
-    )
+    return tuple(_declared(_helped(o, helps), o.keyword or o.name) for o in each)
+
+
+def _helped(each: table.Option, helps: Mapping[str, str]) -> table.Option:
+    return replace(each, help=helps[each.name], run_help="") if each.name in helps else each
 
 
 # What every answer takes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,45 +29,37 @@ Examples:
   pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
   pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
   pgpaces run simple-update --standbys 1 --beside 'reporting node=standby1 rate=1/s'
-  pgpaces run --command 'pgbench -i -s 10' -t 3
   pgpaces run -f read.sql@9 -f write.sql --target postgresql://pi4/shop --rate 50
 """
 
 
 @options.command(epilog=EXAMPLES)
 @click.argument("workload", required=False)
-@options.option(
-    "--command",
-    group="Workload",
-    metavar="COMMAND",
-    help="Time this, a shell command; once, or as -t and -T say.",
-)
-@options.option(
-    "--input",
-    "inputs",
-    group="Workload",
-    multiple=True,
-    metavar="PATTERN",
-    help="Files that --command reads.",
-)
-@options.option("--rows", group="Workload", metavar="SQL", help="Counts what --command has loaded.")
 @options.options(
     options.of("file", "script", "from_database", *options.ANSWER[1:], *options.RUNNING[1:]),
     options.of("missed", "fail_if"),
     options.of_trial(),
 )
+@options.old("--command", group="Workload", metavar="COMMAND", now="`pgpaces load COMMAND`")
+@options.option(
+    "--input", "inputs", group="Workload", rare=True, multiple=True, help="Of --command."
+)
+@options.option("--rows", group="Workload", rare=True, help="Of --command.")
 def run(**given: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
 
     With --file, scripts of yours run instead of the workload's; without WORKLOAD they run in the
-    database that --target names, as it stands, or in an empty one on a managed server. So does
-    --command, which times a program such as pg_restore.
+    database that --target names, as it stands, or in an empty one on a managed server.
     """
+    return measure(_workload(given), given)
+
+
+def measure(found: Workload, given: dict[str, Any]) -> int:
+    """Runs it once and shows the answer; the exit code."""
     from pgpaces import experiment, levels
     from pgpaces.answers import condition
     from pgpaces.draft import share
 
-    found = _workload(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
@@ -110,10 +103,7 @@ def _workload(given: Mapping[str, Any]) -> Workload:
                 "--command is run instead of a workload or a --file",
                 "leave one of them out, or run the other one --beside it",
             )
-        if not given["command"].strip():
-            raise PlanError("--command is empty", "name a program, such as 'pgbench -i -s 10'")
-        command = workload.Command(given["command"], None, given["inputs"], given["rows"])
-        return workload.of_command(command)
+        return of_command(given)
     for option, value in (("--input", given["inputs"]), ("--rows", given["rows"])):
         if value:
             raise PlanError(f"{option} belongs to --command", "a workload says its own")
@@ -123,9 +113,21 @@ def _workload(given: Mapping[str, Any]) -> Workload:
     if not scripts:
         raise PlanError(
             "nothing to run was named",
-            "name a workload (`pgpaces workload list`), a --file or a --command",
+            "name a workload (`pgpaces workload list`) or a --file; `pgpaces load` times a command",
         )
     return workload.of_scripts("scripts", scripts)
+
+
+def of_command(given: Mapping[str, Any]) -> Workload:
+    """A workload that is nothing but the command. Raises PlanError where it is none."""
+    from pgpaces import workload
+
+    text = given["command"]
+    if not text.strip():
+        raise PlanError("the command is empty", "name a program, such as 'pgbench -i -s 10'")
+    if text in workload.shipped() or (Path(text) / workload.FILE).is_file():
+        raise PlanError(f"{text} is a workload, and no command", f"`pgpaces run {text}` runs it")
+    return workload.of_command(workload.Command(text, None, given["inputs"], given["rows"]))
 
 
 def show(outcome: Outcome, *, as_json: bool, verbose: bool) -> None:
