@@ -125,7 +125,8 @@ class Option:
     it more than once. flag: `run` takes no value. metavar: of `run`. whole: it is of a whole trial,
     so that a background workload has none of its own. follows: what a factor changes with it.
     alone: of the options with this word one is enough, so that naming another replaces it.
-    keyword, type: of Python, where they are not the name and what the kind says.
+    typed: of the command line; keyword, type: of Python, where they are not the name and what the
+    kind says.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Option:
     whole: bool = False
     follows: tuple[str, ...] = ()
     alone: str = ""
+    typed: str = ""
     keyword: str = ""
     type: str = ""
 
@@ -159,7 +161,7 @@ class Option:
     @property
     def word(self) -> str:
         """As the command line has it."""
-        return f"--{self.name.replace('_', '-')}"
+        return f"--{(self.typed or self.name).replace('_', '-')}"
 
 
 # Factors that are typed stand in this order in designs, which are compared when one is resumed.
@@ -235,9 +237,10 @@ OPTIONS: tuple[Option, ...] = (
            metavar="N", run_help="[default: the workload's]", follows=_DATA),
     Option("data_seed", _whole(0, SEED_MAX), WORKLOAD, "Seed for data generation.",
            metavar="N", default=1, follows=_DATA, rare=True),
-    Option("variant", TEXT, WORKLOAD, "A variant of the workload.", run=False, follows=_WORKLOAD),
-    Option("scripts", SCRIPTS, WORKLOAD, "Scripts to run, with weights: by_fk1@3 one_fk1@1.",
-           run=False, follows=_WORKLOAD),
+    Option("variant", TEXT, WORKLOAD, "A variant of the workload, as in WORKLOAD/VARIANT.",
+           metavar="NAME", run=False, follows=_WORKLOAD),
+    Option("scripts", SCRIPTS, WORKLOAD, "Run only these scripts: by_fk1@3 one_fk1@1.", run=False,
+           metavar="NAME[@WEIGHT]", several=True, follows=_WORKLOAD, typed="script"),
     Option("server", TEXT, TARGET,
            "Version to start (15, package:15), or a managed server that runs.",
            metavar="VERSION", whole=True, follows=(*_SERVER, "fingerprint of the data")),
@@ -249,9 +252,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("target", TEXT, TARGET,
            "An external server: anything libpq reads. Default: a managed one.", metavar="DSN",
            whole=True, follows=(*_SERVER, "machine: ", "fingerprint of the data")),
-    Option("set", TEXT, TARGET, "Session setting.", metavar="NAME=VALUE", several=True,
+    Option("set", TEXT, TARGET, "Setting of each session.", metavar="NAME=VALUE", several=True,
            factor=False, keyword="settings", type="Mapping[str, object]"),
-    Option("server_set", TEXT, TARGET, "Setting of a managed server.", metavar="NAME=VALUE",
+    Option("server_set", TEXT, TARGET, "Setting of the server.", metavar="NAME=VALUE",
            several=True, factor=False, keyword="server_settings", type="Mapping[str, object]"),
     Option("observe_command", TEXT, SERVER,
            "Command that runs `pgpaces observe` on the machine of --target, over ssh.",
@@ -289,8 +292,6 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            "A script of pgbench's language; -: the standard input. Without a workload it runs in"
            " the database of --target as it stands.", short="-f", metavar="FILE[@WEIGHT]",
            several=True, keyword="files"),
-    Option("script", TEXT, WORKLOAD, "Run only these scripts.", metavar="NAME[@WEIGHT]",
-           several=True, keyword="scripts"),
     Option("input", TEXT, WORKLOAD, "Files that the command reads; their bytes are counted.",
            metavar="PATTERN", several=True, keyword="inputs"),
     Option("rows", TEXT, WORKLOAD, "A query that counts what the command has loaded.",

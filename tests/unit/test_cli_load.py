@@ -37,7 +37,8 @@ def test_the_old_spelling_asks_for_the_same_and_names_the_new_one_once(
     told = [CliRunner().invoke(cli, words).stderr for words in (now, before)]
     assert told[0] == ""
     assert told[1].splitlines() == [
-        "warning: --command is now `pgpaces load COMMAND`; it ends with the next release"
+        "warning: --command is now `pgpaces load COMMAND`; the old spelling ends with the next"
+        " release"
     ]
 
 

@@ -21,7 +21,7 @@ Examples:
   pgpaces capacity tpcb-like --goal 'p99 <= 50ms' --quick
   pgpaces capacity garden --users 1,500 --pace 1/s -L 200ms -o capacity.html
   pgpaces capacity reporting --rate-per-client 1/s -L 500ms \\
-      --set max_parallel_workers_per_gather=0,2,4
+      --server-set max_parallel_workers_per_gather=0,2,4
   pgpaces capacity --resume
 """
 

@@ -62,7 +62,7 @@ ACTIONS = {
     show_default=True,
     help="Runs of each job of the card.",
 )
-@options.options(options.of("quick", "yes", "name", "json", "store", yes=YES, name=NAME))
+@options.options(options.of("quick", "yes", "name", "json", "dry_run", "store", yes=YES, name=NAME))
 def disk(**given: Any) -> int:
     """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
 
@@ -117,9 +117,14 @@ def _measure(names: Sequence[str], given: Mapping[str, Any]) -> int:
             "no folder was named" if not names else "one disk is measured at a time",
             "name a folder on the disk: pgpaces disk /mnt/ssd",
         )
+    from pgpaces.cli.main import put
     from pgpaces.disk import measure
+    from pgpaces.report import escape
 
     asked, path = _asked(given), Path(names[0])
+    if given["dry_run"]:
+        put(f"{escape.lines(_writes(asked, path))}\n")
+        return 0
     measure.prepared(path, asked)
     store = _open(given["store_path"])
     _consent(asked, path, yes=given["yes"])
@@ -143,18 +148,24 @@ def _consent(asked: DiskRequest, path: Path, *, yes: bool) -> None:
     most = jobs.written_max(asked)
     if yes or most <= jobs.CONSENT_BYTES:
         return
-    likely = jobs.written_by_card(asked)
-    text = (
-        f"this writes up to {most / 1e9:.0f} GB to the disk of {path}, as fast as it takes them;"
-        f" about {likely / 1e9:.2g} GB on a card that takes"
-        f" {jobs.CARD_BYTES_PER_S // 1_000_000} MB/s"
-    )
+    text = _writes(asked, path)
     if not sys.stdin.isatty():
         raise PlanError(f"{text}; there is no terminal to ask on", "add --yes, or --quick for less")
     from pgpaces.report import escape
 
     click.echo(escape.lines(text), err=True)
     click.confirm("go on?", abort=True, err=True)
+
+
+def _writes(asked: DiskRequest, path: Path) -> str:
+    from pgpaces.disk import jobs
+
+    most, likely = jobs.written_max(asked), jobs.written_by_card(asked)
+    return (
+        f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them;"
+        f" about {likely / 1e9:.2g} GB on a card that takes"
+        f" {jobs.CARD_BYTES_PER_S // 1_000_000} MB/s"
+    )
 
 
 def _with_progress(path: Path, asked: DiskRequest) -> Disk:

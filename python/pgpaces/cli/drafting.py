@@ -55,11 +55,26 @@ def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
 OF_WHAT: tuple[options.Decorator, ...] = (
     level_options,
     options.option(
-        *("--set", "settings"),
+        *("--server-set", "settings"),
         group="Target",
         multiple=True,
         metavar="NAME=LEVELS",
-        help="Server settings.",
+        help="Settings of the server, applied as mildly as each can be.",
+    ),
+    options.old(
+        *("--set", "old_settings"),
+        group="Target",
+        multiple=True,
+        metavar="NAME=LEVELS",
+        now="--server-set",
+        until="from the next release on it is a session's setting, as in `pgpaces run`",
+    ),
+    options.old(
+        *("--scripts", "old_scripts"),
+        group="Workload",
+        multiple=True,
+        metavar="LEVELS",
+        now="--script",
     ),
     options.option(
         *("-D", "--define"),
@@ -144,7 +159,9 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
     found: dict[str, tuple[str, ...]] = {}
     for name in table.FACTORS:
         text = given[f"level_{name}"]
-        if name in ("latency_limit", "node"):
+        if name == "scripts" and (*text, *given["old_scripts"]):
+            _add(found, name, _together((*text, *given["old_scripts"])))
+        elif name in ("latency_limit", "node"):
             found |= _by_script(name, text)
         elif name != "target":
             for levels_of in text:
@@ -160,12 +177,26 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
 
 def _families(found: dict[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
     """Adds levels of names of their own: settings and variables. Raises PlanError."""
-    for family, option in (("set", "settings"), ("define", "define")):
-        for text in given[option]:
+    for family, word, of in (
+        ("set", "--server-set", "settings"),
+        ("set", "--set", "old_settings"),
+        ("define", "--define", "define"),
+    ):
+        for text in given[of]:
             name, equals, values = text.partition("=")
             if not equals or not name.strip():
-                raise PlanError(f"--{family} '{text}' is not NAME=LEVELS")
+                raise PlanError(f"{word} '{text}' is not NAME=LEVELS")
             _add(found, f"{family}.{name.strip()}", values)
+
+
+def _together(texts: Sequence[str]) -> str:
+    """Scripts that run together, as one level; or levels of one text. Raises PlanError."""
+    if len(texts) > 1 and any("," in text for text in texts):
+        raise PlanError(
+            f"--script is given {len(texts)} times, with levels",
+            f"write the scripts of each level together: --script '{' '.join(texts)}'",
+        )
+    return " ".join(texts)
 
 
 def _add(found: dict[str, tuple[str, ...]], name: str, text: str) -> None:

@@ -13,14 +13,14 @@ EXAMPLES = """\b
 Examples:
   pgpaces sweep tpcb-like --clients 1,2,3,4,5,6,8 -T 15s --trials 3
   pgpaces forecast --to 12
-  pgpaces forecast pi-reporting --in set.work_mem=64MB -o forecast.html
+  pgpaces forecast pi-reporting --where set.work_mem=64MB -o forecast.html
 """
 
 
 @options.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
 @options.option(
-    "--in",
+    "--where",
     "chosen",
     group="Workload",
     default="",
@@ -34,6 +34,13 @@ Examples:
     metavar="N",
     help="What N would do, at most 1.5 times the most that were tried.",
 )
+@options.old(
+    *("--in", "old_chosen"),
+    group="Workload",
+    default="",
+    metavar="FACTOR=LEVEL,...",
+    now="--where",
+)
 @options.options(options.of(*options.ANSWER))
 def forecast(names: tuple[str, ...], **given: Any) -> None:
     """Say what more clients or users would do. Default: of the newest experiment.
@@ -44,6 +51,9 @@ def forecast(names: tuple[str, ...], **given: Any) -> None:
     from pgpaces import verdicts
 
     found = verdicts.forecast(
-        *names, chosen=given["chosen"], to=given["to"], store=given["store_path"]
+        *names,
+        chosen=given["chosen"] or given["old_chosen"],
+        to=given["to"],
+        store=given["store_path"],
     )
     tell(found, given)

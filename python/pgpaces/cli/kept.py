@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
+from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, StoreError
 
 if TYPE_CHECKING:
@@ -24,22 +25,30 @@ def _open(path: str | None) -> Store:
     return Store.existing(path)
 
 
+def find(store: Store, name: str) -> str:
+    """The id of a run or an experiment; `last` is what began last of both. Raises PlanError."""
+    return store.find_last() if name in ("last", "latest") else store.find_any(name)
+
+
 @options.command(
     epilog="\b\nExample:\n  pgpaces runs copy postgresql://lab/results\n"
     "  pgpaces runs copy results.db last --store postgresql://lab/results"
 )
 @click.argument("other", metavar="STORE")
 @click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
-@options.options(options.of("store"))
-def copy(other: str, names: Sequence[str], store_path: str | None) -> None:
+@options.options(options.of("dry_run", "store", dry_run="Say what it would copy, and stop."))
+def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
     """Copy runs and experiments with everything to another STORE: by default all that it lacks."""
     from pgpaces.store import Store
 
     store = _open(store_path)
     _check_place(store, other, names)
-    ids = [store.find_any(name) for name in names] if names else None
+    ids = [find(store, name) for name in names] if names else None
     there = Store.open(other)
     missing = store.uncopied(there, ids)
+    if dry_run:
+        put("".join(f"{id_}\n" for id_ in missing))
+        return
     damaged: list[str] = []
     with click.progressbar(missing, label="copying", file=sys.stderr) as progress:
         for id_ in progress:
@@ -83,7 +92,7 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
     if not names and not remove:
         raise click.UsageError("name the runs and experiments that get the tag")
     store = _open(store_path)
-    ids = [store.find_any(name) for name in names]
+    ids = [find(store, name) for name in names]
     if remove:
         count = store.untag(tag, ids or None)
         if not count:
@@ -104,18 +113,25 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
     """Make a run or experiment the baseline NAME; whatever had that name has it no more."""
     store = _open(store_path)
-    store.baseline(baseline, store.find_any(name))
+    store.baseline(baseline, find(store, name))
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
 @click.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
-@options.options(options.of("yes", "store"))
-def delete(names: Sequence[str], yes: bool, store_path: str | None) -> None:
+@options.options(
+    options.of("yes", "dry_run", "store", dry_run="Say what it would delete, and stop.")
+)
+def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | None) -> None:
     """Delete runs, and experiments with their runs, for good. Asks before."""
     store = _open(store_path)
-    ids = list(dict.fromkeys(store.find_any(name) for name in names))
+    ids = list(dict.fromkeys(find(store, name) for name in names))
     runs = {id_: len(store.placed(id_)) for id_ in ids}
     lines = [f"{id_}, an experiment with {n} runs" if n else id_ for id_, n in runs.items()]
+    if dry_run:
+        put("".join(f"{line}\n" for line in lines))
+        return
+    if yes and any(runs.values()) and {"last", "latest"} & set(names):
+        raise PlanError(f"the last is {lines[0]}", "with --yes name it by its id, not as `last`")
     if not yes:
         if not sys.stdin.isatty():
             raise PlanError("deleting asks for confirmation, and there is no terminal", "add --yes")

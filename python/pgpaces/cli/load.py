@@ -29,7 +29,7 @@ _DURATION = "Again and again until this time is over; what has begun is finished
 @options.options(
     options.of("input", "rows", "from_database", "missed", "fail_if"),
     options.of_trial(*_OF_TRIAL, duration=_DURATION, transactions="How many times. [default: 1]"),
-    options.of(*options.ANSWER[1:], *options.RUNNING[1:]),
+    options.of(*options.ANSWER, *options.RUNNING),
 )
 def load(**given: Any) -> int:
     """Time COMMAND, a line for the shell that loads data: once, or as -t and -T say.

@@ -35,14 +35,15 @@ def option(*words: str, group: str, **more: Any) -> Decorator:
     return click.option(*words, **{"cls": Option, "group": group, **more})
 
 
-def old(*words: str, now: str, **more: Any) -> Decorator:
+_UNTIL = "the old spelling ends with the next release"
+
+
+def old(*words: str, now: str, until: str = _UNTIL, **more: Any) -> Decorator:
     """Declares an old spelling, which works for one release; now: what to write instead."""
 
     def warn(_: click.Context, param: click.Parameter, value: Any) -> Any:
         if value:
-            click.echo(
-                f"warning: {param.opts[0]} is now {now}; it ends with the next release", err=True
-            )
+            click.echo(f"warning: {param.opts[0]} is now {now}; {until}", err=True)
         return value
 
     text = f"Old spelling of {now}, for one release."
@@ -192,12 +193,8 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run's options by name. Raises PlanError."""
     found = table.defaults() | {name: given[name] for name in table.BY_NAME if name in given}
     found["tls"] = None if given["tls"] is None else given["tls"] == "on"
-    return found | {"scripts": scripts(given["scripts"])}
-
-
-def scripts(values: Sequence[str]) -> tuple[tuple[str, int | None], ...]:
-    """NAME or NAME@WEIGHT texts as names and weights. Raises PlanError."""
-    return tuple(_weighted(value, "--script") for value in values)
+    each = (_weighted(name, "--script") for text in given["scripts"] for name in text.split())
+    return found | {"scripts": tuple(each)}
 
 
 def files(values: Sequence[str]) -> tuple[WorkloadScript, ...]:

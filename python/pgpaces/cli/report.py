@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pgpaces.cli import options
+from pgpaces.cli import kept, options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
+    from pgpaces.questions.sweep.page import Page
     from pgpaces.report.render import Form
     from pgpaces.section import Report
 
@@ -56,7 +59,8 @@ def report(
     if output is None and chosen in (*render.FOLDERS, "parquet"):
         where = "a folder" if chosen in render.FOLDERS else "a file"
         raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
-    found = report_of(page_of(_open(store_path), names))
+    store = _open(store_path)
+    found = report_of(page_of(store, [kept.find(store, names[0])] if len(names) == 1 else names))
     if output is None:
         put(text(found) if chosen == "text" else render.render(found, chosen).decode())
         return
@@ -77,26 +81,52 @@ def text(found: Report) -> str:
     return shown.get()
 
 
+def write_of(store_path: str | None, name: str, output: str) -> None:
+    """Writes the report of a run or an experiment, and says where. Raises as `write`."""
+    from pgpaces.questions.sweep.stored import page_of
+    from pgpaces.store import Store
+
+    write_page(page_of(Store.existing(store_path), (name,)), output)
+
+
+def write_page(page: Page, output: str) -> None:
+    """Writes the report of a page, and says where. Raises as `write`."""
+    from pgpaces.questions.sweep.report import report as report_of
+    from pgpaces.report.render import form_of
+
+    click.echo(f"written: {write(report_of(page), form_of(output), Path(output))}", err=True)
+
+
 def write(found: Report, form: Form, path: Path) -> Path:
     """Writes the report. Raises RunError where the file cannot be written."""
     from pgpaces.report import render
 
+    if form not in ("svg", "png"):
+        return save(render.render(found, form), path)
+    with _writing(path):
+        pictures = render.folder(found, form)
+        path.mkdir(parents=True, exist_ok=True)
+        for name, content in pictures.items():
+            (path / name).write_bytes(content)
+    return path
+
+
+def save(content: bytes, path: Path) -> Path:
+    """Writes a file; what was there stays until all of it is written. Raises RunError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with _writing(path):
+        try:
+            beside.write_bytes(content)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        if form in ("svg", "png"):
-            pictures = render.folder(found, form)
-            path.mkdir(parents=True, exist_ok=True)
-            for name, content in pictures.items():
-                (path / name).write_bytes(content)
-        else:
-            # What was there stays until all of it is written.
-            content = render.render(found, form)
-            beside = path.with_name(f".{path.name}.{os.getpid()}")
-            try:
-                beside.write_bytes(content)
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+        yield
     except OSError as error:
         hint = f"name a file, such as {path / 'report.html'}" if path.is_dir() else None
         raise RunError(f"{path} cannot be written: {error.strerror or error}", hint) from None
-    return path

@@ -26,6 +26,7 @@ Examples:
   pgpaces run reporting --rate 1 --latency-limit 500ms
   pgpaces run reporting --users 8 --pace 1/s -L 500ms --duration 10min
   pgpaces run tpcb-like --clients 10 -M prepared -T 60s
+  pgpaces run sensor --variant log --clients 4 --dry-run
   pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
   pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
   pgpaces run simple-update --standbys 1 --beside 'reporting node=standby1 rate=1/s'
@@ -36,8 +37,9 @@ Examples:
 @options.command(epilog=EXAMPLES)
 @click.argument("workload", required=False)
 @options.options(
-    options.of("file", "script", "from_database", *options.ANSWER[1:], *options.RUNNING[1:]),
-    options.of("missed", "fail_if"),
+    options.of("file"),
+    options.of_trial("scripts", "variant"),
+    options.of("from_database", "missed", "fail_if", *options.ANSWER, *options.RUNNING),
     options.of_trial(),
 )
 @options.old("--command", group="Workload", metavar="COMMAND", now="`pgpaces load COMMAND`")
@@ -58,8 +60,11 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
     """Runs it once and shows the answer; the exit code."""
     from pgpaces import experiment, levels
     from pgpaces.answers import condition
+    from pgpaces.cli import planned, report, running
+    from pgpaces.cli.progress import TrialProgress
     from pgpaces.draft import share
 
+    running.check_output(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
@@ -74,14 +79,17 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
         from_database=given["from_database"],
         missed_max=None if given["missed"] is None else share(given["missed"], "--missed"),
     )
-    from pgpaces.cli.progress import TrialProgress
-
+    if given["dry_run"]:
+        planned.show(request, as_json=given["as_json"])
+        return 0
     progress = TrialProgress(given["progress"])
     try:
         outcome = experiment.run(request, progress)
     finally:
         progress.done()
     show(outcome, as_json=given["as_json"], verbose=given["verbose"])
+    if given["output"]:
+        report.write_of(given["store_path"], outcome.trial.id, given["output"])
     if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
         text = f"--fail-if '{given['fail_if']}' is decided by the warm-up that was left out"
         click.echo(f"warning: {text}: see the finding above", err=True)
@@ -109,7 +117,11 @@ def _workload(given: Mapping[str, Any]) -> Workload:
             raise PlanError(f"{option} belongs to --command", "a workload says its own")
     if name is not None:
         found = trust.find(name, consent.of(given))
+        if given["variant"] is not None:
+            found = trust.variant(found, given["variant"], consent.of(given))
         return replace(found, scripts=scripts) if scripts else found
+    if given["variant"] is not None:
+        raise PlanError("--variant is of a workload, and none is named", "name it as well")
     if not scripts:
         raise PlanError(
             "nothing to run was named",

@@ -51,14 +51,14 @@ def server() -> None:
     metavar="DIR",
     help="The disk that holds the data.",
 )
-@options.option(
-    *("--set", "settings"),
-    group="Server",
+@options.options(options.of_trial("server_set", "profile"))
+@options.old(
+    *("--set", "old_settings"),
+    group="Target",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Server setting.",
+    now="--server-set",
 )
-@options.options(options.of_trial("profile"))
 @options.option(
     "--tls",
     group="Server",
@@ -74,7 +74,7 @@ def start(**given: Any) -> None:
     installation = packages.locate(given["wanted"], _say)
     profile, tls = given["profile"], given["tls"]
     asked = dict(profiles.find(profile).settings) if profile else {}
-    asked |= dict(pairs(given["settings"], "--set"))
+    asked |= dict(pairs((*given["old_settings"], *given["server_set"]), "--server-set"))
     has_jit = libraries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
         installation,

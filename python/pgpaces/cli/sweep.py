@@ -24,7 +24,7 @@ YES = f"Also with more than {TRIALS_MAX} trials."
 EXAMPLES = """\b
 Examples:
   pgpaces sweep reporting --clients 1,2,4,8 --rate-per-client 1/s -L 500ms --policy skip \\
-      --set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
+      --server-set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
   pgpaces sweep experiment.toml --dry-run
   pgpaces sweep experiment.toml --quick
   pgpaces sweep experiment.toml --within 30min

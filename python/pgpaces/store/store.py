@@ -291,6 +291,11 @@ class Store:
         """
         return self._find(schema.experiment, name)
 
+    def is_experiment(self, id_: str) -> bool:
+        """Whether this id is an experiment's."""
+        with self._reading("a name") as connection:
+            return bool(names.find(connection, schema.experiment, id_))
+
     def placed(self, experiment_id: str) -> list[PlacedTrial]:
         """The trials of an experiment in the order in which they started."""
         with self._reading(f"a run of experiment {experiment_id}") as connection:
@@ -400,6 +405,16 @@ class Store:
             raise PlanError(f"{running[0]} still runs", "stop it first")
         with self._backend.writing() as connection:
             copying.delete(connection, id_)
+
+    def find_last(self) -> str:
+        """The id of the run or the experiment that began last. Raises PlanError."""
+        runs, found = self.trials(1), self.experiments(1)
+        if not runs and not found:
+            raise PlanError(f"there is no run in {self.address}", "make one: pgpaces run reporting")
+        # Ids are in the order of time; a run of an experiment is younger than that.
+        if not runs or (found and found[0].id > runs[0].id):
+            return found[0].id
+        return runs[0].experiment or runs[0].id
 
     def find_any(self, name: str) -> str:
         """The id of the trial that `name` means, else of the experiment. Raises PlanError."""
