@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, nearest
 from pgpaces.units import COUNT_MAX, SEED_MAX, digits
 
 
@@ -48,7 +48,7 @@ def _whole(low: int, high: int = COUNT_MAX) -> Kind:
 def _one_of(*names: str) -> Kind:
     def read(text: str) -> str:
         if text not in names:
-            raise PlanError(f"'{text}' is none of {', '.join(names)}")
+            raise PlanError(f"'{text}' is none of {', '.join(names)}", nearest(text, names) or None)
         return text
 
     return Kind(read, choices=names)
@@ -323,8 +323,9 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("by", _one_of("rate", "users", "clients"), GOAL, "What a load is counted in. [default:"
            " users with --pace, clients with --rate-per-client or --think-time, else rate]"),
     Option("fail_if", TEXT, GOAL, "Exit code 30 if it is so.", metavar="CONDITION"),
-    Option("metric", TEXT, GOAL, "What decides: rate, mean, p50, p95, p99, p99.9 or missed.",
-           metavar="METRIC", default="rate"),
+    Option("metric", _one_of("rate", "mean", "p50", "p95", "p99", "p99.9", "missed"), GOAL,
+           "What decides: rate, mean, p50, p95, p99, p99.9 or missed.", metavar="METRIC",
+           default="rate"),
     Option("also", TEXT, GOAL, "Others beside it, separated by commas.", metavar="METRICS",
            rare=True),
     Option("delta", TEXT, GOAL,

@@ -137,6 +137,15 @@ def check(run: str, **given: Any) -> int:
     from pgpaces.questions.compare.stored import checked
 
     store, names = _open(given), (given["baseline"], run)
+    try:
+        store.find_any(names[0])
+    except PlanError as error:
+        raise PlanError(
+            error.message.replace(
+                "there is no run", "--baseline: there is no baseline, tag or run"
+            ),
+            f"{error.hint}; `pgpaces runs baseline NAME RUN` makes one",
+        ) from None
     found = checked(store, names, _goal(given), given["factors"])
     _tell(store, found, given)
     return EXITS[found.verdict.outcome]

@@ -185,7 +185,7 @@ def _families(found: dict[str, tuple[str, ...]], given: Mapping[str, Any]) -> No
         for text in given[of]:
             name, equals, values = text.partition("=")
             if not equals or not name.strip():
-                raise PlanError(f"{word} '{text}' is not NAME=LEVELS")
+                raise PlanError(f"{word} '{text}' is not NAME=LEVELS", f"such as {name}=A,B")
             _add(found, f"{family}.{name.strip()}", values)
 
 

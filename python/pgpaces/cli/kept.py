@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from pgpaces.store import Store
 
+LAST = frozenset(("last", "latest"))
+
 
 def _open(path: str | None) -> Store:
     from pgpaces.store import Store
@@ -27,7 +29,7 @@ def _open(path: str | None) -> Store:
 
 def find(store: Store, name: str) -> str:
     """The id of a run or an experiment; `last` is what began last of both. Raises PlanError."""
-    return store.find_last() if name in ("last", "latest") else store.find_any(name)
+    return store.find_last() if name in LAST else store.find_any(name)
 
 
 @options.command(
@@ -130,7 +132,7 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
     if dry_run:
         put("".join(f"{line}\n" for line in lines))
         return
-    if yes and any(runs.values()) and {"last", "latest"} & set(names):
+    if yes and any(runs.values()) and LAST & set(names):
         raise PlanError(f"the last is {lines[0]}", "with --yes name it by its id, not as `last`")
     if not yes:
         if not sys.stdin.isatty():

@@ -22,10 +22,13 @@ _WHOLE = f"{__name__}.help-all"
 
 
 class Option(click.Option):
-    """An option in a group of the help. rare: not among the usual ones."""
+    """An option in a group of the help. rare: not among the usual ones. old: a spelling of one."""
 
-    def __init__(self, *args: Any, group: str, rare: bool = False, **more: Any) -> None:
+    def __init__(
+        self, *args: Any, group: str, rare: bool = False, old: bool = False, **more: Any
+    ) -> None:
         super().__init__(*args, **more)
+        self.old = old
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 
@@ -47,7 +50,7 @@ def old(*words: str, now: str, until: str = _UNTIL, **more: Any) -> Decorator:
         return value
 
     text = f"Old spelling of {now}, for one release."
-    return option(*words, rare=True, callback=warn, help=text, **more)
+    return option(*words, rare=True, old=True, callback=warn, help=text, **more)
 
 
 def _show_all(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -72,6 +75,14 @@ class Command(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its parameters, and those of every command."""
         return [*super().get_params(ctx), _HELP_ALL]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it; each error knows of which command it is."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The groups: all of a short command, else the usual options, and what else there is."""
@@ -99,6 +110,17 @@ class Group(click.Group, Command):
 
     command_class = Command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the nearest name where there is no such command."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            from pgpaces.cli import misuse
+
+            raise misuse.no_command(args[0], known, ctx.command_path)
+        return super().resolve_command(ctx, args)
+
 
 class Count(click.IntRange):
     """An integer from `least` on, as far as it fits where it is kept."""
@@ -109,10 +131,11 @@ class Count(click.IntRange):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The number. Fails for others."""
-        number = super().convert(value, param, ctx)
-        if number > self._most:
-            self.fail(f"{number} is more than {self._most}.", param, ctx)
-        return number
+        found = digits(str(value).strip())
+        if found is None or not (self.min or 0) <= found <= self._most:
+            most = " on" if self._most == COUNT_MAX else f" to {self._most}"
+            self.fail(f"'{value}' must be an integer from {self.min}{most}", param, ctx)
+        return found
 
 
 def _type(kind: table.Kind) -> Any:

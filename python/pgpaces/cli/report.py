@@ -60,7 +60,8 @@ def report(
         where = "a folder" if chosen in render.FOLDERS else "a file"
         raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
     store = _open(store_path)
-    found = report_of(page_of(store, [kept.find(store, names[0])] if len(names) == 1 else names))
+    last = {name: store.find_last() for name in names if name in kept.LAST}
+    found = report_of(page_of(store, [last.get(name, name) for name in names]))
     if output is None:
         put(text(found) if chosen == "text" else render.render(found, chosen).decode())
         return

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from pgpaces.errors import PlanError, StoreError
+from pgpaces.errors import PlanError, StoreError, nearest
 from pgpaces.record import Interval
 from pgpaces.result import Observed, Sample, Trial
 from pgpaces.store import (
@@ -428,9 +428,10 @@ class Store:
     def _find(self, table: sa.Table, name: str) -> str:
         with self._reading("a name") as connection:
             ids = names.find(connection, table, name)
-        if len(ids) == 1:
-            return str(ids[0])
-        raise names.missing(table, name, ids, self.address)
+            if len(ids) == 1:
+                return str(ids[0])
+            near = nearest(name, names.known(connection, table))
+        raise names.missing(table, name, ids, self.address, near)
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[sa.Connection]:
