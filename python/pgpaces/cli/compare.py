@@ -45,15 +45,6 @@ GOAL = options.of("metric", "also", "delta", "factor", "anyway", *options.ANSWER
 @options.command(epilog=EXAMPLES)
 @click.argument("a")
 @click.argument("b")
-@options.option(
-    "--in",
-    "of",
-    group="Workload",
-    default="last",
-    show_default=True,
-    metavar="EXPERIMENT",
-    help="Whose levels A and B are, where they are levels.",
-)
 @options.options(GOAL)
 @options.option(
     "--run",
@@ -62,7 +53,7 @@ GOAL = options.of("metric", "also", "delta", "factor", "anyway", *options.ANSWER
     metavar="WORKLOAD|FILE.toml",
     help="Run new pairs of A and B, which are levels then; options below are of their trials.",
 )
-@options.options(options.of("pairs", "same", *options.RUNNING), drafting.OF_WHAT)
+@options.options(options.of("in", "pairs", "same", *options.RUNNING), drafting.OF_WHAT)
 def compare(a: str, b: str, **given: Any) -> int:
     """Say whether B is better than A, worse, equivalent, or what it would take to tell.
 

@@ -48,21 +48,10 @@ ACTIONS = {
         for name, text in ACTIONS.items()
     )
 )
-@options.option(
-    "--size",
-    group="Load",
-    metavar="SIZE",
-    help="Size of the file. [default: 256MB; 32MB with --quick]",
+@options.options(
+    options.of("size", "runs", "quick", "yes", "name", yes=YES, name=NAME),
+    options.of("json", "dry_run", "store"),
 )
-@options.option(
-    "--runs",
-    group="Load",
-    type=click.IntRange(3, 99),
-    default=3,
-    show_default=True,
-    help="Runs of each job of the card.",
-)
-@options.options(options.of("quick", "yes", "name", "json", "dry_run", "store", yes=YES, name=NAME))
 def disk(**given: Any) -> int:
     """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
 

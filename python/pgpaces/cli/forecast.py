@@ -20,14 +20,6 @@ Examples:
 @options.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
 @options.option(
-    "--where",
-    "chosen",
-    group="Workload",
-    default="",
-    metavar="FACTOR=LEVEL,...",
-    help="Only where other factors have these levels. [default: a forecast for each]",
-)
-@options.option(
     "--to",
     group="Load",
     type=click.FloatRange(0, min_open=True),
@@ -37,11 +29,10 @@ Examples:
 @options.old(
     *("--in", "old_chosen"),
     group="Workload",
-    default="",
     metavar="FACTOR=LEVEL,...",
     now="--where",
 )
-@options.options(options.of(*options.ANSWER))
+@options.options(options.of("where", *options.ANSWER))
 def forecast(names: tuple[str, ...], **given: Any) -> None:
     """Say what more clients or users would do. Default: of the newest experiment.
 
@@ -52,7 +43,7 @@ def forecast(names: tuple[str, ...], **given: Any) -> None:
 
     found = verdicts.forecast(
         *names,
-        chosen=given["chosen"] or given["old_chosen"],
+        chosen=given["chosen"] or given["old_chosen"] or "",
         to=given["to"],
         store=given["store_path"],
     )

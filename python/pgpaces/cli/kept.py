@@ -85,10 +85,7 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
 )
 @click.argument("tag", metavar="NAME")
 @click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
-@options.option(
-    "--remove", group="Store", is_flag=True, help="Take it from them, or from all that have it."
-)
-@options.options(options.of("store"))
+@options.options(options.of("remove", "store"))
 def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
     """Give runs and experiments a tag; `NAME` then means the newest of them."""
     if not names and not remove:

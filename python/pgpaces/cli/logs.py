@@ -30,18 +30,12 @@ if TYPE_CHECKING:
     help="pgbench's -L, where no report says it.",
 )
 @options.option(
-    "--seventh",
-    group="Workload",
-    type=click.Choice(["lag", "retries"]),
-    help="What the 7th of 7 columns of a log is, where no report says it.",
-)
-@options.option(
     "--command",
     group="Workload",
     metavar="TEXT",
     help="pgbench's command line, to be kept with the run.",
 )
-@options.options(options.of("tag", "store"))
+@options.options(options.of("seventh", "tag", "store"))
 def import_(files: Sequence[str], store_path: str | None, **given: str | None) -> None:
     """Import a run of pgbench: logs of all its threads, aggregated ones, its printed report."""
     from importlib.metadata import version

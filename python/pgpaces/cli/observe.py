@@ -20,9 +20,7 @@ Examples:
 
 
 @options.command(epilog=EXAMPLES)
-@options.option(
-    "-n", "--count", group="Output", type=options.Count(1), metavar="N", help="End after N lines."
-)
+@options.options(options.of("count"))
 def observe(count: int | None) -> int:
     """Print what this machine does, a line of JSON a second, until it is stopped.
 

@@ -30,6 +30,7 @@ _Line = tuple[str, dict[str, str]]
 _WIDE_FROM = 76
 # Narrower ones leave out what was due and the interval of p99, so that what ran can be read.
 _WHOLE_FROM = 100
+TAGGED = "Those with this tag."
 _FORMS = ("csv", "json", "parquet")
 
 
@@ -46,24 +47,9 @@ def _open(path: str | None) -> Store:
     invoke_without_command=True,
     epilog="\b\nExample:\n  pgpaces runs --limit 5\n  pgpaces runs tag before last",
 )
-@options.option(
-    *("--limit", "-n"),
-    group="Output",
-    type=options.Count(1),
-    metavar="N",
-    default=20,
-    help="At most. [default: 20]",
+@options.options(
+    options.of("limit", "experiment", "tag", "experiments", "json", "store", tag=TAGGED)
 )
-@options.option(
-    "--experiment",
-    group="Workload",
-    metavar="NAME",
-    help="Those of this experiment: name, id, last.",
-)
-@options.option(
-    "--experiments", "-E", group="Workload", is_flag=True, help="List experiments, not runs."
-)
-@options.options(options.of("tag", "json", "store", tag="Those with this tag."))
 @click.pass_context
 def runs(context: click.Context, /, **given: Any) -> None:
     """List the newest runs in the store; name, copy and delete them."""

@@ -19,6 +19,9 @@ from pgpaces.plan import pairs
 if TYPE_CHECKING:
     from pgpaces.servers.embedded import Server
 
+NAME = "Its name. [default: pg and the major version]"
+OURS = "An external server: only databases with our mark."
+
 
 @click.group(
     cls=options.Group,
@@ -30,28 +33,8 @@ def server() -> None:
 
 
 @server.command(epilog="\b\nExample:\n  eval $(pgpaces server start) && psql")
-@options.option(
-    "--version",
-    "wanted",
-    group="Server",
-    metavar="VERSION",
-    help="As --server of run: 15, package:15.",
-)
-@options.option(
-    "--name",
-    group="Server",
-    default="",
-    metavar="NAME",
-    help="Its name. [default: pg and the major version]",
-)
-@options.option(
-    "--data-dir",
-    group="Server",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The disk that holds the data.",
-)
-@options.options(options.of_trial("server_set", "profile"))
+@options.options(options.of("version"), options.of_trial("data_dir", "server_set", "profile"))
+@options.option("--name", group="Server", metavar="NAME", help=NAME)
 @options.old(
     *("--set", "old_settings"),
     group="Target",
@@ -78,8 +61,8 @@ def start(**given: Any) -> None:
     has_jit = libraries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
         installation,
-        name=given["name"],
-        data_dir=given["data_dir"],
+        name=given["name"] or "",
+        data_dir=Path(given["data_dir"]) if given["data_dir"] else None,
         settings=profiles.fitting(asked, installation.major, has_jit, _say),
         listen=Listen() if tls else None,
         tls=tls,
@@ -225,13 +208,7 @@ def stop(name: str) -> None:
 
 @server.command(epilog="\b\nExample:\n  pgpaces server clean")
 @click.argument("name", default="")
-@options.option("--data-dir", group="Server", metavar="DIR", help="The disk that holds the data.")
-@options.option(
-    "--target",
-    group="Target",
-    metavar="DSN",
-    help="An external server: only databases with our mark.",
-)
+@options.options(options.of_trial("data_dir", "target", target=OURS))
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on our server NAME (the embedded one by default)."""
     from pgpaces import database, experiment
