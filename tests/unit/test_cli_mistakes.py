@@ -23,6 +23,7 @@ MISTAKES = [
     ("run reporting --latency 1s", 2, "no such option '--latency'", "did you mean --latency-limit"),
     ("sweep reporting --cleints 2", 2, "no such option '--cleints'", "did you mean --clients?"),
     ("run reporting --dryrun", 2, "no such option '--dryrun'", "did you mean --dry-run?"),
+    ("--hlep", 2, "no such option '--hlep'", "did you mean --help?"),
     ("run reporting --xyzzy", 2, "no such option", "`pgpaces run --help-all` says what"),
     ("run reporting -L 500 ms", 2, "'ms' is one word too many", "are one word: 500ms"),
     ("run reporting sensor", 2, "'sensor' is one word too", "pgpaces run [OPTIONS] [WORKLOAD]"),

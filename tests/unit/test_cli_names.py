@@ -163,6 +163,12 @@ def test_a_dry_run_says_what_it_would_take_and_starts_nothing(
     assert {"workload", "databases", "load", "clients", "seconds", "store_bytes"} <= found.keys()
 
 
+@pytest.mark.parametrize("option", ["--set", "--server-set"])
+def test_a_dry_run_asks_whether_another_setting_was_meant(option: str) -> None:
+    done = call("run", "reporting", option, "work_men=4MB", "--dry-run")
+    assert "lists no setting work_men; did you mean work_mem?" in done.stderr
+
+
 def test_what_a_dry_run_prints_has_no_password() -> None:
     words = ("--target", "postgresql://me:secret@pi4/bench", "--dry-run")
     assert "secret" not in call("run", "reporting", *words).output

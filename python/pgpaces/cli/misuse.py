@@ -51,11 +51,12 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _no_option(error: click.NoSuchOption) -> PlanError:
-    name, params = error.option_name, error.ctx.command.params if error.ctx else []
+    name, params = error.option_name, error.ctx.command.get_params(error.ctx) if error.ctx else []
     words = [word for each in params if not getattr(each, "old", False) for word in each.opts]
     begun = [word for word in words if word.startswith(name) and name.startswith("--")]
     guess = f"did you mean {' or '.join(begun[:2])}?" if begun else nearest(name, words)
-    more = _help(_path(error)).replace("--help`", "--help-all`")
+    whole = "--help-all" if "--help-all" in words else "--help"
+    more = f"`{_path(error)} {whole}` says what there is"
     return PlanError(f"no such option '{name}'", guess or more)
 
 

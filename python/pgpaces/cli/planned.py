@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pgpaces import database, experiment
 from pgpaces.answers.goal import ALLOWED
 from pgpaces.cli.main import put
+from pgpaces.cli.running import warn_of_names
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import ServerError
 from pgpaces.experiment import shown, sweep
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def show(request: Request, *, as_json: bool) -> None:
     """Prints the plan. Raises PlanError, ScriptError, TrustError for what cannot be run."""
     found = sweep.preview_of(request)
+    warn_of_names([request])
     alone = Experiment(request.workload.name, request.workload.name, Design())
     document = _document(request)
     if as_json:
