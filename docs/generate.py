@@ -263,14 +263,16 @@ def _section(
         links = (_link(f"{path} {name}") for name in command.list_commands(context))
         parts.append(f"Commands: {', '.join(links)}.\n")
     items = dict(found for p in command.params if (found := _option(context, p)) is not None)
-    parts.append(_items(items, described))
+    groups = {found[0]: options.GROUPS[p.place] for p in command.params if hasattr(p, "place")
+              and (found := _option(context, p)) is not None}  # fmt: skip
+    parts.append(_items(items, described, groups))
     described[path] = items
     if examples := _examples(command):
         parts.append("```sh\n" + "\n".join(examples) + "\n```\n")
     return "\n".join(filter(None, parts))
 
 
-def _items(items: Described, described: Mapping[str, Described]) -> str:
+def _items(items: Described, described: Mapping[str, Described], groups: Mapping[str, str]) -> str:
     """The options of a command; those that commands before it describe by name only."""
     own, shared = "", dict[str, list[str]]()
     nearest = max(described, key=lambda path: len(described[path].keys() & items), default="")
@@ -284,7 +286,8 @@ def _items(items: Described, described: Mapping[str, Described]) -> str:
         same = ((p, i) for p, e in described.items() for i, k in e.items() if k == (names, help_))
         path, first = next(same, ("", "")) if help_ else ("", "")
         if not path:
-            own += item
+            title = f"\n**{groups[item]}**\n\n" if item in groups else ""
+            own += (title if title not in own else "") + item
         elif " LEVELS`" in item and " LEVELS`" not in first:
             shared.setdefault(f"As in {_link(path)}, with LEVELS:", []).append(names)
         else:

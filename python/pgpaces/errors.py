@@ -19,6 +19,8 @@ PgpacesError                        exit code
 A failed transaction is data and never one of these.
 """
 
+from collections.abc import Iterable
+
 
 class PgpacesError(Exception):
     """What was found and what was expected, in one sentence; `hint` says what to do.
@@ -116,3 +118,11 @@ class StoreVersionError(StoreError):
     """The store was written by a newer pgpaces."""
 
     exit_code = 21
+
+
+def nearest(name: str, known: Iterable[str], most: int = 1) -> str:
+    """`did you mean X?`, X the one that is most like the name, or some; empty where none is."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=most)
+    return f"did you mean {' or '.join(near)}?" if near else ""

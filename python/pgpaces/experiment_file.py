@@ -111,7 +111,9 @@ def read(path: Path) -> Draft:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PlanError(f"{path} is not TOML: {error}") from None
     except OSError as error:
-        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
+        raise PlanError(
+            f"{path} cannot be read: {error.strerror}", f"`pgpaces sweep --new {path}` writes one"
+        ) from None
     model = _model()
     try:
         found = model.model_validate(raw)

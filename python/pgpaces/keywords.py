@@ -32,7 +32,6 @@ class RunOptions(TypedDict, total=False):
     poll: Literal["auto", "epoll", "io_uring"]
     seed: int
     variables: Mapping[str, object]
-    settings: Mapping[str, object]
     on_connect: Sequence[str]
     connect_each: bool
     max_tries: int
@@ -45,6 +44,7 @@ class RunOptions(TypedDict, total=False):
     data_dir: str | Path | None
     tls: bool | None
     target: str | None
+    settings: Mapping[str, object]
     server_settings: Mapping[str, object]
     observe_command: str | None
     own: str | None

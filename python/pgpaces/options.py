@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, nearest
 from pgpaces.units import COUNT_MAX, SEED_MAX, digits
 
 
@@ -48,7 +48,7 @@ def _whole(low: int, high: int = COUNT_MAX) -> Kind:
 def _one_of(*names: str) -> Kind:
     def read(text: str) -> str:
         if text not in names:
-            raise PlanError(f"'{text}' is none of {', '.join(names)}")
+            raise PlanError(f"'{text}' is none of {', '.join(names)}", nearest(text, names) or None)
         return text
 
     return Kind(read, choices=names)
@@ -88,6 +88,14 @@ def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
     return tuple(found)
 
 
+# Groups of options, in the order of help and reference.
+GROUPS = (WORKLOAD, LOAD, GOAL, TARGET, OUTPUT, SERVER, TOPOLOGY, BACKGROUND, GENERATOR, STORE) = (
+    *("Workload", "Load", "Goal", "Target", "Output"),
+    *("Server", "Topology", "Background load", "Generator", "Store"),
+)
+# Those that `--help` shows of a command with more options than SHORT.
+USUAL, SHORT = GROUPS[:5], 30
+
 TEXT, NUMBER = Kind(), Kind(_number, "float")
 DURATION, RATE = Kind(python="str | float", seconds=True), Kind(python="str | float")
 SWITCH, FOLDER = Kind(_switch, "bool"), Kind(_folder, "str | Path")
@@ -110,13 +118,15 @@ _DATA = ("fingerprint of the data", "variable ")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option. help: a sentence; run_help: what `run` adds to it.
+    """An option. help: a sentence; run_help: what `run` adds to it. group: one of GROUPS.
 
+    rare: `--help` leaves it out where a command has many, and `--help-all` has it.
     run, factor: whether a run has it, and whether an experiment may vary it. several: a run takes
     it more than once. flag: `run` takes no value. metavar: of `run`. whole: it is of a whole trial,
     so that a background workload has none of its own. follows: what a factor changes with it.
     alone: of the options with this word one is enough, so that naming another replaces it.
-    keyword, type: of Python, where they are not the name and what the kind says.
+    typed: of the command line; keyword, type: of Python, where they are not the name and what the
+    kind says.
     """
 
     name: str
@@ -129,11 +139,13 @@ class Option:
     run_help: str = ""
     run: bool = True
     factor: bool = True
+    rare: bool = False
     several: bool = False
     flag: bool = False
     whole: bool = False
     follows: tuple[str, ...] = ()
     alone: str = ""
+    typed: str = ""
     keyword: str = ""
     type: str = ""
 
@@ -149,129 +161,227 @@ class Option:
     @property
     def word(self) -> str:
         """As the command line has it."""
-        return f"--{self.name.replace('_', '-')}"
+        return f"--{(self.typed or self.name).replace('_', '-')}"
 
 
 # Factors that are typed stand in this order in designs, which are compared when one is resumed.
 OPTIONS: tuple[Option, ...] = (
-    Option("clients", _whole(1, 100_000), "load", "Connections.", short="-c", metavar="N",
+    Option("clients", _whole(1, 100_000), LOAD, "Connections.", short="-c", metavar="N",
            follows=_LOAD),
-    Option("users", _whole(1, 100_000), "load", "Paced load: users with a --pace each.",
+    Option("users", _whole(1, 100_000), LOAD, "Paced load: users with a --pace each.",
            metavar="N", follows=_LOAD, alone="load"),
-    Option("rate", RATE, "load", "Open load: transactions a second in all, such as 10/s.",
+    Option("rate", RATE, LOAD, "Open load: transactions a second in all, such as 10/s.",
            metavar="RATE", follows=_LOAD, alone="load"),
-    Option("rate_per_client", RATE, "load", "Open load: this rate for each client.",
+    Option("rate_per_client", RATE, LOAD, "Open load: this rate for each client.",
            metavar="RATE", follows=_LOAD, alone="load"),
-    Option("pace", RATE, "load", "Paced load: transactions a second of each user.",
+    Option("pace", RATE, LOAD, "Paced load: transactions a second of each user.",
            metavar="RATE", follows=_LOAD),
-    Option("think_time", DURATION, "load",
+    Option("think_time", DURATION, LOAD,
            "Closed load: mean pause of a client before each transaction; 0: none.",
            metavar="TIME", follows=_LOAD, alone="load"),
-    Option("think", _one_of("exponential", "fixed"), "load", "Distribution of think times.",
-           run_help="[default: exponential, or the workload's]", follows=_LOAD),
-    Option("start_every", DURATION, "load",
+    Option("think", _one_of("exponential", "fixed"), LOAD, "Distribution of think times.",
+           run_help="[default: exponential, or the workload's]", follows=_LOAD, rare=True),
+    Option("start_every", DURATION, LOAD,
            "Clients of a closed or paced load start this long after one another.",
-           metavar="TIME", follows=_LOAD),
-    Option("arrivals", _one_of("poisson", "even"), "load", "Spacing of arrivals.",
-           default="poisson", follows=_LOAD),
-    Option("shape", TEXT, "load",
+           metavar="TIME", follows=_LOAD, rare=True),
+    Option("arrivals", _one_of("poisson", "even"), LOAD, "Spacing of arrivals.",
+           default="poisson", follows=_LOAD, rare=True),
+    Option("shape", TEXT, LOAD,
            "How the rate changes over the trial, such as steps:0.5:1:2.",
-           metavar="SHAPE", follows=_LOAD),
-    Option("latency_limit", DURATION, "load",
+           metavar="SHAPE", follows=_LOAD, rare=True),
+    Option("latency_limit", DURATION, GOAL,
            "A transaction that takes longer is late (ms); NAME=TIME: of one script.",
            short="-L", metavar="[SCRIPT=]TIME", several=True,
            follows=("limit", "limits of scripts", *_LOAD),
            type="str | float | Mapping[str, str | float]"),
-    Option("policy", _one_of("run", "skip"), "load", "What happens to work too late to start.",
+    Option("policy", _one_of("run", "skip"), GOAL, "What happens to work too late to start.",
            default="run"),
-    Option("duration", DURATION, "trial", "Length of a trial without its warm-up.", short="-T",
+    Option("duration", DURATION, LOAD, "Length of a trial without its warm-up.", short="-T",
            metavar="TIME", run_help="[default: 60s]", whole=True, follows=("warmup",),
            alone="length"),
-    Option("transactions", _whole(1), "trial", "Or this many transactions of each client.",
+    Option("transactions", _whole(1), LOAD, "Or this many transactions of each client.",
            short="-t", metavar="N", whole=True, alone="length"),
-    Option("warmup", DURATION, "trial", "Load before the measured part.", metavar="TIME",
-           run_help="[default: duration / 10, up to 30s]", whole=True),
-    Option("grace", DURATION, "trial", "Time for the backlog at the end.", metavar="TIME",
-           run_help="[default: 5s or -L]", whole=True),
-    Option("protocol", _one_of("simple", "extended", "prepared"), "trial", "How SQL is sent.",
+    Option("warmup", DURATION, LOAD, "Load before the measured part.", metavar="TIME",
+           run_help="[default: duration / 10, up to 30s]", whole=True, rare=True),
+    Option("grace", DURATION, LOAD, "Time for the backlog at the end.", metavar="TIME",
+           run_help="[default: 5s or -L]", whole=True, rare=True),
+    Option("protocol", _one_of("simple", "extended", "prepared"), GENERATOR, "How SQL is sent.",
            short="-M", default="simple"),
-    Option("describe", SWITCH, "trial", "Ask for result descriptions, as pgbench does.",
+    Option("describe", SWITCH, GENERATOR, "Ask for result descriptions, as pgbench does.",
            default=False, flag=True),
-    Option("threads", _whole(1, 1024), "trial",
+    Option("threads", _whole(1, 1024), GENERATOR,
            "Threads of the load generator; processes of Python users.", short="-j", metavar="N"),
-    Option("poll", _one_of("auto", "epoll", "io_uring"), "trial",
+    Option("poll", _one_of("auto", "epoll", "io_uring"), GENERATOR,
            "How the load generator waits for its connections.", default="auto"),
-    Option("seed", Kind(int, "int"), "trial", "Seed of the load.", default=1, factor=False),
-    Option("define", TEXT, "trial", "Script variable, or variable of Python users.", short="-D",
+    Option("seed", Kind(int, "int"), GENERATOR, "Seed of the load.", metavar="N", default=1,
+           factor=False),
+    Option("define", TEXT, WORKLOAD, "Script variable, or variable of Python users.", short="-D",
            metavar="NAME=VALUE", several=True, factor=False, follows=("variable ",),
            keyword="variables", type="Mapping[str, object]"),
-    Option("set", TEXT, "trial", "Session setting.", metavar="NAME=VALUE", several=True,
-           factor=False, keyword="settings", type="Mapping[str, object]"),
-    Option("on_connect", TEXT, "trial", "Every connection executes it first.", metavar="SQL",
+    Option("on_connect", TEXT, GENERATOR, "Every connection executes it first.", metavar="SQL",
            several=True, factor=False),
-    Option("connect_each", SWITCH, "trial", "A new connection for every transaction.",
+    Option("connect_each", SWITCH, GENERATOR, "A new connection for every transaction.",
            default=False, flag=True),
-    Option("max_tries", _whole(0), "trial",
+    Option("max_tries", _whole(0), GENERATOR,
            "Tries of a transaction that fails by serialization or deadlock; 0: no limit.",
            metavar="N", default=1),
-    Option("on_error", _one_of("continue", "stop-client", "stop"), "trial",
+    Option("on_error", _one_of("continue", "stop-client", "stop"), GENERATOR,
            "What another failed statement ends: its transaction, its client, the run.",
            default="continue"),
-    Option("verbose_errors", SWITCH, "trial", "Print every failure and retry on stderr.",
+    Option("verbose_errors", SWITCH, GENERATOR, "Print every failure and retry on stderr.",
            default=False, flag=True, factor=False),
-    Option("kill_switch", NUMBER, "background",
+    Option("kill_switch", NUMBER, BACKGROUND,
            "Stop when other sessions on the --target get this many times slower.",
            metavar="FACTOR", whole=True),
-    Option("scale", _whole(1, 1_000_000), "data", "Size of the data.", short="-s",
-           run_help="[default: the workload's]", follows=_DATA),
-    Option("data_seed", _whole(0, SEED_MAX), "data", "Seed for data generation.", default=1,
-           follows=_DATA),
-    Option("variant", TEXT, "data", "A variant of the workload.", run=False, follows=_WORKLOAD),
-    Option("scripts", SCRIPTS, "data", "Scripts to run, with weights: by_fk1@3 one_fk1@1.",
-           run=False, follows=_WORKLOAD),
-    Option("server", TEXT, "target",
+    Option("scale", _whole(1, 1_000_000), WORKLOAD, "Size of the data.", short="-s",
+           metavar="N", run_help="[default: the workload's]", follows=_DATA),
+    Option("data_seed", _whole(0, SEED_MAX), WORKLOAD, "Seed for data generation.",
+           metavar="N", default=1, follows=_DATA, rare=True),
+    Option("variant", TEXT, WORKLOAD, "A variant of the workload, as in WORKLOAD/VARIANT.",
+           metavar="NAME", run=False, follows=_WORKLOAD),
+    Option("scripts", SCRIPTS, WORKLOAD, "Run only these scripts: by_fk1@3 one_fk1@1.", run=False,
+           metavar="NAME[@WEIGHT]", several=True, follows=_WORKLOAD, typed="script"),
+    Option("server", TEXT, TARGET,
            "Version to start (15, package:15), or a managed server that runs.",
            metavar="VERSION", whole=True, follows=(*_SERVER, "fingerprint of the data")),
-    Option("data_dir", FOLDER, "target", "The disk for the data of a managed server: a folder.",
+    Option("data_dir", FOLDER, SERVER, "The disk for the data of a managed server: a folder.",
            metavar="DIR", follows=_SERVER),
-    Option("tls", SWITCH, "target",
+    Option("tls", SWITCH, SERVER,
            "Reach a managed server by TCP on the loopback, with TLS (on) or without (off).",
            run_help="[default: its socket]", whole=True, follows=_SERVER),
-    Option("target", TEXT, "target",
+    Option("target", TEXT, TARGET,
            "An external server: anything libpq reads. Default: a managed one.", metavar="DSN",
            whole=True, follows=(*_SERVER, "machine: ", "fingerprint of the data")),
-    Option("server_set", TEXT, "target", "Setting of a managed server.", metavar="NAME=VALUE",
+    Option("set", TEXT, TARGET, "Setting of each session.", metavar="NAME=VALUE", several=True,
+           factor=False, keyword="settings", type="Mapping[str, object]"),
+    Option("server_set", TEXT, TARGET, "Setting of the server.", metavar="NAME=VALUE",
            several=True, factor=False, keyword="server_settings", type="Mapping[str, object]"),
-    Option("observe_command", TEXT, "target",
+    Option("observe_command", TEXT, SERVER,
            "Command that runs `pgpaces observe` on the machine of --target, over ssh.",
            metavar="COMMAND", factor=False),
-    Option("own", TEXT, "target", "A database on the target that you hand over.",
-           metavar="DBNAME", factor=False),
-    Option("fresh", SWITCH, "target", "Make the data anew.", default=False, flag=True,
+    Option("own", TEXT, TARGET, "A database on the target that you hand over.",
+           metavar="DBNAME", factor=False, rare=True),
+    Option("fresh", SWITCH, WORKLOAD, "Make the data anew.", default=False, flag=True,
            factor=False),
-    Option("node", TEXT, "topology",
+    Option("node", TEXT, TOPOLOGY,
            "Where the load, or one script, goes: primary, standbys, standby1, any, pool.",
            metavar="[SCRIPT=]NODE", several=True, follows=_LAYOUT, type="str | Mapping[str, str]"),
-    Option("standbys", _whole(0, 8), "topology", "Streaming standbys of a managed server.",
+    Option("standbys", _whole(0, 8), TOPOLOGY, "Streaming standbys of a managed server.",
            metavar="N", whole=True, follows=_LAYOUT),
-    Option("pool", _one_of("none", "pgbouncer", "pgpool"), "topology",
+    Option("pool", _one_of("none", "pgbouncer", "pgpool"), TOPOLOGY,
            "Pooler in front of a managed server; pgpool sends reads to the standbys.",
            whole=True, follows=_LAYOUT),
-    Option("pool_mode", _one_of("session", "transaction"), "topology",
+    Option("pool_mode", _one_of("session", "transaction"), TOPOLOGY,
            "How long a client keeps a connection of pgbouncer.", run_help="[default: session]",
            whole=True, follows=_LAYOUT),
-    Option("pool_size", _whole(1, 10_000), "topology", "Server connections of the pool.",
+    Option("pool_size", _whole(1, 10_000), TOPOLOGY, "Server connections of the pool.",
            metavar="N", run_help="[default: as clients]", whole=True, follows=_LAYOUT),
-    Option("profile", TEXT, "target", "Named settings of a managed server: pi-4gb, or a file.",
+    Option("profile", TEXT, SERVER, "Named settings of a managed server: pi-4gb, or a file.",
            metavar="NAME|FILE", whole=True, follows=_SERVER),
-    Option("beside", TEXT, "background",
+    Option("beside", TEXT, BACKGROUND,
            "Another workload at the same time: 'reporting node=standby1 rate=1/s'.",
            metavar="'WORKLOAD NAME=LEVEL...'", several=True, factor=False, follows=_LAYOUT,
            type="Mapping[str, Mapping[str, Any]]"),
-    Option("target_node", TEXT, "background",
+    Option("target_node", TEXT, TOPOLOGY,
            "A server that belongs to the --target: standby1, ..., or its pool.",
            metavar="NAME=DSN", several=True, factor=False, type="Mapping[str, str]"),
 )  # fmt: skip
+# Options of commands that are of no trial. keyword: what a command calls the value.
+OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
+    Option("file", TEXT, WORKLOAD,
+           "A script of pgbench's language; -: the standard input. Without a workload it runs in"
+           " the database of --target as it stands.", short="-f", metavar="FILE[@WEIGHT]",
+           several=True, keyword="files"),
+    Option("input", TEXT, WORKLOAD, "Files that the command reads; their bytes are counted.",
+           metavar="PATTERN", several=True, keyword="inputs"),
+    Option("rows", TEXT, WORKLOAD, "A query that counts what the command has loaded.",
+           metavar="SQL"),
+    Option("from_database", TEXT, WORKLOAD, "Measure a copy of this database, not our data.",
+           metavar="NAME|DSN"),
+    Option("trust", SWITCH, WORKLOAD, "The folders of workloads may execute programs; their content"
+           " is not asked about again.", flag=True, rare=True),
+    Option("new", TEXT, WORKLOAD, "Write a commented experiment file, and stop.", metavar="FILE"),
+    Option("schema", SWITCH, WORKLOAD, "Print the JSON Schema of experiment files, and stop.",
+           flag=True, rare=True),
+    Option("in", TEXT, WORKLOAD, "Whose levels A and B are, where they are levels.",
+           metavar="EXPERIMENT", default="last", keyword="of"),
+    Option("where", TEXT, WORKLOAD,
+           "Only where other factors have these levels. [default: a forecast for each]",
+           metavar="FACTOR=LEVEL,...", keyword="chosen"),
+    Option("experiment", TEXT, WORKLOAD, "Those of this experiment: name, id, last.",
+           metavar="NAME"),
+    Option("experiments", SWITCH, WORKLOAD, "List experiments, not runs.", short="-E", flag=True),
+    Option("seventh", _one_of("lag", "retries"), WORKLOAD,
+           "What the 7th of 7 columns of a log is, where no report says it."),
+    Option("log", TEXT, WORKLOAD,
+           "A log of the server, whose parameters are used: stderr's, .csv or .json.",
+           metavar="FILE", several=True, keyword="logs"),
+    Option("top", _whole(1, 1000), WORKLOAD,
+           "How many statements at most, those that count most.", metavar="N", default=100),
+    Option("size", TEXT, LOAD, "Size of the file. [default: 256MB; 32MB with --quick]",
+           metavar="SIZE"),
+    Option("runs", _whole(3, 99), LOAD, "Runs of each job of the card.", metavar="N", default=3),
+    Option("trials", _whole(1), LOAD, "Trials of each cell. [default: 1]", metavar="N"),
+    Option("within", DURATION, LOAD, "Time budget of each machine instead, spent on trials where"
+           " they decide.", metavar="TIME"),
+    Option("quick", SWITCH, LOAD, "Seconds instead of minutes, and indicative only.", flag=True),
+    Option("strict", SWITCH, LOAD, "More trials, and twice the time.", flag=True),
+    Option("soak", DURATION, LOAD,
+           "How long 0.9 of what is proved runs at the end; 0: not at all.", metavar="TIME",
+           default="10min", rare=True),
+    Option("pairs", _whole(8), LOAD,
+           "Maximum number of pairs, looked at three times from 24 on. [default: 24]", metavar="N"),
+    Option("same", _whole(0), LOAD,
+           "Pairs of A with itself: what the place itself tells apart. [default: 8]", metavar="N",
+           rare=True),
+    Option("yes", SWITCH, LOAD, "Do not ask.", flag=True, rare=True),
+    Option("missed", TEXT, GOAL, "The share that may miss -L. [default: 5%]", metavar="SHARE"),
+    Option("goal", TEXT, GOAL, "Or a bound on a quantile: 'p99 <= 250ms'.", metavar="GOAL",
+           keyword="quantile"),
+    Option("by", _one_of("rate", "users", "clients"), GOAL, "What a load is counted in. [default:"
+           " users with --pace, clients with --rate-per-client or --think-time, else rate]"),
+    Option("fail_if", TEXT, GOAL, "Exit code 30 if it is so.", metavar="CONDITION"),
+    Option("metric", _one_of("rate", "mean", "p50", "p95", "p99", "p99.9", "missed"), GOAL,
+           "What decides: rate, mean, p50, p95, p99, p99.9 or missed.", metavar="METRIC",
+           default="rate"),
+    Option("also", TEXT, GOAL, "Others beside it, separated by commas.", metavar="METRICS",
+           rare=True),
+    Option("delta", TEXT, GOAL,
+           "A difference that does not matter. [default: 2%; missed 0.5%]", metavar="SHARE"),
+    Option("factor", TEXT, GOAL,
+           "What is compared, where runs are: variant, set.work_mem, server, ...", metavar="NAME",
+           several=True, keyword="factors"),
+    Option("anyway", SWITCH, GOAL, "Also where they differ in more than that.", flag=True,
+           rare=True),
+    Option("output", TEXT, OUTPUT, "Write the report too: .html, .md, .json, ...", short="-o",
+           metavar="FILE"),
+    Option("limit", _whole(1), OUTPUT, "How many at most.", short="-n", metavar="N", default=20),
+    Option("count", _whole(1), OUTPUT, "End after N lines.", short="-n", metavar="N"),
+    Option("no_values", SWITCH, OUTPUT, "Write no values of the database but numbers.", flag=True),
+    Option("json", SWITCH, OUTPUT, "As JSON on stdout.", flag=True, keyword="as_json"),
+    Option("verbose", SWITCH, OUTPUT, "Every sentence and table, not one screen.", short="-v",
+           flag=True),
+    Option("dry_run", SWITCH, OUTPUT, "Say what it would take, and stop.", flag=True),
+    Option("progress", _whole(0), OUTPUT, "How often to tell; 0: never.", short="-P",
+           metavar="SECONDS"),
+    Option("version", TEXT, SERVER, "As --server of run: 15, package:15.", metavar="VERSION",
+           keyword="wanted"),
+    Option("host_file", TEXT, SERVER,
+           "What the server's machine costs: price, watts, a card's endurance. [default, on this"
+           " machine: $PGPACES_HOST_FILE, else host.toml in the data folder]", metavar="FILE"),
+    Option("allow_alter_system", SWITCH, SERVER, "On --target; settings are put back.", flag=True),
+    Option("restart_command", TEXT, SERVER, "Restarts the server of --target.", metavar="COMMAND"),
+    Option("price_per_hour", NUMBER, SERVER, "Price of the machine of --target.", metavar="PRICE"),
+    Option("store", TEXT, STORE,
+           "The file of results, or a PostgreSQL server: anything libpq reads. [default:"
+           " $PGPACES_STORE, else results.db in the data folder]", metavar="FILE|DSN",
+           keyword="store_path"),
+    Option("on_store_error", _one_of("continue", "stop"), STORE,
+           "While the store takes nothing: go on in memory, or end the trial.", default="continue"),
+    Option("name", TEXT, STORE, "What the experiment is called.", metavar="NAME"),
+    Option("remove", SWITCH, STORE, "Take it from them, or from all that have it.", flag=True),
+    Option("tag", TEXT, STORE, "Give the run this tag.", metavar="NAME"),
+)}  # fmt: skip
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 FACTORS: Mapping[str, Option] = {option.name: option for option in OPTIONS if option.factor}
 # Families of levels, each with a name of its own after the dot.
@@ -298,8 +408,3 @@ def follows(factor: str) -> tuple[str, ...]:
 def defaults() -> dict[str, Any]:
     """What is asked for where an option is not given."""
     return {option.name: () if option.several else option.default for option in OPTIONS}
-
-
-def in_run(group: str) -> tuple[Option, ...]:
-    """The options of a run in a group."""
-    return tuple(option for option in OPTIONS if option.run and option.group == group)

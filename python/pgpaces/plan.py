@@ -359,7 +359,7 @@ def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name.strip():
-            raise PlanError(f"{option} '{value}' is not NAME=VALUE")
+            raise PlanError(f"{option} '{value}' is not NAME=VALUE", f"such as {name}=VALUE")
         found.append((name.strip(), text))
     return tuple(found)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pgpaces.errors import PlanError, WorkloadError
+from pgpaces.errors import PlanError, WorkloadError, nearest
 from pgpaces.texts import encoded
 from pgpaces.units import SECOND_NS, duration_ns, whole
 from pgpaces.users import Users, of_functions, of_text
@@ -327,8 +327,11 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     name = folder.resolve().name
     if variant is not None:
         if variant not in document["variants"]:
-            near = ", ".join(document["variants"]) or "none"
-            raise WorkloadError(f"workload {name} has no variant '{variant}'", f"it has {near}")
+            hint = f"it has {', '.join(document['variants']) or 'none'}"
+            raise WorkloadError(
+                f"workload {name} has no variant '{variant}'",
+                f"{nearest(variant, document['variants'])} {hint}".strip(),
+            )
         document, name = _variant(folder / FILE, document, variant), f"{name}/{variant}"
     _check_kind(name, document)
     _check_words(folder, document)

@@ -35,6 +35,10 @@ def run(pgpaces: Command, *words: object, **more: Any) -> Any:
     return pgpaces("run", *words, "--trust", "-P", "0", "--json", **more).json()
 
 
+def load(pgpaces: Command, command: str, *words: object) -> Any:
+    return pgpaces("load", command, *words, "-P", "0", "--json").json()
+
+
 def workload(tmp_path: Path, command: str, more: str = "") -> Path:
     made = tmp_path / "loader"
     made.mkdir(exist_ok=True)
@@ -68,7 +72,7 @@ def test_any_command_is_timed_without_a_folder(
     file = tmp_path / "rows.csv"
     file.write_text("1\n2\n3\n")
     text = f"psql -Xq -c 'create table t (x int)' -c '\\copy t from {file}'"
-    did = run(pgpaces, "--command", text, *rows, "--input", tmp_path / "*.csv")["bulk"]
+    did = load(pgpaces, text, *rows, "--input", tmp_path / "*.csv")["bulk"]
     assert (did["rows"], did["input_bytes"], did["label"]) == (3, 6, "psql")
 
 
@@ -114,15 +118,15 @@ def test_a_command_that_fails_is_data_with_what_it_said(
 def test_a_query_for_rows_that_tells_none_is_no_silence(
     pgpaces: Command, target: tuple[str, ...], query: str, why: str
 ) -> None:
-    found = run(pgpaces, "--command", "true", "--rows", query, *target)
+    found = load(pgpaces, "true", "--rows", query, *target)
     said = [each["text"] for each in found["validity"]["findings"] if each["severity"] == "warning"]
     assert any(text.startswith("rows are not known") and why in text for text in said)
     assert found["bulk"]["rows"] is None
 
 
 def test_an_empty_command_is_refused(pgpaces: Command) -> None:
-    done = pgpaces("run", "--command", " ")
-    assert (done.code, "--command is empty" in done.err) == (2, True)
+    done = pgpaces("load", " ")
+    assert (done.code, "the command is empty" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.postgres
 
 # One client, or two, at two settings; each trial takes about a second.
 GRID = (
-    "--clients", "1,2", "--set", "work_mem=1MB,8MB", "--rate-per-client", "20/s",
+    "--clients", "1,2", "--server-set", "work_mem=1MB,8MB", "--rate-per-client", "20/s",
     "--scale", "1", "--duration", "1s", "--warmup", "0", "--grace", "1s", "-L", "1s",
 )  # fmt: skip
 
@@ -123,7 +123,12 @@ def test_a_sweep_within_a_time_runs_every_cell_and_then_what_decides(pgpaces: Co
 
 
 def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Command) -> None:
-    levels = ("--set", "shared_buffers=16MB,32MB", "--set", "bgwriter_delay=100ms,200ms")
+    levels = (
+        "--server-set",
+        "shared_buffers=16MB,32MB",
+        "--server-set",
+        "bgwriter_delay=100ms,200ms",
+    )
     done = pgpaces(
         "sweep", "select-only", *levels, "--scale", "1", "--clients", "1", "--duration", "1s",
         "--warmup", "0", "--server", "15",
@@ -241,7 +246,7 @@ def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
     pgpaces: Command,
 ) -> None:
     done = pgpaces(
-        "sweep", "select-only", "--server", "15,18", "--set", "io_combine_limit=16",
+        "sweep", "select-only", "--server", "15,18", "--server-set", "io_combine_limit=16",
         "--scale", "1", "--clients", "1", "--duration", "1s", "--warmup", "0",
     )  # fmt: skip
     assert done.code == 5

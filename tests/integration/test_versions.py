@@ -110,8 +110,9 @@ def test_an_old_version_has_sensors_plans_and_settings(
 ) -> None:
     done = pgpaces(
         "sweep", "reporting", "--server", f"{fetched.source}:{fetched.series}", "--scale", "1",
-        "--set", "shared_buffers=16MB,32MB", "--set", "checkpoint_timeout=10min", "--rate", "20",
-        "--set", "jit=off", "--set", "work_mem=8MB", "-T", "1s", "--warmup", "0", "-L", "1s",
+        "--server-set", "shared_buffers=16MB,32MB", "--server-set", "checkpoint_timeout=10min",
+        "--server-set", "jit=off", "--server-set", "work_mem=8MB", "--rate", "20", "-T", "1s",
+        "--warmup", "0", "-L", "1s",
     )  # fmt: skip
     assert done.code == 0, done.err
     store = Store.open(pgpaces.store)

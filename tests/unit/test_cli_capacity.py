@@ -95,7 +95,7 @@ def test_what_cannot_be_searched_is_refused_with_a_way_out(
 
 def test_a_dry_run_says_how_long_it_will_take_and_starts_nothing(tmp_path: Path) -> None:
     store = tmp_path / "results.db"
-    words = ("reporting", "-L", "500ms", "--set", "work_mem=4MB,64MB", "--dry-run")
+    words = ("reporting", "-L", "500ms", "--server-set", "work_mem=4MB,64MB", "--dry-run")
     done = called(*words, "--store", store)
     assert done.exit_code == 0, done.output
     least, most = re.findall(r"2 cells, (\d+) to (\d+) trials", done.stdout)[0]
@@ -220,7 +220,7 @@ def test_python_asks_what_the_command_asks(tmp_path: Path, monkeypatch: pytest.M
     given = {"latency_limit": "500ms", "set": {"work_mem": ["4MB", "64MB"]}}
     with pytest.raises(PlanError, match="enough"):
         pgpaces.capacity("reporting", missed="2%", soak="0", store=tmp_path / "r.db", **given)
-    words = ("-L", "500ms", "--set", "work_mem=4MB,64MB", "--missed", "2%", "--soak", "0")
+    words = ("-L", "500ms", "--server-set", "work_mem=4MB,64MB", "--missed", "2%", "--soak", "0")
     called("reporting", *words, "--store", tmp_path / "r.db")
     python, command = asked
     assert python.goal == command.goal

@@ -102,10 +102,10 @@ def test_each_line_has_a_forecast_of_its_own(place: Path) -> None:
 
 
 def test_a_line_is_chosen_by_its_levels(place: Path) -> None:
-    found = json.loads(called(place, "two", "--in", f"{WORK_MEM}=64MB", "--json").stdout)
+    found = json.loads(called(place, "two", "--where", f"{WORK_MEM}=64MB", "--json").stdout)
     assert len(found["value"]) == 1
-    assert "4MB, 64MB" in str(refused(called(place, "two", "--in", f"{WORK_MEM}=1MB")).hint)
-    assert "is not FACTOR=LEVEL" in refused(called(place, "two", "--in", "64MB")).message
+    assert "4MB, 64MB" in str(refused(called(place, "two", "--where", f"{WORK_MEM}=1MB")).hint)
+    assert "is not FACTOR=LEVEL" in refused(called(place, "two", "--where", "64MB")).message
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def called(tmp_path: Path, *words: str) -> Result:
     ("words", "hint"),
     [
         (("--clients", "1,2", "--clients", "4"), "1,2,4"),
-        (("--set", "work_mem=4MB", "--set", "work_mem=8MB"), "4MB,8MB"),
+        (("--server-set", "work_mem=4MB", "--server-set", "work_mem=8MB"), "4MB,8MB"),
         (("--define", "hot=1", "-D", "hot=2"), "1,2"),
         (("-L", "1s", "-L", "2s"), "1s,2s"),
     ],

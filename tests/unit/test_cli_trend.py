@@ -82,7 +82,6 @@ def test_a_document_has_changes_levels_and_the_answer(place: Path) -> None:
     ("words", "expected"),
     [
         (("--metric", "missed"), "missed has no trend"),
-        (("--metric", "tps"), "tps has no trend"),
         (("nobody",), "there is no"),
     ],
 )

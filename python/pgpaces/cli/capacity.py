@@ -14,39 +14,23 @@ if TYPE_CHECKING:
     from pgpaces.answers.capacity.goal import Mode
     from pgpaces.experiment.sweep import Planned
 
+QUICK = "A quick estimate in three minutes, without a soak."
 EXAMPLES = """\b
 Examples:
   pgpaces capacity reporting -L 500ms --missed 5%
   pgpaces capacity tpcb-like --goal 'p99 <= 50ms' --quick
   pgpaces capacity garden --users 1,500 --pace 1/s -L 200ms -o capacity.html
   pgpaces capacity reporting --rate-per-client 1/s -L 500ms \\
-      --set max_parallel_workers_per_gather=0,2,4
+      --server-set max_parallel_workers_per_gather=0,2,4
   pgpaces capacity --resume
 """
 
 
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
-@click.option("--missed", metavar="SHARE", help="The share that may miss the limit. [default: 5%]")
-@click.option(
-    "--goal", "quantile", metavar="GOAL", help="Or a bound on a quantile: 'p99 <= 250ms'."
+@options.options(
+    options.of("missed", "goal", "by", "quick", "strict", "soak", quick=QUICK), drafting.OF_WHAT
 )
-@click.option(
-    "--by",
-    type=click.Choice(["rate", "users", "clients"]),
-    help="What a load is counted in. [default: users with --pace, clients with --rate-per-client"
-    " or --think-time, else rate]",
-)
-@click.option("--quick", is_flag=True, help="A quick estimate in three minutes, without a soak.")
-@click.option("--strict", is_flag=True, help="More trials, and twice the time.")
-@click.option(
-    "--soak",
-    default="10min",
-    show_default=True,
-    metavar="TIME",
-    help="How long 0.9 of what is proved runs at the end; 0: not at all.",
-)
-@options.options(drafting.OF_WHAT)
 @options.options(drafting.HOW)
 def capacity(**given: Any) -> int:
     """Say how much load WORKLOAD holds: what is proved, what is refuted, and what is not known.

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from pgpaces.cli import drafting, options
-from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
+from pgpaces.cli.telling import tell
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -39,64 +39,21 @@ _OF_STORED = frozenset(
 ) | {"store_path", "verbose"}
 
 
-GOAL = (
-    click.option(
-        "--metric",
-        default="rate",
-        show_default=True,
-        help="What decides: rate, mean, p50, p95, p99, p99.9 or missed.",
-    ),
-    click.option("--also", metavar="METRICS", help="Others beside it, separated by commas."),
-    click.option(
-        "--delta",
-        metavar="SHARE",
-        help="A difference that does not matter. [default: 2%; missed 0.5%]",
-    ),
-    click.option(
-        "--factor",
-        "factors",
-        multiple=True,
-        metavar="NAME",
-        help="What is compared, where runs are: variant, set.work_mem, server, ...",
-    ),
-    click.option("--anyway", is_flag=True, help="Also where they differ in more than that."),
-    options.VERBOSE,
-    AS_JSON,
-    OUTPUT,
-)
+GOAL = options.of("metric", "also", "delta", "factor", "anyway", *options.ANSWER)
 
 
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("a")
 @click.argument("b")
-@click.option(
-    "--in",
-    "of",
-    default="last",
-    show_default=True,
-    metavar="EXPERIMENT",
-    help="Whose levels A and B are, where they are levels.",
-)
 @options.options(GOAL)
-@click.option(
+@options.option(
     "--run",
     "what",
+    group="Workload",
     metavar="WORKLOAD|FILE.toml",
     help="Run new pairs of A and B, which are levels then; options below are of their trials.",
 )
-@click.option(
-    "--pairs",
-    type=options.Count(8),
-    metavar="N",
-    help="Maximum number of pairs, looked at three times from 24 on. [default: 24]",
-)
-@click.option(
-    "--same",
-    type=options.Count(0),
-    metavar="N",
-    help="Pairs of A with itself: what the place itself tells apart. [default: 8]",
-)
-@options.options(drafting.OF_WHAT, drafting.RUNNING, (options.STORE,))
+@options.options(options.of("in", "pairs", "same", *options.RUNNING), drafting.OF_WHAT)
 def compare(a: str, b: str, **given: Any) -> int:
     """Say whether B is better than A, worse, equivalent, or what it would take to tell.
 
@@ -149,13 +106,19 @@ def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> Non
             raise PlanError(f"{param.opts[-1]} {why}", f"{way_out}leave it out")
 
 
-@click.command(
+@options.command(
     epilog="\b\nExample:\n  pgpaces runs tag good RUN RUN RUN RUN\n"
     "  pgpaces run reporting --rate 5 -L 200ms && pgpaces check last --baseline good --metric p95"
 )
 @click.argument("run", default="last")
-@click.option("--baseline", required=True, metavar="NAME", help="A baseline, a tag or a run.")
-@options.options(GOAL, (options.STORE,))
+@options.option(
+    "--baseline",
+    group="Goal",
+    required=True,
+    metavar="NAME",
+    help="A baseline, a tag or a run.",
+)
+@options.options(GOAL)
 def check(run: str, **given: Any) -> int:
     """Say whether RUN is worse than the runs of a baseline, with an exit code for CI.
 
@@ -165,6 +128,15 @@ def check(run: str, **given: Any) -> int:
     from pgpaces.questions.compare.stored import checked
 
     store, names = _open(given), (given["baseline"], run)
+    try:
+        store.find_any(names[0])
+    except PlanError as error:
+        raise PlanError(
+            error.message.replace(
+                "there is no run", "--baseline: there is no baseline, tag or run"
+            ),
+            f"{error.hint}; `pgpaces runs baseline NAME RUN` makes one",
+        ) from None
     found = checked(store, names, _goal(given), given["factors"])
     _tell(store, found, given)
     return EXITS[found.verdict.outcome]

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from pgpaces.actions import Action
     from pgpaces.trust import Consent, Question
 
-TRUST = click.option(
-    "--trust",
-    is_flag=True,
-    help="The folders of workloads may execute programs; their content is not asked about again.",
-)
-
 
 def of(given: Mapping[str, Any]) -> Consent:
     """Who is asked, by the command's options. Scripts that these name are the user's own."""

@@ -30,27 +30,28 @@ Examples:
   pgpaces disk --show last
   pgpaces disk --compare ssd card
 """
+YES = "Do not ask before writing more than 1 GB."
+NAME = "What the result is called."
+ACTIONS = {
+    "list": "List the disks that were measured.",
+    "show": "Show the DISK: last, a name, an id.",
+    "compare": "Show DISKs side by side.",
+}
 
 
 # One command and not a group: what follows `disk` is a folder, and a folder may be called `list`.
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="PATH|DISK...")
-@click.option("--list", "action", flag_value="list", help="List the disks that were measured.")
-@click.option("--show", "action", flag_value="show", help="Show the DISK: last, a name, an id.")
-@click.option("--compare", "action", flag_value="compare", help="Show DISKs side by side.")
-@click.option("--quick", is_flag=True, help="Seconds instead of minutes, and indicative only.")
-@click.option("--size", metavar="SIZE", help="Of the file. [default: 256MB; 32MB with --quick]")
-@click.option(
-    "--runs",
-    type=click.IntRange(3, 99),
-    default=3,
-    show_default=True,
-    help="Of each job of the card.",
+@options.options(
+    tuple(
+        options.option(f"--{name}", "action", group="Store", flag_value=name, help=text)
+        for name, text in ACTIONS.items()
+    )
 )
-@click.option("--name", default="", metavar="NAME", help="What the result is called.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing more than 1 GB.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@options.options((options.STORE,))
+@options.options(
+    options.of("size", "runs", "quick", "yes", "name", yes=YES, name=NAME),
+    options.of("json", "dry_run", "store"),
+)
 def disk(**given: Any) -> int:
     """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
 
@@ -105,14 +106,19 @@ def _measure(names: Sequence[str], given: Mapping[str, Any]) -> int:
             "no folder was named" if not names else "one disk is measured at a time",
             "name a folder on the disk: pgpaces disk /mnt/ssd",
         )
+    from pgpaces.cli.main import put
     from pgpaces.disk import measure
+    from pgpaces.report import escape
 
     asked, path = _asked(given), Path(names[0])
+    if given["dry_run"]:
+        put(f"{escape.lines(_writes(asked, path))}\n")
+        return 0
     measure.prepared(path, asked)
     store = _open(given["store_path"])
     _consent(asked, path, yes=given["yes"])
     started = datetime.now(UTC)
-    row = _row(given["name"], started, _with_progress(path, asked))
+    row = _row(given["name"] or "", started, _with_progress(path, asked))
     if not row.found.measured:
         raise RunError("nothing was measured: it was ended before the first job was done")
     try:
@@ -131,18 +137,24 @@ def _consent(asked: DiskRequest, path: Path, *, yes: bool) -> None:
     most = jobs.written_max(asked)
     if yes or most <= jobs.CONSENT_BYTES:
         return
-    likely = jobs.written_by_card(asked)
-    text = (
-        f"this writes up to {most / 1e9:.0f} GB to the disk of {path}, as fast as it takes them;"
-        f" about {likely / 1e9:.2g} GB on a card that takes"
-        f" {jobs.CARD_BYTES_PER_S // 1_000_000} MB/s"
-    )
+    text = _writes(asked, path)
     if not sys.stdin.isatty():
         raise PlanError(f"{text}; there is no terminal to ask on", "add --yes, or --quick for less")
     from pgpaces.report import escape
 
     click.echo(escape.lines(text), err=True)
     click.confirm("go on?", abort=True, err=True)
+
+
+def _writes(asked: DiskRequest, path: Path) -> str:
+    from pgpaces.disk import jobs
+
+    most, likely = jobs.written_max(asked), jobs.written_by_card(asked)
+    return (
+        f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them;"
+        f" about {likely / 1e9:.2g} GB on a card that takes"
+        f" {jobs.CARD_BYTES_PER_S // 1_000_000} MB/s"
+    )
 
 
 def _with_progress(path: Path, asked: DiskRequest) -> Disk:

@@ -11,12 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from pgpaces import draft as drafts
 from pgpaces import experiment_file, levels
 from pgpaces import options as table
-from pgpaces.cli import consent, options
+from pgpaces.cli import options
 from pgpaces.costs import Costs
 from pgpaces.design import Target
 from pgpaces.errors import PlanError
@@ -31,7 +29,7 @@ _KEYWORDS = re.compile(
 SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
 
 
-class Once(click.Option):
+class Once(options.Option):
     """Levels of one name. Taken as often as it is given, so that none is dropped in silence."""
 
     once = True
@@ -39,88 +37,74 @@ class Once(click.Option):
 
 def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for everything that levels may be of."""
-    for option in reversed(list(table.FACTORS.values())):
-        words = [*filter(None, (option.short, option.word)), f"level_{option.name}"]
-        several = option.several or option.name == "target"
-        function = click.option(
+    for each in reversed(list(table.FACTORS.values())):
+        words = [*filter(None, (each.short, each.word)), f"level_{each.name}"]
+        several = each.several or each.name == "target"
+        function = options.option(
             *words,
-            metavar="[NAME=]DSN" if option.name == "target" else "LEVELS",
-            help=option.help,
+            group=each.group,
+            rare=each.rare,
+            metavar="[NAME=]DSN" if each.name == "target" else "LEVELS",
+            help=each.help,
             multiple=True,
-            cls=click.Option if several else Once,
+            cls=options.Option if several else Once,
         )(function)
     return function
 
 
 OF_WHAT: tuple[options.Decorator, ...] = (
-    click.option(
-        "-f",
-        "--file",
-        "files",
-        multiple=True,
-        metavar="FILE[@WEIGHT]",
-        help="A script; of no workload, in the database of --target as it stands.",
-    ),
     level_options,
-    click.option(
-        "--set", "settings", multiple=True, metavar="NAME=LEVELS", help="Server settings."
+    options.option(
+        *("--server-set", "settings"),
+        group="Target",
+        multiple=True,
+        metavar="NAME=LEVELS",
+        help="Settings of the server, applied as mildly as each can be.",
     ),
-    click.option("-D", "--define", multiple=True, metavar="NAME=LEVELS", help="Script variables."),
-    *(options.of_run(table.BY_NAME[name]) for name in ("beside", "target_node")),
-    consent.TRUST,
-    click.option(
+    options.old(
+        *("--set", "old_settings"),
+        group="Target",
+        multiple=True,
+        metavar="NAME=LEVELS",
+        now="--server-set",
+        until="from the next release on it is a session's setting, as in `pgpaces run`",
+    ),
+    options.old(
+        *("--scripts", "old_scripts"),
+        group="Workload",
+        multiple=True,
+        metavar="LEVELS",
+        now="--script",
+    ),
+    options.option(
+        *("-D", "--define"),
+        group="Workload",
+        multiple=True,
+        metavar="NAME=LEVELS",
+        help="Script variables.",
+    ),
+    options.option(
         "--seed",
+        group="Generator",
         type=options.Count(0, SEED_MAX),
-        help="Of order, arrivals, parameters. [default: 1]",
+        metavar="N",
+        help="Seed of order, arrivals and parameters. [default: 1]",
     ),
-    click.option("--name", help="What the experiment is called."),
-    click.option(
-        "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
-    ),
-    click.option("--allow-alter-system", is_flag=True, help="On --target; settings are put back."),
-    click.option("--restart-command", metavar="COMMAND", help="Restarts the server of --target."),
-    click.option(
-        "--observe-command",
-        metavar="COMMAND",
-        help="Runs `pgpaces observe` on the --target's machine, over ssh.",
-    ),
-    click.option(
-        "--price-per-hour", type=float, metavar="PRICE", help="Of the machine of --target."
-    ),
-)
-
-RUNNING = (
-    click.option("--dry-run", is_flag=True, help="Say what it would take, and stop."),
-    click.option(
-        "-P",
-        "--progress",
-        type=options.Count(0),
-        metavar="SECONDS",
-        help="How often; 0: never.",
-    ),
-    click.option(
-        "--on-store-error",
-        type=click.Choice(["continue", "stop"]),
-        default="continue",
-        show_default=True,
-        help="While the store takes nothing: go on in memory, or end the trial.",
-    ),
-    *options.MACHINE,
+    *options.of_trial("beside", "target_node", "observe_command"),
+    *options.of("file", "from_database", "name"),
+    *options.of("allow_alter_system", "restart_command", "price_per_hour"),
 )
 
 HOW = (
-    click.option(
+    options.option(
         "--resume",
+        group="Workload",
         is_flag=False,
         flag_value="last",
         metavar="[EXPERIMENT]",
         help="Go on with what is missing of one that was interrupted.",
     ),
-    click.option("-o", "--output", metavar="FILE", help="Write the report: .html, .md, .json, ..."),
-    options.VERBOSE,
-    click.option("--json", "as_json", is_flag=True, help="The answer, or the preview, as JSON."),
-    *RUNNING,
-    options.STORE,
+    *options.of(*options.ANSWER, *options.RUNNING),
 )
 
 
@@ -175,7 +159,9 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
     found: dict[str, tuple[str, ...]] = {}
     for name in table.FACTORS:
         text = given[f"level_{name}"]
-        if name in ("latency_limit", "node"):
+        if name == "scripts" and (*text, *given["old_scripts"]):
+            _add(found, name, _together((*text, *given["old_scripts"])))
+        elif name in ("latency_limit", "node"):
             found |= _by_script(name, text)
         elif name != "target":
             for levels_of in text:
@@ -191,12 +177,26 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
 
 def _families(found: dict[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
     """Adds levels of names of their own: settings and variables. Raises PlanError."""
-    for family, option in (("set", "settings"), ("define", "define")):
-        for text in given[option]:
+    for family, word, of in (
+        ("set", "--server-set", "settings"),
+        ("set", "--set", "old_settings"),
+        ("define", "--define", "define"),
+    ):
+        for text in given[of]:
             name, equals, values = text.partition("=")
             if not equals or not name.strip():
-                raise PlanError(f"--{family} '{text}' is not NAME=LEVELS")
+                raise PlanError(f"{word} '{text}' is not NAME=LEVELS", f"such as {name}=A,B")
             _add(found, f"{family}.{name.strip()}", values)
+
+
+def _together(texts: Sequence[str]) -> str:
+    """Scripts that run together, as one level; or levels of one text. Raises PlanError."""
+    if len(texts) > 1 and any("," in text for text in texts):
+        raise PlanError(
+            f"--script is given {len(texts)} times, with levels",
+            f"write the scripts of each level together: --script '{' '.join(texts)}'",
+        )
+    return " ".join(texts)
 
 
 def _add(found: dict[str, tuple[str, ...]], name: str, text: str) -> None:

@@ -7,32 +7,32 @@ from typing import Any
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
+from pgpaces.cli.telling import tell
 
 EXAMPLES = """\b
 Examples:
   pgpaces sweep tpcb-like --clients 1,2,3,4,5,6,8 -T 15s --trials 3
   pgpaces forecast --to 12
-  pgpaces forecast pi-reporting --in set.work_mem=64MB -o forecast.html
+  pgpaces forecast pi-reporting --where set.work_mem=64MB -o forecast.html
 """
 
 
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
-@click.option(
-    "--in",
-    "chosen",
-    default="",
-    metavar="FACTOR=LEVEL,...",
-    help="Only where other factors have these levels. [default: a forecast for each]",
-)
-@click.option(
+@options.option(
     "--to",
+    group="Load",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
     help="What N would do, at most 1.5 times the most that were tried.",
 )
-@options.options((options.VERBOSE, AS_JSON, OUTPUT, options.STORE))
+@options.old(
+    *("--in", "old_chosen"),
+    group="Workload",
+    metavar="FACTOR=LEVEL,...",
+    now="--where",
+)
+@options.options(options.of("where", *options.ANSWER))
 def forecast(names: tuple[str, ...], **given: Any) -> None:
     """Say what more clients or users would do. Default: of the newest experiment.
 
@@ -42,6 +42,9 @@ def forecast(names: tuple[str, ...], **given: Any) -> None:
     from pgpaces import verdicts
 
     found = verdicts.forecast(
-        *names, chosen=given["chosen"], to=given["to"], store=given["store_path"]
+        *names,
+        chosen=given["chosen"] or given["old_chosen"] or "",
+        to=given["to"],
+        store=given["store_path"],
     )
     tell(found, given)

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
+from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgpaces.store import Store
+
+LAST = frozenset(("last", "latest"))
 
 
 def _open(path: str | None) -> Store:
@@ -24,22 +27,30 @@ def _open(path: str | None) -> Store:
     return Store.existing(path)
 
 
-@click.command(
+def find(store: Store, name: str) -> str:
+    """The id of a run or an experiment; `last` is what began last of both. Raises PlanError."""
+    return store.find_last() if name in LAST else store.find_any(name)
+
+
+@options.command(
     epilog="\b\nExample:\n  pgpaces runs copy postgresql://lab/results\n"
     "  pgpaces runs copy results.db last --store postgresql://lab/results"
 )
 @click.argument("other", metavar="STORE")
 @click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
-@options.options((options.STORE,))
-def copy(other: str, names: Sequence[str], store_path: str | None) -> None:
+@options.options(options.of("dry_run", "store", dry_run="Say what it would copy, and stop."))
+def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
     """Copy runs and experiments with everything to another STORE: by default all that it lacks."""
     from pgpaces.store import Store
 
     store = _open(store_path)
     _check_place(store, other, names)
-    ids = [store.find_any(name) for name in names] if names else None
+    ids = [find(store, name) for name in names] if names else None
     there = Store.open(other)
     missing = store.uncopied(there, ids)
+    if dry_run:
+        put("".join(f"{id_}\n" for id_ in missing))
+        return
     damaged: list[str] = []
     with click.progressbar(missing, label="copying", file=sys.stderr) as progress:
         for id_ in progress:
@@ -68,20 +79,19 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
     )
 
 
-@click.command(
+@options.command(
     epilog="\b\nExample:\n  pgpaces runs tag before-index last"
     "\n  pgpaces runs tag before-index --remove"
 )
 @click.argument("tag", metavar="NAME")
 @click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
-@click.option("--remove", is_flag=True, help="Take it from them, or from all that have it.")
-@options.options((options.STORE,))
+@options.options(options.of("remove", "store"))
 def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
     """Give runs and experiments a tag; `NAME` then means the newest of them."""
     if not names and not remove:
         raise click.UsageError("name the runs and experiments that get the tag")
     store = _open(store_path)
-    ids = [store.find_any(name) for name in names]
+    ids = [find(store, name) for name in names]
     if remove:
         count = store.untag(tag, ids or None)
         if not count:
@@ -95,26 +105,32 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
         store.tag(tag, id_)
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces runs baseline pi4 last")
+@options.command(epilog="\b\nExample:\n  pgpaces runs baseline pi4 last")
 @click.argument("baseline", metavar="NAME")
 @click.argument("name", metavar="RUN|EXPERIMENT")
-@options.options((options.STORE,))
+@options.options(options.of("store"))
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
     """Make a run or experiment the baseline NAME; whatever had that name has it no more."""
     store = _open(store_path)
-    store.baseline(baseline, store.find_any(name))
+    store.baseline(baseline, find(store, name))
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
+@options.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
 @click.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@options.options((options.STORE,))
-def delete(names: Sequence[str], yes: bool, store_path: str | None) -> None:
+@options.options(
+    options.of("yes", "dry_run", "store", dry_run="Say what it would delete, and stop.")
+)
+def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | None) -> None:
     """Delete runs, and experiments with their runs, for good. Asks before."""
     store = _open(store_path)
-    ids = list(dict.fromkeys(store.find_any(name) for name in names))
+    ids = list(dict.fromkeys(find(store, name) for name in names))
     runs = {id_: len(store.placed(id_)) for id_ in ids}
     lines = [f"{id_}, an experiment with {n} runs" if n else id_ for id_, n in runs.items()]
+    if dry_run:
+        put("".join(f"{line}\n" for line in lines))
+        return
+    if yes and any(runs.values()) and LAST & set(names):
+        raise PlanError(f"the last is {lines[0]}", "with --yes name it by its id, not as `last`")
     if not yes:
         if not sys.stdin.isatty():
             raise PlanError("deleting asks for confirmation, and there is no terminal", "add --yes")

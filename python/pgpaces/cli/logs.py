@@ -16,23 +16,26 @@ if TYPE_CHECKING:
     from pgpaces import imported
 
 
-@click.command(
+@options.command(
     "import",
     epilog="\b\nExample:\n  pgbench -c 8 -j 2 -T 60 -R 300 -L 20 -l bench > report.txt\n"
     "  pgpaces import pgbench_log.* report.txt",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option(
-    "-L", "--latency-limit", metavar="TIME", help="pgbench's -L, where no report says it."
+@options.option(
+    "-L",
+    "--latency-limit",
+    group="Goal",
+    metavar="TIME",
+    help="pgbench's -L, where no report says it.",
 )
-@click.option(
-    "--seventh",
-    type=click.Choice(["lag", "retries"]),
-    help="What the 7th of 7 columns of a log is, where no report says it.",
+@options.option(
+    "--command",
+    group="Workload",
+    metavar="TEXT",
+    help="pgbench's command line, to be kept with the run.",
 )
-@click.option("--command", metavar="TEXT", help="pgbench's command line, to be kept with the run.")
-@click.option("--tag", metavar="NAME", help="Give the run this tag.")
-@options.options((options.STORE,))
+@options.options(options.of("seventh", "tag", "store"))
 def import_(files: Sequence[str], store_path: str | None, **given: str | None) -> None:
     """Import a run of pgbench: logs of all its threads, aggregated ones, its printed report."""
     from importlib.metadata import version

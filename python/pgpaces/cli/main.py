@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import importlib
 import keyword
@@ -16,11 +15,12 @@ from typing import TextIO
 
 import click
 
-from pgpaces.errors import PgpacesError, PlanError, RunError
+from pgpaces.errors import PgpacesError, RunError
 
 # name: (module, one line for --help)
 COMMANDS = {
     "run": ("run", "Run a workload and say what share was on time"),
+    "load": ("load", "Time a bulk load: a command such as pg_restore"),
     "sweep": ("sweep", "Run every combination of levels and say from where it misses the limit"),
     "capacity": ("capacity", "Say how much load it holds"),
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),
@@ -88,12 +88,9 @@ class _Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it, with the nearest names where there is no such command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.NoSuchOption(
-                args[0],
-                f"no such command '{args[0]}'",
-                difflib.get_close_matches(args[0], COMMANDS, n=2),
-                ctx,
-            )
+            from pgpaces.cli import misuse
+
+            raise misuse.no_command(args[0], COMMANDS, ctx.command_path)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -162,20 +159,13 @@ def _tell(error: BaseException) -> None:
     if isinstance(error, PgpacesError):
         fail(error)
     elif isinstance(error, click.UsageError):
-        fail(_misused(error))
+        from pgpaces.cli import misuse
+
+        fail(misuse.explained(error))
     elif isinstance(error, click.ClickException):
         error.show()
     else:
         click.echo("interrupted", err=True)
-
-
-def _misused(error: click.UsageError) -> PlanError:
-    """What is wrong with a command line, in the form of all errors."""
-    text = error.format_message().partition(" (Did you mean")[0].rstrip(".")
-    near = getattr(error, "possibilities", None)
-    path = error.ctx.command_path if error.ctx else "pgpaces"
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return PlanError(f"{text[:1].lower()}{text[1:]}", f"{hint}`{path} --help` says what there is")
 
 
 @contextlib.contextmanager

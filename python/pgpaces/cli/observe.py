@@ -19,8 +19,8 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
-@click.option("-n", "--count", type=options.Count(1), help="End after N lines.")
+@options.command(epilog=EXAMPLES)
+@options.options(options.of("count"))
 def observe(count: int | None) -> int:
     """Print what this machine does, a line of JSON a second, until it is stopped.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,110 @@ if TYPE_CHECKING:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+_WHOLE = f"{__name__}.help-all"
+
+
+class Option(click.Option):
+    """An option in a group of the help. rare: not among the usual ones. old: a spelling of one."""
+
+    def __init__(
+        self, *args: Any, group: str, rare: bool = False, old: bool = False, **more: Any
+    ) -> None:
+        super().__init__(*args, **more)
+        self.old = old
+        self.place = table.GROUPS.index(group)
+        self.usual = group in table.USUAL and not rare
+
+
+def option(*words: str, group: str, **more: Any) -> Decorator:
+    """Declares an option that is of no table; more: as for click.option, and `rare`."""
+    return click.option(*words, **{"cls": Option, "group": group, **more})
+
+
+_UNTIL = "the old spelling ends with the next release"
+
+
+def old(*words: str, now: str, until: str = _UNTIL, **more: Any) -> Decorator:
+    """Declares an old spelling, which works for one release; now: what to write instead."""
+
+    def warn(_: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value:
+            click.echo(f"warning: {param.opts[0]} is now {now}; {until}", err=True)
+        return value
+
+    text = f"Old spelling of {now}, for one release."
+    return option(*words, rare=True, old=True, callback=warn, help=text, **more)
+
+
+def _show_all(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        context.meta[_WHOLE] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all
+)
+
+
+class Command(click.Command):
+    """A command whose options stand in the groups of the table; `--help-all` shows every one."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params.sort(key=lambda each: getattr(each, "place", -1))
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its parameters, and those of every command."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it; each error knows of which command it is."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The groups: all of a short command, else the usual options, and what else there is."""
+        found = [each for each in self.params if isinstance(each, Option)]
+        whole = ctx.meta.get(_WHOLE, False) or len(found) <= table.SHORT
+        shown = [each for each in found if whole or each.usual]
+        rows = [(each.place, *(each.get_help_record(ctx) or ("", ""))) for each in shown]
+        width = min(30, max((len(names) for _, names, _ in rows), default=0))
+        for place, title in enumerate(table.GROUPS):
+            if own := [(names.ljust(width), text) for at, names, text in rows if at == place]:
+                with formatter.section(title):
+                    formatter.write_dl(own)
+        if more := len(found) - len(shown):
+            formatter.write_paragraph()
+            formatter.write_text(f"`{ctx.command_path} --help-all` shows {more} more options.")
+
+
+def command(name: str | None = None, **more: Any) -> Callable[..., Command]:
+    """Declares a command; more: as for click.command."""
+    return click.command(name, cls=Command, **more)
+
+
+class Group(click.Group, Command):
+    """A command of commands: its own options and theirs in groups."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the nearest name where there is no such command."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            from pgpaces.cli import misuse
+
+            raise misuse.no_command(args[0], known, ctx.command_path)
+        return super().resolve_command(ctx, args)
+
+
 class Count(click.IntRange):
     """An integer from `least` on, as far as it fits where it is kept."""
 
@@ -26,32 +131,11 @@ class Count(click.IntRange):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The number. Fails for others."""
-        number = super().convert(value, param, ctx)
-        if number > self._most:
-            self.fail(f"{number} is more than {self._most}.", param, ctx)
-        return number
-
-
-STORE = click.option(
-    "--store",
-    "store_path",
-    metavar="FILE|DSN",
-    help="The file of results, or a PostgreSQL server: anything libpq reads. [default:"
-    " $PGPACES_STORE, else results.db in the data folder]",
-)
-
-VERBOSE = click.option(
-    "--verbose", "-v", is_flag=True, help="Every sentence and table, not one screen."
-)
-
-MACHINE = (
-    click.option(
-        "--host-file",
-        metavar="FILE",
-        help="What the server's machine costs: price, watts, a card's endurance. [default, on this"
-        " machine: $PGPACES_HOST_FILE, else host.toml in the data folder]",
-    ),
-)
+        found = digits(str(value).strip())
+        if found is None or not (self.min or 0) <= found <= self._most:
+            most = " on" if self._most == COUNT_MAX else f" to {self._most}"
+            self.fail(f"'{value}' must be an integer from {self.min}{most}", param, ctx)
+        return found
 
 
 def _type(kind: table.Kind) -> Any:
@@ -65,27 +149,45 @@ def _type(kind: table.Kind) -> Any:
     return {"int": int, "float": float}.get(kind.python)
 
 
-def of_run(option: table.Option) -> Decorator:
-    """An option of `pgpaces run`."""
-    words = [*filter(None, (option.short, option.word)), option.name]
-    if option.flag:
-        return click.option(*words, is_flag=True, help=option.help)
-    text = f"{option.help} {option.run_help}".strip()
-    if option.several:
-        return click.option(*words, multiple=True, metavar=option.metavar, help=text)
-    return click.option(
-        *words,
-        type=_type(option.kind),
-        metavar=option.metavar or None,
-        default=option.default,
-        show_default=option.default is not None,
-        help=text,
+def _declared(each: table.Option, name: str) -> Decorator:
+    """An option of the table, with the name of its value."""
+    more: dict[str, Any] = {"is_flag": True}
+    if each.several:
+        more = {"multiple": True}
+    elif not each.flag:
+        more = {"type": _type(each.kind), "default": each.default}
+        more["show_default"] = each.default is not None
+    return option(
+        *filter(None, (each.short, each.word)),
+        name,
+        group=each.group,
+        rare=each.rare,
+        metavar=each.metavar or None,
+        help=f"{each.help} {each.run_help}".strip(),
+        **more,
     )
 
 
-def group(*names: str) -> tuple[Decorator, ...]:
-    """The options of a run in these groups."""
-    return tuple(of_run(option) for name in names for option in table.in_run(name))
+def of_trial(*names: str, **helps: str) -> tuple[Decorator, ...]:
+    """Options of a trial, as `pgpaces run` has them; by default all. helps: as `of`."""
+    each = [table.BY_NAME[name] for name in names] or [o for o in table.OPTIONS if o.run]
+    return tuple(_declared(_helped(o, helps), o.name) for o in each)
+
+
+def of(*names: str, **helps: str) -> tuple[Decorator, ...]:
+    """Options of commands. helps: sentences by name, where a command has another one."""
+    each = (table.OF_COMMANDS[name] for name in names)
+    return tuple(_declared(_helped(o, helps), o.keyword or o.name) for o in each)
+
+
+def _helped(each: table.Option, helps: Mapping[str, str]) -> table.Option:
+    return replace(each, help=helps[each.name], run_help="") if each.name in helps else each
+
+
+# What every answer takes.
+ANSWER = ("output", "json", "verbose", "store")
+# What commands that run trials take.
+RUNNING = ("dry_run", "progress", "on_store_error", "host_file", "trust")
 
 
 def options(*groups: Sequence[Decorator]) -> Decorator:
@@ -93,8 +195,8 @@ def options(*groups: Sequence[Decorator]) -> Decorator:
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for group in reversed(groups):
-            for option in reversed(group):
-                function = option(function)
+            for each in reversed(group):
+                function = each(function)
         return function
 
     return add
@@ -114,12 +216,8 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run's options by name. Raises PlanError."""
     found = table.defaults() | {name: given[name] for name in table.BY_NAME if name in given}
     found["tls"] = None if given["tls"] is None else given["tls"] == "on"
-    return found | {"scripts": scripts(given["scripts"])}
-
-
-def scripts(values: Sequence[str]) -> tuple[tuple[str, int | None], ...]:
-    """NAME or NAME@WEIGHT texts as names and weights. Raises PlanError."""
-    return tuple(_weighted(value, "--script") for value in values)
+    each = (_weighted(name, "--script") for text in given["scripts"] for name in text.split())
+    return found | {"scripts": tuple(each)}
 
 
 def files(values: Sequence[str]) -> tuple[WorkloadScript, ...]:

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pgpaces.cli import options
+from pgpaces.cli import kept, options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
+    from pgpaces.questions.sweep.page import Page
     from pgpaces.report.render import Form
     from pgpaces.section import Report
 
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
 
-@click.command(
+@options.command(
     epilog="\b\nExamples:\n  pgpaces report -o report.html\n  pgpaces report pi-reporting\n"
     "  pgpaces report RUN RUN -o report.md\n  pgpaces report -o charts --format svg"
 )
 @click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
-@click.option("-o", "--output", type=click.Path(), help="The file, or the folder of svg and png.")
-@click.option(
+@options.option(
+    "-o",
+    "--output",
+    group="Output",
+    metavar="FILE|FOLDER",
+    help="The file, or the folder of svg and png.",
+)
+@options.option(
     "--format",
     "form",
+    group="Output",
     type=click.Choice(_FORMS),
     help="[default: by the ending of the file, else text]",
 )
-@options.options((options.STORE,))
+@options.options(options.of("store"))
 def report(
     names: tuple[str, ...], output: str | None, form: Form | None, store_path: str | None
 ) -> None:
@@ -49,7 +59,9 @@ def report(
     if output is None and chosen in (*render.FOLDERS, "parquet"):
         where = "a folder" if chosen in render.FOLDERS else "a file"
         raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
-    found = report_of(page_of(_open(store_path), names))
+    store = _open(store_path)
+    last = {name: store.find_last() for name in names if name in kept.LAST}
+    found = report_of(page_of(store, [last.get(name, name) for name in names]))
     if output is None:
         put(text(found) if chosen == "text" else render.render(found, chosen).decode())
         return
@@ -70,26 +82,52 @@ def text(found: Report) -> str:
     return shown.get()
 
 
+def write_of(store_path: str | None, name: str, output: str) -> None:
+    """Writes the report of a run or an experiment, and says where. Raises as `write`."""
+    from pgpaces.questions.sweep.stored import page_of
+    from pgpaces.store import Store
+
+    write_page(page_of(Store.existing(store_path), (name,)), output)
+
+
+def write_page(page: Page, output: str) -> None:
+    """Writes the report of a page, and says where. Raises as `write`."""
+    from pgpaces.questions.sweep.report import report as report_of
+    from pgpaces.report.render import form_of
+
+    click.echo(f"written: {write(report_of(page), form_of(output), Path(output))}", err=True)
+
+
 def write(found: Report, form: Form, path: Path) -> Path:
     """Writes the report. Raises RunError where the file cannot be written."""
     from pgpaces.report import render
 
+    if form not in ("svg", "png"):
+        return save(render.render(found, form), path)
+    with _writing(path):
+        pictures = render.folder(found, form)
+        path.mkdir(parents=True, exist_ok=True)
+        for name, content in pictures.items():
+            (path / name).write_bytes(content)
+    return path
+
+
+def save(content: bytes, path: Path) -> Path:
+    """Writes a file; what was there stays until all of it is written. Raises RunError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with _writing(path):
+        try:
+            beside.write_bytes(content)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        if form in ("svg", "png"):
-            pictures = render.folder(found, form)
-            path.mkdir(parents=True, exist_ok=True)
-            for name, content in pictures.items():
-                (path / name).write_bytes(content)
-        else:
-            # What was there stays until all of it is written.
-            content = render.render(found, form)
-            beside = path.with_name(f".{path.name}.{os.getpid()}")
-            try:
-                beside.write_bytes(content)
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+        yield
     except OSError as error:
         hint = f"name a file, such as {path / 'report.html'}" if path.is_dir() else None
         raise RunError(f"{path} cannot be written: {error.strerror or error}", hint) from None
-    return path

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgpaces.cli import consent, options
-from pgpaces.cli.progress import TrialProgress
 from pgpaces.errors import PlanError, RunError
 from pgpaces.report import escape
 
@@ -26,69 +26,45 @@ Examples:
   pgpaces run reporting --rate 1 --latency-limit 500ms
   pgpaces run reporting --users 8 --pace 1/s -L 500ms --duration 10min
   pgpaces run tpcb-like --clients 10 -M prepared -T 60s
+  pgpaces run sensor --variant log --clients 4 --dry-run
   pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
   pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
   pgpaces run simple-update --standbys 1 --beside 'reporting node=standby1 rate=1/s'
-  pgpaces run --command 'pgbench -i -s 10' -t 3
   pgpaces run -f read.sql@9 -f write.sql --target postgresql://pi4/shop --rate 50
 """
 
 
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("workload", required=False)
-@click.option(
-    "-f",
-    "--file",
-    "files",
-    multiple=True,
-    metavar="FILE[@WEIGHT]",
-    help="A script of pgbench's language to run; -: the standard input.",
+@options.options(
+    options.of("file"),
+    options.of_trial("scripts", "variant"),
+    options.of("from_database", "missed", "fail_if", *options.ANSWER, *options.RUNNING),
+    options.of_trial(),
 )
-@click.option(
-    "--command", metavar="COMMAND", help="Time this, a shell command; once, or as -t and -T say."
+@options.old("--command", group="Workload", metavar="COMMAND", now="`pgpaces load COMMAND`")
+@options.option(
+    "--input", "inputs", group="Workload", rare=True, multiple=True, help="Of --command."
 )
-@click.option(
-    "--input", "inputs", multiple=True, metavar="PATTERN", help="Files that --command reads."
-)
-@click.option("--rows", metavar="SQL", help="Counts what --command has loaded.")
-@options.options(options.group("data"))
-@click.option(
-    "--script", "scripts", multiple=True, metavar="NAME[@WEIGHT]", help="Run only these scripts."
-)
-@click.option(
-    "--from-database", metavar="NAME|DSN", help="Measure a copy of this database, not our data."
-)
-@options.options(options.group("load", "trial", "target", "topology", "background"))
-@options.options(options.MACHINE, (options.STORE, consent.TRUST, options.VERBOSE))
-@click.option(
-    "--on-store-error",
-    type=click.Choice(["continue", "stop"]),
-    default="continue",
-    show_default=True,
-    help="While the store takes nothing: go on in memory, or end the run.",
-)
-@click.option(
-    "-P",
-    "--progress",
-    type=options.Count(0),
-    metavar="SECONDS",
-    help="How often to tell; 0: never.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The answer as JSON on stdout.")
-@click.option("--missed", metavar="SHARE", help="The share that may miss -L. [default: 5%]")
-@click.option("--fail-if", metavar="CONDITION", help=f"Exit code {FAIL_IF_EXIT} if it is so.")
+@options.option("--rows", group="Workload", rare=True, help="Of --command.")
 def run(**given: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
 
     With --file, scripts of yours run instead of the workload's; without WORKLOAD they run in the
-    database that --target names, as it stands, or in an empty one on a managed server. So does
-    --command, which times a program such as pg_restore.
+    database that --target names, as it stands, or in an empty one on a managed server.
     """
+    return measure(_workload(given), given)
+
+
+def measure(found: Workload, given: dict[str, Any]) -> int:
+    """Runs it once and shows the answer; the exit code."""
     from pgpaces import experiment, levels
     from pgpaces.answers import condition
+    from pgpaces.cli import planned, report, running
+    from pgpaces.cli.progress import TrialProgress
     from pgpaces.draft import share
 
-    found = _workload(given)
+    running.check_output(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
@@ -103,12 +79,17 @@ def run(**given: Any) -> int:
         from_database=given["from_database"],
         missed_max=None if given["missed"] is None else share(given["missed"], "--missed"),
     )
+    if given["dry_run"]:
+        planned.show(request, as_json=given["as_json"])
+        return 0
     progress = TrialProgress(given["progress"])
     try:
         outcome = experiment.run(request, progress)
     finally:
         progress.done()
     show(outcome, as_json=given["as_json"], verbose=given["verbose"])
+    if given["output"]:
+        report.write_of(given["store_path"], outcome.trial.id, given["output"])
     if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
         text = f"--fail-if '{given['fail_if']}' is decided by the warm-up that was left out"
         click.echo(f"warning: {text}: see the finding above", err=True)
@@ -130,22 +111,35 @@ def _workload(given: Mapping[str, Any]) -> Workload:
                 "--command is run instead of a workload or a --file",
                 "leave one of them out, or run the other one --beside it",
             )
-        if not given["command"].strip():
-            raise PlanError("--command is empty", "name a program, such as 'pgbench -i -s 10'")
-        command = workload.Command(given["command"], None, given["inputs"], given["rows"])
-        return workload.of_command(command)
+        return of_command(given)
     for option, value in (("--input", given["inputs"]), ("--rows", given["rows"])):
         if value:
             raise PlanError(f"{option} belongs to --command", "a workload says its own")
     if name is not None:
         found = trust.find(name, consent.of(given))
+        if given["variant"] is not None:
+            found = trust.variant(found, given["variant"], consent.of(given))
         return replace(found, scripts=scripts) if scripts else found
+    if given["variant"] is not None:
+        raise PlanError("--variant is of a workload, and none is named", "name it as well")
     if not scripts:
         raise PlanError(
             "nothing to run was named",
-            "name a workload (`pgpaces workload list`), a --file or a --command",
+            "name a workload (`pgpaces workload list`) or a --file; `pgpaces load` times a command",
         )
     return workload.of_scripts("scripts", scripts)
+
+
+def of_command(given: Mapping[str, Any]) -> Workload:
+    """A workload that is nothing but the command. Raises PlanError where it is none."""
+    from pgpaces import workload
+
+    text = given["command"]
+    if not text.strip():
+        raise PlanError("the command is empty", "name a program, such as 'pgbench -i -s 10'")
+    if text in workload.shipped() or (Path(text) / workload.FILE).is_file():
+        raise PlanError(f"{text} is a workload, and no command", f"`pgpaces run {text}` runs it")
+    return workload.of_command(workload.Command(text, None, given["inputs"], given["rows"]))
 
 
 def show(outcome: Outcome, *, as_json: bool, verbose: bool) -> None:

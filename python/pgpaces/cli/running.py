@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from pgpaces.errors import RunError, ServerError
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
+    from pgpaces.experiment import Request
     from pgpaces.experiment.strategies import Goal
     from pgpaces.experiment.sweep import Order, Planned, Swept
     from pgpaces.questions.sweep.page import Page
@@ -80,7 +81,8 @@ def preview(planned: Planned, given: Mapping[str, Any]) -> None:
     from pgpaces.questions.sweep.preview import as_json, lines
     from pgpaces.report import escape
 
-    for note in (*_mixed(planned.order.experiment), *_misspelled(planned)):
+    warn_of_names(planned.requests.values())
+    for note in _mixed(planned.order.experiment):
         click.echo(f"note: {escape.line(note)}", err=True)
     if given["dry_run"] and given["as_json"]:
         put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
@@ -105,14 +107,16 @@ def _mixed(experiment: Experiment) -> Iterator[str]:
     yield from () if said is None else (said,)
 
 
-def _misspelled(planned: Planned) -> Iterator[str]:
-    """A sentence for each setting that a version which is here does not list by this name."""
+def warn_of_names(requests: Iterable[Request]) -> None:
+    """A note for each setting that a version which is here does not list by this name."""
+    from pgpaces.report import escape
     from pgpaces.servers import binaries, describe
 
     asked: dict[str | None, set[str]] = {}
-    for request in planned.requests.values():
-        if request.target.dsn is None and request.trial.settings:
-            names = {name for name, _ in request.trial.settings}
+    for request in requests:
+        settings = (*request.trial.settings, *request.target.server_settings)
+        if request.target.dsn is None and settings:
+            names = {name for name, _ in settings}
             asked.setdefault(request.target.server, set()).update(names)
     for server, names in asked.items():
         try:
@@ -120,7 +124,8 @@ def _misspelled(planned: Planned) -> Iterator[str]:
         except ServerError:
             continue  # to be fetched, or one that runs
         for name, near in describe.misspelled(found, sorted(names)):
-            yield f"PostgreSQL {found.version} lists no setting {name}; did you mean {near}?"
+            text = f"PostgreSQL {found.version} lists no setting {name}; did you mean {near}?"
+            click.echo(f"note: {escape.line(text)}", err=True)
 
 
 def carry_out(planned: Planned, given: Mapping[str, Any]) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from pgpaces.cli import kept, options
-from pgpaces.cli.main import output, put
+from pgpaces.cli.main import output as writing
+from pgpaces.cli.main import put
+from pgpaces.cli.report import save
 from pgpaces.errors import PlanError
 from pgpaces.report import escape
 from pgpaces.section import Records
@@ -17,6 +20,7 @@ from pgpaces.section import Records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pgpaces.result import Trial
     from pgpaces.store import Store, TrialRow
     from pgpaces.store.listing import ExperimentLine
 
@@ -26,6 +30,8 @@ _Line = tuple[str, dict[str, str]]
 _WIDE_FROM = 76
 # Narrower ones leave out what was due and the interval of p99, so that what ran can be read.
 _WHOLE_FROM = 100
+TAGGED = "Those with this tag."
+_FORMS = ("csv", "json", "parquet")
 
 
 def _open(path: str | None) -> Store:
@@ -37,15 +43,13 @@ def _open(path: str | None) -> Store:
 # A group, because what changes the store is no way of listing it: `--tag` beside a run would mean
 # to give it, and alone to look for it.
 @click.group(
+    cls=options.Group,
     invoke_without_command=True,
     epilog="\b\nExample:\n  pgpaces runs --limit 5\n  pgpaces runs tag before last",
 )
-@click.option("--limit", "-n", type=options.Count(1), default=20, help="At most. [default: 20]")
-@click.option("--experiment", metavar="NAME", help="Those of this experiment: name, id, last.")
-@click.option("--tag", metavar="NAME", help="Those with this tag.")
-@click.option("--experiments", "-E", is_flag=True, help="List experiments, not runs.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@options.options((options.STORE,))
+@options.options(
+    options.of("limit", "experiment", "tag", "experiments", "json", "store", tag=TAGGED)
+)
 @click.pass_context
 def runs(context: click.Context, /, **given: Any) -> None:
     """List the newest runs in the store; name, copy and delete them."""
@@ -228,36 +232,63 @@ def _cells(row: TrialRow) -> dict[str, str]:
     }
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces show\n  pgpaces show SXNWHAMN")
-@click.argument("name", metavar="[RUN]", default="last")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@options.options((options.STORE,))
-def show(name: str, as_json: bool, store_path: str | None) -> None:
-    """Show all of the answer of RUN: `last` (the default), a tag, an id, or the end of one."""
+@options.command(epilog="\b\nExample:\n  pgpaces show\n  pgpaces show SXNWHAMN")
+@click.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
+@options.options(options.of("output", "json", "store"))
+def show(name: str, output: str | None, as_json: bool, store_path: str | None) -> None:
+    """Show all of the answer of a run or an experiment; `last`, the default, is what ran last.
+
+    A name is a tag, the name of an experiment, an id, or the end of one.
+    """
     from pgpaces.answers.summary import summarize
     from pgpaces.cli import run
+    from pgpaces.cli.report import text, write_of
     from pgpaces.experiment import Outcome
+    from pgpaces.questions.sweep.report import report as report_of
+    from pgpaces.questions.sweep.stored import page_of
+    from pgpaces.report import render
 
     store = _open(store_path)
-    trial = store.load(store.find(name))
+    id_ = kept.find(store, name)
+    if output:
+        write_of(store_path, id_, output)
+    if store.is_experiment(id_):
+        found = report_of(page_of(store, (id_,)))
+        put(render.render(found, "json").decode() if as_json else text(found))
+        return
+    trial = store.load(id_)
     outcome = Outcome(trial, summarize(trial), series=store.digests([trial.id])[0].series)
     run.show(outcome, as_json=as_json, verbose=True)
 
 
-@click.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
+@options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
 @click.argument("name", metavar="RUN")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["csv", "json", "parquet"]),
-    default="csv",
-    show_default=True,
+@options.option(
+    *("--format", "form"),
+    group="Output",
+    type=click.Choice(_FORMS),
+    help="[default: by the ending of the file, else csv]",
 )
-@options.options((options.STORE,))
-def export(name: str, form: str, store_path: str | None) -> None:
-    """Write RUN to stdout: one row for each second, due second and script; times in ms."""
+@options.options(options.of("output", "store", output="The file, instead of stdout."))
+def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
+    """Write RUN: one row for each second, due second and script; times in ms."""
     store = _open(store_path)
     trial = store.load(store.find(name))
+    ending = Path(output or "").suffix[1:]
+    chosen = form or (ending if ending in _FORMS else "csv")
+    content = _exported(trial, chosen)
+    if output:
+        click.echo(f"written: {save(content, Path(output))}", err=True)
+    elif chosen == "parquet":
+        _put_parquet(content)
+    else:
+        put(content.decode())
+
+
+def _exported(trial: Trial, form: str) -> bytes:
+    """A run in a form: its rows, in JSON with what was asked and what was found."""
+    from pgpaces.report import data
+
     rows = [
         {
             "run": trial.id,
@@ -281,13 +312,12 @@ def export(name: str, form: str, store_path: str | None) -> None:
         for tally in interval.tallies
     ]
     if form == "parquet":
-        _put_parquet(rows)
-        return
+        first = rows[0] if rows else {}
+        texts = frozenset(name for name, value in first.items() if isinstance(value, str))
+        whole = frozenset(name for name, value in first.items() if isinstance(value, int))
+        return data.parquet(Records(tuple(rows), texts, whole))
     if form == "csv":
-        from pgpaces.report import data
-
-        put(data.csv(Records(tuple(rows))))
-        return
+        return data.csv(Records(tuple(rows))).encode()
     document = {
         "run": trial.id,
         "state": trial.state,
@@ -298,19 +328,14 @@ def export(name: str, form: str, store_path: str | None) -> None:
         "host": dict(trial.host),
         "intervals": rows,
     }
-    put(escape.json_text(document))
+    return escape.json_text(document).encode()
 
 
-def _put_parquet(rows: list[dict[str, Any]]) -> None:
-    from pgpaces.report.data import parquet
-
+def _put_parquet(content: bytes) -> None:
     if sys.stdout.isatty():
-        raise PlanError("parquet does not go to a terminal", "write it to a file: > run.parquet")
-    with output():
-        first = rows[0] if rows else {}
-        texts = frozenset(name for name, value in first.items() if isinstance(value, str))
-        whole = frozenset(name for name, value in first.items() if isinstance(value, int))
-        sys.stdout.buffer.write(parquet(Records(tuple(rows), texts, whole)))
+        raise PlanError("parquet does not go to a terminal", "write it to a file: -o run.parquet")
+    with writing():
+        sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pgpaces.cli import options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError
 from pgpaces.plan import pairs
@@ -18,22 +19,35 @@ from pgpaces.plan import pairs
 if TYPE_CHECKING:
     from pgpaces.servers.embedded import Server
 
+NAME = "Its name. [default: pg and the major version]"
+OURS = "An external server: only databases with our mark."
+
 
 @click.group(
+    cls=options.Group,
     epilog="\b\nExample:\n  pgpaces server start --version 18\n  pgpaces server list"
-    "\n  pgpaces server fetch 14 11"
+    "\n  pgpaces server fetch 14 11",
 )
 def server() -> None:
     """Start, list, stop and clean managed servers; fetch versions of PostgreSQL."""
 
 
 @server.command(epilog="\b\nExample:\n  eval $(pgpaces server start) && psql")
-@click.option("--version", "wanted", metavar="VERSION", help="As --server of run: 15, package:15.")
-@click.option("--name", default="", help="Its name. [default: pg and the major version]")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="The disk that holds the data.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Server setting.")
-@click.option("--profile", metavar="NAME|FILE", help="Settings that have a name, e.g. pi-4gb.")
-@click.option("--tls", is_flag=True, help="By TLS over TCP on the loopback, not by its socket.")
+@options.options(options.of("version"), options.of_trial("data_dir", "server_set", "profile"))
+@options.option("--name", group="Server", metavar="NAME", help=NAME)
+@options.old(
+    *("--set", "old_settings"),
+    group="Target",
+    multiple=True,
+    metavar="NAME=VALUE",
+    now="--server-set",
+)
+@options.option(
+    "--tls",
+    group="Server",
+    is_flag=True,
+    help="By TLS over TCP on the loopback, not by its socket.",
+)
 def start(**given: Any) -> None:
     """Start a server that stays, and print the PG* variables to use it."""
     from pgpaces.servers import embedded, libraries, packages, profiles
@@ -43,12 +57,12 @@ def start(**given: Any) -> None:
     installation = packages.locate(given["wanted"], _say)
     profile, tls = given["profile"], given["tls"]
     asked = dict(profiles.find(profile).settings) if profile else {}
-    asked |= dict(pairs(given["settings"], "--set"))
+    asked |= dict(pairs((*given["old_settings"], *given["server_set"]), "--server-set"))
     has_jit = libraries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
         installation,
-        name=given["name"],
-        data_dir=given["data_dir"],
+        name=given["name"] or "",
+        data_dir=Path(given["data_dir"]) if given["data_dir"] else None,
         settings=profiles.fitting(asked, installation.major, has_jit, _say),
         listen=Listen() if tls else None,
         tls=tls,
@@ -194,8 +208,7 @@ def stop(name: str) -> None:
 
 @server.command(epilog="\b\nExample:\n  pgpaces server clean")
 @click.argument("name", default="")
-@click.option("--data-dir", metavar="DIR", help="The disk that holds the data.")
-@click.option("--target", metavar="DSN", help="An external server: only databases with our mark.")
+@options.options(options.of_trial("data_dir", "target", target=OURS))
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on our server NAME (the embedded one by default)."""
     from pgpaces import database, experiment

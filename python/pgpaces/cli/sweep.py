@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from pgpaces.experiment.sweep import Planned
 
 TRIALS_MAX = 10_000
+QUICK = "Seconds instead of minutes: does all of it work?"
+YES = f"Also with more than {TRIALS_MAX} trials."
 EXAMPLES = """\b
 Examples:
   pgpaces sweep reporting --clients 1,2,4,8 --rate-per-client 1/s -L 500ms --policy skip \\
-      --set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
+      --server-set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
   pgpaces sweep experiment.toml --dry-run
   pgpaces sweep experiment.toml --quick
   pgpaces sweep experiment.toml --within 30min
@@ -32,21 +34,13 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(drafting.OF_WHAT)
-@click.option("--trials", type=options.Count(1), metavar="N", help="Of each cell. [default: 1]")
-@click.option(
-    "--within",
-    metavar="TIME",
-    help="Time budget of each machine instead, spent on trials where they decide.",
+@options.options(
+    options.of("trials", "within", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES),
+    drafting.HOW,
 )
-@click.option("--missed", metavar="SHARE", help="The share that may miss the limit. [default: 5%]")
-@click.option("--quick", is_flag=True, help="Seconds instead of minutes: does all of it work?")
-@click.option("--yes", is_flag=True, help=f"Also with more than {TRIALS_MAX} trials.")
-@click.option("--new", metavar="FILE", help="Write a commented experiment file, and stop.")
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of experiment files, and stop.")
-@options.options(drafting.HOW)
 def sweep(**given: Any) -> int:
     """Run every combination of levels, in random blocks, and say from where it misses the limit.
 

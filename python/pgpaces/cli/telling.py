@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from pgpaces.cli.main import put
-from pgpaces.cli.report import write
+from pgpaces.cli.report import write_page
 
 if TYPE_CHECKING:
     from pgpaces.answer import Answer
     from pgpaces.section import Section
-
-OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="FILE",
-    help="Write its report too, with the runs behind it: .html, .md, .json, ...",
-)
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 def tell(
@@ -39,15 +27,7 @@ def tell(
     else:
         put(text((found.section,), verbose=given["verbose"]))
     if given["output"]:
-        report(found, Path(given["output"]))
-
-
-def report(found: Answer, path: Path) -> None:
-    """Writes its report, and says where."""
-    from pgpaces.questions.sweep.report import report as report_of
-    from pgpaces.report.render import form_of
-
-    click.echo(f"written: {write(report_of(found.page), form_of(str(path)), path)}", err=True)
+        write_page(found.page, given["output"])
 
 
 def text(sections: Sequence[Section], *, verbose: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.telling import AS_JSON, OUTPUT, tell
+from pgpaces.cli.telling import tell
 
 EXAMPLES = """\b
 Examples:
@@ -15,25 +15,15 @@ Examples:
   pgpaces trend nightly --metric p95 -o trend.html
   pgpaces trend last --factor server
 """
+METRIC = "What is followed: rate, mean, p50, p95, p99 or p99.9."
+FACTOR = "What may differ beside time: server, pgpaces, set.work_mem, ..."
 
 
-@click.command(epilog=EXAMPLES)
+@options.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[TAG|WORKLOAD|EXPERIMENT|RUN]...")
-@click.option(
-    "--metric",
-    default="rate",
-    show_default=True,
-    help="What is followed: rate, mean, p50, p95, p99 or p99.9.",
+@options.options(
+    options.of("metric", "factor", "anyway", *options.ANSWER, metric=METRIC, factor=FACTOR)
 )
-@click.option(
-    "--factor",
-    "factors",
-    multiple=True,
-    metavar="NAME",
-    help="What may differ beside time: server, pgpaces, set.work_mem, ...",
-)
-@click.option("--anyway", is_flag=True, help="Also where they differ in more than that.")
-@options.options((options.VERBOSE, AS_JSON, OUTPUT, options.STORE))
 def trend(names: tuple[str, ...], **given: Any) -> None:
     """Say whether runs of one kind changed their level, since when, and by how much.
 

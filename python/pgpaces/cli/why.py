@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
-from pgpaces.cli import options
+from pgpaces.cli import kept, options
 from pgpaces.cli.main import put
-from pgpaces.cli.telling import AS_JSON, text
-
-if TYPE_CHECKING:
-    pass
+from pgpaces.cli.telling import text
 
 
-@click.command(
+@options.command(
     epilog="\b\nExamples:\n  pgpaces run reporting --rate 20 -L 200ms; pgpaces why\n"
     "  pgpaces why RUN -o why.html\n  pgpaces why pi-reporting --json"
 )
 @click.argument("name", default="last", metavar="[RUN|EXPERIMENT]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="FILE",
-    help="Write the report with this answer: .html, .md, .json, ...",
-)
-@options.options((options.VERBOSE, AS_JSON, options.STORE))
+@options.options(options.of(*options.ANSWER))
 def why(
     name: str, *, verbose: bool, as_json: bool, output: str | None, store_path: str | None
 ) -> None:
@@ -41,14 +28,14 @@ def why(
     from pgpaces.store import Store
 
     # A form that cannot be is told before anything is read.
-    form = render.form_of(output) if output else None
+    if output:
+        render.form_of(output)
     store = Store.existing(store_path)
+    name = kept.find(store, name)
     found = attribution.sections(store, name)
     documents = [section(each) for each in found]
     put(escape.json_text(documents) if as_json else text(found, verbose=verbose))
-    if output and form:
-        from pgpaces.cli.report import write
-        from pgpaces.questions.sweep.report import report as report_of
+    if output:
+        from pgpaces.cli.report import write_page
 
-        written = write(report_of(attribution.page(store, found, name)), form, Path(output))
-        click.echo(f"written: {written}", err=True)
+        write_page(attribution.page(store, found, name), output)

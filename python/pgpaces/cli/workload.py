@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pgpaces.cli import options
 from pgpaces.cli.main import put
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pgpaces.workload import Workload
 
 
-@click.group(epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
+@click.group(cls=options.Group, epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
 def workload() -> None:
     """List, show and make workloads."""
 
@@ -114,27 +115,17 @@ def new(folder: Path) -> None:
 
 
 @workload.command("from-statements")
-@click.option("--target", required=True, metavar="DSN", help="The database: anything libpq reads.")
+@options.option(
+    "--target",
+    group="Target",
+    required=True,
+    metavar="DSN",
+    help="The database: anything libpq reads.",
+)
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--log",
-    "logs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A log of the server, whose parameters are used: stderr's, .csv or .json.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(1, 1000),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="How many statements at most, those that count most.",
-)
-@click.option("--no-values", is_flag=True, help="Write no values of the database but numbers.")
+@options.options(options.of("log", "top", "no_values"))
 def from_statements(
-    target: str, folder: Path | None, logs: tuple[Path, ...], top: int, no_values: bool
+    target: str, folder: Path | None, logs: tuple[str, ...], top: int, no_values: bool
 ) -> None:
     """Make a workload of the statements that pg_stat_statements has of a database, into FOLDER.
 
@@ -147,7 +138,7 @@ def from_statements(
     if no_values and logs:
         raise PlanError("--no-values leaves out what --log would bring", "choose one")
     teller = Teller()
-    wanted = CaptureOptions(target, folder, logs, top, not no_values)
+    wanted = CaptureOptions(target, folder, tuple(map(Path, logs)), top, not no_values)
     try:
         found = capture(wanted, lambda text: teller.tell(text, rewrite=True))
     finally:

@@ -18,7 +18,7 @@ We never drop, truncate or overwrite what is not ours. Knows nothing of load and
 
 from pgpaces.database.access import Access, connect
 from pgpaces.database.creation import clean
-from pgpaces.database.data import as_is, fingerprints, prepare
+from pgpaces.database.data import as_is, fingerprints, names, prepare
 from pgpaces.database.identity import (
     facts,
     free_connections,
@@ -49,6 +49,7 @@ __all__ = [
     "free_connections",
     "is_dsn",
     "is_superuser",
+    "names",
     "of_server",
     "on_standbys",
     "ours",

@@ -100,6 +100,17 @@ def fingerprints(spec: DatasetSpec) -> frozenset[str]:
     return frozenset(_fingerprint(identity, major) for major in _MAJORS)
 
 
+def names(spec: DatasetSpec, major: int | None) -> tuple[str, ...]:
+    """The databases that a trial works in, on a server of this version: its data's, and the copy.
+
+    major: None where it is not known; then `*` stands for what depends on it. Raises RunError.
+    """
+    identity = _identity(spec)
+    dbname = spec.own or _dbname(spec, "*" if major is None else _fingerprint(identity, major))
+    copied = spec.workload.writes and spec.own is None
+    return (dbname, creation.run_name(dbname)) if copied else (dbname,)
+
+
 def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
     """A name after the folder that makes the data: workloads with the same data share it."""
     if spec.from_database is not None:

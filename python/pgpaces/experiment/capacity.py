@@ -108,13 +108,18 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
     found = _GOAL.fullmatch(question.quantile)
     if found is None or not 0 < float(found[1]) < 100:
         raise PlanError(
-            f"the goal '{question.quantile}' is no bound on a quantile",
+            f"--goal '{question.quantile}' is no bound on a quantile",
             "such as 'p99 <= 250ms'; a mean says nothing of how many were late",
         )
     if question.missed is not None or any(_is_limit(name) for name in draft.levels):
         raise PlanError(
             "a goal on a quantile is a latency limit and a share that may miss it",
             "leave out --missed and --latency-limit, or the goal",
+        )
+    if found[2].replace(".", "", 1).isdigit():
+        raise PlanError(
+            f"--goal '{question.quantile}' has no unit: {found[2]} of what?",
+            f"write 'p{found[1]} <= {found[2]}ms'",
         )
     # Decimal digits, so that p99 is 0.01 and not a hair less.
     missed = round(1 - float(found[1]) / 100, 12)

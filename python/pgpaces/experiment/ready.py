@@ -133,12 +133,10 @@ def _check_connections(where: Site, request: Request) -> None:
         free = database.free_connections(access) if wanted[node] else None
         if free is not None and free < wanted[node]:
             name = "the server" if node == PRIMARY else node
-            # An experiment starts its servers with the settings of its cells.
-            option = "--set" if request.place else "--server-set"
             raise ConnectionsError(
                 f"{name} has {max(0, free)} free connections, {wanted[node]} clients need as many",
                 "use fewer --clients, or raise max_connections (on a managed server:"
-                f" {option} max_connections={wanted[node] + 20})",
+                f" --server-set max_connections={wanted[node] + 20})",
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pgpaces import database, levels, trust, workload
 from pgpaces.costs import Costs
 from pgpaces.design import Levels
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, nearest
 from pgpaces.experiment import bulk, functions
 from pgpaces.generators import engine as generator
 from pgpaces.levels import CellOptions
@@ -271,7 +271,8 @@ def choose(
         if name not in known:
             kind = "task" if workload.users else "script"
             raise PlanError(
-                f"workload {workload.name} has no {kind} '{name}'", f"it has {', '.join(known)}"
+                f"workload {workload.name} has no {kind} '{name}'",
+                f"{nearest(name, known)} it has {', '.join(known)}".strip(),
             )
     return tuple(
         known[name] if weight is None else replace(known[name], weight=weight)

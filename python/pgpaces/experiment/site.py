@@ -15,7 +15,7 @@ from pgpaces import database, psql
 from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
-from pgpaces.servers import binaries, embedded, libraries, packages, profiles, topology
+from pgpaces.servers import binaries, describe, embedded, libraries, packages, profiles, topology
 from pgpaces.servers.access import Listen
 from pgpaces.servers.record import Transport
 
@@ -115,7 +115,13 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
     runs = any(found.stays and found.name == spec.name for found in embedded.running())
     does = f"using {spec.name}, which runs:" if runs else "starting"
     say(f"{does} PostgreSQL {installation.version}")
-    with embedded.start(spec, on_progress=say) as server:
+    try:
+        started = embedded.start(spec, on_progress=say)
+    except ServerError as error:
+        wrong = dict(describe.misspelled(installation, settings))
+        guess = "; ".join(f"{name}: did you mean {near}?" for name, near in wrong.items())
+        raise ServerError(error.message, guess or error.hint) from None
+    with started as server:
         yield server
 
 

@@ -20,7 +20,7 @@ from pgpaces import database, levels, workload
 from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, between, preview
 from pgpaces.answers.sequential import Ask, Tell
-from pgpaces.design import Cell, Experiment, Slot, by_machine, missing
+from pgpaces.design import HERE, Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document, shown
 from pgpaces.experiment.listener import Progress, SweepListener
@@ -218,6 +218,14 @@ def _preview(
             if costs is not None and (hourly := an_hour(costs)) is not None:
                 prices[machine] = (hourly, costs.currency)
     return preview(len({slot.cell.key for slot in slots}), steps, prices)
+
+
+def preview_of(request: Request) -> Preview:
+    """What one run will take. Raises PlanError, ScriptError, TrustError for what cannot be."""
+    check(request)
+    hourly = None if request.costs is None else an_hour(request.costs)
+    prices = {HERE: (hourly, request.costs.currency)} if request.costs and hourly else {}
+    return preview(1, {HERE: [_step(request, sizes_at_once(request.store))]}, prices)
 
 
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:

@@ -82,14 +82,25 @@ def of(connection: sa.Connection, ids: Iterable[str]) -> dict[str, tuple[str, ..
     return found
 
 
-def missing(table: sa.Table, name: str, ids: list[str], shown: str) -> PlanError:
-    """Why a name means nothing, or too much."""
-    what, command = {
-        trial: ("run", "pgpaces runs"),
-        disk: ("disk", "pgpaces disk --list"),
-        experiment: ("experiment", "pgpaces runs -E"),
+def known(connection: sa.Connection, table: sa.Table) -> list[str]:
+    """The names that there are: baselines, tags, and those that experiments or disks have."""
+    found = [baseline.c.name, tag.c.name, *([] if table is trial else [table.c.name])]
+    each = (connection.execute(sa.select(column).distinct()).scalars() for column in found)
+    return sorted({str(name) for names in each for name in names})
+
+
+def missing(table: sa.Table, name: str, ids: list[str], shown: str, near: str = "") -> PlanError:
+    """Why a name means nothing, or too much. near: a guess what was meant."""
+    what, command, make = {
+        trial: ("run", "pgpaces runs", "pgpaces run reporting"),
+        disk: ("disk", "pgpaces disk --list", "pgpaces disk FOLDER"),
+        experiment: ("experiment", "pgpaces runs -E", "pgpaces sweep reporting --clients 1,2,4"),
     }[table]
     if ids:
         fits = f"'{name}' fits several {what}s: {', '.join(ids)}"
         return PlanError(fits, "write more of the id")
-    return PlanError(f"there is no {what} '{name}' in {shown}", f"`{command}` lists them")
+    if name in _NEWEST:
+        return PlanError(f"there is no {what} in {shown} yet", f"`{make}` makes one")
+    return PlanError(
+        f"there is no {what} '{name}' in {shown}", f"{near} `{command}` lists them".strip()
+    )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from pgpaces.errors import PlanError, StoreError
+from pgpaces.errors import PlanError, StoreError, nearest
 from pgpaces.record import Interval
 from pgpaces.result import Observed, Sample, Trial
 from pgpaces.store import (
@@ -291,6 +291,11 @@ class Store:
         """
         return self._find(schema.experiment, name)
 
+    def is_experiment(self, id_: str) -> bool:
+        """Whether this id is an experiment's."""
+        with self._reading("a name") as connection:
+            return bool(names.find(connection, schema.experiment, id_))
+
     def placed(self, experiment_id: str) -> list[PlacedTrial]:
         """The trials of an experiment in the order in which they started."""
         with self._reading(f"a run of experiment {experiment_id}") as connection:
@@ -401,6 +406,16 @@ class Store:
         with self._backend.writing() as connection:
             copying.delete(connection, id_)
 
+    def find_last(self) -> str:
+        """The id of the run or the experiment that began last. Raises PlanError."""
+        runs, found = self.trials(1), self.experiments(1)
+        if not runs and not found:
+            raise PlanError(f"there is no run in {self.address}", "make one: pgpaces run reporting")
+        # Ids are in the order of time; a run of an experiment is younger than that.
+        if not runs or (found and found[0].id > runs[0].id):
+            return found[0].id
+        return runs[0].experiment or runs[0].id
+
     def find_any(self, name: str) -> str:
         """The id of the trial that `name` means, else of the experiment. Raises PlanError."""
         try:
@@ -413,9 +428,10 @@ class Store:
     def _find(self, table: sa.Table, name: str) -> str:
         with self._reading("a name") as connection:
             ids = names.find(connection, table, name)
-        if len(ids) == 1:
-            return str(ids[0])
-        raise names.missing(table, name, ids, self.address)
+            if len(ids) == 1:
+                return str(ids[0])
+            near = nearest(name, names.known(connection, table))
+        raise names.missing(table, name, ids, self.address, near)
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[sa.Connection]:

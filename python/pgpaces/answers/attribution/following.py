@@ -36,7 +36,7 @@ class _Cause:
 
 
 def _set(name: str, *levels: str) -> Callable[[Trial], str]:
-    return lambda _: f"--set {name}={','.join(levels)}"
+    return lambda _: f"--server-set {name}={','.join(levels)}"
 
 
 def _more_threads(trial: Trial) -> str:
@@ -63,7 +63,7 @@ def _clients(*times: float) -> Callable[[Trial], str]:
 
 def _buffers(trial: Trial) -> str:
     settings: Mapping[str, Any] = trial.server.get("settings") or {}
-    return f"--set shared_buffers={settings.get('shared_buffers', '128MB')},1GB"
+    return f"--server-set shared_buffers={settings.get('shared_buffers', '128MB')},1GB"
 
 
 # What is told only where it is not as usual.
@@ -183,10 +183,16 @@ def following(key: str, trial: Trial) -> Following:
     else:
         sweep = cause.sweep(trial) if cause.sweep else None
     if sweep is None:
-        command = f"pgpaces run {asked(trial)} && pgpaces compare {trial.id} last --metric missed"
+        again = f"pgpaces {_verb(trial)} {asked(trial)}"
+        command = f"{again} && pgpaces compare {trial.id} last --metric missed"
     else:
         command = f"pgpaces sweep {asked(trial, sweep)} {sweep} --trials 8"
     return Following(cause.advice, f"{command}; {cause.apart}" if cause.apart else command)
+
+
+def _verb(trial: Trial) -> str:
+    """The command that runs it: a command of the shell is loaded with."""
+    return "load" if (trial.workload.get("request") or {}).get("command") else "run"
 
 
 def asked(trial: Trial, sweep: str = "") -> str:
@@ -213,7 +219,7 @@ def asked(trial: Trial, sweep: str = "") -> str:
             words += [f"--{name.replace('_', '-')}", *(["on"] if sweep else [])]
     words += _many(plan, sweep)
     words += _layout(request, sweep)
-    return shlex.join([*words, *_settings(trial, named if factor == "--set" else "", sweep)])
+    return shlex.join([*words, *_settings(trial, named if factor == "--server-set" else "", sweep)])
 
 
 def _what(trial: Trial) -> Iterator[str]:
@@ -228,7 +234,7 @@ def _what(trial: Trial) -> Iterator[str]:
     if request["workload"]:
         yield request["workload"]
     elif request["command"]:
-        yield from ("--command", request["command"])
+        yield request["command"]
     elif not files:
         yield from ["-f", "FILE"]
     for path, weight in files:
@@ -308,7 +314,7 @@ def _layout(request: Mapping[str, Any], sweep: str) -> Iterator[str]:
     """Which scripts, and to which nodes; a pooler."""
     scripts = [f"{name}@{w}" if w is not None else name for name, w in request.get("scripts") or ()]
     if sweep and scripts:
-        yield from ("--scripts", " ".join(scripts))
+        yield from ("--script", " ".join(scripts))
     for script in () if sweep else scripts:
         yield from ("--script", script)
     for name, dsn in (request.get("target_nodes") or {}).items():
@@ -345,8 +351,8 @@ def _settings(trial: Trial, named: str, sweep: str) -> Iterator[str]:
     """Of sessions and of the server, without the one that is varied."""
     request = trial.workload.get("request") or {}
     for option, values in (
-        ("--set", trial.plan.get("settings") or {}),
-        ("--set" if sweep else "--server-set", request.get("server_settings") or {}),
+        ("--server-set" if sweep else "--set", trial.plan.get("settings") or {}),
+        ("--server-set", request.get("server_settings") or {}),
     ):
         for name, value in values.items():
             if name != named.partition("=")[0]:

@@ -1,0 +1,106 @@
+"""What is wrong with a command line, in the form of all errors: what, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import click
+
+from pgpaces.errors import PlanError, nearest
+
+_UNITS = frozenset(("us", "ms", "s", "sec", "min", "h", "d", "%"))
+_CHOICE = re.compile(r"'(.*)' is not one of .*", re.DOTALL)
+
+
+def no_command(name: str, known: Iterable[str], path: str) -> PlanError:
+    """There is no such command; path: what stands before it."""
+    return PlanError(f"no such command '{name}'", nearest(name, known, most=2) or _help(path))
+
+
+def explained(error: click.UsageError) -> PlanError:
+    """The error of a command line, with a hint that names the mistake."""
+    message = error.format_message().rstrip(".")
+    found = PlanError(f"{message[:1].lower()}{message[1:]}", _help(_path(error)))
+    if isinstance(error, click.NoSuchOption):
+        found = _no_option(error)
+    elif isinstance(error, click.MissingParameter):
+        found = _missing(error)
+    elif isinstance(error, click.BadParameter):
+        found = _bad_value(error)
+    elif isinstance(error, click.BadOptionUsage):
+        found = PlanError(found.message, _of_option(error) or found.hint)
+    elif (extra := re.search(r"extra arguments? \((.*)\)", message)) is not None:
+        found = _extra(error, extra[1].split())
+    return found
+
+
+def _path(error: click.UsageError) -> str:
+    return error.ctx.command_path if error.ctx else "pgpaces"
+
+
+def _help(path: str) -> str:
+    return f"`{path} --help` says what there is"
+
+
+def _usage(error: click.UsageError) -> str:
+    if error.ctx is None:
+        return _help("pgpaces")
+    words = error.ctx.command.collect_usage_pieces(error.ctx)
+    return f"write: {' '.join((_path(error), *words))}"
+
+
+def _no_option(error: click.NoSuchOption) -> PlanError:
+    name, params = error.option_name, error.ctx.command.get_params(error.ctx) if error.ctx else []
+    words = [word for each in params if not getattr(each, "old", False) for word in each.opts]
+    begun = [word for word in words if word.startswith(name) and name.startswith("--")]
+    guess = f"did you mean {' or '.join(begun[:2])}?" if begun else nearest(name, words)
+    whole = "--help-all" if "--help-all" in words else "--help"
+    more = f"`{_path(error)} {whole}` says what there is"
+    return PlanError(f"no such option '{name}'", guess or more)
+
+
+def _missing(error: click.MissingParameter) -> PlanError:
+    param = error.param
+    if isinstance(param, click.Option):
+        return PlanError(f"missing option {_name(param)}", _about(param))
+    name = param.make_metavar(error.ctx) if param and error.ctx else "an argument"
+    return PlanError(f"missing {name.strip('[]')}", _usage(error))
+
+
+def _bad_value(error: click.BadParameter) -> PlanError:
+    name = "a value" if error.param is None else _name(error.param)
+    kind = getattr(error.param, "type", None)
+    wrong = _CHOICE.fullmatch(error.message.rstrip("."))
+    if wrong is not None and isinstance(kind, click.Choice):
+        choices = ", ".join(map(str, kind.choices))
+        guess = nearest(wrong[1], map(str, kind.choices))
+        return PlanError(f"{name} '{wrong[1]}' is none of {choices}", guess or _about(error.param))
+    message = error.message.rstrip(".").replace("is not a valid float", "is not a number")
+    return PlanError(f"{name} {message}", _about(error.param))
+
+
+def _name(param: click.Parameter) -> str:
+    return max(param.opts, key=len)
+
+
+def _about(param: click.Parameter | None) -> str | None:
+    """What an option is: `--clients N: Connections.`"""
+    if not isinstance(param, click.Option):
+        return None
+    return f"{' '.join(filter(None, (_name(param), param.metavar)))}: {param.help}"
+
+
+def _of_option(error: click.BadOptionUsage) -> str | None:
+    """What an option without its value is for."""
+    for each in error.ctx.command.params if error.ctx else ():
+        if error.option_name in each.opts:
+            return _about(each)
+    return None
+
+
+def _extra(error: click.UsageError, words: Sequence[str]) -> PlanError:
+    message = f"'{words[0] if words else ''}' is one word too many"
+    if words and words[0] in _UNITS:
+        return PlanError(message, f"a number and its unit are one word: 500{words[0]}")
+    return PlanError(message, _usage(error))

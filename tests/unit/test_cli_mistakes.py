@@ -1,0 +1,83 @@
+"""Mistakes as people make them: each has a message that names it, a way out, and exit code 2 or so.
+
+What is asked of a server that does not run is in tests/integration/test_run.py.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgpaces.cli import main
+from pgpaces.store import new_id
+from tests.unit.stored import Kept, keep, opened
+
+# What is typed, the exit code, what is wrong, what to do.
+MISTAKES = [
+    ("rnu reporting", 2, "no such command 'rnu'", "did you mean run?"),
+    ("server strat", 2, "no such command 'strat'", "did you mean start?"),
+    ("run reportng", 3, "there is no workload 'reportng'", "did you mean reporting? shipped are"),
+    ("run reporting --latency 1s", 2, "no such option '--latency'", "did you mean --latency-limit"),
+    ("sweep reporting --cleints 2", 2, "no such option '--cleints'", "did you mean --clients?"),
+    ("run reporting --dryrun", 2, "no such option '--dryrun'", "did you mean --dry-run?"),
+    ("--hlep", 2, "no such option '--hlep'", "did you mean --help?"),
+    ("run reporting --xyzzy", 2, "no such option", "`pgpaces run --help-all` says what"),
+    ("run reporting -L 500 ms", 2, "'ms' is one word too many", "are one word: 500ms"),
+    ("run reporting sensor", 2, "'sensor' is one word too", "pgpaces run [OPTIONS] [WORKLOAD]"),
+    ("run reporting --rate 10/sec", 2, "--rate '10/sec' is not a rate", "1/s, 30/min"),
+    ("run reporting -T 60sec", 2, "--duration '60sec' is not a duration", "a number with a unit"),
+    ("run reporting -c 0", 2, "--clients '0' must be an integer from 1 to", "--clients N: "),
+    ("run reporting -c many", 2, "--clients 'many' must be an integer from 1", "--clients N: "),
+    ("run reporting -c", 2, "option '-c' requires an argument", "--clients N: Connections."),
+    ("run reporting --policy drop", 2, "--policy 'drop' is none of run, skip", "What happens"),
+    ("run reporting -M prepare", 2, "--protocol 'prepare' is none of", "did you mean prepared?"),
+    ("run reporting --fail-if 'missed > 5'", 2, "does not say of what 5 is", "'5%' of what"),
+    ("run reporting --script by_fk", 2, "has no script 'by_fk'", "did you mean by_fk1?"),
+    ("run sensor --variant lag", 3, "has no variant 'lag'", "did you mean log?"),
+    ("run reporting -D hot", 2, "--define 'hot' is not NAME=VALUE", "such as hot=VALUE"),
+    ("run reporting --server-set jit", 2, "--server-set 'jit' is not", "such as jit=VALUE"),
+    ("run reporting --profile pi-4", 2, "there is no profile 'pi-4'", "did you mean pi-4gb?"),
+    ("run reporting --rate 5 --users 5", 2, "exclude each other", "choose one kind of load"),
+    ("run", 2, "nothing to run was named", "`pgpaces workload list`"),
+    ("load", 2, "missing COMMAND", "write: pgpaces load [OPTIONS] COMMAND"),
+    ("sweep exp.toml", 2, "exp.toml cannot be read", "`pgpaces sweep --new exp.toml` writes one"),
+    ("sweep reporting --clients 1-8", 2, "clients: '1-8' must be", "a comma between levels"),
+    ("capacity reporting --goal 'p99 <= 50'", 2, "--goal 'p99 <= 50' has no unit", "p99 <= 50ms"),
+    ("capacity reporting --goal 'mean < 5ms'", 2, "--goal 'mean < 5ms' is no bound", "'p99 <= 250"),
+    ("compare a b --metric p96", 2, "--metric 'p96' is none of rate, mean", "did you mean p99?"),
+    ("compare a", 2, "missing B", "write: pgpaces compare [OPTIONS] A B"),
+    ("check", 2, "missing option --baseline", "--baseline NAME: A baseline, a tag or a run."),
+    ("check --baseline none", 2, "no baseline, tag or run 'none'", "`pgpaces runs baseline NAME"),
+    ("check --baseline nightli", 2, "tag or run 'nightli'", "did you mean nightly?"),
+    ("show nightlyy", 2, "there is no run 'nightlyy'", "did you mean nightly?"),
+    ("export last --format cvs", 2, "--format 'cvs' is none of csv", "did you mean csv?"),
+    ("forecast --to 12", 2, "there is no experiment in", "`pgpaces sweep reporting --clients 1,2"),
+    ("disk /nowhere", 2, "/nowhere does not exist", "name a folder on the disk"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "wrong", "hint"), MISTAKES, ids=lambda v: str(v)[:40])
+def test_a_mistake_is_named_with_the_way_out(  # noqa: PLR0917 - a row of the table
+    line: str,
+    code: int,
+    wrong: str,
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = opened(tmp_path)
+    keep(store, Kept(run := new_id()))
+    store.tag("nightly", run)
+    monkeypatch.setenv("PGPACES_STORE", str(tmp_path / "results.db"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pgpaces", *shlex.split(line)])
+    assert main._exit_code() == code
+    told = capsys.readouterr().err.splitlines()
+    assert [text.partition(": ")[2].partition(": ")[0] for text in told] == ["error", "hint"]
+    assert wrong in told[0]
+    assert hint in told[1]
+    assert "Did you mean" not in told[0]

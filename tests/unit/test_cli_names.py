@@ -1,0 +1,210 @@
+"""One name, one meaning: options that several commands have, old spellings, `last`, --dry-run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pgpaces import experiment
+from pgpaces.cli import kept, running
+from pgpaces.cli.main import cli
+from pgpaces.cli.options import Option
+from pgpaces.result import Place
+from pgpaces.store import ExperimentRow, Store, new_id
+from tests.unit.asked import asked
+from tests.unit.calling import refused, said
+from tests.unit.stored import Kept, keep, opened
+from tests.unit.test_docs import all_commands
+
+ENDS = "the old spelling ends with the next release"
+# An old spelling, what is written instead, and the warning.
+OLD = [
+    (
+        "--set work_mem=4MB,64MB",
+        "--server-set work_mem=4MB,64MB",
+        "--set is now --server-set; from the next release on it is a session's setting, as in"
+        " `pgpaces run`",
+    ),
+    (
+        "--scripts 'by_fk1@3 one_fk1,by_fk1'",
+        "--script 'by_fk1@3 one_fk1,by_fk1'",
+        f"--scripts is now --script; {ENDS}",
+    ),
+]
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(cli, [*words])
+
+
+def test_an_option_stands_in_one_group_in_all_commands() -> None:
+    places: dict[str, set[int]] = defaultdict(set)
+    for _, command in all_commands():
+        for each in command.params:
+            if isinstance(each, Option):
+                places[each.opts[-1]].add(each.place)
+    # What is named is a stored thing, or a server.
+    assert [word for word, found in places.items() if len(found) > 1] == ["--name"]
+
+
+@pytest.mark.parametrize(
+    "command", ["sweep reporting --rate 5 -L 1s -P 0", "capacity reporting -L 1s -P 0"]
+)
+@pytest.mark.parametrize("spelling", OLD)
+def test_an_old_spelling_asks_for_the_same_and_says_the_new_one(
+    command: str, spelling: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, now, warning = spelling
+    lines = [shlex.split(f"{command} {words}") for words in (before, now)]
+    assert asked(lines[0], tmp_path) == asked(lines[1], tmp_path)
+    assert "same" in asked(lines[1], tmp_path)
+    monkeypatch.setattr(running, "carry_out", lambda *_: 0)
+    told = [call(*words).stderr for words in lines]
+    assert told == [f"warning: {warning}\n", ""]
+
+
+def test_settings_of_the_server_and_of_sessions_are_two_options_of_a_run(tmp_path: Path) -> None:
+    words = ["run", "reporting", "--set", "work_mem=4MB", "--server-set", "jit=off"]
+    found = asked(words, tmp_path)["same"]
+    assert [found["trial.settings[0][0]"], found["target.server_settings[0][0]"]] == [
+        "'work_mem'",
+        "'jit'",
+    ]
+
+
+def test_scripts_are_named_alike_in_a_run_and_in_a_sweep(tmp_path: Path) -> None:
+    ways = ("--script by_fk1@3 --script one_fk1", "--script 'by_fk1@3 one_fk1'")
+    found = [
+        {k: v for k, v in asked([command, "reporting", *shlex.split(way)], tmp_path)["same"].items()
+         if k.startswith("scripts")}
+        for command in ("run", "sweep")
+        for way in ways
+    ]  # fmt: skip
+    assert found[0]["scripts[0][1]"] == "3"
+    assert all(each == found[0] for each in found)
+
+
+def test_levels_of_scripts_given_twice_are_refused_with_what_to_write() -> None:
+    error = refused(call("sweep", "reporting", "--script", "by_fk1,one_fk1", "--script", "by_fk1"))
+    assert "--script 'by_fk1,one_fk1 by_fk1'" in str(error.hint)
+
+
+def test_a_variant_is_an_option_of_a_run_too(tmp_path: Path) -> None:
+    def workload(*words: str) -> str:
+        found = asked(["run", *words], tmp_path)["same"]
+        return str(found["workload"])
+
+    assert workload("sensor", "--variant", "log") == workload("sensor/log") != workload("sensor")
+    assert "has no variant" in refused(call("run", "sensor", "--variant", "lag")).message
+    assert "of a workload" in refused(call("run", "-f", "-", "--variant", "log")).message
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A run, then an experiment of two, and its id."""
+    made = opened(tmp_path)
+    keep(made, Kept(new_id()))
+    row = ExperimentRow(new_id(), "pi", datetime.now(UTC), None, "running", "0", {"a": 1})
+    made.begin_experiment(row)
+    for block in (1, 2):
+        keep(made, Kept(new_id(), at=block, place=Place(row.id, "cell", {"clients": "1"}, block)))
+    made.finish_experiment(row.id, "finished")
+    return made
+
+
+def test_last_is_what_began_last_a_run_or_an_experiment(store: Store) -> None:
+    [row] = store.experiments(1)
+    assert kept.find(store, "last") == row.id
+    newer = new_id()
+    keep(store, Kept(newer, at=3))
+    assert kept.find(store, "last") == newer
+
+
+def test_last_deletes_no_experiment_unasked(store: Store, tmp_path: Path) -> None:
+    place = ("--store", str(tmp_path / "results.db"))
+    error = refused(call("runs", "delete", "last", "--yes", *place))
+    assert "an experiment with 2 runs" in error.message
+    assert "an experiment with 2 runs" in said(call("runs", "delete", "last", "--dry-run", *place))
+    assert len(store.trials()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        (
+            "run reporting --rate 5 -L 100",
+            ["database pgpaces_reporting_", "open, 5/s; 4 clients", "miss 100 ms", "about 67 s"],
+        ),
+        (
+            "run tpcb-like -c 2 -t 10 -s 3",
+            ["at scale 3", "_run, a copy that is dropped", "2 clients, 10 transactions each"],
+        ),
+        ("load 'pg_restore x' -t 2", ["1 client, 2 transactions each", "managed, PostgreSQL 18"]),
+        ("run -f - --target host=pi4", ["host=pi4", "no database is made"]),
+        ("run reporting --target host=pi4", ["database pgpaces_reporting_*"]),
+    ],
+)
+def test_a_dry_run_says_what_it_would_take_and_starts_nothing(
+    words: str, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "run", lambda *_: pytest.fail("it runs"))
+    place = ("--store", str(tmp_path / "results.db"), "--dry-run")
+    done = CliRunner().invoke(cli, [*shlex.split(words), *place], input="SELECT 1;")
+    assert [text for text in texts if text not in said(done)] == []
+    assert not [*tmp_path.iterdir()]
+    document = CliRunner().invoke(cli, [*shlex.split(words), *place, "--json"], input="SELECT 1;")
+    found = json.loads(document.stdout)
+    assert {"workload", "databases", "load", "clients", "seconds", "store_bytes"} <= found.keys()
+
+
+@pytest.mark.parametrize("option", ["--set", "--server-set"])
+def test_a_dry_run_asks_whether_another_setting_was_meant(option: str) -> None:
+    done = call("run", "reporting", option, "work_men=4MB", "--dry-run")
+    assert "lists no setting work_men; did you mean work_mem?" in done.stderr
+
+
+def test_what_a_dry_run_prints_has_no_password() -> None:
+    words = ("--target", "postgresql://me:secret@pi4/bench", "--dry-run")
+    assert "secret" not in call("run", "reporting", *words).output
+
+
+def test_a_dry_run_refuses_what_could_not_run() -> None:
+    assert "by_fk9" in refused(call("run", "reporting", "--script", "by_fk9", "--dry-run")).message
+
+
+@pytest.mark.parametrize("command", [("run", "reporting"), ("load", "true")])
+def test_a_report_that_could_not_be_written_is_refused_before_the_load(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "run", lambda *_: pytest.fail("it runs"))
+    assert refused(call(*command, "-o", "/nowhere/run.html")).exit_code == 2
+    assert refused(call(*command, "-o", "run.docx")).exit_code == 2
+
+
+def test_a_run_is_exported_into_a_file_in_the_form_of_its_ending(
+    store: Store, tmp_path: Path
+) -> None:
+    keep(store, Kept(new_id(), at=3))
+    place = ("--store", str(tmp_path / "results.db"))
+    for name, begins in (("run.csv", "run,second"), ("run.json", "{")):
+        call("export", "last", "-o", str(tmp_path / name), *place)
+        assert (tmp_path / name).read_text().startswith(begins)
+    assert call("export", "last", *place).stdout == (tmp_path / "run.csv").read_text()
+
+
+def test_a_disk_is_not_written_to_by_a_dry_run(tmp_path: Path) -> None:
+    assert "writes up to" in said(call("disk", str(tmp_path), "--dry-run"))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_where_of_a_forecast_was_in(store: Store, tmp_path: Path) -> None:
+    place = ("--store", str(tmp_path / "results.db"))
+    now, before = (call("forecast", word, "clients=9", *place) for word in ("--where", "--in"))
+    assert refused(now).message == refused(before).message
+    assert before.stderr == f"warning: --in is now --where; {ENDS}\n"
