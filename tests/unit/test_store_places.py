@@ -101,13 +101,16 @@ def test_threads_share_a_store(tmp_path: Path, open_: object) -> None:
     assert len(store.trials()) == 4
 
 
-@pytest.mark.parametrize("open_", [Store.open, Store.existing])
-def test_the_default_store_is_made_with_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_: object
+def test_the_default_store_is_made_with_its_folder_by_what_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PGPACES_STORE", raising=False)
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "not" / "there"))
-    assert open_().trials() == []  # type: ignore[operator]
+    with pytest.raises(StoreError, match="no results yet"):
+        Store.existing()
+    assert not (tmp_path / "not").exists()
+    assert Store.open().trials() == []
+    assert Store.existing().trials() == []
 
 
 def test_a_fresh_installation_has_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 # What stands first in a line of a table, and the rest by the names of its columns.
 _Line = tuple[str, dict[str, str]]
+_LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
+# Numbers with an interval, which a narrow terminal leaves out.
+_ENDED = ("missed %", "p99 ms")
 _WIDE_FROM = 76
 # Narrower ones leave out what was due and the interval of p99, so that what ran can be read.
 _WHOLE_FROM = 100
@@ -42,6 +46,16 @@ def _open(path: str | None) -> Store:
 
 # A group, because what changes the store is no way of listing it: `--tag` beside a run would mean
 # to give it, and alone to look for it.
+def _absent(path: str | None) -> bool:
+    """Whether nothing was measured yet: nobody named a store, and the default one is not there."""
+    from pathlib import Path
+
+    from pgpaces.store import address
+
+    found = address.default()
+    return path is None and isinstance(found, Path) and not found.exists()
+
+
 @click.group(
     cls=options.Group,
     invoke_without_command=True,
@@ -63,23 +77,40 @@ def runs(context: click.Context, /, **given: Any) -> None:
             raise click.UsageError("--experiment and --tag choose runs, --experiments lists others")
         _list_experiments(_experiments(store_path, limit), as_json)
         return
-    rows = _listed(store_path, limit, experiment, tag)
+    folded = experiment is None and tag is None and not as_json
+    rows = _listed(store_path, limit, experiment, tag, single=folded)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return
-    if not rows:
-        chosen = experiment or tag
-        click.echo(
-            "no such runs" if chosen else "no runs yet; try: pgpaces run reporting", err=True
-        )
-        return
-    names = ["run", "started", "due", "missed %", "p99 ms", "state"]
-    narrow = ["run", "missed %", "p99 ms", "state"]
-    _print_table("workload", names, narrow, [(_title(row), _cells(row)) for row in rows])
+    others = _experiments(store_path, limit) if folded else []
+    _print_runs(rows, others, limit)
+    if not rows and not others:
+        nothing = "no runs yet; try: pgpaces run reporting" if folded else "no such runs"
+        click.echo(nothing, err=True)
 
 
 for _command in (kept.copy, kept.tag, kept.baseline, kept.delete):
     runs.add_command(_command)
+
+
+def _print_runs(
+    rows: Sequence[TrialRow], experiments: Sequence[ExperimentLine], limit: int
+) -> None:
+    """Runs and experiments, the newest first; an experiment's trials are one line."""
+    titles = told_apart(rows)
+    found = [(row.started_at, (titles[row.id], _cells(row))) for row in rows]
+    found += [(each.started_at, _experiment_line(each)) for each in experiments]
+    found.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
+    if found:
+        names = ["run", "started", "due", "missed %", "p99 ms", "state"]
+        narrow = ["run", "missed %", "p99 ms", "state"]
+        _print_table("workload", names, narrow, [line for _, line in found[:limit]])
+
+
+def _experiment_line(row: ExperimentLine) -> _Line:
+    name, cells = _experiment_cells(row)
+    blank = dict.fromkeys(("due", "missed %", "p99 ms"), "")
+    return f"{name}: {row.runs} trials", {**blank, **cells, "run": cells["experiment"]}
 
 
 def _check_nothing_before(context: click.Context) -> None:
@@ -94,18 +125,20 @@ def _check_nothing_before(context: click.Context) -> None:
 
 
 def _listed(
-    store_path: str | None, limit: int, experiment: str | None, tag: str | None
+    store_path: str | None, limit: int, experiment: str | None, tag: str | None, *, single: bool
 ) -> list[TrialRow]:
     """The runs; where that can be, without opening the store as what writes needs it."""
     from pgpaces.store import listing
 
+    if _absent(store_path):
+        return []
     if experiment is None:
-        rows = listing.at_once(store_path, listing.RunFilter(limit, tag=tag))
+        rows = listing.at_once(store_path, listing.RunFilter(limit, tag=tag, single=single))
         if rows is not None:
             return rows
     store = _open(store_path)
     chosen = None if experiment is None else store.find_experiment(experiment)
-    return store.trials(limit, experiment=chosen, tag=tag)
+    return store.trials(limit, experiment=chosen, tag=tag, single=single)
 
 
 def _print_table(
@@ -124,18 +157,53 @@ def _print_table(
     names = [name for name in names if not (short and name == "due")]
     listed = table(title, names)
     for first, cells in rows:
-        brief = {"p99 ms": cells["p99 ms"].partition(" ")[0]} if short and "p99 ms" in cells else {}
+        brief = {name: cells[name].partition(" ")[0] for name in _ENDED if short and name in cells}
         listed.add_row(cell(first), *((cells | brief)[name] for name in names))
     with console.capture() as text:
         console.print(listed)
     put(text.get())
 
 
+def told_apart(rows: Sequence[TrialRow]) -> dict[str, str]:
+    """Each run by its id: its workload and load, and in what it differs from others of the same."""
+    alike: dict[str, list[TrialRow]] = {}
+    for row in rows:
+        alike.setdefault(_title(row), []).append(row)
+    found = {}
+    for title, group in alike.items():
+        every = [_features(row) for row in group]
+        for row, own in zip(group, every, strict=True):
+            more = [own[name] for name in own if len({each[name] for each in every}) > 1]
+            names = f" [{', '.join(row.names)}]" if row.names else ""
+            found[row.id] = ", ".join([title, *filter(None, more)]) + names
+    return found
+
+
 def _title(row: TrialRow) -> str:
     if row.damage:
         return row.damage
-    names = f" [{', '.join(row.names)}]" if row.names else ""
-    return f"{row.workload}, {row.load}{names}"
+    load, clients = row.load.removesuffix(", without think time"), row.plan.get("clients")
+    who = {"closed": "client", "paced": "user"}.get(str(row.plan.get("model")))
+    count = f", {clients} {who}{'s' * (clients != 1)}" if who and clients else ""
+    return f"{row.workload}, {load}{count}"
+
+
+def _features(row: TrialRow) -> dict[str, str]:
+    """What may tell a run from another of its load, in words."""
+    from pgpaces.units import duration_text
+
+    plan = row.plan
+    times = {name: plan.get(name) for name in ("limit_ns", "duration_ns")}
+    limit, length = (duration_text(ns) if ns else "" for ns in times.values())
+    settings = plan.get("settings") or {}
+    return {
+        "limit": f"-L {limit}" if limit else "",
+        "length": f"-T {length}" if length else "",
+        "clients": f"-c {plan.get('clients')}",
+        "protocol": str(plan.get("protocol") or ""),
+        "settings": " ".join(f"{name}={value}" for name, value in settings.items()),
+        "server": f"PostgreSQL {row.server}",
+    }
 
 
 def _plain(row: TrialRow) -> dict[str, Any]:
@@ -160,6 +228,8 @@ def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
     found = listing.experiments_at_once(store_path, limit)
     if found is not None:
         return found
+    if _absent(store_path):
+        return []
     store = _open(store_path)
     rows = store.experiments(limit)
     names = store.names([row.id for row in rows])

@@ -146,15 +146,13 @@ def opened(place: Path | str | None) -> Backend:
 def existing(place: Path | str | None) -> Backend:
     """The store at a place where there is one, which it may be impossible to write to.
 
-    The default one is made where nobody named another. Raises StoreError, StoreVersionError.
+    Raises StoreError, StoreVersionError.
     """
     found = address.default() if place is None else address.located(place)
     if not isinstance(found, Path):
         backend = _server(found)
     elif not found.exists() or (found.is_file() and not found.stat().st_size):
-        if found.parent == home():
-            return opened(found)
-        raise _absent(str(found))
+        raise _absent(str(found), default=place is None)
     else:
         can_write = os.access(found, os.W_OK) and os.access(found.parent, os.W_OK)
         connect = sqlite.writable if can_write else sqlite.readable
@@ -168,7 +166,9 @@ def existing(place: Path | str | None) -> Backend:
     return _up_to_date(backend)
 
 
-def _absent(shown: str) -> StoreError:
+def _absent(shown: str, *, default: bool = False) -> StoreError:
+    if default:
+        return StoreError(f"there are no results yet in {shown}", "try: pgpaces run reporting")
     return StoreError(
         f"there is no store {shown}",
         "is it the right place? `pgpaces run` makes a store where there is none",

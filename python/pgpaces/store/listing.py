@@ -9,7 +9,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -25,8 +25,9 @@ T = TypeVar("T")
 class TrialRow:
     """A trial without its intervals, as a list of runs shows it.
 
-    experiment: the id of the one that it is part of. names: baselines and tags. damage: why the
-    rest of it cannot be known; started_at is None then.
+    load: in words. experiment: the id of the one that it is part of. names: baselines and tags.
+    damage: why the rest of it cannot be known; started_at is None then. plan: what tells it from
+    another run of the same load.
     """
 
     id: str
@@ -39,6 +40,7 @@ class TrialRow:
     experiment: str | None = None
     names: tuple[str, ...] = ()
     damage: str | None = None
+    plan: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,12 @@ class ExperimentLine:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which trials: at most so many, of an experiment (its id), with a tag."""
+    """Which trials: at most `limit`, of an experiment (its id), with a tag; single: of none."""
 
     limit: int | None = None
     experiment: str | None = None
     tag: str | None = None
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,8 @@ def trials(cursor: Cursor, wanted: RunFilter) -> list[TrialRow]:
         conditions["experiment = ?"] = wanted.experiment
     if wanted.tag is not None:
         conditions["id IN (SELECT id FROM tag WHERE name = ?)"] = form.text(wanted.tag)
-    where = " WHERE " + " AND ".join(conditions) if conditions else ""
+    asked = [*conditions, *(["experiment IS NULL"] if wanted.single else [])]
+    where = " WHERE " + " AND ".join(asked) if asked else ""
     limit = {} if wanted.limit is None else {" LIMIT ?": wanted.limit}
     query = _TRIALS + where + _NEWEST + "".join(limit)
     names = _names(cursor)
@@ -155,7 +159,11 @@ def _whole(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
         raise ValueError(f"its state is {state!r}")
     if state == "running" and form.silent(_moment(heartbeat)):
         state = "interrupted"
-    return TrialRow(id_, state, _moment(started), *shown, summary, experiment, names)
+    told = {name: plan.get(name) for name in _TOLD}
+    return TrialRow(id_, state, _moment(started), *shown, summary, experiment, names, plan=told)
+
+
+_TOLD = ("model", "clients", "limit_ns", "duration_ns", "protocol", "settings")
 
 
 def _moment(value: Any) -> datetime:

@@ -174,13 +174,18 @@ class Store:
             connection.execute(ended.values(values))
 
     def trials(
-        self, limit: int | None = None, *, experiment: str | None = None, tag: str | None = None
+        self,
+        limit: int | None = None,
+        *,
+        experiment: str | None = None,
+        tag: str | None = None,
+        single: bool = False,
     ) -> list[TrialRow]:
-        """The trials, newest first; those of an experiment (its id), or with a tag, alone.
+        """The trials, newest first; only those of an experiment (its id), with a tag, or of none.
 
         One that cannot be read is listed as damaged.
         """
-        wanted = listing.RunFilter(limit, experiment, tag)
+        wanted = listing.RunFilter(limit, experiment, tag, single)
         with self._reading("a run") as connection, backend.cursor(connection) as cursor:
             return listing.trials(cursor, wanted)
 

@@ -130,6 +130,7 @@ def _safe(bound: float | None, goal: CapacityGoal, turn: int) -> float | None:
 
 def _holds(found: Found, limit: Limit | None) -> Holds:
     capacity, goal = found.capacity, found.capacity.goal
+    likely, unlikely = capacity.indicative
     return Holds(
         cell=found.cell.key,
         levels=dict(found.cell.levels),
@@ -139,7 +140,7 @@ def _holds(found: Found, limit: Limit | None) -> Holds:
         proved=_safe(capacity.proved, goal, -1),
         refuted=_safe(capacity.refuted, goal, 1),
         estimate=capacity.estimate,
-        indicative=capacity.indicative,
+        indicative=(_safe(likely, goal, -1), _safe(unlikely, goal, 1)),
         can_hold=capacity.can_hold,
         soak=capacity.soak,
         flags=capacity.flags,

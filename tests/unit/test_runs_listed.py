@@ -1,0 +1,67 @@
+"""`pgpaces runs`: an experiment is one line, and runs of one load are told apart."""
+
+from __future__ import annotations
+
+import lzma
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pgpaces.cli.main import cli
+from pgpaces.cli.runs import told_apart
+from pgpaces.store import TrialRow
+from tests.unit.answered import STORED
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("frozen") / "stored.db"
+    path.write_bytes(lzma.decompress(STORED.read_bytes()))
+    return path
+
+
+def listed(frozen: Path, *words: str) -> list[str]:
+    done = CliRunner(env={"COLUMNS": "120"}).invoke(cli, ["runs", "--store", str(frozen), *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()[2:]
+
+
+def test_the_trials_of_an_experiment_are_one_line_among_the_runs(frozen: Path) -> None:
+    lines = listed(frozen, "-n", "100")
+    folded = [line.split(" trials")[0] for line in lines if " trials" in line]
+    assert folded == ["pairs: 16", "capacity: 13", "scaling: 18", "swept: 12"]
+    single = [line for line in lines if " trials" not in line]
+    assert len(single) == 20
+    assert len(listed(frozen, "-n", "5")) == 5, "an experiment counts as one"
+    assert len(listed(frozen, "--experiment", "pairs")) == 16
+
+
+def row(id_: str, **plan: object) -> TrialRow:
+    told = {"model": "closed", "clients": 4, "duration_ns": 60 * 10**9, **plan}
+    load = "closed, without think time"
+    return TrialRow(
+        id_, "finished", datetime(2026, 11, 1, tzinfo=UTC), "shop", load, "18", None, plan=told
+    )
+
+
+def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing() -> None:
+    rows = [row("a"), row("b", settings={"work_mem": "4MB"}), row("c", duration_ns=10**10)]
+    assert told_apart(rows) == {
+        "a": "shop, closed, 4 clients, -T 1min",
+        "b": "shop, closed, 4 clients, -T 1min, work_mem=4MB",
+        "c": "shop, closed, 4 clients, -T 10s",
+    }
+    assert told_apart(rows[:1]) == {"a": "shop, closed, 4 clients"}
+
+
+def test_a_new_home_has_no_runs_and_listing_makes_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    for words in (["runs"], ["runs", "-E"], ["show"], ["why"], ["report"], ["trend"]):
+        done = CliRunner().invoke(cli, words)
+        assert re.search("no (results|runs|experiments) yet", done.stderr + str(done.exception))
+    assert not (tmp_path / "home").exists()
