@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 
 from pgpaces.answers import disks
 from pgpaces.answers.disks import Cipher, Device, Disk, Flushes, Measured
+from pgpaces.cli.telling import text
 from pgpaces.disk import jobs
 from pgpaces.disk.device import mount_of, parse_mounts
 from pgpaces.disk.folder import check
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.questions import disk as words
 from pgpaces.questions.sweep import facts
+from pgpaces.report import terminal
 from pgpaces.result import Estimate
+from pgpaces.section import Section
 from pgpaces.store import DiskRow
 from pgpaces.units import size_bytes
 from tests.unit import experiments
@@ -139,7 +142,7 @@ def test_the_class_is_that_of_the_medians_and_every_run_is_shown() -> None:
     assert disks.card_runs(found, disks.CARD_WRITE) == pytest.approx([600, 600, 100])
     text = shown(found)
     assert "100" in text
-    assert "A1 by emulation of the SD classes" in text
+    assert "A1  by emulation of the SD classes" in text
 
 
 def test_a_class_needs_every_job() -> None:
@@ -308,14 +311,18 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 # --- words --------------------------------------------------------------------------------------
 
 
-def shown(found: Disk, width: int = 100) -> str:
+def printed(section: Section, width: int = 120) -> str:
     from rich.console import Console
 
-    console = Console(width=width, color_system=None)
+    console = Console(width=width, color_system=None, markup=False)
     with console.capture() as text:
-        for part in words.answer(row(found), width):
+        for part in terminal.whole(section, width):
             console.print(part)
     return text.get()
+
+
+def shown(found: Disk, width: int = 100) -> str:
+    return printed(words.section(row(found)), width)
 
 
 @pytest.mark.parametrize("width", [50, 80, 120])
@@ -344,27 +351,16 @@ def test_texts_of_others_do_nothing() -> None:
 
 
 def test_a_disk_that_was_not_measured_to_its_end_is_named_in_a_comparison() -> None:
-    from rich.console import Console
-
     short = row(replace(card(2000, 600, 20), missing=("pg_test_fsync",)), "short")
-    console = Console(width=120, color_system=None)
-    with console.capture() as text:
-        for part in words.comparison([short, row(card(4000, 300, 20), "other")]):
-            console.print(part)
-    assert f"short {short.id[-8:]} is not complete" in text.get()
-    assert "other" in text.get()
-    assert text.get().count("is not complete") == 1
+    text = printed(words.comparison([short, row(card(4000, 300, 20), "other")]))
+    assert f"short {short.id[-8:]} is not complete" in text
+    assert "other" in text
+    assert text.count("is not complete") == 1
 
 
 def test_disks_side_by_side_have_ratios() -> None:
-    from rich.console import Console
-
     one, other = row(card(2000, 600, 20), "one"), row(card(4000, 300, 20), "other")
-    console = Console(width=120, color_system=None)
-    with console.capture() as text:
-        for part in words.comparison([one, other]):
-            console.print(part)
-    lines = text.get().splitlines()
+    lines = printed(words.comparison([one, other])).splitlines()
     reads = next(each for each in lines if each.startswith(disks.CARD_READ))
     assert reads.split()[-3:] == ["2,000", "4,000", "2.00"]
 
@@ -396,3 +392,20 @@ def test_what_is_stored_is_read_as_it_was() -> None:
 def test_a_damaged_document_is_an_error(damage: dict[str, Any]) -> None:
     with pytest.raises(StoreError, match="damaged"):
         disks.read({**card(1, 1, 1).document(), **damage})
+
+
+def test_a_disk_fits_a_screen_and_begins_with_its_class() -> None:
+    found = words.section(row(card(2000, 600, 20)))
+    assert found.headline is not None
+    assert (found.headline.word, found.headline.mark) == ("A1", "meets")
+    below = words.section(row(card(200, 60, 2))).headline
+    assert below is not None
+    assert (below.word, below.mark) == ("below A1", "misses")
+    lines = text([found], verbose=False).splitlines()
+    assert len(lines) <= 24
+    assert lines[0].startswith("✓ A1  by emulation of the SD classes")
+    assert "pgpaces disk --show" in lines[-1]
+    rows = {cells[0].text: [cell.text for cell in cells] for cells in found.tables[0].rows}
+    assert rows[f"{disks.CARD_READ}, IOPS"][-2:] == ["1,500", "4,000"]
+    assert rows[f"{disks.CARD_WRITE}, IOPS"][-2:] == ["500", "2,000"]
+    assert rows[f"{disks.CARD_SEQUENTIAL}, MB/s"][-2:] == ["10", "10"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,6 @@ from pgpaces.cli import options
 from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from pgpaces.answers.disks import Disk
     from pgpaces.disk.jobs import DiskRequest
     from pgpaces.store import DiskRow, Store
@@ -69,7 +68,7 @@ def disk(**given: Any) -> int:
         _list(store, as_json=given["as_json"])
     else:
         rows = [store.disk(name) for name in names]
-        _print(rows, as_json=given["as_json"], side_by_side=action == "compare")
+        _print(rows, as_json=given["as_json"], action=action)
     return 0
 
 
@@ -186,24 +185,21 @@ def _row(name: str, started: datetime, found: Disk) -> DiskRow:
     return DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), found)
 
 
-def _print(rows: Sequence[DiskRow], *, as_json: bool, side_by_side: bool = False) -> None:
-    from rich.console import Console
-
+def _print(rows: Sequence[DiskRow], *, as_json: bool, action: str = "") -> None:
     from pgpaces.cli.main import put
+    from pgpaces.cli.telling import text
     from pgpaces.questions import disk as words
     from pgpaces.report import escape
 
+    side_by_side = action == "compare"
     if as_json:
         documents = [words.plain(row) for row in rows]
         put(escape.json_text(documents if side_by_side else documents[0]))
         return
-    console = Console(highlight=False, markup=False)
-    parts: list[RenderableType]
-    parts = words.comparison(rows) if side_by_side else words.answer(rows[0], console.width)
-    with console.capture() as text:
-        for part in parts:
-            console.print(part)
-    put(text.get())
+    section = words.comparison(rows) if side_by_side else words.section(rows[0])
+    if action == "show":
+        section = replace(section, next=())
+    put(text([section], verbose=action == "show"))
 
 
 def _list(store: Store, *, as_json: bool) -> None:

@@ -123,8 +123,8 @@ def _create(dbname: str, template: str, version: int) -> sql.Composed:
     """The statement. Of the two strategies the one whose work is over when it ends.
 
     By wal_log, the default, the pages are written to the log and then by the next checkpoint, which
-    a trial would pay for or wait for. Together with that checkpoint, file_copy took 0.2 to 0.7 of
-    the time at every size tried (docs/how-to/settings-and-your-own-database.md).
+    a trial would pay for or wait for. Together with that checkpoint, file_copy took 0.46 to 0.93 of
+    the time at every size tried (docs/how-to/settings-and-data.md).
     """
     from psycopg import sql
 

@@ -1,4 +1,4 @@
-"""What a disk was found to do, as words, tables and plain values. Texts of others are escaped here.
+"""What a disk was found to do: its section, and as plain values.
 
 Knows no store and no fio.
 """
@@ -8,23 +8,20 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pgpaces.answers import disks
 from pgpaces.answers.disks import Disk, Measured
 from pgpaces.report.escape import line
-from pgpaces.report.grid import table
 from pgpaces.report.numbers import interval, milliseconds, rate
 from pgpaces.result import Estimate
+from pgpaces.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.units import memory_text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 # A disk that does less than this in the second half has slowed down.
 _SLOWER = 0.8
-_WIDE_FROM = 100
+# What the criteria of a class are of, in their order.
+_CRITERIA = (disks.CARD_READ, disks.CARD_WRITE, disks.CARD_SEQUENTIAL)
 # Of what fio moved: with more beside it, others were at the disk.
 _BESIDE = 0.1
 
@@ -58,16 +55,34 @@ def called(known: Known) -> str:
     return line(known.name) or known.id[-8:]
 
 
-def verdict(found: Disk) -> str:
-    """The class in a sentence."""
+def section(known: Known) -> Section:
+    """All that was found of a disk: its class, what PostgreSQL's jobs did, what to know of it."""
+    found = known.found
+    tables = (_card_table(found), _postgres_table(found))
+    return Section(
+        "disk",
+        f"Disk {called(known)}",
+        said=tuple(Sentence(text, "warning") for text in _warnings(found)),
+        headline=_headline(found),
+        facts=tuple(_facts(found)),
+        tables=tuple(each for each in tables if each.rows),
+        next=(f"pgpaces disk --show {known.id[-8:]}",),
+        parts=(Section("remarks", "Remarks", facts=tuple(("", each) for each in _remarks(found))),),
+        value=found,
+    )
+
+
+def _headline(found: Disk) -> Headline:
+    """The class, and what it is given for."""
     sd, medians = disks.card_class(found), disks.card_medians(found)
     if sd is None or medians is None:
-        return "no class: the emulation of a card's test is not complete"
-    said = "not even A1" if sd == "below A1" else f"{sd}"
-    return (
-        f"{said} by emulation of the SD classes: {rate(medians[disks.CARD_READ])} read and"
+        return Headline("", "unknown", "no class: the emulation of a card's test is not complete")
+    return Headline(
+        sd,
+        "misses" if sd == "below A1" else "meets",
+        f"by emulation of the SD classes: {rate(medians[disks.CARD_READ])} read and"
         f" {rate(medians[disks.CARD_WRITE])} write IOPS of 4 KiB,"
-        f" {rate(medians[disks.CARD_SEQUENTIAL] / 1e6)} MB/s"
+        f" {rate(medians[disks.CARD_SEQUENTIAL] / 1e6)} MB/s",
     )
 
 
@@ -85,30 +100,6 @@ def in_short(known: Known) -> str:
         parts.append(f"8 KiB with fdatasync {_with_ends(each.rate, rate, '/s ')}")
     quick = " (quick: indicative)" if found.quick else ""
     return f"{', '.join(parts) or 'nothing was measured'}{quick}; pgpaces disk --show {known.id}"
-
-
-def answer(known: Known, width: int) -> list[RenderableType]:
-    """All that was found, to be printed one after the other; width in characters."""
-    return list(_answer(known.found, width))
-
-
-def _answer(found: Disk, width: int) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    yield Text(verdict(found), style="bold")
-    for text in _warnings(found):
-        yield Text(line(text), style="bold")
-    for text in _facts(found):
-        yield Text(line(text))
-    if any(found.of(job) for job in disks.CARD):
-        yield Text("")
-        yield _card_table(found)
-    if any(found.of(job) for job in disks.POSTGRES):
-        yield Text("")
-        yield _postgres_table(found, width)
-    yield Text("")
-    for text in _remarks(found):
-        yield Text(line(text))
 
 
 def _warnings(found: Disk) -> Iterator[str]:
@@ -136,7 +127,7 @@ def _jobs(found: Disk) -> dict[str, None]:
     return dict.fromkeys(each.job for each in found.measured)
 
 
-def _facts(found: Disk) -> Iterator[str]:
+def _facts(found: Disk) -> Iterator[tuple[str, str]]:
     device = found.device
     rotates = {True: "rotational", False: "not rotational", None: ""}[device.rotational]
     parts = (
@@ -148,53 +139,60 @@ def _facts(found: Disk) -> Iterator[str]:
         "" if device.size_bytes is None else memory_text(device.size_bytes),
         f"{memory_text(device.free_bytes)} free" if device.free_bytes is not None else "",
     )
-    yield f"{found.path}: {', '.join(part for part in parts if part)}"
-    yield f"encryption: {device.encryption or 'none that can be seen'}"
-    yield f"by {found.fio} in a file of {memory_text(found.size_bytes)}, past the cache (direct)"
+    yield "disk", f"{found.path}: {', '.join(part for part in parts if part)}"
+    yield "encryption", device.encryption or "none that can be seen"
+    size = memory_text(found.size_bytes)
+    yield "measured", f"by {found.fio} in a file of {size}, past the cache (direct)"
 
 
 def _card_table(found: Disk) -> Table:
     runs = max(len(found.of(job)) for job in disks.CARD)
     classes = sorted(disks.CLASSES)
-    names = ["median", *(f"run {run}" for run in range(1, runs + 1)), *classes]
-    made = table("card emulation", names)
-    reads, writes, sequential = range(3)
-    needs = {disks.CARD_READ: reads, disks.CARD_WRITE: writes, disks.CARD_SEQUENTIAL: sequential}
+    numbers = tuple(f"run {run}" for run in range(1, runs + 1))
+    needs = {job: n for n, job in enumerate(_CRITERIA)}
+    rows = []
     for job in disks.CARD:
-        if values := [_card_shown(job, value) for value in disks.card_runs(found, job)]:
+        if values := disks.card_runs(found, job):
             unit = "MB/s" if job == disks.CARD_SEQUENTIAL else "IOPS"
-            middle = _card_shown(job, statistics.median(disks.card_runs(found, job)))
+            every = [statistics.median(values), *values]
+            shown = [_card_shown(job, value) for value in every] + [""] * (runs - len(values))
             least = [_card_shown(job, disks.CLASSES[name][needs[job]]) for name in classes]
-            values += [""] * (runs - len(values))
-            made.add_row(f"{job}, {unit}", middle, *values, *least)
-    return made
+            rows.append(_row(f"{job}, {unit}", *shown, *least))
+    columns = ("job", "median", *numbers, *classes)
+    return Table("disk-card", "Card emulation", columns, 1, tuple(rows), spare=numbers, brief=True)
+
+
+def _row(*texts: str) -> tuple[TableCell, ...]:
+    return tuple(TableCell(text) for text in texts)
 
 
 def _card_shown(job: str, value: float) -> str:
     return rate(value / 1e6 if job == disks.CARD_SEQUENTIAL else value)
 
 
-def _postgres_table(found: Disk, width: int) -> Table:
-    names = ["IOPS", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "2nd / 1st half"]
-    narrow = ["IOPS", "p99 ms", "p99.9 ms", "2nd / 1st half"]
-    chosen = names if width >= _WIDE_FROM else narrow
-    made = table("PostgreSQL profile", chosen)
-    for job in disks.POSTGRES:
-        for each in found.of(job):
-            cells = _postgres_cells(each)
-            made.add_row(job, *(cells[name] for name in chosen))
-    return made
+def _postgres_table(found: Disk) -> Table:
+    rows = tuple(_postgres(job, each) for job in disks.POSTGRES for each in found.of(job))
+    columns = (
+        "job", "IOPS", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "2nd / 1st half"
+    )  # fmt: skip
+    spare = ("p50 ms", "MB/s", "p99.9 ms")
+    return Table("disk-postgres", "PostgreSQL", columns, 1, rows, spare=spare, brief=True)
 
 
-def _postgres_cells(each: Measured) -> dict[str, str]:
+def _postgres(job: str, each: Measured) -> tuple[TableCell, ...]:
     times = each.flushes or each.times
     share = each.slowing
-    return {
-        "IOPS": _with_ends(each.rate, rate, "\n"),
-        "MB/s": rate(each.bytes_per_s / 1e6),
-        "2nd / 1st half": "-" if share is None else _with_ends(share, _plain, "\n"),
-        **{f"{name} ms": _ms(times.get(name)) for name in ("p50", "p99", "p99.9")},
-    }
+    return (
+        TableCell(job),
+        _cell(each.rate, rate),
+        TableCell(rate(each.bytes_per_s / 1e6)),
+        *(TableCell(_ms(times.get(name))) for name in ("p50", "p99", "p99.9")),
+        TableCell("-") if share is None else _cell(share, _plain),
+    )
+
+
+def _cell(found: Estimate, form: Callable[[float], str]) -> TableCell:
+    return TableCell(form(found.value), interval(found, form))
 
 
 def _ms(ns: float | None) -> str:
@@ -236,31 +234,33 @@ def _remarks(found: Disk) -> Iterator[str]:
     yield from found.absent
 
 
-def comparison(known: Sequence[Known]) -> list[RenderableType]:
+def comparison(known: Sequence[Known]) -> Section:
     """Disks side by side, and how many times the first one each of the others is."""
-    from rich.text import Text
-
     first, others = known[0], known[1:]
     names = [called(first)]
     for each in others:
         names += [called(each), f"/ {called(first)}"]
-    made = table("", names)
-    made.add_row("class by emulation", *_spread([class_of(each.found) for each in known]))
+    rows = [_row("class by emulation", *_spread([class_of(each.found) for each in known]))]
     for label, values, ratios in _compared([each.found for each in known]):
         cells = [values[0]]
         for value, found in zip(values[1:], ratios, strict=True):
-            cells += [value, "-" if found is None else _with_ends(found, _plain, "\n")]
-        made.add_row(label, *cells)
-    made.add_row("encryption", *_spread([line(_encrypted(each.found)) for each in known]))
-    said = "ratios of the card's jobs are those of the geometric means of all runs"
-    parts: list[RenderableType] = [made, Text(""), Text(said)]
-    for each in known:
-        if each.found.missing:
-            lacks = f"{called(each)} {each.id[-8:]} is not complete: what it lacks is left out"
-            parts.append(Text(line(lacks)))
+            cells += [value, TableCell("-") if found is None else _cell(found, _plain)]
+        rows.append((TableCell(label), *cells))
+    rows.append(_row("encryption", *_spread([_encrypted(each.found) for each in known])))
+    lacking = [each for each in known if each.found.missing]
+    said = [
+        Sentence("ratios of the card's jobs are those of the geometric means of all runs", "note")
+    ]
+    said += [
+        Sentence(
+            f"{called(each)} {each.id[-8:]} is not complete: what it lacks is left out", "warning"
+        )
+        for each in lacking
+    ]
     if any(each.found.quick for each in known):
-        parts.append(Text("quick results are indicative only"))
-    return parts
+        said.append(Sentence("quick results are indicative only", "warning"))
+    table = Table("disks", "Disks", ("", *names), 1, tuple(rows), brief=True)
+    return Section("disks", "Disks side by side", said=tuple(said), tables=(table,))
 
 
 def _spread(values: Sequence[str]) -> list[str]:
@@ -279,23 +279,23 @@ def _encrypted(found: Disk) -> str:
     return found.device.encryption or "none seen"
 
 
-_Row = tuple[str, list[str], list[Estimate | None]]
+_Compared = tuple[str, list[TableCell], list[Estimate | None]]
 
 
-def _compared(found: Sequence[Disk]) -> Iterator[_Row]:
-    """Label, a text for each disk, and the ratio of each but the first to that."""
+def _compared(found: Sequence[Disk]) -> Iterator[_Compared]:
+    """Label, a cell for each disk, and the ratio of each but the first to that."""
     for job in disks.CARD:
         runs = [disks.card_runs(each, job) for each in found]
         if all(runs):
             unit = "MB/s" if job == disks.CARD_SEQUENTIAL else "IOPS"
-            shown = [_card_shown(job, statistics.median(each)) for each in runs]
+            shown = [TableCell(_card_shown(job, statistics.median(each))) for each in runs]
             ratios = [disks.ratio_of_runs(each, runs[0]) for each in runs[1:]]
             yield f"{job}, {unit}", shown, ratios
     for job in disks.POSTGRES:
         measured = [each.of(job)[:1] for each in found]
         if all(measured):
             rates = [each[0].rate for each in measured]
-            shown = [_with_ends(each, rate, "\n") for each in rates]
+            shown = [_cell(each, rate) for each in rates]
             ratios = [disks.ratio(each, rates[0]) for each in rates[1:]]
             yield f"{job}, IOPS", shown, ratios
 
