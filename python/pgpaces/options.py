@@ -327,7 +327,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("quick", SWITCH, LOAD, "Seconds instead of minutes, and indicative only.", flag=True),
     Option("strict", SWITCH, LOAD, "More trials, and twice the time.", flag=True),
     Option("soak", DURATION, LOAD,
-           "How long 0.9 of what is proved runs at the end; 0: not at all.", metavar="TIME",
+           "How long 0.9 of what meets it runs at the end; 0: not at all.", metavar="TIME",
            default="10min", rare=True),
     Option("pairs", _whole(8), LOAD,
            "Maximum number of pairs, looked at three times from 24 on. [default: 24]", metavar="N"),

@@ -140,7 +140,7 @@ def test_a_cliff_is_found_within_4_percent() -> None:
     assert found.proved is not None
     assert found.refuted is not None
     assert found.proved <= 200 < found.refuted <= 1.04 * found.proved
-    assert sentences(found)[0].startswith("Proved ")
+    assert sentences(found)[0].startswith("Meets it up to ")
 
 
 def test_a_gentle_slope_is_followed_to_the_threshold() -> None:
@@ -160,14 +160,17 @@ def test_clients_are_proved_and_refuted_as_whole_numbers(capacity: int) -> None:
     assert (found.proved, found.refuted) == (capacity, capacity + 1)
     assert all(p.load == int(p.load) for p in points)
     unit = "client" if capacity == 1 else "clients"
-    assert f"Proved {capacity} {unit}, refuted {capacity + 1} clients" in sentences(found)[0]
+    assert (
+        f"Meets it up to {capacity} {unit}, misses it from {capacity + 1} clients"
+        in sentences(found)[0]
+    )
 
 
 def test_the_highest_load_that_can_be_offered_may_hold() -> None:
     found, points = run(replace(BASE, highest=120), cliff(1e6))
     assert (found.proved, found.refuted, found.more) == (120, None, 0)
     assert "highest load passed" in found.flags
-    assert "whether more holds is not known" in sentences(found)[0]
+    assert "unknown above" in sentences(found)[0]
     assert max(p.load for p in points) == 120
 
 
@@ -191,7 +194,7 @@ def test_a_generator_that_is_the_limit_bounds_the_search_and_not_the_server() ->
     assert found.refuted is None
     assert found.proved is not None
     assert 200 <= found.proved <= 300
-    assert "whether more holds is not known" in sentences(found)[0]
+    assert "unknown above" in sentences(found)[0]
     assert sum(1 for p in points if p.invalid) <= INVALID_MOST
     assert any("no bounds of the server" in said for said in sentences(found))
 
@@ -212,7 +215,7 @@ def test_without_a_valid_trial_nothing_is_known() -> None:
     assert (found.proved, found.refuted, found.estimate, found.more) == (None, None, None, None)
     assert len(points) <= INVALID_MOST
     said = " ".join(sentences(found))
-    assert "not known" in said
+    assert "is unknown" in said
     assert "CPU time stolen" in said
 
 

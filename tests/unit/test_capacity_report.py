@@ -76,8 +76,8 @@ def page(found: Sequence[Found]) -> Page:
 
 def test_the_answer_says_what_is_proved_by_which_rule_and_what_the_soak_showed() -> None:
     first, second, *_ = section([one()]).said
-    assert first.text.startswith("Proved 17.")
-    assert "between them not known" in first.text
+    assert first.text.startswith("Meets it up to 17.")
+    assert "unknown in between" in first.text
     assert second.text.startswith("It can hold 15.")
     assert {first.weight, second.weight} == {"main"}
     text = said([one()])
@@ -222,9 +222,9 @@ def test_quick_is_indicative_and_proves_nothing() -> None:
     [
         (
             lambda quick: searched(slope(1e6), replace(quick, highest=20)),
-            "20/s, held: the capacity",
+            "20/s, met it: the capacity",
         ),
-        (lambda quick: searched(slope(3, 4), replace(quick, lowest=5)), "5/s, did not hold: the"),
+        (lambda quick: searched(slope(3, 4), replace(quick, lowest=5)), "5/s, missed it: the"),
     ],
 )
 def test_quick_says_where_an_end_of_what_can_be_offered_was_met(
@@ -242,13 +242,13 @@ def test_which_level_holds_most_is_known_where_intervals_do_not_overlap() -> Non
     found = [of_level("4MB", 12), of_level("64MB", 17.5), of_level("1GB", 15)]
     first = section(found).said[0]
     assert first.weight == "main"
-    assert first.text.startswith("work_mem = 64MB holds most: proved 17.")
-    assert "which is refuted of every other one" in first.text
+    assert first.text.startswith("work_mem = 64MB meets it at the highest load, 17.")
+    assert "which every other one misses" in first.text
 
 
 def test_which_level_holds_most_is_not_known_where_they_overlap() -> None:
     text = said([of_level("4MB", 12), of_level("64MB", 17.5), of_level("1GB", 17.5)], "main")
-    assert text.startswith("Which holds most is not known")
+    assert text.startswith("Which meets it at the highest load is unknown")
     assert "work_mem = 4MB" not in text
 
 
@@ -297,7 +297,7 @@ def test_of_two_factors_one_is_the_axis_and_the_other_the_colour() -> None:
     assert {(point.x, point.series) for point in points} == {
         ("4MB", "15"), ("64MB", "15"), ("4MB", "18"), ("64MB", "18"),
     }  # fmt: skip
-    assert "With server = 15: work_mem = 64MB holds most" in said(found)
+    assert "With server = 15: work_mem = 64MB meets it at the highest load" in said(found)
 
 
 def test_open_ends_are_triangles_and_never_bars() -> None:
@@ -338,7 +338,7 @@ def test_the_page_has_every_trial_and_no_table_of_loads_as_cells() -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_terminal_shows_the_answer_and_no_roles(width: int) -> None:
     text = terminal(report_of(page([of_level("4MB", 12), of_level("64MB", 17.5)])), width)
-    assert "Proved and refuted" in text
+    assert "Met and missed" in text
     assert "role" not in text
     assert "Every trial" not in text
     assert "█" not in text
@@ -364,8 +364,8 @@ def test_a_narrow_terminal_leaves_out_what_sentences_say_and_cuts_no_number() ->
     made = page([found])
     answer = capacity.section([found], {ONE.key: limit})
     text = terminal(report_of(replace(made, sections=(replace(answer, said=()),))), 72)
-    head = next(line for line in text.splitlines() if "refuted, 1/s" in line)
-    assert "proved, 1/s" in head
+    head = next(line for line in text.splitlines() if "misses from, 1/s" in line)
+    assert "meets up to, 1/s" in head
     assert "limit" not in head
     assert "the one cell" in text
 

@@ -88,11 +88,13 @@ def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     listener = SweepProgress(None)
-    listener.due("", LONG, "proved 160/s, refuted 180/s; trial 5 of at least 12")
+    listener.due("", LONG, "meets it up to 160/s, misses it from 180/s; trial 5 of at least 12")
     listener.trial("", LONG, 1, Progress(None, done=4))
     listener.done("", LONG, outcome())
     due, done = capsys.readouterr().err.splitlines()
-    assert due.startswith("set.work_mem=4MB, 171/s: proved 160/s, refuted 180/s; trial 5")
+    assert due.startswith(
+        "set.work_mem=4MB, 171/s: meets it up to 160/s, misses it from 180/s; trial 5"
+    )
     assert done.startswith("set.work_mem=4MB, 171/s for 3 s: missed 0.0 % (0.0 to ")
     assert "role" not in due + done
 
@@ -129,14 +131,14 @@ def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(
         listener.teller, "tell", lambda text, rewrite=False, **_: told.append((text, rewrite))
     )
     listener._every_s = 1
-    listener.due("", LONG, "proved 160/s, refuted 180/s")
+    listener.due("", LONG, "meets it up to 160/s, misses it from 180/s")
     ear = listener.trial("", LONG, 1, Progress(None))
     for interval in series([[10.0, 20.0]]).intervals:
         ear.interval(interval)
     listener.done("", LONG, outcome())
     assert [rewrite for _, rewrite in told] == [True, True, False]
     assert told[1][0].startswith("set.work_mem=4MB, 171/s: 1 s: 2/s")
-    assert told[1][0].endswith("; proved 160/s, refuted 180/s")
+    assert told[1][0].endswith("; meets it up to 160/s, misses it from 180/s")
 
 
 def test_nothing_is_told_of_a_search_where_nothing_is_to_be(

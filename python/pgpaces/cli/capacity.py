@@ -33,7 +33,7 @@ Examples:
 )
 @options.options(drafting.HOW)
 def capacity(**given: Any) -> int:
-    """Say how much load WORKLOAD holds: what is proved, what is refuted, and what is not known.
+    """Say up to which load WORKLOAD meets the goal, and from which on it misses it.
 
     Levels as in `pgpaces sweep`; of each combination the capacity is searched. Of the load itself
     one level is where the search begins, two are the least and the most that is offered.

@@ -283,5 +283,5 @@ def _soak(points: Sequence[TrialPoint], found: Capacity) -> NextLoad | Capacity:
         return found
     if of_role(points, "soak") or not found.goal.soak_s:
         return found
-    why = "0.9 of what is proved, for longer: only then it can be said to hold"
+    why = "0.9 of what meets it, for longer: only then it is said to hold that"
     return NextLoad(found.soak_load, found.goal.soak_s, "soak", 0, why)

@@ -1,4 +1,4 @@
-"""A capacity in words: proved, refuted, between them not known. Values in, words out."""
+"""A capacity in words: what meets the goal, what misses it, what is unknown in between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def length(seconds: float) -> str:
 def asked(goal: CapacityGoal) -> tuple[str, ...]:
     """What a search is asked, before it begins."""
     lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
-    soak = f", then {length(goal.soak_s)} at 0.9 of what is proved" if goal.soak_s else ""
+    soak = f", then {length(goal.soak_s)} at 0.9 of what meets it" if goal.soak_s else ""
     slow = "" if goal.mode == "quick" else "; a server of less than 25/s takes longer"
     share = f"{100 * goal.missed_max:.4g} %"
     return (
@@ -69,19 +69,19 @@ def bound(value: float, goal: CapacityGoal, turn: int) -> str:
 
 
 def answer(found: Capacity) -> str:
-    """Proved, refuted, and that nothing is known between them."""
+    """Up to which load it is met, from which on it is missed."""
     share = f"{100 * found.goal.missed_max:.4g} %"
     if found.goal.mode == "quick":
         return _indicative(found)
     if found.proved is None and found.refuted is None:
-        return f"Nothing is proved and nothing refuted at {share} missed: not known."
+        return f"Which load meets it, at most {share} missed, is unknown."
     said = _bounds(found)
     return f"{said[0].upper()}{said[1:]}."
 
 
 def standing(found: Capacity) -> list[str]:
     """What is proved and what is refuted so far; nothing where neither is known."""
-    ends = (("proved", found.proved, -1), ("refuted", found.refuted, 1))
+    ends = (("meets it up to", found.proved, -1), ("misses it from", found.refuted, 1))
     return [f"{what} {bound(end, found.goal, turn)}" for what, end, turn in ends if end is not None]
 
 
@@ -90,12 +90,12 @@ def _bounds(found: Capacity) -> str:
     goal, proved, refuted = found.goal, found.proved, found.refuted
     if proved is None:
         assert refuted is not None
-        return f"refuted {bound(refuted, goal, 1)}; whether less holds is not known"
+        return f"misses it from {bound(refuted, goal, 1)}; unknown below"
     if refuted is None:
-        return f"proved {bound(proved, goal, -1)}; whether more holds is not known"
+        return f"meets it up to {bound(proved, goal, -1)}; unknown above"
     return (
-        f"proved {bound(proved, goal, -1)}, refuted {bound(refuted, goal, 1)},"
-        " between them not known"
+        f"meets it up to {bound(proved, goal, -1)}, misses it from {bound(refuted, goal, 1)};"
+        " unknown in between"
     )
 
 
@@ -117,18 +117,18 @@ def soaked(found: Capacity) -> tuple[str, ...]:
     if soak is None:
         if found.soak_load is None:
             return ()
-        return ("It is not said that it can hold: no soak ran.",)
+        return ("Whether it meets that for long is unknown: no soak ran.",)
     at, took = load(soak.load, found.goal), length(soak.seconds)
     share = f"{100 * soak.share:.3g} % missed"
     if soak.held:
         return (f"It can hold {at}: {share} in {took}.",)
-    return (f"It cannot be said to hold {at}: {share} in {took}.",)
+    return (f"Whether it meets {at} for long is unknown: {share} in {took}.",)
 
 
 def _flag(flag: Flag, found: Capacity) -> str:
     goal = found.goal
     quick = goal.mode == "quick"
-    held, broke = ("held", "did not hold") if quick else ("holds", "does not hold")
+    held, broke = ("met it", "missed it") if quick else ("meets it", "misses it")
     so = "may be" if quick else "is"
     spread = 100 * (found.speed_spread or 0)
     return {
@@ -144,7 +144,7 @@ def _flag(flag: Flag, found: Capacity) -> str:
         "generator-limited": f"{_count(found)} not valid, the generator was the limit: those are"
         " no bounds of the server.",
         "generator late": "The generator was late itself in some trials: what that may explain"
-        " counts against what is proved and refutes nothing.",
+        " counts against a load that meets it and for none that misses it.",
         "invalid trials": f"{_count(found)} not valid and count for nothing:"
         f" {', '.join(sorted(set(found.invalid)))}.",
         "noisy host": f"The host is noisy: its speed differs by about {spread:.2g} % (sd) from"

@@ -78,17 +78,17 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
     ends = (
         "bars go from what most likely meets the goal to what most likely misses it"
         if quick
-        else "bars go from what is proved to what is refuted, dots are estimates"
+        else "bars go from what meets the goal to what misses it, dots are estimates"
     )
-    about = f"how much each holds, {unit}: {ends}; a triangle is an end that is not known"
+    about = f"what each meets, {unit}: {ends}; a triangle is an end that is unknown"
     columns = (
         ("most likely meets", "most likely misses")
         if quick
-        else ("proved", "refuted", "estimate", "95 % interval")
+        else ("meets up to", "misses from", "estimate", "95 % interval")
     )
     rows = tuple((_cell(each), *_row(each, quick=quick)) for each in answer.cells)
     made = [(each, _level_of(each)) for each in answer.cells]
-    for part, chart in enumerate(_charts(made, factors, f"holds, {unit}"), 1):
+    for part, chart in enumerate(_charts(made, factors, f"meets, {unit}"), 1):
         yield Figure(
             f"{_KEY}-by-level" + (f"-{part}" if part > 1 else ""),
             f"Capacity by {chart.x.title}",
@@ -116,7 +116,7 @@ def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
         yield Figure(
             f"{_KEY}-price" + (f"-{part}" if part > 1 else ""),
             "What a million transactions cost",
-            f"{currency} for a million transactions at the load that is proved, of a month's cost",
+            f"{currency} for a million transactions at the load that meets it, of a month's cost",
             ("cell", f"{currency} per million"),
             rows,
             (chart,),
@@ -226,7 +226,7 @@ def _trials(found: Found, number: int, factors: Sequence[Factor]) -> Figure:
     more = f"; {left} more at loads far away are in the table" if left else ""
     drawn = "" if not curve(points, found.goal) else (
         "; the curve is the mean share that long trials tell: where its band's upper edge crosses"
-        " the threshold is proved, where the lower one does is refuted, or further out where a"
+        " the threshold it is met, where the lower one does it is missed, or further out where a"
         " load's own trials say otherwise"
     )  # fmt: skip
     return Figure(
@@ -257,7 +257,7 @@ def _chart(found: Found, points: Sequence[TrialPoint]) -> Chart:
     band = curve([point for _, point in found.trials], goal)
     bounds = [
         (name, words.safe(end, goal, turn))
-        for name, end, turn in (("proved", known.proved, -1), ("refuted", known.refuted, 1))
+        for name, end, turn in (("meets", known.proved, -1), ("misses", known.refuted, 1))
         if end is not None
     ]
     loads = [*(point.load for point in points), *(end for _, end in bounds)] or [goal.start]
@@ -314,10 +314,10 @@ def _curve(band: Sequence[Drawn], ends: tuple[float, float], top: float) -> Iter
 
 
 def _bound(name: str, load: float) -> Iterator[Layer]:
-    """Proved or refuted as a line, its name at the top, away from the other's."""
+    """What meets or misses it as a line, its name at the top, away from the other's."""
     at = (Point(load, text=f"{name} {rate(load)}"),)
     yield Layer("rule", at, "ink", size=1.2)
-    if name == "proved":
+    if name == "meets":
         yield Layer("text", at, "ink", edge="top", align="right", dx=-4)
     else:
         yield Layer("text", at, "ink", edge="top", align="left", dx=4)

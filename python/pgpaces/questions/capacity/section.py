@@ -30,7 +30,7 @@ from pgpaces.units import duration_text
 
 KEY = "capacity"
 # Columns that go first where a terminal is narrow.
-_SPARE = ("to mind", "limit", "trials", "users")
+_SPARE = ("warnings", "limit", "trials", "users")
 _CELLS_SAID, _DOUBTS_SAID, _GROUPS_SAID = 6, 6, 6
 _MARKS: Mapping[str, Mark] = {
     "passed": "meets",
@@ -47,7 +47,7 @@ def section(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Secti
     factors = varied([each.cell for each in found])
     return Section(
         key=KEY,
-        title="How much it holds",
+        title="Capacity",
         said=tuple(_said(found, answer, factors)),
         headline=_headline(found, answer, factors),
         note=_rule(found),
@@ -61,7 +61,7 @@ def section(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Secti
 
 
 def _headline(found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]) -> Headline:
-    """How much it holds, in a line; of several cells which holds most."""
+    """Up to which load it is met, in a line; of several cells which one meets most."""
     if len(found) == 1:
         text = words.answer(found[0].capacity)
         if found[0].goal.mode == "quick":
@@ -129,7 +129,7 @@ def _one(found: Found, holds: Holds) -> Iterator[Sentence]:
 def _several(
     found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
-    """Which holds most, what each holds, what to mind of any, what the best one is worth."""
+    """Which meets most, what each meets, warnings of any, what the best one is worth."""
     by_key = {each.cell.key: each for each in found}
     if answer.most is not None:
         yield Sentence(_most(answer.most, by_key, factors), "main")
@@ -148,7 +148,7 @@ def _several(
         yield Sentence(text if len(of) == len(found) else f"{who}: {_lower(text)}", "warning")
     if len(doubts) > _DOUBTS_SAID:
         more = len(doubts) - _DOUBTS_SAID
-        yield Sentence(f"The table has {more} more things to mind.", "warning")
+        yield Sentence(f"The table has {more} more warnings.", "warning")
     if answer.most is not None:
         best = next(each for each in answer.cells if each.cell == answer.most.cell)
         where = name(by_key[best.cell].cell, factors)
@@ -170,31 +170,31 @@ def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
 
 
 def _most(most: Most, found: Mapping[str, Found], factors: Sequence[Factor]) -> str:
-    """Which level holds most, and whether that is known."""
+    """Which level meets it at the highest load, and whether that is known."""
     best = found[most.cell]
     of, load = name(best.cell, factors), worths.size(best.capacity)
     assert load is not None
     if best.goal.mode == "quick":
         meets = words.bound(load, best.goal, -1)
-        return f"{of} may hold most: {meets} most likely meet it, by a quick estimate."
+        return f"{of} may meet it at the highest load: most likely {meets}, by a quick estimate."
     proved = words.load(load, best.goal)
     if most.known:
-        return f"{of} holds most: proved {proved}, which is refuted of every other one."
+        return f"{of} meets it at the highest load, {proved}, which every other one misses."
     rivals = [name(found[key].cell, factors) for key in most.rivals]
     if len(rivals) == len(found) - 1 > 1:
         less = "any other one"
     else:
         less = " or ".join(rivals[:3]) + (f" or {len(rivals) - 3} more" if rivals[3:] else "")
     return (
-        f"Which holds most is not known: {of} has most proved, {proved}, and it is not refuted that"
-        f" {less} holds as much."
+        f"Which meets it at the highest load is unknown: {of} meets it up to {proved}, and"
+        f" {less} may meet it there too."
     )
 
 
 def _groups(
     cells: Sequence[Holds], found: Mapping[str, Found], factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
-    """Of several factors: which level of the main one holds most, for each of the others."""
+    """Of several factors: which level of the main one meets most, for each of the others."""
     along = capacity_charts.along(factors)
     if along is None or len(factors) < 2:
         return
@@ -213,7 +213,7 @@ def _groups(
 
 
 def _rule(found: Sequence[Found]) -> str:
-    """What holding means here."""
+    """What meeting it means here."""
     digests = [digest for each in found for digest, _ in each.trials]
     limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
     policies = {str(digest.trial.plan.get("policy")) for digest in digests}
@@ -235,7 +235,7 @@ def _limit(holds: Holds) -> Iterator[str]:
 
 
 def _worth(holds: Holds) -> Iterator[str]:
-    """What is proved in other units."""
+    """What meets it, in other units."""
     worth = holds.worth
     if worth is None:
         return
@@ -336,11 +336,11 @@ def _levels(factors: Sequence[Factor]) -> tuple[str, ...]:
 def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     first = answer.cells[0]
     quick, unit = first.goal.mode == "quick", first.unit
-    ends = ("most likely meets", "most likely misses") if quick else ("proved", "refuted")
+    ends = ("most likely meets", "most likely misses") if quick else ("meets up to", "misses from")
     more = () if quick else ("estimate", "soak")
     met = ("limit",) if any(each.limit for each in answer.cells) else ()
     columns = (
-        *_names(factors), *(f"{end}, {unit}" for end in ends), *more, *met, "trials", "to mind",
+        *_names(factors), *(f"{end}, {unit}" for end in ends), *more, *met, "trials", "warnings",
     )  # fmt: skip
     rows = []
     for each in answer.cells:
@@ -357,11 +357,10 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     note = (
         "A quick estimate of short trials."
         if quick
-        else "Proved: up to this load it holds; refuted: from this load on it does not; between"
-        " them it is not known. The estimate is where as much misses as may, with its 95 %"
-        " interval. Soak: 0.9 of what is proved for longer."
+        else "Between the two it is unknown. The estimate is where as much misses as may, with its"
+        " 95 % interval. Soak: 0.9 of the load that meets it, for longer."
     )
-    title = "Most likely met and missed" if quick else "Proved and refuted"
+    title = "Most likely met and missed" if quick else "Met and missed"
     labels = max(1, len(factors))
     return Table(f"{KEY}-cells", title, columns, labels, tuple(rows), note, spare=_SPARE)
 
@@ -386,7 +385,7 @@ def _soak(holds: Holds) -> TableCell:
 
 
 def _worths(found: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
-    """What is proved of each cell in other units."""
+    """What meets it of each cell, in other units."""
     currency = found[0][1].currency
     every = (
         ("1/s", [rate(worth.rate) for _, worth in found]),
@@ -404,7 +403,7 @@ def _worths(found: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> 
     )
     columns = (*_names(factors), *(title for title, _ in shown))
     quick = found[0][0].goal.mode == "quick"
-    note = f"At the load that {'most likely meets it' if quick else 'is proved'}."
+    note = f"At the load that {'most likely meets it' if quick else 'meets it'}."
     labels = max(1, len(factors))
     return Table(f"{KEY}-worth", "What that is", columns, labels, rows, note, spare=_SPARE)
 
@@ -423,8 +422,8 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
         for load in each.loads
     )
     note = (
-        "By its own trials alone, each end of the interval one-sided. Proved and refuted follow"
-        " from the curve through all of them."
+        "By its own trials alone, each end of the interval one-sided. What meets and what misses"
+        " it follow from the curve through all of them."
     )
     title = "Loads that were tried for long"
     labels, folded = len(factors) + 1, len(answer.cells) > 1

@@ -325,11 +325,11 @@ def _method(page: Page) -> Iterator[Sentence]:
     )
     if page.searched:
         yield Sentence(
-            f"Proved is the load up to which at most {allowed} miss in the long run, refuted the"
-            " one from which on more do; each is wrong in about one search of twenty. Both follow"
+            f"It is met up to the load at which at most {allowed} miss in the long run, and missed"
+            " from that at which more do; each is wrong in about one search of twenty. Both follow"
             " from the curve through the log odds of all long trials near it, by Fieller's"
             " inequality; a short trial is no bound, nor is one that is not valid. Can hold is said"
-            " only where 0.9 of what is proved ran for long and held."
+            " only where 0.9 of what meets it ran for long and met it."
         )
     elif page.limits or not commands:
         yield Sentence(
