@@ -42,7 +42,7 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     from importlib.metadata import version
 
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
-    found = [_find(store, name) for name in names] or [_newest(store)]
+    found = [_find(store, name) for name in names or (store.find_last(),)]
     if len(found) == 1 and found[0][1] == "experiment":
         row = store.experiment(found[0][0])
         ids = [each.id for each in store.placed(row.id)]
@@ -152,18 +152,6 @@ def _observed(store: Store, page: Page) -> Page:
         observed={id_: store.observed(id_) for id_ in ids},
         sections=(*page.sections, *late),
     )
-
-
-def _newest(store: Store) -> tuple[str, str]:
-    """The run or the experiment that began last."""
-    runs, experiments = store.trials(1), store.experiments(1)
-    if not runs and not experiments:
-        raise PlanError("there is no run in the store", "make one: pgpaces run reporting")
-    # Ids are in the order of time; a run of an experiment is younger than that.
-    own = runs[0].experiment if runs else None
-    if own is None and runs and (not experiments or runs[0].id > experiments[0].id):
-        return runs[0].id, "run"
-    return own or experiments[0].id, "experiment"
 
 
 def _find(store: Store, name: str) -> tuple[str, str]:
