@@ -34,7 +34,7 @@ from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result(Answer):
     """A trial that was run, and its answer. Times in milliseconds, shares from 0 to 1."""
 

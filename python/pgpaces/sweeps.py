@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pgpaces.answers.digest import Digest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Sweep(Answer):
     """An experiment that was run, as far as it was: its cells, trials, words, table and charts."""
 

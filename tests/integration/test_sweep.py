@@ -416,7 +416,7 @@ def test_a_sweep_in_python_tells_its_listener_and_goes_on(
     assert (again.id, len(again.trials), again.missing) == (found.id, 2, 0)
     assert [heard.done_count, len(heard.begun)] == [1, 1]
     levels_run = {
-        trial.trial.place.levels["clients"] for trial in again.trials if trial.trial.place
+        trial.trial.place.levels["clients"] for trial in again.digests if trial.trial.place
     }
     assert levels_run == {"1", "2"}
     assert len(again.frame()) >= 2

@@ -65,7 +65,9 @@ def _time(found: Preview) -> str:
     span = found.seconds
     made = ", and making the data where it is not there yet"
     several = f" on {len(found.machines)} machines at a time" if len(found.machines) > 1 else ""
-    return f"about {clock(span.value)} ({clock(span.low)} to {clock(span.high)}){several}{made}"
+    low, high = clock(span.low), clock(span.high)
+    ends = f" ({low} to {high})" if low != high else ""
+    return f"about {clock(span.value)}{ends}{several}{made}"
 
 
 def _bytes(count: float) -> str:
