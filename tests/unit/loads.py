@@ -149,7 +149,8 @@ class Truth:
 def truth(load: Load, seconds: float) -> Truth:
     """The truth of a load; of one whose rate changes it is that of trials of this length."""
     if load.steps != (1.0,):
-        return _seen(*load.trials(seconds, 2000, 77), seconds)
+        # Of long ones fewer: they have to fit into memory.
+        return _seen(*load.trials(seconds, min(2000, int(600_000 / seconds)), 77), seconds)
     if load.even or load.users:
         return _seen(*load.trials(_LONG_S, _BESIDE, 77), _LONG_S)
     cdf = np.vectorize(lambda t: 1 - _longer(load, t))

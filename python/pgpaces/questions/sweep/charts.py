@@ -152,12 +152,18 @@ def overview(page: Page) -> Iterator[Figure]:
         yield from bars.figures(page)
     axis, found = axis_of(page), panels(page)[0]
     for measure in measures(page):
-        if measure.key not in NAMES:
+        if measure.key not in NAMES and _anything(page, measure):
             yield from _over(page, axis, found, measure)
     if bulk.about_commands(page.rows):
         return
     if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None:
         yield heat_map(page, page.main)
+
+
+def _anything(page: Page, measure: Measure) -> bool:
+    """Whether a chart would show anything: another number than 0."""
+    found = [row.estimate(measure.key) for row in page.rows]
+    return any(estimate is not None and estimate.value for estimate in found)
 
 
 def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) -> Iterator[Figure]:
