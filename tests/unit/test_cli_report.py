@@ -66,7 +66,7 @@ def test_a_file_gets_the_form_of_its_ending(store: Path, tmp_path: Path, name: s
 def test_pictures_go_to_a_folder(store: Path, tmp_path: Path) -> None:
     result = called(store, "01A", "01B", "-o", str(tmp_path / "charts"), "--format", "svg")
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "charts" / "missed.svg").read_text().startswith("<svg")
+    assert (tmp_path / "charts" / "p95.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize("form", ["parquet", "png"])

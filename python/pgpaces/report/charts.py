@@ -15,7 +15,7 @@ from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.report.look import NUMBER, Look, configuration
 
 _DASHES = ([1, 0], [6, 3], [2, 2])
-_ALARM, _FONT = "alarm", 11
+_FONT = 11
 # The sizes of what has none of its own.
 _SIZES = {"point": 62.0, "line": 1.8, "rule": 1.6}
 # What stands beside the plot of charts that stand one above the other.
