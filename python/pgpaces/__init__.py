@@ -4,7 +4,7 @@ import pgpaces
 run = pgpaces.run("reporting", rate=1, latency_limit="500ms")
 run.missed, run.latency.p99
 found = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, latency_limit="500ms")
-found.answer, found.frame(), found.plot("missed")
+found.answer, found.frame(), found.plot()
 better = pgpaces.compare("variant=triggers", "variant=log")
 better.said, better.value.estimate, better.plot()
 holds = pgpaces.capacity("reporting", latency_limit="500ms", missed="5%")
