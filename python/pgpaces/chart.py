@@ -121,6 +121,11 @@ class Chart:
     title: tuple[str, ...] = ()
 
 
+def number_at(place: Place) -> float:
+    """A place on an axis of numbers; 0 of one that has none."""
+    return place if isinstance(place, float) else 0.0
+
+
 def series(names: Sequence[str]) -> tuple[Series, ...]:
     """Series in their order, as many as can be told apart."""
     return tuple(

@@ -122,3 +122,5 @@ def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(
     assert run.plot().name == "time-1"
     assert set(sweep.trials) == {digest.trial.id for digest in sweep.digests}
     assert sweep.plot().name == "missed"
+    assert sweep.value == sweep.cells
+    assert run.value is run.summary

@@ -124,7 +124,7 @@ def test_of_several_lines_the_most_important_is_said_by_name() -> None:
 def followed(found: Trend, count: int) -> Figure:
     every = runs([0.0] * count if not found.changes else LOGS)
     timed = (trending.Timed(f"R{n}", START + timedelta(days=n), run) for n, run in enumerate(every))
-    series = trending.Series(NASTY, tuple(timed))
+    series = trending.RunSeries(NASTY, tuple(timed))
     return trending.of_series(found, METRICS["p95"], series).figures[0]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import lzma
 import re
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -65,3 +67,15 @@ def test_a_new_home_has_no_runs_and_listing_makes_no_store(
         done = CliRunner().invoke(cli, words)
         assert re.search("no (results|runs|experiments) yet", done.stderr + str(done.exception))
     assert not (tmp_path / "home").exists()
+
+
+def test_an_experiment_that_cannot_be_read_hides_no_run(frozen: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(frozen.read_bytes())
+    with closing(sqlite3.connect(damaged)) as connection:
+        connection.execute("UPDATE experiment SET state = 'broken' WHERE name = 'pairs'")
+        connection.commit()
+    done = CliRunner().invoke(cli, ["runs", "--store", str(damaged), "-n", "100"])
+    assert done.exit_code == 0
+    assert "warning: " in done.stderr
+    assert len(done.stdout.splitlines()) == 2 + 20 + 16 + 13 + 18 + 12

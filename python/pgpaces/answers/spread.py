@@ -60,8 +60,8 @@ class Tails:
     body: Clusters = stats.INDEPENDENT
     above: tuple[Clusters, ...] = ()
 
-    def beside(self, share: float) -> Clusters:
-        """Those of the rarest quantile that is clearly more frequent than a share; else of all."""
+    def prior(self, share: float) -> Clusters:
+        """What a share is weighed with: the rarest quantile clearly more frequent; else all."""
         found = self.body
         for each, rarer in zip(self.above, _RARER, strict=False):
             found = Clusters(each.effect, self.body.freedom) if share < rarer else found

@@ -272,7 +272,7 @@ def _missed(seconds: ScriptSeconds, tails: Tails) -> tuple[Estimate | None, floa
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
         return None, 1.0
-    prior = tails.beside(total.missed / total.due)
+    prior = tails.prior(total.missed / total.due)
     found = stats.clusters_of(due - seconds.column("on_time"), due, prior)
     return stats.share(total.missed, total.due, found), found.phi
 

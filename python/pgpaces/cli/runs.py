@@ -14,7 +14,7 @@ from pgpaces.cli import kept, options
 from pgpaces.cli.main import output as writing
 from pgpaces.cli.main import put
 from pgpaces.cli.report import save
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
 from pgpaces.section import Records
 
@@ -48,8 +48,6 @@ def _open(path: str | None) -> Store:
 # to give it, and alone to look for it.
 def _absent(path: str | None) -> bool:
     """Whether nothing was measured yet: nobody named a store, and the default one is not there."""
-    from pathlib import Path
-
     from pgpaces.store import address
 
     found = address.default()
@@ -78,14 +76,20 @@ def runs(context: click.Context, /, **given: Any) -> None:
         _list_experiments(_experiments(store_path, limit), as_json)
         return
     folded = experiment is None and tag is None and not as_json
+    others: list[ExperimentLine] = []
+    if folded:
+        try:
+            others = _experiments(store_path, limit)
+        except StoreError as error:  # what can be read is listed all the same
+            click.echo(f"warning: {error.message}; the trials of experiments are listed", err=True)
+            folded = False
     rows = _listed(store_path, limit, experiment, tag, single=folded)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return
-    others = _experiments(store_path, limit) if folded else []
     _print_runs(rows, others, limit)
     if not rows and not others:
-        nothing = "no runs yet; try: pgpaces run reporting" if folded else "no such runs"
+        nothing = "no such runs" if experiment or tag else "no runs yet; try: pgpaces run reporting"
         click.echo(nothing, err=True)
 
 

@@ -106,7 +106,7 @@ def section(found: Trended) -> Section:
     if found.left_out:
         text = f"Left out: {found.left_out} not brought to an end, or not valid."
         notes = (Sentence(text, "warning"), *notes)
-    series = Series(found.name, runs, tuple(_beside(found, runs)), notes)
+    series = RunSeries(found.name, runs, tuple(_beside(found, runs)), notes)
     return of_series(found.trend, found.metric, series)
 
 
@@ -148,7 +148,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class RunSeries:
     """Runs in the order of time. beside: what else was not the same before and behind a change,
 
     by the change's first run. notes: what else is to be said.
@@ -165,7 +165,7 @@ def called(id_: str, at: datetime) -> str:
     return f"{id_[-8:]} of {at.astimezone():%Y-%m-%d %H:%M}"
 
 
-def of_series(found: Trend, metric: Metric, series: Series) -> Section:
+def of_series(found: Trend, metric: Metric, series: RunSeries) -> Section:
     """The section of a series of runs."""
     return Section(
         key=KEY,
@@ -191,7 +191,7 @@ def _headline(found: Trend, metric: Metric) -> Headline:
     return Headline("WORSE" if worse else "BETTER", "misses" if worse else "meets", first)
 
 
-def _facts(found: Trend, metric: Metric, series: Series) -> Iterator[tuple[str, str]]:
+def _facts(found: Trend, metric: Metric, series: RunSeries) -> Iterator[tuple[str, str]]:
     values = [each.run.estimate.value for each in _known(series)]
     if len(values) > 1:
         ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
@@ -201,7 +201,7 @@ def _facts(found: Trend, metric: Metric, series: Series) -> Iterator[tuple[str, 
         yield "levels", f"{value} ({ends}) in {level.runs} runs from {level.first}"
 
 
-def _changed(series: Series) -> Iterator[Sentence]:
+def _changed(series: RunSeries) -> Iterator[Sentence]:
     """What else was another one since a change."""
     for first, beside in series.beside:
         told = [
@@ -213,7 +213,7 @@ def _changed(series: Series) -> Iterator[Sentence]:
         yield Sentence(f"Since {first} this is another one too: {listed}.")
 
 
-def _table(found: Trend, metric: Metric, series: Series) -> Table:
+def _table(found: Trend, metric: Metric, series: RunSeries) -> Table:
     changes: dict[str, Change] = {change.first: change for change in found.changes}
     runs = {each.run.name: each for each in series.runs}
 
@@ -242,12 +242,12 @@ def _said(metric: Metric, found: Estimate) -> tuple[str, str]:
     return form(found.value), interval(found, form)
 
 
-def _known(series: Series) -> list[Timed]:
+def _known(series: RunSeries) -> list[Timed]:
     """The runs with a number."""
     return [each for each in series.runs if 0 < each.run.estimate.value < math.inf]
 
 
-def _figure(found: Trend, metric: Metric, series: Series) -> Figure:
+def _figure(found: Trend, metric: Metric, series: RunSeries) -> Figure:
     rows = tuple(
         (
             f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}",
@@ -267,7 +267,7 @@ def _figure(found: Trend, metric: Metric, series: Series) -> Figure:
     )
 
 
-def _chart(found: Trend, metric: Metric, series: Series) -> Chart:
+def _chart(found: Trend, metric: Metric, series: RunSeries) -> Chart:
     places = {each.run.name: _moment(each.at) for each in series.runs}
     points = tuple(_point(each) for each in _known(series))
     levels = tuple(
@@ -295,7 +295,7 @@ def _chart(found: Trend, metric: Metric, series: Series) -> Chart:
     )
 
 
-def _span(series: Series) -> timedelta:
+def _span(series: RunSeries) -> timedelta:
     return series.runs[-1].at - series.runs[0].at
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from pgpaces.answers import compare
 from pgpaces.answers.compare import METRICS, Metric, Pair, Side, Verdict
-from pgpaces.chart import Axis, Chart, Layer, Place, Point, series
+from pgpaces.chart import Axis, Chart, Layer, Place, Point, number_at, series
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.sweep.axes import log_ticks
 from pgpaces.report.escape import line as shown
@@ -292,9 +292,9 @@ def _effect_chart(told: Sequence[_Told], seen: VerdictBasis) -> Chart:
     points = tuple(
         _effect_point(name, metric, estimate, factor) for name, metric, estimate in _rows(told)
     )
-    dots = tuple(dot for dot in _dots(told, seen) if abs(_number(dot.x)) < _RATIO_MAX)
+    dots = tuple(dot for dot in _dots(told, seen) if abs(number_at(dot.x)) < _RATIO_MAX)
     band = _band(told[0].delta, share=share)
-    places = [_number(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
+    places = [number_at(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
               if place is not None]  # fmt: skip
     names = tuple(dict.fromkeys(str(point.y) for point in points))
     layers = [Layer("point", dots, "ink", size=16, opacity=0.6, offset=0.75, name="a trial")]
@@ -325,10 +325,6 @@ def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
         yield Layer("rule", bars, color, along="x", size=2.2)
         yield Layer("point", tuple(points), color, size=70)
         yield Layer("text", tuple(points), "ink", dy=-11)
-
-
-def _number(place: Place) -> float:
-    return place if isinstance(place, float) else 0.0
 
 
 def _band(delta: float | None, *, share: bool) -> tuple[float, ...]:
@@ -381,9 +377,9 @@ def _over_trials(
     scaled = METRICS["missed"].scale == metric.scale
     rows = tuple(
         (
-            f"{_number(each.x):.0f}",
+            f"{number_at(each.x):.0f}",
             each.series,
-            number(metric, _number(each.y) / (100 if scaled else 1)),
+            number(metric, number_at(each.y) / (100 if scaled else 1)),
         )
         for each in points
     )
@@ -401,10 +397,10 @@ def _over_trials(
 def _trial_chart(
     metric: Metric, names: tuple[str, str], what: str, points: Sequence[Point]
 ) -> Chart:
-    at = sorted({_number(each.x) for each in points})
+    at = sorted({number_at(each.x) for each in points})
     pairs: dict[Place, list[float]] = {}
     for each in points if what == "pair" else ():
-        pairs.setdefault(each.x, []).append(_number(each.y))
+        pairs.setdefault(each.x, []).append(number_at(each.y))
     joined = [Point(x, low=min(of), high=max(of)) for x, of in pairs.items() if len(of) == 2]
     ticks = tuple(at[:: -(-len(at) // _TICKS_MAX) or 1])
     return Chart(

@@ -12,7 +12,7 @@ from pgpaces.answers.bulk import NAMES
 from pgpaces.answers.bulk import number as of_bulk
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
-from pgpaces.chart import Axis, Chart, Layer, Place, Point, bound, series
+from pgpaces.chart import Axis, Chart, Layer, Point, bound, number_at, series
 from pgpaces.questions.bulk import bars
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import words
@@ -361,11 +361,7 @@ def _free_side(
 
     def hidden(low: float, high: float) -> int:
         ends = [(a, b) for x, a, b in placed if low <= x <= high]
-        return sum(_number(a) <= above and _number(b) >= value for a, b in ends)
+        return sum(number_at(a) <= above and number_at(b) >= value for a, b in ends)
 
     left = hidden(min(places), min(places) + third)
     return "left" if left <= hidden(max(places) - third, max(places)) else "right"
-
-
-def _number(place: Place) -> float:
-    return place if isinstance(place, float) else 0.0

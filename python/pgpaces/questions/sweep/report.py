@@ -79,6 +79,7 @@ def top(page: Page) -> Section:
         ),
         tables=(tables.brief(page),),
         next=(command,),
+        value=page.rows,
         trials=tuple(digest.trial.id for digest in page.digests),
     )
 
