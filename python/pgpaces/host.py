@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Any
+
+from pgpaces.facts import HostFacts
 
 # So many volumes may lie on top of each other.
 _VOLUMES_MAX = 8
 
 
-def facts() -> dict[str, Any]:
+def facts() -> HostFacts:
     """What must be known of this machine to compare results."""
-    found: dict[str, Any] = {
-        "hostname": platform.node(),
-        "system": platform.system(),
-        "kernel": platform.release(),
-        "architecture": platform.machine(),
-        "cpus": os.cpu_count(),
-        "cpu": _field(Path("/proc/cpuinfo"), ("model name", "Model")),
-        "memory_bytes": _memory(),
-        "python": platform.python_version(),
-    }
-    return {name: value for name, value in found.items() if value}
+    return HostFacts(
+        hostname=platform.node() or None,
+        system=platform.system() or None,
+        kernel=platform.release() or None,
+        architecture=platform.machine() or None,
+        cpus=os.cpu_count(),
+        cpu=_field(Path("/proc/cpuinfo"), ("model name", "Model")) or None,
+        memory_bytes=_memory(),
+        python=platform.python_version(),
+    )
 
 
 def disk_of(path: Path, sys: Path = Path("/sys")) -> str | None:

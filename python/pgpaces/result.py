@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from pgpaces.facts import Count, HostFacts, PlanFacts, ServerFacts, WorkloadFacts
 from pgpaces.record import Interval, Tally
 
 State = Literal["running", "finished", "interrupted", "failed"]
@@ -137,13 +138,13 @@ class Explained:
     to disk, all over the plan. plan: JSON text as the server gave it. analyzed: it was executed.
     """
 
-    script: int
-    command: int
+    script: Count
+    command: Count
     shape: str
     summary: str
-    workers_planned: int
-    workers_launched: int
-    spilled_bytes: int
+    workers_planned: Count
+    workers_launched: Count
+    spilled_bytes: Count
     plan: str
     analyzed: bool = True
 
@@ -168,12 +169,12 @@ class Executed:
 
     text: str
     load: bool
-    calls: int
+    calls: Count
     total_ms: float
-    rows: int
-    blocks_hit: int
-    blocks_read: int
-    wal_bytes: int | None = None
+    rows: Count
+    blocks_hit: Count
+    blocks_read: Count
+    wal_bytes: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +186,10 @@ class Grown:
 
     name: str
     kind: Literal["table", "index"]
-    before_bytes: int
-    after_bytes: int
-    dead_before: int | None = None
-    dead_after: int | None = None
+    before_bytes: Count
+    after_bytes: Count
+    dead_before: Count | None = None
+    dead_after: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +207,9 @@ class Blocked:
     blocking: str
     state: str
     statement: str
-    seen: int
-    first_s: int
-    last_s: int
+    seen: Count
+    first_s: Count
+    last_s: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class WaitEvent:
     who: Literal["load", "others"]
     kind: str
     event: str
-    sessions: int
+    sessions: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ class Waits:
     tenths: how many sessions were in which event in which tenth; answers/waits.py reads it.
     """
 
-    looks: int = 0
+    looks: Count = 0
     events: tuple[WaitEvent, ...] = ()
     tenths: bytes = b""
 
@@ -253,8 +254,7 @@ class Observed:
 class Trial:
     """One run of one cell: what was asked, where, when, and every interval.
 
-    plan, workload, server, host: plain values as they are stored. scripts: for each script its
-    name, weight and the text of its commands. measured_ns: how long the measured part lasted.
+    measured_ns: how long the measured part lasted.
     findings: what sensors and the pipeline found; what the numbers themselves tell is not in it.
     place: in an experiment, if it is part of one. samples: of the sensors. explained: how its
     statements were executed. observed: what else was seen of each server.
@@ -263,10 +263,10 @@ class Trial:
     id: str
     state: State
     started_at: datetime
-    plan: Mapping[str, Any]
-    workload: Mapping[str, Any]
-    server: Mapping[str, Any]
-    host: Mapping[str, Any]
+    plan: PlanFacts
+    workload: WorkloadFacts
+    server: ServerFacts
+    host: HostFacts
     version: str
     intervals: tuple[Interval, ...] = ()
     ended_at: datetime | None = None

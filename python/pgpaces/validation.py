@@ -13,27 +13,9 @@ from typing import Any, get_args, get_origin
 
 from pgpaces import record
 from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import Explained, Observed, Place, Sample, State, Trial
+from pgpaces.result import Place, State, Trial
 from pgpaces.times import Times, counted
 
-_KINDS: dict[str, dict[str, tuple[type, ...]]] = {
-    "plan": {
-        "load_text": (str,),
-        "model": (str,),
-        "protocol": (str,),
-        "policy": (str,),
-        "clients": (int,),
-        "seed": (int,),
-        "warmup_ns": (int,),
-        "limit_ns": (int, type(None)),
-        "limits": (list,),
-        "shape": (str,),
-        "transactions": (int, type(None)),
-    },
-    "workload": {"name": (str,), "scripts": (list,)},
-    "server": {"version": (str,)},
-    "host": {},
-}
 # Seconds of a trial that may be missing in all: more than a day.
 _GAPS_MAX_S = 100_000
 # So much longer than its seconds a trial may have measured: a table of it still fits in memory.
@@ -42,12 +24,6 @@ _MEASURED_MAX_S = 1_000_000
 
 def check(trial: Trial) -> None:
     """Raises ValueError, with what is wrong in words, for a trial that cannot be."""
-    for name, kinds in _KINDS.items():
-        part = _expect(getattr(trial, name), (dict,), f"its {name}")
-        for key, kind in kinds.items():
-            if key in part:
-                _expect(part[key], kind, f"its {name}'s {key}")
-    _limits(trial)
     if trial.state not in get_args(State):
         raise ValueError(f"its state is {trial.state!r}")
     _expect(trial.started_at, (datetime,), "its start")
@@ -56,14 +32,8 @@ def check(trial: Trial) -> None:
     _measured(trial)
     if trial.place is not None:
         _place(trial.place)
-    for explained in trial.explained:
-        _explained(explained)
-    for sample in trial.samples:
-        _sample(sample)
-    for observed in trial.observed:
-        _observed(observed)
-    commands = [_script(script) for script in trial.workload.get("scripts", [])]
-    shaped = "imported" not in trial.plan
+    commands = [len(script.commands) for script in trial.workload.scripts]
+    shaped = trial.plan.imported is None
     for interval in trial.intervals:
         _interval(interval, commands, shaped)
     _seconds(trial.intervals)
@@ -76,13 +46,6 @@ def _measured(trial: Trial) -> None:
     _count(trial.measured_ns, "how long it measured")
     if trial.measured_ns > (len(trial.intervals) + _MEASURED_MAX_S) * 1_000_000_000:
         raise ValueError(f"it measured for {trial.measured_ns} ns, and has no such seconds")
-
-
-def _limits(trial: Trial) -> None:
-    for limit in trial.plan.get("limits", []):
-        name, ns = _expect(limit, (list,), "a latency limit")
-        _expect(name, (str,), "the script of a latency limit")
-        _count(ns, "a latency limit")
 
 
 def _seconds(intervals: tuple[Interval, ...]) -> None:
@@ -125,48 +88,6 @@ def _place(place: Place) -> None:
     _texts(levels.values(), "a level")
 
 
-def _sample(sample: Sample) -> None:
-    _expect(sample.second, (int,), "the second of a sample")
-    _texts((sample.source, sample.name, sample.unit), "a sample's text")
-    _expect(sample.value, (int, float), f"sample {sample.name}")
-
-
-def _explained(found: Explained) -> None:
-    for name in ("script", "command", "workers_planned", "workers_launched", "spilled_bytes"):
-        _count(getattr(found, name), f"a plan's {name}")
-    _texts((found.shape, found.summary, found.plan), "a plan's text")
-    _expect(found.analyzed, (bool,), "whether a plan was analyzed")
-
-
-def _observed(found: Observed) -> None:
-    _texts((found.node,), "the name of a server")
-    for one in found.moved:
-        _texts((one.source, one.name, one.unit), "a counter's text")
-        _expect(one.value, (int, float), f"counter {one.name}")
-    for statement in found.executed:
-        _texts((statement.text,), "a statement's text")
-        _expect(statement.total_ms, (int, float), "a statement's time")
-        _wholes(statement, ("calls", "rows", "blocks_hit", "blocks_read", "wal_bytes"))
-    for grown in found.grown:
-        _texts((grown.name, grown.kind), "a relation's name")
-        _wholes(grown, ("before_bytes", "after_bytes", "dead_before", "dead_after"))
-    for pair in found.blocked:
-        words = (pair.waiting, pair.event, pair.mode, pair.blocking, pair.state, pair.statement)
-        _texts(words, "a text of who was blocked")
-        _wholes(pair, ("seen", "first_s", "last_s"))
-    _count(found.waits.looks, "how often it was looked")
-    _expect(found.waits.tenths, (bytes,), "the tenths of wait events")
-    for event in found.waits.events:
-        _texts((event.who, event.kind, event.event), "a wait event's text")
-        _count(event.sessions, "sessions in a wait event")
-
-
-def _wholes(found: object, names: Iterable[str]) -> None:
-    """Whole numbers, or none where they are not known."""
-    for name in names:
-        _expect(getattr(found, name), (int, type(None)), name)
-
-
 def _expect(value: Any, kinds: tuple[type, ...], what: str) -> Any:
     if not isinstance(value, kinds):
         expected = " or ".join("nothing" if k is type(None) else k.__name__ for k in kinds)
@@ -191,19 +112,6 @@ def _whole(value: object, what: str) -> None:
 def _texts(values: Iterable[object], what: str) -> None:
     for value in values:
         _expect(value, (str,), what)
-
-
-def _script(script: object) -> int:
-    """How many commands it has."""
-    found = _expect(script, (dict,), "a script")
-    _expect(found.get("name"), (str,), "a script's name")
-    _count(found.get("weight"), "a script's weight")
-    commands = _expect(found.get("commands"), (list,), "a script's commands")
-    for command in commands:
-        line, text, _ = _expect(command, (list,), "a command")
-        _count(line, "a command's line")
-        _expect(text, (str,), "a command's text")
-    return len(commands)
 
 
 def _interval(interval: Interval, commands: list[int], shaped: bool) -> None:

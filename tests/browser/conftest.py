@@ -35,7 +35,7 @@ def written(path: Path, plan: Design, seconds: int) -> str:
     digests = [made(slot, seconds) for slot in plan.slots()]
     digests = [
         replace(each, summary=replace(each.summary, validity=Validity("invalid")))
-        if each.trial.plan["clients"] == 6 and each.trial.plan["settings"][NAME] == "4"
+        if each.trial.plan.clients == 6 and each.trial.plan.settings[NAME] == "4"
         else each
         for each in digests
     ]

@@ -90,7 +90,7 @@ class Acting(Listener):
 
     def postmaster(self) -> int:
         assert self.trial is not None
-        data = Path(self.trial.server["data_directory"])
+        data = Path(self.trial.server.data_directory)
         return int((data / "postmaster.pid").read_text().split()[0])
 
     def processes(self) -> list[int]:
@@ -107,10 +107,10 @@ class Acting(Listener):
     def connect(self) -> psycopg.Connection:
         """A session of somebody else in the trial's database."""
         assert self.trial is not None
-        to = self.trial.server["target"]
+        to = self.trial.server.target
         return psycopg.connect(
             host=to["host"], port=to["port"], user=to["user"],
-            dbname=self.trial.workload["prepared"]["dbname"], application_name="nightly job",
+            dbname=self.trial.workload.prepared.dbname, application_name="nightly job",
         )  # fmt: skip
 
 
@@ -324,7 +324,7 @@ def disk(place: Place) -> Result:
 
         def limit(acting: Acting) -> None:
             assert acting.trial is not None
-            device = _disk_of(Path(acting.trial.server["data_directory"]))
+            device = _disk_of(Path(acting.trial.server.data_directory))
             _io_limit(path, device, operations)
             _take(path, acting.processes())
 
@@ -351,7 +351,7 @@ def checkpoint(place: Place) -> Result:
 
         def slow(acting: Acting) -> None:
             assert acting.trial is not None
-            device = _disk_of(Path(acting.trial.server["data_directory"]))
+            device = _disk_of(Path(acting.trial.server.data_directory))
             _io_limit(path, device, operations)
             _take(path, acting.processes())
 

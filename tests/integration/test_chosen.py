@@ -80,11 +80,11 @@ def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(
     for block in range(1, 9):
         own = [d for d in digests if d.trial.place and d.trial.place.block == block]
         assert len({d.trial.place.cell for d in own if d.trial.place}) == 2
-        assert len({d.trial.plan["seed"] for d in own}) == 1, "a pair meets the same arrivals"
+        assert len({d.trial.plan.seed for d in own}) == 1, "a pair meets the same arrivals"
         for each in own:
             assert each.trial.place is not None
             wanted = each.trial.place.levels["set.work_mem"]
-            assert each.trial.server["settings"]["work_mem"] == wanted
+            assert each.trial.server.settings["work_mem"] == wanted
     answer = json.loads(pgpaces("report", "last", "--format", "json").out)
     found = answer["sections"]["comparison"]["value"]
     assert found["outcome"] in ("better", "worse", "equivalent", "inconclusive")

@@ -27,6 +27,7 @@ from pgpaces.cli.main import cli
 from pgpaces.disk import folder, jobs, measure, programs
 from pgpaces.disk.device import device_of, moved_bytes
 from pgpaces.errors import PlanError, RunError
+from pgpaces.facts import HostFacts
 from pgpaces.store import DiskRow, Store, new_id
 
 HAS_FIO = shutil.which("fio") is not None
@@ -262,7 +263,7 @@ def test_a_program_that_says_nothing_is_ended_with_its_reader(disk: Path) -> Non
 
 def disk_row(name: str = "") -> DiskRow:
     found = Disk("/mnt/\udcff", Device("uuid 1\x00"), 2**23, True, "fio-3.33", missing=("all",))
-    return DiskRow(new_id(), name, datetime.now(UTC), "0", {"hostname": "pi4"}, found)
+    return DiskRow(new_id(), name, datetime.now(UTC), "0", HostFacts(hostname="pi4"), found)
 
 
 @pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.postgres)])
@@ -337,7 +338,7 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(
         assert devices == {path: device_of(Path(path)).id for path in folders}
         assert devices[str(encrypted)] == f"fuse.gocryptfs {encrypted}"
         assert device_of(encrypted).encryption == "gocryptfs (file encryption)"
-        assert len({digest.trial.server["system_identifier"] for digest in swept.digests}) == 2
+        assert len({digest.trial.server.system_identifier for digest in swept.digests}) == 2
 
 
 def test_a_relative_folder_is_no_level() -> None:

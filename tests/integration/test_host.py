@@ -224,7 +224,7 @@ class Limiting(Listener):
     postmaster: int = 0
 
     def started(self, trial: Trial, connect_ns: int) -> None:
-        data = Path(trial.server["data_directory"])
+        data = Path(trial.server.data_directory)
         self.postmaster = int((data / "postmaster.pid").read_text().split()[0])
 
     def interval(self, interval: Interval) -> None:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit import trials, values
+from tests.unit.trials import known
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest
@@ -58,9 +59,9 @@ def whole(seconds: int = 20, **changes: Any) -> Trial:
     found = trials.series([[1.0, 2.0, 3.0 + s] for s in range(seconds)], **changes)
     return replace(
         found,
-        plan={**found.plan, "load_text": "open, 3/s", "clients": 1, "warmup_ns": 0},
-        workload={**found.workload, "name": "w"},
-        server={"version": "18"},
+        plan=found.plan.but(load_text="open, 3/s", clients=1, warmup_ns=0),
+        workload=found.workload.but(name="w"),
+        **known(server={}),
     )
 
 

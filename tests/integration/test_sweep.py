@@ -67,13 +67,13 @@ def test_a_sweep_runs_every_cell_in_every_block(pgpaces: Command) -> None:
         trial = store.load(placed.id)
         assert trial.place is not None
         levels = trial.place.levels
-        assert trial.plan["clients"] == int(levels["clients"])
-        assert trial.plan["load_text"] == f"open, {20 * int(levels['clients'])}/s"
-        assert trial.server["settings"]["work_mem"] == levels["set.work_mem"]
-        assert trial.server["applied"] == {"work_mem": "connection"}
+        assert trial.plan.clients == int(levels["clients"])
+        assert trial.plan.load_text == f"open, {20 * int(levels['clients'])}/s"
+        assert trial.server.settings["work_mem"] == levels["set.work_mem"]
+        assert trial.server.applied == {"work_mem": "connection"}
         assert trial.explained
         assert trial.samples
-    seeds = {p.block: store.load(p.id).plan["seed"] for p in store.placed(row.id)}
+    seeds = {p.block: store.load(p.id).plan.seed for p in store.placed(row.id)}
     assert seeds == {1: 1, 2: 2}
 
 
@@ -90,7 +90,7 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
         assert done.code == 0, done.err
         store = Store.open(pgpaces.store)
         trials = [store.load(row.id) for row in store.trials()]
-        assert [trial.workload["prepared"]["dbname"] for trial in trials] == ["postgres"]
+        assert [trial.workload.prepared.dbname for trial in trials] == ["postgres"]
         kept = [tally for trial in trials for each in trial.intervals for tally in each.tallies]
         assert sum(tally.on_time for tally in kept)
         assert not any(tally.failed for tally in kept)
@@ -116,7 +116,7 @@ def test_a_sweep_within_a_time_runs_every_cell_and_then_what_decides(pgpaces: Co
     assert row.state == "finished"
     trials = [store.load(placed.id) for placed in store.placed(row.id)]
     assert sum(t.measured_ns or 0 for t in trials) <= 6e9
-    assert all(t.plan["seed"] == t.place.block for t in trials if t.place)
+    assert all(t.plan.seed == t.place.block for t in trials if t.place)
     again = pgpaces("sweep", "--resume")
     assert again.code == 0, again.err
     assert cells_of(pgpaces.store) == found
@@ -141,10 +141,10 @@ def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Comm
         trial = store.load(placed.id)
         assert trial.place is not None
         levels_of = trial.place.levels
-        assert trial.server["settings"]["shared_buffers"] == levels_of["set.shared_buffers"]
-        shown = trial.server["settings"].get("bgwriter_delay", "200ms")
+        assert trial.server.settings["shared_buffers"] == levels_of["set.shared_buffers"]
+        shown = trial.server.settings.get("bgwriter_delay", "200ms")
         assert shown == levels_of["set.bgwriter_delay"]
-        ways.add(tuple(sorted(trial.server["applied"].items())))
+        ways.add(tuple(sorted(trial.server.applied.items())))
     assert ways == {(("bgwriter_delay", "reload"), ("shared_buffers", "start"))}
 
 
@@ -254,7 +254,7 @@ def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
     store = Store.open(pgpaces.store)
     [row] = store.experiments()
     [placed] = store.placed(row.id)
-    assert store.load(placed.id).server["version"].startswith("18")
+    assert store.load(placed.id).server.version.startswith("18")
     [failure] = store.failures(row.id)
     assert failure.attempt == 1, "what cannot be is not tried again"
 
@@ -269,9 +269,10 @@ def test_trials_that_write_start_from_a_copy_each(pgpaces: Command) -> None:
     [row] = store.experiments()
     origins = set()
     for placed in store.placed(row.id):
-        prepared = store.load(placed.id).workload["prepared"]
-        assert prepared["cloned_from"]
-        origins.add(prepared["cloned_from"])
+        prepared = store.load(placed.id).workload.prepared
+        assert prepared is not None
+        assert prepared.cloned_from
+        origins.add(prepared.cloned_from)
     assert len(origins) == 1
 
 

@@ -115,7 +115,7 @@ class Watcher(experiment.Listener):
         self.said.append(text)
 
     def started(self, trial: Trial, connect_ns: int) -> None:
-        self.dbname = trial.workload["prepared"]["dbname"]
+        self.dbname = trial.workload.prepared.dbname
         self.seen.append(self.scans())
 
     def interval(self, interval: Interval) -> None:
@@ -203,10 +203,10 @@ def test_pgpool_lets_both_standbys_read_and_the_primary_write(
     assert (writes["standby1"], writes["standby2"]) == (0, 0)
     counts = outcome.summary.counts
     assert (counts.failed, counts.unfinished) == (0, 0)
-    assert trial.server["standbys"] == 2
-    assert trial.server["pool"]["pooler"] == "pgpool"
-    assert trial.server["nodes"].keys() == {"primary", "standby1", "standby2", "pool"}
-    assert [component["node"] for component in trial.plan["lanes"]] == ["pool"]
+    assert trial.server.standbys == 2
+    assert trial.server.pool.pooler == "pgpool"
+    assert trial.server.nodes.keys() == {"primary", "standby1", "standby2", "pool"}
+    assert [component.node for component in trial.plan.components] == ["pool"]
     nothing_is_left(pgpaces_home)
     no_standby_data_is_left(pgpaces_home)
 
@@ -228,8 +228,8 @@ def test_a_setting_is_in_effect_through_pgbouncer(
     counts = outcome.summary.counts
     assert counts.on_time == counts.due > 0, "six clients share two connections by transaction"
     assert outcome.summary.failures == {}
-    assert trial.server["settings"]["work_mem"] == "7MB"
-    assert trial.server["applied"] == {"work_mem": "database"}
+    assert trial.server.settings["work_mem"] == "7MB"
+    assert trial.server.applied == {"work_mem": "database"}
     # It is put back.
     outcome, _ = run(told("4MB"), tmp_path / "r.db", 1, **layout)
     assert outcome.summary.failures == {}
@@ -279,7 +279,7 @@ def test_scripts_go_where_they_are_sent(
     due = {script.name: script.counts.due for script in outcome.summary.scripts}
     assert due.keys() == {"write", "read on standby1", "read on standby2"}
     assert min(due.values()) > 0
-    assert sum(component["rate"] for component in trial.plan["lanes"]) == pytest.approx(60)
+    assert sum(component.rate for component in trial.plan.components) == pytest.approx(60)
     assert "3 queues are not one" in " ".join(trial.notes)
 
 
@@ -299,8 +299,8 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
         report.counts.on_time,
         0,
     )
-    assert [component["of"] for component in trial.plan["lanes"]] == ["", "report"]
-    assert {component["dbname"] for component in trial.plan["lanes"]} == {watcher.dbname}
+    assert [component.of for component in trial.plan.components] == ["", "report"]
+    assert {component.dbname for component in trial.plan.components} == {watcher.dbname}
     own = [s.counts.due for s in outcome.summary.scripts if not s.name.startswith("report/")]
     assert outcome.summary.counts.due == sum(own)
 
@@ -503,7 +503,7 @@ def test_a_standby_of_somebodys_is_a_node(cluster: Cluster, pgpaces: Command) ->
     query = "SELECT sum(xact_commit) FROM pg_stat_database"
     until(lambda: value(cluster.standby.dsn(), query) - before >= 1000, "what it served")
     trial = Store.open(pgpaces.store).load(ended.json()["run"])
-    assert trial.server["nodes"]["standby1"]["port"] == str(cluster.standby.port)
+    assert trial.server.nodes["standby1"]["port"] == str(cluster.standby.port)
 
 
 def test_a_server_that_is_no_standby_of_the_target_is_refused(
@@ -564,11 +564,11 @@ def sweep(pgpaces: Command, *words: object) -> dict[str, Trial]:
 @pytest.mark.slow
 def test_the_number_of_standbys_is_a_factor(pgpaces: Command) -> None:
     found = sweep(pgpaces, "--standbys", "0,1")
-    assert {name: len(trial.plan["lanes"]) for name, trial in found.items()} == {
+    assert {name: len(trial.plan.components) for name, trial in found.items()} == {
         "standbys=0": 1,
         "standbys=1": 2,
     }
-    assert all(trial.server["standbys"] == len(trial.plan["lanes"]) - 1 for trial in found.values())
+    assert all(trial.server.standbys == len(trial.plan.components) - 1 for trial in found.values())
     page = (pgpaces.store.parent / "page.md").read_text()
     assert "not as it was for earlier trials" not in page
 
@@ -580,9 +580,9 @@ def test_standbys_and_pools_are_factors_together(pgpaces: Command) -> None:
     assert len(found) == 6
     for trial in found.values():
         assert trial.place is not None
-        assert trial.server["standbys"] == int(trial.place.levels["standbys"])
+        assert trial.server.standbys == int(trial.place.levels["standbys"])
         pooled = trial.place.levels["pool"] == "pgbouncer"
-        assert bool(trial.server["pool"]) is pooled
+        assert bool(trial.server.pool) is pooled
         said = [finding.text for finding in trial.findings if finding.source == "pool"]
         assert len(said) == pooled, "the load goes past it"
 

@@ -99,7 +99,7 @@ def test_a_package_runs_loads_and_has_checksums(fetched: Installation, pgpaces: 
     assert answer["state"] == "finished"
     assert answer["server"] == fetched.version
     trial = Store.open(pgpaces.store).load(answer["run"])
-    assert trial.server["settings"]["max_connections"] == "100"
+    assert trial.server.settings["max_connections"] == "100"
     with embedded.start(embedded.ServerSpec(fetched)) as server:
         assert server_settings(server.dsn())["data_checksums"] == "on"
 
@@ -124,8 +124,8 @@ def test_an_old_version_has_sensors_plans_and_settings(
         assert {"database", "wal", "checkpoints"} <= {moved.source for moved in observed.moved}
         assert observed.grown
         assert not [note for note in trial.notes if "sensor: no" in note]
-        assert trial.server["settings"]["work_mem"] == "8MB"
-        assert trial.server["settings"]["checkpoint_timeout"] == "10min"
+        assert trial.server.settings["work_mem"] == "8MB"
+        assert trial.server.settings["checkpoint_timeout"] == "10min"
 
 
 @pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
@@ -170,8 +170,8 @@ def test_a_profile_with_jit_off_fits_a_server_without_it(
     done = pgpaces("run", "select-only", *server, "--profile", "pi-4gb", "--server-set",
                    "shared_buffers=32MB")  # fmt: skip
     trial = Store.open(pgpaces.store).load(done.json()["run"])
-    assert trial.server["settings"]["work_mem"] == "50MB"
-    assert trial.server["settings"]["shared_buffers"] == "32MB"
+    assert trial.server.settings["work_mem"] == "50MB"
+    assert trial.server.settings["shared_buffers"] == "32MB"
 
 
 # --- TLS ------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_the_load_comes_by_tcp_with_tls_and_without(
                    "--on-error", "stop", *QUICK)  # fmt: skip
     answer = done.json()
     assert answer["state"] == "finished"
-    target = Store.open(pgpaces.store).load(answer["run"]).server["target"]
+    target = Store.open(pgpaces.store).load(answer["run"]).server.target
     assert target["host"] == "127.0.0.1"
     assert target["sslmode"] == ("verify-full" if tls == "on" else "disable")
 
@@ -215,9 +215,9 @@ def test_python_takes_a_profile_tls_and_files(
         host_file=tmp_path / "host.toml",
     )  # fmt: skip
     assert run.counts.failed == 0
-    settings = run.trial.server["settings"]
+    settings = run.trial.server.settings
     assert (settings["work_mem"], settings["shared_buffers"]) == ("50MB", "32MB")
-    assert (run.trial.server["name"], run.trial.server["asked"]) == ("pg15", "15")
+    assert (run.trial.server.name, run.trial.server.asked) == ("pg15", "15")
     assert run.costs is not None
     assert (run.costs.month, run.costs.users_per_watt) == (5.0, 0.5)
     again = pgpaces.load(run.id, store=tmp_path / "results.db")
@@ -238,7 +238,7 @@ def test_the_cost_of_tls_is_a_factor(fifteen: Installation, pgpaces: Command) ->
     store = Store.open(pgpaces.store)
     [row] = store.experiments()
     trials = [store.load(placed.id) for placed in store.placed(row.id)]
-    modes = {t.place.levels["tls"]: t.server["target"]["sslmode"] for t in trials if t.place}
+    modes = {t.place.levels["tls"]: t.server.target["sslmode"] for t in trials if t.place}
     assert modes == {"on": "verify-full", "off": "disable"}
 
 
@@ -291,8 +291,8 @@ def test_a_build_without_tls_is_refused_with_those_that_have_it(pgpaces: Command
 def test_a_profile_is_what_a_server_starts_with(pgpaces: Command) -> None:
     done = pgpaces("run", "select-only", "--profile", "pi-1gb", "-c", "1", *QUICK)
     trial = Store.open(pgpaces.store).load(done.json()["run"])
-    assert trial.server["settings"]["shared_buffers"] == "250MB"
-    assert trial.server["applied"]["shared_buffers"] == "start"
+    assert trial.server.settings["shared_buffers"] == "250MB"
+    assert trial.server.applied["shared_buffers"] == "start"
 
 
 def test_profiles_are_levels(pgpaces: Command) -> None:
@@ -305,7 +305,7 @@ def test_profiles_are_levels(pgpaces: Command) -> None:
     for placed in store.placed(row.id):
         trial = store.load(placed.id)
         assert trial.place is not None
-        found[trial.place.levels["profile"]] = trial.server["settings"].get("shared_buffers")
+        found[trial.place.levels["profile"]] = trial.server.settings.get("shared_buffers")
     assert found["pi-1gb"] == "250MB"
     assert found["default"] != "250MB"
 
@@ -374,5 +374,5 @@ def test_what_cannot_be_is_said_before_anything_is_started(
 def test_the_store_holds_how_a_server_was_built(pgpaces: Command) -> None:
     done = pgpaces("run", "select-only", "-c", "1", *QUICK)
     trial = Store.open(pgpaces.store).load(done.json()["run"])
-    assert "--" in json.dumps(trial.server["configure"])
-    assert database.same_server(trial.server, {**trial.server, "configure": "--other"})
+    assert "--" in json.dumps(trial.server.configure)
+    assert database.same_server(trial.server, trial.server.but(configure="--other"))

@@ -18,7 +18,7 @@ from pgpaces.answers.summary import summarize
 from pgpaces.design import Cell, Design, Experiment, Factor, Slot
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import Explained, Finding, Place, Sample, Trial
-from tests.unit.trials import SECOND_NS, times
+from tests.unit.trials import SECOND_NS, known, times
 
 START = datetime(2026, 11, 1, 8, 0, tzinfo=UTC)
 WORKERS = "set.max_parallel_workers_per_gather"
@@ -165,15 +165,17 @@ def made(slot: Slot, seconds: int = 60, invalid: bool = False, **place: Any) -> 
         state="finished",
         started_at=started,
         ended_at=started + timedelta(seconds=seconds),
-        plan=_plan(clients, workers, seconds, slot.block),
-        workload={"name": "reporting", "scale": 1, "hash": "ad98", "scripts": SCRIPTS},
-        server={
-            "version": "18.6",
-            "version_text": "PostgreSQL 18.6 on aarch64",
-            "settings": {"shared_buffers": "128MB", "max_parallel_workers_per_gather": workers},
-            "target": {"host": "pi4", "port": "5432"},
-        },
-        host={"hostname": "pi4", "cpus": 4, "cpu": "Cortex-A72", "memory_bytes": 4 * 2**30},
+        **known(
+            plan=_plan(clients, workers, seconds, slot.block),
+            workload={"name": "reporting", "scale": 1, "hash": "ad98", "scripts": SCRIPTS},
+            server={
+                "version": "18.6",
+                "version_text": "PostgreSQL 18.6 on aarch64",
+                "settings": {"shared_buffers": "128MB", "max_parallel_workers_per_gather": workers},
+                "target": {"host": "pi4", "port": "5432"},
+            },
+            host={"hostname": "pi4", "cpus": 4, "cpu": "Cortex-A72", "memory_bytes": 4 * 2**30},
+        ),
         version="0.1.0",
         intervals=intervals,
         measured_ns=seconds * SECOND_NS,

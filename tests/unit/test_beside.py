@@ -26,7 +26,7 @@ from pgpaces.questions.sweep.page import About, gather
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
-from tests.unit.trials import SECOND_NS, times, trial
+from tests.unit.trials import SECOND_NS, like, times, trial
 
 FILE = """
 workload = "simple-update"
@@ -362,7 +362,7 @@ def test_the_page_says_what_the_layout_was_and_finds_no_difference_in_one_trial(
     components = [
         {**component, "workload": "w", "load_text": "open, 4/s"} for component in COMPONENTS
     ]
-    made = replace(made, plan={**made.plan, "lanes": components, "think": "none", "think_ns": 0})
+    made = replace(made, plan=like(made.plan, lanes=components, think="none", think_ns=0))
     accumulator = Accumulator.of(made.intervals)
     one = digest(made, summarize(made, accumulator), accumulator)
     found = gather([one], About(datetime(2026, 1, 1, tzinfo=UTC), "1"))

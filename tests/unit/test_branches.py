@@ -8,6 +8,7 @@ import pytest
 
 from pgpaces.answers.branches import alike
 from pgpaces.answers.summary import summarize
+from pgpaces.facts import CommandFacts
 from pgpaces.generators.engine import commands
 from pgpaces.record import StatementTally
 from pgpaces.times import times_of
@@ -27,8 +28,8 @@ SELECT 1;
 """
 
 
-def commands_of(script: str) -> list[tuple[int, str, bool]]:
-    return [(each.line, each.text, each.is_sql) for each in commands("a", script)]
+def commands_of(script: str) -> tuple[CommandFacts, ...]:
+    return tuple(CommandFacts(c.line, c.text, c.is_sql) for c in commands("a", script))
 
 
 def test_branches_that_differ_in_a_constant_are_one_statement() -> None:
@@ -64,10 +65,8 @@ def test_other_statements_stay_apart(script: str) -> None:
 
 def test_the_times_of_all_branches_are_those_of_one_line() -> None:
     whole = series([[10.0]] * 40)
-    workload = {**whole.workload}
-    workload["scripts"] = [
-        {**workload["scripts"][0], "commands": commands_of(SCRIPT), "text": SCRIPT}
-    ]
+    script = whole.workload.scripts[0].but(commands=commands_of(SCRIPT), text=SCRIPT)
+    workload = whole.workload.but(scripts=(script,))
     # Not each of them in each second, and the last one not at all.
     ran = [(2, 4.0) if n % 2 else (4, 8.0) for n, _ in enumerate(whole.intervals)]
     intervals = tuple(

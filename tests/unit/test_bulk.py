@@ -181,7 +181,7 @@ def test_the_answer_of_a_command_says_nothing_of_steadiness_percentiles_and_clie
 
 def test_with_a_limit_the_usual_verdict_is_there_too() -> None:
     made = command_trial([22.1], SEEN)
-    plan = {**made.plan, "limit_ns": 30 * SECOND_NS}
+    plan = made.plan.but(limit_ns=30 * SECOND_NS)
     text = printed(replace(made, plan=plan))
     assert "0.0% missed" in text
     assert "limit 30s" in text

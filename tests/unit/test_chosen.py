@@ -44,7 +44,7 @@ def digest(ask: Ask, due: int, missed: int, rate: float = 100.0, invalid: str = 
         id=f"{ask.cell.key}-{ask.block}-{ask.attempt}",
         place=place,
         measured_ns=int(seconds * 1e9),
-        plan={**BASE.trial.plan, "seed": ask.block},
+        plan=BASE.trial.plan.but(seed=ask.block),
     )
     counts = Counts(due, due - missed, missed, 0, 0, 0)
     summary = replace(

@@ -20,6 +20,7 @@ from pgpaces.result import Place, Sample, Trial
 from pgpaces.store import ExperimentRow, Store, new_id
 from tests.unit import trials
 from tests.unit.calling import refused
+from tests.unit.trials import known
 
 Pgpaces = Callable[..., Result]
 
@@ -29,9 +30,9 @@ def whole(**changes: Any) -> Trial:
     return replace(
         found,
         id=new_id(),
-        plan={**found.plan, "load_text": "open, 2/s"},
-        workload={**found.workload, "name": "w"},
-        server={"version": "18"},
+        plan=found.plan.but(load_text="open, 2/s"),
+        workload=found.workload.but(name="w"),
+        **known(server={}),
         samples=(Sample(0, "host", "cpu", 0.5, "share"),),
         **changes,
     )

@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> Path:
 
 def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
     trial, _ = replace(story, plan=PLAN).told()
-    workload = {**trial.workload, "hash": "h"}
+    workload = trial.workload.but(hash="h")
     server = {"version": "18.6", "settings": {}, "target": {}}
     trial = replace(trial, id=id_, place=place, workload=workload, server=server)
     opened.begin(trial)

@@ -28,6 +28,7 @@ from pgpaces.answers.differences import between
 from pgpaces.answers.effect import ALPHA, Effect, bca, holm, over_pairs, over_trials
 from pgpaces.design import Cell, Slot
 from pgpaces.errors import PlanError
+from pgpaces.facts import Prepared
 from pgpaces.result import Estimate
 from tests.unit.drifting import differences, drift, pair, pairs_of, side
 from tests.unit.experiments import made
@@ -499,8 +500,8 @@ def test_targets_that_are_compared_are_pairs_too() -> None:
 def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart() -> None:
     cell = Cell(())
     one = made(Slot(1, cell), 5)
-    plan = {**one.trial.plan, "clients": 8, "threads": 2, "policy": "run"}
-    server = {**one.trial.server, "settings": {"work_mem": "64MB"}}
+    plan = one.trial.plan.but(clients=8, threads=2, policy="run")
+    server = one.trial.server.but(settings={"work_mem": "64MB"})
     other = replace(one, trial=replace(one.trial, plan=plan, server=server))
     named = {each.name for each in between([one], [other])}
     assert {"clients", "threads", "policy", "setting work_mem"} <= named
@@ -513,9 +514,9 @@ def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart() -> No
 
 def test_another_seed_of_arrivals_is_no_difference_and_another_one_of_data_is() -> None:
     one = made(Slot(1, Cell(())), 5)
-    again = replace(one, trial=replace(one.trial, plan={**one.trial.plan, "seed": 99}))
+    again = replace(one, trial=replace(one.trial, plan=one.trial.plan.but(seed=99)))
     assert between([one], [again]) == ()
-    data = {**one.trial.workload, "data_seed": 2}
+    data = one.trial.workload.but(data_seed=2)
     (found,) = between([one], [replace(one, trial=replace(one.trial, workload=data))])
     assert (found.name, found.a, found.b) == ("data seed", (), ("2",))
 
@@ -531,7 +532,7 @@ def test_the_data_of_another_version_are_made_anew_and_are_no_other_data(
     one, other = (
         replace(found, trial=replace(found.trial, workload=workload))
         for workload in (
-            {**found.trial.workload, "prepared": {"fingerprint": mark}} for mark in "ab"
+            found.trial.workload.but(prepared=Prepared("d", mark, True, 0.0, 1)) for mark in "ab"
         )
     )
     assert (between([one], [other], [factor]) == ()) is follows
@@ -554,7 +555,7 @@ def test_how_the_generator_waits_follows_from_what_is_run_and_how_much_of_it(
 ) -> None:
     found = made(Slot(1, Cell(())), 5)
     one, other = (
-        replace(found, trial=replace(found.trial, plan={**found.trial.plan, "poll": poll}))
+        replace(found, trial=replace(found.trial, plan=found.trial.plan.but(poll=poll)))
         for poll in ("io_uring", "Python threads")
     )
     assert (between([one], [other], [factor]) == ()) is follows

@@ -141,7 +141,7 @@ def test_without_a_limit_nothing_is_said_to_hold() -> None:
     plan = Design((Factor("clients", ("2", "8")),))
     digests = [made(slot, 20) for slot in plan.slots()]
     digests = [
-        replace(d, trial=replace(d.trial, plan={**d.trial.plan, "limit_ns": None})) for d in digests
+        replace(d, trial=replace(d.trial, plan=d.trial.plan.but(limit_ns=None))) for d in digests
     ]
     page = gather(digests, About(datetime.now(UTC), "0"), experiment(design=plan))
     text = " ".join(sentence.text for sentence in page.answer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,17 +12,15 @@ from pgpaces import database
 from pgpaces.database import source
 from pgpaces.database.changes import Note, SettingChange, names_in
 from pgpaces.errors import ServerError
+from pgpaces.facts import ServerFacts
 
-FACTS: dict[str, Any] = {
-    "version": "18.6",
-    "system_identifier": "7",
-    "postmaster_started": "2026-11-22T06:00:00.000000Z",
-    "settings": {"work_mem": "4MB", "fsync": "off"},
-}
-
-
-def changed(**more: Any) -> dict[str, Any]:
-    return {**FACTS, **more}
+FACTS = ServerFacts(
+    version="18.6",
+    system_identifier="7",
+    postmaster_started="2026-11-22T06:00:00.000000Z",
+    settings={"work_mem": "4MB", "fsync": "off"},
+)
+changed = FACTS.but
 
 
 @pytest.mark.parametrize(
@@ -42,7 +39,7 @@ def changed(**more: Any) -> dict[str, Any]:
         (changed(postmaster_started=None, system_identifier=None), []),
     ],
 )  # fmt: skip
-def test_what_changed_of_a_server_is_said_in_words(after: dict[str, Any], said: list[str]) -> None:
+def test_what_changed_of_a_server_is_said_in_words(after: ServerFacts, said: list[str]) -> None:
     assert database.same_server(FACTS, after) == said
 
 

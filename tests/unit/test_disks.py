@@ -20,6 +20,7 @@ from pgpaces.disk import jobs
 from pgpaces.disk.device import mount_of, parse_mounts
 from pgpaces.disk.folder import check
 from pgpaces.errors import PlanError, StoreError
+from pgpaces.facts import HostFacts
 from pgpaces.questions import disk as words
 from pgpaces.questions.sweep import facts
 from pgpaces.report import terminal
@@ -56,7 +57,7 @@ def card(reads: float, writes: float, mb_per_s: float) -> Disk:
 
 
 def row(found: Disk, name: str = "card", **host: Any) -> DiskRow:
-    return DiskRow("01M8" + "0" * 22, name, datetime.now(UTC), "0", host, found)
+    return DiskRow("01M8" + "0" * 22, name, datetime.now(UTC), "0", HostFacts(**host), found)
 
 
 # --- fio ----------------------------------------------------------------------------------------
@@ -367,7 +368,7 @@ def test_disks_side_by_side_have_ratios() -> None:
 
 def test_a_page_tells_of_the_disk_that_the_data_is_on() -> None:
     found = experiments.made(experiments.design().slots()[0], 5)
-    server = {**found.trial.server, "data_device": "uuid 1"}
+    server = found.trial.server.but(data_device="uuid 1")
     there = replace(found, trial=replace(found.trial, server=server))
     disk = row(card(2100, 610, 45), hostname="pi4")
     pairs = dict(facts.places([there], [disk])[0].server)

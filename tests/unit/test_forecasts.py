@@ -148,9 +148,9 @@ def test_a_change_is_marked_where_its_level_begins() -> None:
 
 
 def test_what_is_not_the_same_in_all_of_a_series_is_counted() -> None:
-    server = {**DIGESTS[1].trial.server, "version_text": "17.6"}
+    server = DIGESTS[1].trial.server.but(version_text="17.6")
     one = replace(DIGESTS[1], trial=replace(DIGESTS[1].trial, server=server))
-    alike = [d for d in DIGESTS if d.trial.plan["clients"] == one.trial.plan["clients"]][:1]
+    alike = [d for d in DIGESTS if d.trial.plan.clients == one.trial.plan.clients][:1]
     found = {each.name: dict(each.values) for each in differences.among([one, *alike * 3])}
     assert found["PostgreSQL"] == {"17.6": 1, "PostgreSQL 18.6 on aarch64": 3}
     assert differences.among(alike * 3) == ()

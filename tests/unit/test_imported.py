@@ -99,7 +99,7 @@ def test_a_transaction_was_due_when_its_time_began() -> None:
     assert (summary.counts.on_time, summary.counts.late) == (1, 1)
     assert trial.started_at == datetime.fromtimestamp(EPOCH, UTC)
     assert summary.latency.max == 1500.0
-    assert trial.plan["model"] == "closed"
+    assert trial.plan.model == "closed"
 
 
 def test_the_files_of_all_threads_are_one_run() -> None:
@@ -109,7 +109,7 @@ def test_the_files_of_all_threads_are_one_run() -> None:
     assert summary.counts.due == 3
     assert [script.counts.due for script in summary.scripts] == [2, 1]
     assert (summary.retried, summary.retries) == (1, 2)
-    assert trial.plan["clients"] == 2
+    assert trial.plan.clients == 2
     assert summary.lag.max == pytest.approx(0.02)
     assert summary.service.max == pytest.approx(0.99)
 
@@ -207,7 +207,7 @@ def test_sums_have_a_mean_and_no_quantiles(more: tuple[int, ...]) -> None:
     assert summary.latency.mean.value == pytest.approx(1.0)
     assert summary.latency.stddev == pytest.approx(math.sqrt(0.3))
     assert (summary.latency.p50, summary.latency.p99) == (None, None)
-    assert trial.plan["limit_ns"] is None
+    assert trial.plan.limit_ns is None
 
 
 def test_threads_are_added_up() -> None:
@@ -241,17 +241,17 @@ def test_a_report_alone_gives_its_numbers_and_nothing_else() -> None:
     assert summary.service.mean.value == pytest.approx(8.034 - 0.107)
     assert (summary.service.stddev, summary.lag.stddev) == (None, None)
     assert (summary.retried, summary.retries) == (48, 55)
-    assert trial.plan["limit_ns"] == 20_000_000
-    assert trial.plan["imported"]["command"] == "pgbench -c 8"
-    assert (trial.server["version"], trial.plan["protocol"]) == ("15.18", "prepared")
-    assert trial.workload["scale"] == 7
+    assert trial.plan.limit_ns == 20_000_000
+    assert trial.plan.imported.command == "pgbench -c 8"
+    assert (trial.server.version, trial.plan.protocol) == ("15.18", "prepared")
+    assert trial.workload.scale == 7
 
 
 def test_a_report_of_an_old_version_is_read() -> None:
     trial, summary = made(OLD_REPORT)
-    assert (summary.counts.due, trial.plan["transactions"]) == (10_000, 1000)
+    assert (summary.counts.due, trial.plan.transactions) == (10_000, 1000)
     assert summary.rate.value == pytest.approx(622.977698)
-    assert trial.server["version"] == "?"
+    assert trial.server.version == "?"
 
 
 @given(st.text(max_size=200), st.integers(0, len(REPORT)))

@@ -15,8 +15,15 @@ from pgpaces.errors import RunError, StoreError
 from pgpaces.questions import pgbench as report
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
+from tests.unit.trials import LEAST, known
 
-TRIAL = Trial("ID", "finished", datetime(2026, 1, 1, tzinfo=UTC), {}, {}, {}, {}, "1")
+TRIAL = Trial(
+    "ID",
+    "finished",
+    datetime(2026, 1, 1, tzinfo=UTC),
+    *known(**{name: {} for name in LEAST}).values(),
+    "1",
+)
 OPTIONS = Options(seed=1, scripts=(ScriptOption("a.sql"),), transactions=10)
 ASKED = report.ReportOptions(scripts=[report.ReportScript("a.sql", 1)], transactions=10)
 SECOND = Interval(

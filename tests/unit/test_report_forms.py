@@ -32,6 +32,7 @@ from pgpaces.report.terminal import terminal
 from pgpaces.result import Estimate, Finding
 from pgpaces.section import Figure
 from tests.unit.experiments import WORKERS, experiment, made, moved
+from tests.unit.trials import known, like
 
 ABOUT = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", rerun="pgpaces sweep pi.toml", id="01E")
 PLAN = Design((Factor("clients", ("1", "4", "8")), Factor(WORKERS, ("0", "2"))), trials=2)
@@ -69,9 +70,11 @@ def hostile() -> Page:
         )
         trial = replace(
             trial,
-            workload={**trial.workload, "name": NASTY, "scripts": scripts},
-            server={"version": NASTY, "version_text": NASTY, "settings": {NASTY: NASTY}},
-            host={"hostname": NASTY, "cpu": NASTY},
+            workload=like(trial.workload, name=NASTY, scripts=scripts),
+            **known(
+                server={"version": NASTY, "version_text": NASTY, "settings": {NASTY: NASTY}},
+                host={"hostname": NASTY, "cpu": NASTY},
+            ),
             notes=(NASTY,),
             error=NASTY,
             explained=said,
@@ -357,9 +360,7 @@ def test_an_ending_that_names_no_form_is_refused_with_a_way_out(path: str) -> No
 
 def test_a_limit_of_one_script_is_not_said_to_be_that_of_all() -> None:
     own = [
-        replace(
-            d, trial=replace(d.trial, plan={**d.trial.plan, "limits": [["by_fk1", 200_000_000]]})
-        )
+        replace(d, trial=replace(d.trial, plan=d.trial.plan.but(limits=(("by_fk1", 200_000_000),))))
         for d in DIGESTS
     ]
     page = page_of(own)
@@ -432,8 +433,7 @@ def test_a_percentile_without_an_interval_says_so() -> None:
 
 
 def built(found: Digest, version: str, build: str | None) -> Digest:
-    server = {**found.trial.server, "version": version}
-    server |= {} if build is None else {"build": build}
+    server = found.trial.server.but(version=version, build=build)
     return replace(found, trial=replace(found.trial, server=server))
 
 
@@ -513,7 +513,7 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
             one = made(slot, 10)
             value = rates[dict(slot.cell.levels)[WORKERS]]
             spread = Estimate(value, value * 0.99, value * 1.01, 60)
-            plan = {**one.trial.plan, "limit_ns": None, "limits": []}
+            plan = one.trial.plan.but(limit_ns=None, limits=())
             rows.append(
                 replace(
                     one,

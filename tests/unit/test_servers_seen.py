@@ -143,8 +143,8 @@ def test_waits_are_stacked_among_what_the_server_did_and_are_in_its_table() -> N
     row = page().rows[0]
     samples = [*seen("Lock:tuple", [2.0] * 20), *seen("CPU", [1.0] * 20)]
     one = digested(samples)
-    plan = {**row.trials[0].trial.plan}
-    one = replace(one, trial=replace(one.trial, plan=plan, workload=row.trials[0].trial.workload))
+    like = row.trials[0].trial
+    one = replace(one, trial=replace(one.trial, plan=like.plan, workload=like.workload))
     [latency, figure] = closeups._over_time(replace(row, trials=(one,)), 1)
     assert not [name for name in latency.columns if "waits" in name]
     assert [name for name in figure.columns if "waits" in name] == [

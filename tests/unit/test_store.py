@@ -22,6 +22,7 @@ from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import Finding, Trial
 from pgpaces.store import Store, new_id
 from pgpaces.times import Times
+from tests.unit.trials import known
 
 MIGRATIONS = Path(pgpaces.__file__).parent / "migrations"
 
@@ -65,11 +66,10 @@ def trial(started_at: datetime | None = None) -> Trial:
         id=new_id(),
         state="running",
         started_at=started_at or datetime.now(UTC),
-        plan={"load_text": "open, 1/s"},
-        workload={"name": "reporting"},
-        server={"version": "18"},
-        host={},
         version="0.1.0",
+        **known(
+            plan={"load_text": "open, 1/s"}, workload={"name": "reporting"}, server={}, host={}
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from pgpaces.errors import StoreError
 from pgpaces.record import Tally
 from pgpaces.store import Store
 from tests.unit.test_store import INTERVAL, TIMES, histogram, trial
+from tests.unit.trials import like
 
 SCRIPT = {"name": "one", "weight": 1, "commands": [[n, "SELECT 1", True] for n in range(3)]}
 COLUMNS = {
@@ -40,7 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a store with one trial of one second."""
     store = Store.open(tmp_path_factory.mktemp("whole") / "results.db")
     begun = trial()
-    begun = replace(begun, workload={**begun.workload, "scripts": [SCRIPT, SCRIPT]})
+    begun = replace(begun, workload=like(begun.workload, scripts=[SCRIPT, SCRIPT]))
     store.begin(begun)
     tally = Tally(4, 0, 3, on_time=3, latency=TIMES, lag=TIMES, service=TIMES)
     store.add(begun.id, replace(INTERVAL, tallies=(tally,)))
@@ -82,7 +83,7 @@ DAMAGES: dict[str, tuple[str, str, Any, str]] = {
     "JSON of something else": ("trial", "plan", "[1]", "damaged"),
     "JSON without end": ("trial", "notes", "[" * 100_000, "damaged"),
     "no name": ("trial", "workload", "{}", "damaged"),
-    "no scripts": ("trial", "workload", '{"name": "x"}', "its workload has no scripts"),
+    "no scripts": ("trial", "workload", '{"name": "x"}', "missing required field `scripts`"),
     "a date that is none": ("trial", "started_at", "yesterday", "damaged"),
     "an unknown state": ("trial", "state", "won", "its state is 'won'"),
     "a negative count": ("tally", "due", -1, "second 4: due is -1, and cannot be negative"),

@@ -141,7 +141,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.parent.mkdir()
     store = Store.open(path)
     trial = whole()
-    keep(store, replace(trial, workload={**trial.workload, "scale": 1}))
+    keep(store, replace(trial, workload=trial.workload.but(scale=1)))
     store.close()
     connect = sqlite3.connect
 

@@ -18,6 +18,7 @@ from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
 from pgpaces.questions.why import section as reported
 from pgpaces.record import StatementTally
+from tests.unit.trials import known, like
 
 from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
 from .trials import times
@@ -196,7 +197,7 @@ def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does
     for one in (story, always(story)):
         trial, summary = one.told()
         found = attribute(
-            [(dataclasses.replace(trial, server={"target": {"host": host}}), summary)]
+            [(dataclasses.replace(trial, **known(server={"target": {"host": host}})), summary)]
         )
         assert found.cause is not None
         assert found.cause.key == "contention"
@@ -285,14 +286,14 @@ def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_t
     trial, _ = STORIES["plan"].told()
     other = StatementTally(0, 1, times=times([20_000.0]))
     commands = [[1, "SELECT 1", True], [2, "SELECT 2", True]]
-    script = {**trial.workload["scripts"][0], "commands": commands}
+    script = like(trial.workload.scripts[0], commands=commands)
     intervals = tuple(
         each
         if each.second in BAD
         else dataclasses.replace(each, statements=(*each.statements, other))
         for each in trial.intervals
     )
-    workload = {**trial.workload, "scripts": [script]}
+    workload = trial.workload.but(scripts=(script,))
     trial = dataclasses.replace(trial, intervals=intervals, workload=workload)
     found = attribute([(trial, summarize(trial))])
     assert found.cause is not None
@@ -334,7 +335,7 @@ def test_there_is_no_network_behind_a_socket() -> None:
         sessions={CPU: 1}, bad={("host", "cpu_busy"): 99.0}, good={("host", "cpu_busy"): 20.0}
     )
     trial, summary = always(story).told()
-    by_socket = dataclasses.replace(trial, server={"target": {"host": "/run/postgresql"}})
+    by_socket = dataclasses.replace(trial, **known(server={"target": {"host": "/run/postgresql"}}))
     found = attribute([(by_socket, summary)])
     assert found.cause is not None
     assert found.cause.key == "cpu"

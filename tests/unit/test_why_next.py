@@ -20,8 +20,10 @@ from pgpaces.errors import PlanError
 from pgpaces.experiment import Request
 from pgpaces.experiment.cell import requested
 from pgpaces.experiment.order import Builder, Order
+from pgpaces.facts import stored
 from pgpaces.generators import engine
 from pgpaces.result import Trial
+from tests.unit.trials import known
 
 from .late_stories import STORIES, Story
 from .test_docs import parsed
@@ -42,7 +44,9 @@ def test_the_next_experiment_is_on_the_server_that_was_asked_for(
     """An installed PostgreSQL 18 and the embedded one are both called pg18."""
     trial, _ = STORIES["lock"].told()
     server = {"ours": True, "name": "pg18", "stays": False, "asked": asked}
-    command = following.following("lock", dataclasses.replace(trial, server=server)).command
+    command = following.following(
+        "lock", dataclasses.replace(trial, **known(server=server))
+    ).command
     assert option in command
     assert ("--server" in command) == (asked is not None)
 
@@ -78,8 +82,8 @@ def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: i
     plan |= {} if model == "closed" else {"shape": "steps:0.5:1:2"}
     trial, _ = Story(plan=plan).told()
     server = {"target": {"host": "db.example", "port": "5433", "user": "me", "sslmode": "prefer"}}
-    named = {**trial.workload, "name": "tpcb-like"}
-    trial = dataclasses.replace(trial, workload=named, server=server)
+    named = trial.workload.but(name="tpcb-like")
+    trial = dataclasses.replace(trial, workload=named, **known(server=server))
     for key in following.CAUSES:
         command = following.following(key, trial).command.split(";")[0]
         program, face, *words = shlex.split(command.split("&&")[0])
@@ -160,6 +164,7 @@ def trial_of(request: Request) -> Trial:
     trial, load = STORIES["lock"].told()[0], request.trial.load
     plan: dict[str, Any] = {
         **{f.name: getattr(request.trial, f.name) for f in dataclasses.fields(request.trial)},
+        "load": load.model,
         **{
             name: getattr(load, name) for name in ("model", "rate", "arrivals", "think", "think_ns")
         },
@@ -171,13 +176,15 @@ def trial_of(request: Request) -> Trial:
     }
     return dataclasses.replace(
         trial,
-        plan=plan,
-        workload={
-            "name": request.workload.name,
-            "scale": request.scale or request.workload.scale,
-            "request": requested(request),
-        },
-        server={"ours": request.target.dsn is None, "asked": request.target.server},
+        **known(
+            plan=plan,
+            workload={
+                "name": request.workload.name,
+                "scale": request.scale or request.workload.scale,
+                "request": stored(requested(request)),
+            },
+            server={"ours": request.target.dsn is None, "asked": request.target.server},
+        ),
     )
 
 
@@ -251,5 +258,5 @@ def test_what_cannot_be_known_is_a_word_in_capitals(
     )
     assert "-f FILE " in following.following("lock", trial_of(piped)).command
     old = trial_of(piped)
-    old = dataclasses.replace(old, workload={"name": "scripts", "scale": 1})
+    old = dataclasses.replace(old, **known(workload={"name": "scripts", "scale": 1}))
     assert "-f FILE " in following.following("lock", old).command

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from pgpaces import facts
 from pgpaces._engine import Histogram
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
@@ -28,6 +29,31 @@ def times(values_ms: Iterable[float]) -> Times:
     )
 
 
+# What the record of every trial has.
+PLAN = {"clients": 1, "protocol": "simple", "policy": "run", "limit_ns": None, "warmup_ns": 0}
+PLAN |= {"seed": 1, "load_text": "open", "model": "open"}
+LEAST: dict[str, tuple[type[facts.Facts], dict[str, Any]]] = {
+    "plan": (facts.PlanFacts, PLAN),
+    "workload": (facts.WorkloadFacts, {"name": "w", "scripts": []}),
+    "server": (facts.ServerFacts, {"version": "18"}),
+    "host": (facts.HostFacts, {}),
+}
+
+
+def known(**parts: Any) -> dict[str, Any]:
+    """The parts of a trial as its record has them, of what is given of each."""
+    found = dict(parts)
+    for name, (kind, least) in LEAST.items():
+        if isinstance(given := parts.get(name), Mapping):
+            found[name] = facts.read(kind, {**least, **given}, name)
+    return found
+
+
+def like(part: facts.Facts, **given: Any) -> Any:
+    """A part of a record with other values, as they are stored."""
+    return facts.read(type(part), {**facts.stored(part), **given}, "part")
+
+
 def trial(tallies: list[Tally], **changes: Any) -> Trial:
     values: dict[str, Any] = {
         "id": "T",
@@ -41,7 +67,7 @@ def trial(tallies: list[Tally], **changes: Any) -> Trial:
         "measured_ns": 10 * SECOND_NS,
         "intervals": (Interval(0, tallies=tuple(tallies)),),
     }
-    return Trial(**(values | changes))
+    return Trial(**known(**(values | changes)))
 
 
 def second(number: int, latencies_ms: Sequence[float], script: int = 0, **more: Any) -> Interval:

@@ -359,15 +359,15 @@ class Accumulator:
 
 def own_scripts(trial: Trial) -> range:
     """The numbers of a trial's own scripts; those of workloads beside it come behind them."""
-    components = trial.plan.get("lanes", ())
-    beside = sum(len(component["scripts"]) for component in components if component["of"])
-    return range(len(trial.workload["scripts"]) - beside)
+    components = trial.plan.components
+    beside = sum(len(component.scripts) for component in components if component.of)
+    return range(len(trial.workload.scripts) - beside)
 
 
 def by_functions(trial: Trial) -> bool:
     """Whether all of its load are users in Python: then what others call threads are processes."""
-    scripts = trial.workload.get("scripts", ())
-    return bool(scripts) and all(script.get("kind") == "users" for script in scripts)
+    scripts = trial.workload.scripts
+    return bool(scripts) and all(script.kind == "users" for script in scripts)
 
 
 def together(ledgers: Iterable[ScriptSeconds]) -> ScriptSeconds:

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-Commands = Sequence[tuple[int, str, bool]]
+from pgpaces.facts import CommandFacts
+
+Commands = Sequence[CommandFacts]
 # What the engine keeps of a statement: of its first line, so many characters.
 _KEPT = 127
 _CONSTANT = re.compile(
@@ -40,8 +42,8 @@ def alike(commands: Commands, script: str) -> tuple[Alike, ...]:
     script: its text, which has the whole of what commands have the beginning of.
     """
     found, open_, whole = [], list[_Choice](), _whole(commands, script)
-    for place, (_, text, is_sql) in enumerate(commands):
-        word = "" if is_sql else text.split(maxsplit=1)[0]
+    for place, command in enumerate(commands):
+        word = "" if command.is_sql else command.text.split(maxsplit=1)[0]
         if word == "\\if":
             open_.append(_Choice())
         elif word in ("\\elif", "\\else") and open_:
@@ -53,7 +55,7 @@ def alike(commands: Commands, script: str) -> tuple[Alike, ...]:
                 found.append(Alike(tuple(places[0] for places in inner), text))
             if open_:
                 open_[-1].branches[-1].extend(each for places in inner for each in places)
-        elif is_sql and open_:
+        elif command.is_sql and open_:
             open_[-1].branches[-1].append(place)
     return tuple(found)
 
@@ -61,7 +63,7 @@ def alike(commands: Commands, script: str) -> tuple[Alike, ...]:
 def _whole(commands: Commands, script: str) -> list[str]:
     """The text of each command: the lines up to the next one. Empty where two share a line."""
     lines = script.splitlines()
-    starts = [line for line, _, _ in commands]
+    starts = [command.line for command in commands]
     ends = [*starts, len(lines) + 1][1:]
     shared = {line for line, count in Counter(starts).items() if count > 1}
     return [

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers.across import students
+from pgpaces.facts import ScriptFacts
 from pgpaces.result import Counts, Estimate, Finding, Trial
 
 if TYPE_CHECKING:
@@ -146,20 +147,20 @@ def findings(values: Mapping[str, float | None]) -> Iterator[Finding]:
             yield Finding(SOURCE, "info", name, float(value), _UNITS[name])
 
 
-def is_command(script: Mapping[str, Any]) -> bool:
+def is_command(script: ScriptFacts) -> bool:
     """Whether what a record says of a script is of a command."""
-    return bool(script.get("kind") == "command")
+    return script.kind == "command"
 
 
 def about_command(trial: Trial) -> bool:
     """Whether a trial is about a command: few executions, of which none resembles the next."""
-    scripts: Iterable[Mapping[str, Any]] = trial.workload.get("scripts", ())
-    return any(is_command(script) for script in list(scripts)[:1])
+    scripts = trial.workload.scripts
+    return any(is_command(script) for script in scripts[:1])
 
 
 def alone(trial: Trial) -> bool:
     """Whether it is about nothing but a command."""
-    return about_command(trial) and len(trial.workload["scripts"]) == 1
+    return about_command(trial) and len(trial.workload.scripts) == 1
 
 
 def of(trial: Trial, summary: Summary) -> Bulk | None:
@@ -167,7 +168,7 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
 
     None where it has none.
     """
-    scripts = trial.workload.get("scripts", ())
+    scripts = trial.workload.scripts
     at = next((n for n, script in enumerate(scripts) if is_command(script)), None)
     if at is None or at >= len(summary.scripts):
         return None
@@ -178,7 +179,7 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
     seconds = _seconds(spread.count, spread.mean, spread.stddev)
     runs = seen.get(RUNS) or 0.0
     return Bulk(
-        label=str(scripts[at]["name"]),
+        label=scripts[at].name,
         main=at == 0,
         counts=found.counts,
         failures=tuple(sorted(state for state in summary.failures if _ENDS.fullmatch(state))),

@@ -190,7 +190,7 @@ def card_years(one: Costs, written: Written | None) -> float | None:
 
 def machines_of(trial: Trial) -> tuple[Costs, ...]:
     """The machines of a trial's servers, as they were priced when it ran; none: not known."""
-    listed = trial.host.get("costs")
+    listed = trial.host.costs
     found = [stored.read(each) for each in listed] if isinstance(listed, list | tuple) else []
     known = tuple(one for one in found if one is not None)
     return known if len(known) == len(found) else ()
@@ -201,12 +201,9 @@ def users_of(trial: Trial, *, clients: bool = False) -> int | None:
 
     Clients of workloads that ran beside it are none of its own.
     """
-    if not clients and trial.plan.get("model") != "paced":
+    if not clients and trial.plan.model != "paced":
         return None
-    components = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients")},)
-    counts = [component.get("clients") for component in components if not component.get("of")]
-    own = [count for count in counts if isinstance(count, int)]
-    return sum(own) if own else None
+    return trial.plan.own_clients
 
 
 Means = dict[tuple[str, str], float]
@@ -275,7 +272,7 @@ def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
         for source, name in means
         if source == "host" and name.startswith("disk_") and name.endswith("_written")
     ]
-    data = trial.host.get("data_disk")
+    data = trial.host.data_disk
     real = [name for name in names if not name.startswith(_VIRTUAL)]
     disk = data if data in names else real[0] if data is None and len(real) == 1 else None
     if disk is not None:
@@ -345,6 +342,6 @@ def _name(row: Row) -> str:
         *others, last = targets
         return f"each of {', '.join(others)} and {last}" if others else last
     trial = row.trials[0].trial
-    there = str(trial.server.get("target", {}).get("host", ""))
+    there = trial.server.target.get("host", "")
     elsewhere = there and not there.startswith(("/", "@"))
-    return there if elsewhere else str(trial.host.get("hostname", ""))
+    return there if elsewhere else trial.host.hostname or ""

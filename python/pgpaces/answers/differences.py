@@ -147,41 +147,39 @@ def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
         if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
             called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
             yield called, shown(name, value)
-    yield "workload", str(trial.workload.get("name", ""))
-    yield "hash of the workload", str(trial.workload.get("hash", ""))[:12]
-    yield "scale", str(trial.workload.get("scale", ""))
-    prepared = trial.workload.get("prepared") or {}
-    if prepared.get("fingerprint"):
-        yield "fingerprint of the data", str(prepared["fingerprint"])
-    yield "PostgreSQL", str(trial.server.get("version_text", ""))
-    if trial.server.get("build"):
-        yield "build of PostgreSQL", str(trial.server["build"])
-    for name, value in trial.server.get("settings", {}).items():
-        yield f"setting {name}", str(value)
+    yield "workload", trial.workload.name
+    yield "hash of the workload", trial.workload.hash[:12]
+    yield "scale", str(trial.workload.scale)
+    if (prepared := trial.workload.prepared) is not None:
+        yield "fingerprint of the data", prepared.fingerprint
+    yield "PostgreSQL", trial.server.version_text
+    if trial.server.build:
+        yield "build of PostgreSQL", trial.server.build
+    for name, value in trial.server.settings.items():
+        yield f"setting {name}", value
     for name in HOST:
-        if trial.host.get(name) is not None:
-            yield f"machine: {name.removesuffix('_bytes')}", shown(name, trial.host[name])
+        if (fact := getattr(trial.host, name)) is not None:
+            yield f"machine: {name.removesuffix('_bytes')}", shown(name, fact)
     yield "pgpaces", trial.version
 
 
 def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
     """What may differ too, and what a report tells elsewhere."""
     plan, workload = trial.plan, trial.workload
-    if workload.get("data_seed") is not None:
-        yield "data seed", str(workload["data_seed"])
-    scripts = workload.get("scripts") or ()
-    yield "scripts", ", ".join(f"{each['name']}@{each['weight']}" for each in scripts)
-    limits = plan.get("limits") or ()
-    yield "limits of scripts", ", ".join(f"{name} {duration_text(ns)}" for name, ns in limits if ns)
-    components = plan.get("lanes") or ()
+    if workload.data_seed is not None:
+        yield "data seed", str(workload.data_seed)
+    yield "scripts", ", ".join(f"{each.name}@{each.weight}" for each in workload.scripts)
+    yield (
+        "limits of scripts",
+        ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns),
+    )
+    components = plan.components
     if len(components) > 1:
         yield (
             "nodes",
-            "; ".join(
-                f"{component['load_text']} at {component['node']}" for component in components
-            ),
+            "; ".join(f"{component.load_text} at {component.node}" for component in components),
         )
-    for name, value in plan.get("variables") or ():
+    for name, value in plan.variables:
         if not name.endswith("seed"):
             yield f"variable {name}", text(value)
 

@@ -118,7 +118,7 @@ def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
 
 
 def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
-    if not trial.plan.get("by_second", True):
+    if not trial.plan.by_second:
         return
     scripts, ledgers = own_scripts(trial), accumulator.ledgers(trial)
     every = together(ledgers[script] for script in scripts if script in ledgers)

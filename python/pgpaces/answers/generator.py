@@ -7,14 +7,15 @@ the trial says.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgpaces.answers import goal
 from pgpaces.answers.accumulator import by_functions, own_scripts
 from pgpaces.answers.spread import QUANTILES, spread_of
 from pgpaces.answers.stats import proportion, quantile_ranks
+from pgpaces.facts import ComponentFacts, PlanFacts
 from pgpaces.result import Counts, Estimate, Finding, Severity, Trial
 from pgpaces.times import Times, counts_at_most, merge, values_at_ranks
 
@@ -88,7 +89,7 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
     p99 = spread_of(times, times.count, counts, sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Only where every transaction that began is in the sum of service times.
-    told = service_ns and not (sums.failed or sums.unfinished or "imported" in trial.plan)
+    told = service_ns and not (sums.failed or sums.unfinished or trial.plan.imported)
     late = p99 is not None and p99.value > _floor_ms(trial)
     busy, excused = cpu > _CPU_LIMIT, None
     measured = own.between(0, max(0, own.end)).counts
@@ -175,8 +176,7 @@ def _queued(trial: Trial, load: GeneratorWork, service: Times, lags: Times) -> f
     waited = service.count - lags.count
     if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _HELD * service_ns:
         return None
-    components = trial.plan.get("lanes") or ({"of": "", "clients": trial.plan.get("clients", 1)},)
-    clients = max(1, sum(component["clients"] for component in components if not component["of"]))
+    clients = max(1, trial.plan.own_clients)
     span_ns, limit_ns = load.seconds * 1e9, max(_limits(trial))
     due = load.own.between(0, max(0, load.own.end)).counts.due
     rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0
@@ -198,10 +198,10 @@ def _above(times: Times, bound_ns: float) -> int:
 
 def _limits(trial: Trial) -> list[int]:
     """The latency limit of each script of the trial's own workload, ns; 0: none."""
-    plan, scripts = trial.plan, trial.workload["scripts"]
-    own: Mapping[str, Any] = dict(plan.get("limits", ()))
-    general = plan.get("limit_ns")
-    return [int(own.get(scripts[n]["name"], general) or 0) for n in own_scripts(trial)]
+    plan, scripts = trial.plan, trial.workload.scripts
+    own = dict(plan.limits)
+    general = plan.limit_ns
+    return [own.get(scripts[n].name, general) or 0 for n in own_scripts(trial)]
 
 
 def _floor_ms(trial: Trial) -> float:
@@ -212,17 +212,16 @@ def _floor_ms(trial: Trial) -> float:
     """
     if _closed(trial):
         return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
-    loads = (trial.plan, *trial.plan.get("lanes", ()))
-    limits = [load.get("limit_ns") for load in loads]
-    limits += [ns for load in loads for _, ns in load.get("limits", ())]
-    limit_ns: int = min((ns for ns in limits if ns), default=0)
+    loads: tuple[PlanFacts | ComponentFacts, ...] = (trial.plan, *trial.plan.components)
+    limits = [ns for load in loads for ns in (load.limit_ns, *(own for _, own in load.limits))]
+    limit_ns = min((ns for ns in limits if ns), default=0)
     return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
 
 
 def _closed(trial: Trial) -> bool:
     """Whether nothing is due by a schedule."""
-    loads = (trial.plan, *trial.plan.get("lanes", ()))
-    return {load.get("model") for load in loads} == {"closed"}
+    loads: tuple[PlanFacts | ComponentFacts, ...] = (trial.plan, *trial.plan.components)
+    return {load.model for load in loads} == {"closed"}
 
 
 def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:

@@ -22,13 +22,13 @@ ALLOWED = 0.05
 
 def allowed(trial: Trial) -> float:
     """The share of what is due in a trial that may be missed, 0 to 1."""
-    asked = trial.plan.get("missed_max")
+    asked = trial.plan.missed_max
     return asked if isinstance(asked, float) and 0 < asked < 1 else ALLOWED
 
 
 def limited(trial: Trial) -> bool:
     """Whether a script of a trial has a latency limit."""
-    return bool(trial.plan.get("limit_ns") or any(ns for _, ns in trial.plan.get("limits") or ()))
+    return bool(trial.plan.limit_ns or any(ns for _, ns in trial.plan.limits))
 
 
 def verdict(missed: Estimate | None, share: float) -> Verdict:

@@ -133,10 +133,7 @@ class Silence:
 def silences(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
     """Those of a trial, in their order. accumulator: its intervals."""
     found = accumulator.silences()
-    components = trial.plan.get("lanes", ())
-    standbys = {component.get("node", "") for component in components if not component["of"]} - {
-        *_NO_STANDBYS
-    }
+    standbys = {component.node for component in trial.plan.own} - {*_NO_STANDBYS}
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
     alive = {s.second for s in trial.samples if s.source in sources and s.name == _ALIVE}
     usual_s = max([accumulator.service_ns_max / 1e9, *(end - start for start, end in found[:-1])])

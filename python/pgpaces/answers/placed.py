@@ -25,48 +25,49 @@ def _duration(ns: float) -> str:
 
 
 def _scripts(trial: Trial) -> str:
-    return " ".join(f"{script['name']}@{script['weight']}" for script in trial.workload["scripts"])
+    return " ".join(f"{script.name}@{script.weight}" for script in trial.workload.scripts)
 
 
 def levels_of(trial: Trial) -> dict[str, str]:
     """What was asked of a trial, as an experiment would name it."""
-    plan: Mapping[str, Any] = trial.plan
+    plan = trial.plan
     found = {
-        "workload": str(trial.workload.get("name", "")),
-        "scale": str(trial.workload.get("scale", "")),
+        "workload": trial.workload.name,
+        "scale": str(trial.workload.scale),
         "scripts": _scripts(trial),
-        "load": str(plan.get("model", "")),
-        "server": str(trial.server.get("version", "")),
-        "machine": str(trial.host.get("hostname", "")),
+        "load": plan.model,
+        "server": trial.server.version,
+        "machine": trial.host.hostname or "",
     }
-    found |= {name: str(plan[name]) for name in _PLAN if plan.get(name) is not None}
-    if plan.get("rate"):
-        found["pace" if plan.get("model") == "paced" else "rate"] = f"{plan['rate']:g}/s"
-    if plan.get("model") == "paced" and "clients" in found:
+    asked = dict(plan.items())
+    found |= {name: str(asked[name]) for name in _PLAN if asked[name] is not None}
+    if plan.rate:
+        found["pace" if plan.model == "paced" else "rate"] = f"{plan.rate:g}/s"
+    if plan.model == "paced" and "clients" in found:
         found["users"] = found.pop("clients")
     found |= {
-        name: _duration(plan[key]) for name, key in _DURATIONS.items() if plan.get(key) is not None
+        name: _duration(asked[key]) for name, key in _DURATIONS.items() if asked[key] is not None
     }
     found |= _layout(trial)
-    found |= {f"set.{name}": str(value) for name, value in plan.get("settings", {}).items()}
+    found |= {f"set.{name}": value for name, value in plan.settings.items()}
     return found
 
 
 def _layout(trial: Trial) -> dict[str, str]:
     """Standbys, pool, where the load went, and what ran beside it."""
-    components, pool = trial.plan.get("lanes", ()), trial.server.get("pool") or {}
-    own = dict.fromkeys(component["node"] for component in components if not component["of"])
+    components, pool = trial.plan.components, trial.server.pool
+    own = dict.fromkeys(component.node for component in trial.plan.own)
     found = {
-        "standbys": str(trial.server.get("standbys", 0)),
-        "pool": str(pool.get("pooler", "none")),
+        "standbys": str(trial.server.standbys),
+        "pool": pool.pooler or "none",
         "node": " ".join(own) or "primary",
     }
     if pool:
-        found |= {"pool_mode": str(pool["mode"]), "pool_size": str(pool["size"])}
+        found |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
     for component in components:
-        if component["of"]:
-            load = f"{component['workload']}, {component['load_text']} on {component['node']}"
-            found[f"beside.{component['of']}"] = load
+        if component.of:
+            load = f"{component.workload}, {component.load_text} on {component.node}"
+            found[f"beside.{component.of}"] = load
     return found
 
 

@@ -53,12 +53,12 @@ def plans_of(rows: Iterable[Row]) -> tuple[PlanOf, ...]:
     found: dict[tuple[str, int, str], dict[object, SeenPlan]] = {}
     for row in rows:
         for digest in row.trials:
-            scripts = digest.trial.workload["scripts"]
+            scripts = digest.trial.workload.scripts
             for plan in digest.trial.explained:
                 about = scripts[plan.script]
-                line, text, _ = about["commands"][plan.command]
+                command = about.commands[plan.command]
                 kind = (plan.shape, plan.workers_launched, plan.spilled_bytes > 0)
-                seen = found.setdefault((about["name"], line, text), {})
+                seen = found.setdefault((about.name, command.line, command.text), {})
                 key = (row.cell.key, kind)
                 before = seen.get(key)
                 seen[key] = SeenPlan(row, plan, before.trials + 1 if before else 1)

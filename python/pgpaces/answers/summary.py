@@ -148,7 +148,7 @@ def summarize(
     every = together(scripts.values())
     end = _end(trial, every)
     numbers = own_scripts(trial)
-    own = every if len(numbers) == len(trial.workload["scripts"]) else _of(scripts, numbers)
+    own = every if len(numbers) == len(trial.workload.scripts) else _of(scripts, numbers)
     cut = _cut(trial, accumulator, own) if cut_off else Cut()
     part = _Part(trial, accumulator, scripts, cut.seconds, end)
     kept = part.seconds(own)
@@ -187,7 +187,7 @@ def _evidence(
     part: _Part, total: Counts, generator: Generator, cut: Cut, flatness: Flatness | None
 ) -> Evidence:
     accumulator, numbers = part.accumulator, own_scripts(part.trial)
-    scripts = part.trial.workload["scripts"]
+    scripts = part.trial.workload.scripts
 
     def error(those: Sequence[int]) -> str:
         return outcome.first_error(accumulator.failures(part.start, those), accumulator.messages)
@@ -202,7 +202,7 @@ def _evidence(
         flatness,
         accumulator.outages.all_down_s,
         error=error(numbers),
-        scripts=tuple(made(scripts[n]["name"], (n,)) for n in numbers),
+        scripts=tuple(made(scripts[n].name, (n,)) for n in numbers),
         background=tuple(made(name, those) for name, those in _background(part.trial).items()),
         silences=outcome.silences(part.trial, accumulator),
     )
@@ -225,12 +225,12 @@ def _background(trial: Trial) -> dict[str, list[int]]:
     """The numbers of the scripts of each workload beside the trial's own, by its name."""
     numbers: dict[str, list[int]] = {}
     first = 0
-    for component in trial.plan.get("lanes", ()):
-        if component["of"]:
-            numbers.setdefault(component["of"], []).extend(
-                range(first, first + len(component["scripts"]))
+    for component in trial.plan.components:
+        if component.of:
+            numbers.setdefault(component.of, []).extend(
+                range(first, first + len(component.scripts))
             )
-        first += len(component["scripts"])
+        first += len(component.scripts)
     return numbers
 
 
@@ -256,7 +256,7 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
     trial of a given length: one that ends by count has so many transactions to tell of. A load
     whose rate changes has no latency to settle at, and a command is timed from its start.
     """
-    counted = trial.plan.get("transactions") is not None
+    counted = trial.plan.transactions is not None
     if counted or validity.changes(trial) or about_command(trial):
         return Cut()
     at, latency_ms = _latency_ms(every)
@@ -293,10 +293,10 @@ def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     count, has no such period: there it is all that succeeded over the time that it took.
     """
     succeeded, seconds = total.on_time + total.late, part.end - part.start
-    by_second = part.trial.plan.get("by_second", True)  # not so where a report was imported
+    by_second = part.trial.plan.by_second  # not so where a report was imported
     ended = part.accumulator.succeeded(part.start, int(part.end), scripts)
     found = stats.rate(ended) if by_second else None
-    if found is not None and part.trial.plan.get("transactions") is None:
+    if found is not None and part.trial.plan.transactions is None:
         return found
     value = succeeded / seconds if seconds > 0 else 0.0
     if found is None or not found.estimable:
@@ -307,31 +307,29 @@ def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
 
 def _scripts(part: _Part) -> Iterable[ScriptSummary]:
     nothing = together(())
-    for number, script in enumerate(part.trial.workload["scripts"]):
+    for number, script in enumerate(part.trial.workload.scripts):
         own = part.seconds(part.scripts.get(number, nothing))
         latency, tails = _spread(part, own, "latency", (number,))
         missed, _ = _missed(own, tails)
-        yield ScriptSummary(script["name"], script["weight"], own.counts, missed, latency)
+        yield ScriptSummary(script.name, script.weight, own.counts, missed, latency)
 
 
 def _statements(part: _Part) -> Iterable[StatementSummary]:
     """Statements that ended in the part that counts; branches of one are one."""
-    scripts = part.trial.workload["scripts"]
+    scripts = part.trial.workload.scripts
     found = [
-        (n, each)
-        for n, about in enumerate(scripts)
-        for each in alike(about["commands"], about.get("text", ""))
+        (n, each) for n, about in enumerate(scripts) for each in alike(about.commands, about.text)
     ]
     same = {(n, place): each.places[0] for n, each in found for place in each.places}
     texts = {(n, each.places[0]): each.text for n, each in found}
     for script, command, seconds, times in part.accumulator.statements(part.start, same):
         about = scripts[script]
-        line, text, _ = about["commands"][command]
-        text = texts.get((script, command), text)
+        told = about.commands[command]
+        text = texts.get((script, command), told.text)
         failed, retries, counts, sums_ns = seconds.T
         yield StatementSummary(
-            about["name"],
-            line,
+            about.name,
+            told.line,
             text,
             failed=int(failed.sum()),
             retries=int(retries.sum()),

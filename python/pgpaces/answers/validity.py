@@ -107,7 +107,7 @@ def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
 
 def changes(trial: Trial) -> bool:
     """Whether the rate of its load changes, so that its latency is to change as well."""
-    return bool(trial.plan.get("shape", "constant") != "constant")
+    return trial.plan.shape != "constant"
 
 
 def _outage(all_down_s: float) -> Iterable[Finding]:

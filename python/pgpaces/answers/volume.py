@@ -49,8 +49,8 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
     queries is taken as known. So `queries` are those of what succeeded in that time, whenever it
     was due, as the rate has it.
     """
-    every = trial.workload["scripts"]
-    sends = {every[number]["name"]: every[number].get("queries") for number in own_scripts(trial)}
+    every = trial.workload.scripts
+    sends = {every[number].name: every[number].queries for number in own_scripts(trial)}
     queries = done = 0
     for script in (one for one in summary.scripts if one.name in sends):
         count = script.counts.on_time + script.counts.late

@@ -224,7 +224,7 @@ def _list(store: Store, *, as_json: bool) -> None:
             cell(f"{row.name} {row.found.path}".strip()),
             row.id[-8:],
             started,
-            cell(str(row.host.get("hostname", ""))),
+            cell(row.host.hostname or ""),
             words.class_of(row.found),
         )
     console = Console(highlight=False, markup=False)

@@ -173,22 +173,21 @@ class TrialProgress(Listener):
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Says what runs."""
         from pgpaces.answers import bulk
-        from pgpaces.questions.trials import own_clients
 
         self._by_command = bulk.alone(trial)
         plan = trial.plan
-        whole_ns = plan["duration_ns"] and plan["warmup_ns"] + plan["duration_ns"]
+        whole_ns = plan.duration_ns and plan.warmup_ns + plan.duration_ns
         self._live = LiveLine(whole_ns / 1e9 if whole_ns else None)
         if not self._every_s or self._prefix:
             return
         if self._by_command:
-            self._teller.tell(f"running {trial.workload['name']}")
+            self._teller.tell(f"running {trial.workload.name}")
             return
-        end = f"{(plan['warmup_ns'] + (plan['duration_ns'] or 0)) / 1e9:g} s"
-        count = f"{plan['transactions']} transactions each"
+        end = f"{(plan.warmup_ns + (plan.duration_ns or 0)) / 1e9:g} s"
+        count = f"{plan.transactions} transactions each"
         self._teller.tell(
-            f"running {trial.workload['name']}: {plan['load_text']},"
-            f" {own_clients(plan)} clients, {end if plan['duration_ns'] else count}",
+            f"running {trial.workload.name}: {plan.load_text},"
+            f" {plan.own_clients} clients, {end if plan.duration_ns else count}",
         )
 
     def interval(self, interval: Interval) -> None:

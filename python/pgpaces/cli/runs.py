@@ -361,6 +361,7 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
 
 def _exported(trial: Trial, form: str) -> bytes:
     """A run in a form: its rows, in JSON with what was asked and what was found."""
+    from pgpaces.facts import stored
     from pgpaces.report import data
 
     rows = [
@@ -368,7 +369,7 @@ def _exported(trial: Trial, form: str) -> bytes:
             "run": trial.id,
             "second": interval.second,
             "due_second": tally.due_second,
-            "script": trial.workload["scripts"][tally.script]["name"],
+            "script": trial.workload.scripts[tally.script].name,
             "due": tally.due,
             "on_time": tally.on_time,
             "late": tally.late,
@@ -396,10 +397,10 @@ def _exported(trial: Trial, form: str) -> bytes:
         "run": trial.id,
         "state": trial.state,
         "started_at": trial.started_at.isoformat(),
-        "plan": dict(trial.plan),
-        "workload": dict(trial.workload),
-        "server": dict(trial.server),
-        "host": dict(trial.host),
+        "plan": stored(trial.plan),
+        "workload": stored(trial.workload),
+        "server": stored(trial.server),
+        "host": stored(trial.host),
         "intervals": rows,
     }
     return escape.json_text(document).encode()

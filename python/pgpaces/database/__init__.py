@@ -29,8 +29,9 @@ from pgpaces.database.identity import (
 from pgpaces.database.ownership import Ownership, ours
 from pgpaces.database.settings import Applied, Terms, applied, as_options, of_server
 from pgpaces.database.source import is_dsn
-from pgpaces.database.specification import DatasetSpec, Prepared
+from pgpaces.database.specification import DatasetSpec
 from pgpaces.database.streaming import on_standbys, wait_for_standbys
+from pgpaces.facts import Prepared
 
 __all__ = [
     "Access",

@@ -15,8 +15,8 @@ from pgpaces.database import creation, ownership
 from pgpaces.database.access import Access, Say, connect, explained, size, within
 from pgpaces.database.changes import SettingChange, statement
 from pgpaces.database.ownership import COPY, Ownership
-from pgpaces.database.specification import Prepared
 from pgpaces.errors import PrepareError
+from pgpaces.facts import Prepared
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -49,8 +49,7 @@ def clone(
         creation.create(access, admin, dbname, owned, lambda name: copy(admin, name, origin.dbname))
         clone_seconds = time.monotonic() - copying
     try:
-        yield replace(
-            origin,
+        yield origin.but(
             dbname=dbname,
             seconds=origin.seconds + time.monotonic() - started,
             size_bytes=size(admin, dbname),
@@ -183,8 +182,7 @@ def settle(admin: Session, prepared: Prepared, *, checkpoint: bool) -> Prepared:
             break
         time.sleep(0.1)
     seconds = time.monotonic() - started
-    return replace(
-        prepared,
+    return prepared.but(
         seconds=prepared.seconds + seconds,
         settle_seconds=seconds,
         notes=(*prepared.notes, *notes),

@@ -18,8 +18,9 @@ from pgpaces import programs, psql
 from pgpaces.database import changes, copies, creation, making, ownership, source
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
 from pgpaces.database.ownership import PREPARING, READY, Ownership
-from pgpaces.database.specification import DatasetSpec, Prepared
+from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import ConsentError
+from pgpaces.facts import Prepared
 
 if TYPE_CHECKING:
     from pgpaces.database.access import Session

@@ -6,13 +6,13 @@ Changes nothing there.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from pgpaces.database.access import Access, connect
+from pgpaces.facts import ServerFacts
 
 
-def facts(access: Access, dbname: str) -> dict[str, Any]:
+def facts(access: Access, dbname: str) -> ServerFacts:
     """What must be known of a server to repeat a trial: version, identity, settings.
 
     settings: those that are not at their default, in the session that the load gets.
@@ -27,12 +27,7 @@ def facts(access: Access, dbname: str) -> dict[str, Any]:
             " OR (source = 'client' AND name NOT IN ('application_name', 'client_encoding'))"
             " ORDER BY 1"
         ).fetchall()
-        found: dict[str, Any] = {
-            "version": session.info.parameter_status("server_version") or "unknown",
-            "version_text": version[0] if version else "",
-            "version_number": session.info.server_version,
-            "settings": {name: value for name, value in settings if not _may_hold_secrets(name)},
-        }
+        found: dict[str, str | None] = {}
         optional = {
             "system_identifier": "SELECT system_identifier::text FROM pg_control_system()",
             "data_directory": "SELECT current_setting('data_directory')",
@@ -48,7 +43,12 @@ def facts(access: Access, dbname: str) -> dict[str, Any]:
                 found[key] = row[0] if row else None
             except psycopg.Error:
                 found[key] = None
-    return found
+        return ServerFacts(
+            version=session.info.parameter_status("server_version") or "unknown",
+            version_text=version[0] if version else "",
+            version_number=session.info.server_version,
+            settings={name: value for name, value in settings if not _may_hold_secrets(name)},
+        ).but(**found)
 
 
 _SAME = {
@@ -61,7 +61,7 @@ _SAME = {
 
 
 def same_server(
-    before: Mapping[str, Any], after: Mapping[str, Any], ignoring: Collection[str] = ()
+    before: ServerFacts, after: ServerFacts, ignoring: Collection[str] = ()
 ) -> list[str]:
     """What changed of a server between two of its `facts`, in words; empty: nothing.
 
@@ -69,14 +69,14 @@ def same_server(
     """
     found = []
     for key, words in _SAME.items():
-        old, new = before.get(key), after.get(key)
+        old, new = getattr(before, key), getattr(after, key)
         if old is not None and new is not None and old != new:
             found.append(words.format(old, new))
     spared = {name.lower() for name in ignoring}
-    old, new = before.get("settings", {}), after.get("settings", {})
-    for name in sorted(old.keys() | new.keys()):
-        if name.lower() not in spared and old.get(name) != new.get(name):
-            was, now = old.get(name, "its default"), new.get(name, "its default")
+    was_set, now_set = before.settings, after.settings
+    for name in sorted(was_set.keys() | now_set.keys()):
+        if name.lower() not in spared and was_set.get(name) != now_set.get(name):
+            was, now = was_set.get(name, "its default"), now_set.get(name, "its default")
             found.append(f"its setting {name} was {was}, and is {now}")
     return found
 

@@ -38,23 +38,3 @@ class DatasetSpec:
                 "a database that is handed over cannot be a copy of another one",
                 "use one of the two",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A database with its data: its name, and what making it took.
-
-    created: made now, not used again. cloned_from: the database this is a copy of, if it is one.
-    seconds: for all of it; of these, clone_seconds made this copy, and settle_seconds let the
-    server finish what it does about that. notes: what a trial on it should say.
-    """
-
-    dbname: str
-    fingerprint: str
-    created: bool
-    seconds: float
-    size_bytes: int
-    cloned_from: str | None = None
-    clone_seconds: float = 0.0
-    settle_seconds: float = 0.0
-    notes: tuple[str, ...] = ()

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pgpaces import database, host
+from pgpaces import database
 from pgpaces.disk.device import device_of
 from pgpaces.experiment import costs, shown
 from pgpaces.experiment.components import ComponentLoad, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
+from pgpaces.facts import (
+    BesideFacts,
+    CommandFacts,
+    PlanFacts,
+    PoolFacts,
+    RequestFacts,
+    ScriptFacts,
+    ServerFacts,
+    WorkloadFacts,
+)
 from pgpaces.generators import engine as generator
 from pgpaces.locality import is_local
 from pgpaces.result import Finding, Trial
@@ -22,7 +32,6 @@ from pgpaces.store import new_id
 from pgpaces.texts import decoded
 from pgpaces.workload import WorkloadScript
 
-_STARTED = "postmaster_started"
 # Characters of a script, or of a line of it, that are stored; the hash is of all of it.
 _KEPT_MAX = 2**20
 
@@ -41,7 +50,7 @@ class ReadyTrial:
     applied: database.Applied
     components: tuple[ComponentLoad, ...]
     nodes: Mapping[str, database.Access]
-    pool: Mapping[str, Any] = field(default_factory=dict)
+    pool: PoolFacts
 
     @property
     def prepared(self) -> database.Prepared:
@@ -78,95 +87,98 @@ def record(cell: ReadyTrial) -> Trial:
         started_at=datetime.now(UTC),
         version=version("pgpaces"),
         plan=_plan(cell),
-        workload={
-            "name": workload.name,
-            "description": workload.description,
-            "hash": workload.hash,
-            "scale": cell.works[0].scale,
-            "data_seed": request.data_seed,
-            "init": {step.name: step.text for step in workload.init},
-            "scripts": list(_scripts(cell)),
-            "prepared": asdict(cell.prepared),
-            "beside": [_beside(work) for work in cell.works[1:]],
-            "request": requested(request),
-        },
+        workload=WorkloadFacts(
+            name=workload.name,
+            description=workload.description,
+            hash=workload.hash,
+            scale=cell.works[0].scale,
+            data_seed=request.data_seed,
+            init={step.name: step.text for step in workload.init},
+            scripts=tuple(_scripts(cell)),
+            prepared=cell.prepared,
+            beside=tuple(_beside(work) for work in cell.works[1:]),
+            request=requested(request),
+        ),
         server=(server := _server(cell)),
-        host={**host.facts(), **costs.facts(server, request.costs)},
+        host=costs.facts(server, request.costs),
         notes=tuple(_notes(cell)),
         findings=(*_changed(cell, server), *_unused(cell), *_unconfirmed(cell)),
         place=request.place,
     )
 
 
-def requested(request: Request) -> dict[str, Any]:
-    """What one says to make the trial again and no other value tells: no password is in it.
-
-    workload: a name or a folder; None of scripts, functions or a command alone. files: scripts that
-    were given as files, with their weights. target: a DSN; None of a managed server.
-    """
+def requested(request: Request) -> RequestFacts:
+    """What one says to make the trial again and no other value tells: no password is in it."""
     workload, target = request.workload, request.target
-    return {
-        "workload": workload.reference,
-        "files": [[s.source, s.weight] for s in workload.scripts if s.source == s.name],
-        "scripts": [list(pair) for pair in request.scripts],
-        "command": str(workload.command) if workload.command and not workload.reference else None,
-        "from_database": shown.source(request.from_database),
-        "target": None
-        if target.dsn is None
-        else shown.target(target.dsn, **dict(target.overrides)),
-        "own": target.own,
-        "data_dir": target.data_dir,
-        "tls": target.tls,
-        "server_settings": dict(target.server_settings),
-        "standbys": target.standbys,
-        "target_nodes": {name: shown.target(dsn) for name, dsn in target.nodes},
-        "pool": None if request.pool is None else asdict(request.pool),
-        "node": request.node,
-        "nodes": dict(request.nodes),
-    }
+    alone = workload.command and not workload.reference
+    where = None if target.dsn is None else shown.target(target.dsn, **dict(target.overrides))
+    return RequestFacts(
+        workload=workload.reference,
+        files=tuple((s.source, s.weight) for s in workload.scripts if s.source == s.name),
+        scripts=request.scripts,
+        command=str(workload.command) if alone else None,
+        from_database=shown.source(request.from_database),
+        target=where,
+        own=target.own,
+        data_dir=target.data_dir,
+        tls=target.tls,
+        server_settings=dict(target.server_settings),
+        standbys=target.standbys,
+        target_nodes={name: shown.target(dsn) for name, dsn in target.nodes},
+        pool=request.pool,
+        node=request.node,
+        nodes=dict(request.nodes),
+    )
 
 
-def _plan(cell: ReadyTrial) -> dict[str, Any]:
+def _plan(cell: ReadyTrial) -> PlanFacts:
     """What was asked: of the trial's own load, with the clients and threads of all."""
     trial, own = cell.request.trial, cell.components[0]
     plan = own.engine_plan()
     every = [component.engine_plan() for component in cell.components]
-    return {
-        **asdict(plan),
+    ours = [component for component in cell.components if not component.work.name]
+    asked: dict[str, Any] = {
+        **{field.name: getattr(plan, field.name) for field in fields(plan)},
         "rate": trial.load.rate or plan.rate,
         "clients": sum(each.clients for each in every),
         "threads": sum(each.threads for each in every),
-        "variables": [[name, decoded(text)] for name, text in plan.variables],
+        "variables": tuple((name, decoded(text)) for name, text in plan.variables),
+        "on_connect": tuple(plan.on_connect),
         "shape": str(trial.load.shape),
-        "limits": limits(
-            [component for component in cell.components if not component.work.name], trial.limit_ns
-        ),
-        "load_text": str(trial.load),
-        "model": trial.load.model,
-        "settings": dict(trial.settings),
-        "kill_switch": trial.kill_switch,
-        "missed_max": cell.request.missed_max,
-        "lanes": [component.facts() for component in cell.components],
+        "limits": limits(ours, trial.limit_ns),
     }
+    return PlanFacts(
+        **asked,
+        load_text=str(trial.load),
+        model=trial.load.model,
+        settings=dict(trial.settings),
+        kill_switch=trial.kill_switch,
+        missed_max=cell.request.missed_max,
+        components=tuple(component.facts() for component in cell.components),
+    )
 
 
-def _scripts(cell: ReadyTrial) -> Iterator[dict[str, Any]]:
+def _scripts(cell: ReadyTrial) -> Iterator[ScriptFacts]:
     """Those of every component, in the order in which its intervals count them."""
     for component in cell.components:
         for label, script, commands in zip(
             component.labels, component.scripts, component.commands, strict=True
         ):
-            listed = [[c.line, c.text[:_KEPT_MAX], c.is_sql] for c in commands]
-            found = {**asdict(script), "name": label, "node": component.node, "commands": listed}
-            if len(script.text) > _KEPT_MAX:
-                found |= {"text": script.text[:_KEPT_MAX], "length": len(script.text)}
-            found["queries"] = queries_of(script, commands)
             workload = component.work.request.workload
-            if workload.users is not None:
-                found["kind"] = "users"
-            elif workload.command is not None:
-                found["kind"] = "command"
-            yield found
+            command = None if workload.command is None else "command"
+            yield ScriptFacts(
+                name=label,
+                weight=script.weight,
+                text=script.text[:_KEPT_MAX],
+                source=script.source,
+                queries=queries_of(script, commands),
+                node=component.node,
+                commands=tuple(
+                    CommandFacts(c.line, c.text[:_KEPT_MAX], c.is_sql) for c in commands
+                ),
+                length=len(script.text) if len(script.text) > _KEPT_MAX else None,
+                kind=command if workload.users is None else "users",
+            )
 
 
 def queries_of(script: WorkloadScript, commands: Sequence[generator.ScriptCommand]) -> int | None:
@@ -201,34 +213,34 @@ def _sent(commands: Sequence[generator.ScriptCommand]) -> int | None:
     return sums[0]
 
 
-def _beside(work: Work) -> dict[str, Any]:
+def _beside(work: Work) -> BesideFacts:
     workload = work.request.workload
-    return {
-        "of": work.name,
-        "name": workload.name,
-        "hash": workload.hash,
-        "scale": work.scale,
-        "prepared": asdict(work.prepared),
-    }
+    return BesideFacts(
+        of=work.name,
+        name=workload.name,
+        hash=workload.hash,
+        scale=work.scale,
+        prepared=work.prepared,
+    )
 
 
-def _server(cell: ReadyTrial) -> dict[str, Any]:
+def _server(cell: ReadyTrial) -> ServerFacts:
     """Facts of the primary, as a session of the load sees them; of the others, where they are."""
     shown = ("host", "hostaddr", "port", "user", "sslmode")
     connection = cell.primary()
     access = replace(cell.site.access, keywords=for_driver(connection))
-    server = database.facts(access, cell.prepared.dbname)
-    server["target"] = {k: v for k, v in connection.keywords.items() if k in shown}
-    server |= _data_device(server)
-    how = {**dict.fromkeys(cell.site.given, "start"), **cell.applied.how}
-    server |= {"ours": cell.site.ours, **cell.site.server, "applied": how}
-    server["nodes"] = {
-        name: {k: v for k, v in way.keywords.items() if k in shown}
-        for name, way in cell.nodes.items()
-    }
-    server["standbys"] = len(cell.site.standbys)
-    server["pool"] = dict(cell.pool)
-    return server
+    ways = {PRIMARY: connection.keywords} | {n: way.keywords for n, way in cell.nodes.items()}
+    nodes = {name: {k: v for k, v in way.items() if k in shown} for name, way in ways.items()}
+    found: ServerFacts = database.facts(access, cell.prepared.dbname).but(
+        target={k: v for k, v in connection.keywords.items() if k in shown},
+        ours=cell.site.ours,
+        **cell.site.server,
+        applied={**dict.fromkeys(cell.site.given, "start"), **cell.applied.how},
+        nodes={name: nodes[name] for name in cell.nodes},
+        standbys=len(cell.site.standbys),
+        pool=cell.pool,
+    )
+    return found.but(data_device=_data_device(found))
 
 
 def _notes(cell: ReadyTrial) -> Iterator[str]:
@@ -249,7 +261,7 @@ def _unused(cell: ReadyTrial) -> Iterator[Finding]:
     """A pool that nothing goes through: with and without it would compare the same."""
     where = dict.fromkeys(component.node for component in cell.components)
     if cell.pool and POOL not in where:
-        said = f"nothing goes through {cell.pool['pooler']}: the load goes to {', '.join(where)}"
+        said = f"nothing goes through {cell.pool.pooler}: the load goes to {', '.join(where)}"
         yield Finding("pool", "warning", f"{said}; leave out the node, or send it to {POOL}")
 
 
@@ -271,24 +283,24 @@ def _unconfirmed(cell: ReadyTrial) -> Iterator[Finding]:
         yield Finding("trust", "warning", text)
 
 
-def _data_device(server: Mapping[str, Any]) -> dict[str, str]:
-    """The device of the data of a server on this machine; nothing where that is not known."""
-    data = server.get("data_directory")
-    if not data or not is_local(server["target"]):
-        return {}
+def _data_device(server: ServerFacts) -> str | None:
+    """The device of the data of a server on this machine; None where that is not known."""
+    data = server.data_directory
+    if not data or not is_local(server.target):
+        return None
     with contextlib.suppress(OSError):
         Path(data).lstat()  # behind a tunnel is another machine, with other folders
-        return {"data_device": device_of(Path(data)).id}
-    return {}
+        return device_of(Path(data)).id
+    return None
 
 
-def _changed(cell: ReadyTrial, now: Mapping[str, Any]) -> Iterator[Finding]:
+def _changed(cell: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
     """What became of the server since earlier trials that this one is to be compared with."""
     request, before = cell.request, cell.request.expected
     if before is None:
         return
     if cell.site.ours or request.target.restart:  # we start these ourselves
-        before = {name: value for name, value in before.items() if name != _STARTED}
+        before = before.but(postmaster_started=None)
     meant = [name for name, _ in request.trial.settings]
     for text in database.same_server(before, now, meant):
         said = f"the server is not as it was for earlier trials of the experiment: {text}"

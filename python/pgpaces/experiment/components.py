@@ -12,11 +12,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
 
 from pgpaces import database
 from pgpaces.experiment import functions
 from pgpaces.experiment.request import Request, check_clients, choose, node_of, nodes_of, source_of
+from pgpaces.facts import ComponentFacts
 from pgpaces.generators import engine as generator
 from pgpaces.generators.together import RunningLoad
 from pgpaces.plan import TrialPlan
@@ -99,23 +99,23 @@ class ComponentLoad:
         texts = [(source_of(s), s.weight, encoded(s.text)) for s in self.scripts]
         return generator.Engine(self.engine_plan(), texts, connection)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ComponentFacts:
         """What a record of the trial says of it."""
-        return {
-            "of": self.work.name,
-            "workload": self.work.request.workload.name,
-            "node": self.node,
-            "scripts": list(self.labels),
-            "load_text": str(self.plan.load),
-            "model": self.plan.load.model,
-            "rate": self.plan.load.rate,
-            "clients": self.clients,
-            "seed": self.plan.seed,
-            "limit_ns": self.plan.limit_ns,
-            "limits": limits([self], self.plan.limit_ns),
-            "policy": self.plan.policy,
-            "dbname": self.work.prepared.dbname,
-        }
+        return ComponentFacts(
+            of=self.work.name,
+            workload=self.work.request.workload.name,
+            node=self.node,
+            scripts=self.labels,
+            load_text=str(self.plan.load),
+            model=self.plan.load.model,
+            rate=self.plan.load.rate,
+            clients=self.clients,
+            seed=self.plan.seed,
+            limit_ns=self.plan.limit_ns,
+            limits=limits([self], self.plan.limit_ns),
+            policy=self.plan.policy,
+            dbname=self.work.prepared.dbname,
+        )
 
 
 def component_loads(
@@ -202,11 +202,11 @@ def _shares(clients: int, weights: Sequence[Fraction]) -> list[int]:
     return counts
 
 
-def limits(found: Sequence[ComponentLoad], general: int | None) -> list[list[Any]]:
+def limits(found: Sequence[ComponentLoad], general: int | None) -> tuple[tuple[str, int], ...]:
     """The script and limit, ns, of each with another limit than the general one; 0: none."""
     every: dict[str, int | None] = {}
     for component in found:
         own = dict(component.plan.limits)
         for label, script in zip(component.labels, component.scripts, strict=True):
             every[label] = own.get(script.name, component.plan.limit_ns)
-    return [[label, limit or 0] for label, limit in every.items() if limit != general]
+    return tuple((label, limit or 0) for label, limit in every.items() if limit != general)

@@ -6,13 +6,12 @@ says of its target, or a host file that is named for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pgpaces import host
 from pgpaces.costs import Costs
 from pgpaces.experiment.site import for_driver
+from pgpaces.facts import HostFacts, ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
@@ -32,12 +31,8 @@ def of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | No
     return host_file.find(named)
 
 
-def facts(server: Mapping[str, Any], costs: Costs | None) -> dict[str, Any]:
-    """What a trial's record says of the machine beside its facts. server: its facts."""
-    found: dict[str, Any] = {}
-    data = server.get("data_directory")
-    if data and is_local(server["target"]) and (disk := host.disk_of(Path(data))):
-        found["data_disk"] = disk
-    if costs is not None and (plain := costs.plain()):
-        found["costs"] = [plain]
-    return found
+def facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
+    """What a trial's record says of the machine."""
+    data, plain = server.data_directory, {} if costs is None else costs.plain()
+    disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
+    return host.facts().but(data_disk=disk, costs=(plain,) if plain else ())

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pgpaces import database
 from pgpaces.errors import (
@@ -26,6 +25,7 @@ from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Say, Site, site
 from pgpaces.experiment.stops import kept
 from pgpaces.experiment.trial import Keeping, Outcome, run_at
+from pgpaces.facts import ServerFacts
 from pgpaces.plan import TargetPlan
 
 ATTEMPTS = 2
@@ -48,7 +48,7 @@ class Machine:
     name: str
     queue: Queue = field(repr=False)
     progress: Progress
-    expected: dict[TargetPlan, dict[str, Any]] = field(default_factory=dict, repr=False)
+    expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict, repr=False)
     broken: BaseException | None = None
     _away: dict[object, int] = field(default_factory=dict)
     _reached: set[TargetPlan] = field(default_factory=set, repr=False)
@@ -126,7 +126,7 @@ class Machine:
             return error
         if found.error is not None:
             sites.abandon(listener.say)
-        self.expected.setdefault(key, dict(found.trial.server))
+        self.expected.setdefault(key, found.trial.server)
         return found
 
     def _keep(self, write: Callable[[], None], keeping: Keeping) -> None:

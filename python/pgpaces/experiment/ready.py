@@ -26,6 +26,7 @@ from pgpaces.experiment.request import (
     spec_of,
 )
 from pgpaces.experiment.site import Say, Site, restarting
+from pgpaces.facts import PoolFacts
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import pooler
 
@@ -143,26 +144,26 @@ def _check_connections(where: Site, request: Request) -> None:
 @contextlib.contextmanager
 def _pool(
     where: Site, request: Request, found: tuple[ComponentLoad, ...], say: Say
-) -> Iterator[tuple[Mapping[str, database.Access], dict[str, object]]]:
+) -> Iterator[tuple[Mapping[str, database.Access], PoolFacts]]:
     """The ways to all nodes, with that to a managed pool if one is wanted, and what is known of it.
 
     It is started for each trial: no connection in it is older than the trial's settings.
     """
     nodes = {"primary": where.access, **where.nodes}
     if request.pool is None:
-        yield nodes, {}
+        yield nodes, PoolFacts()
         return
     clients = sum(component.clients for component in found if component.node == POOL)
     pooler.check_slots(request.pool, _kept(request.pool, found))
     with pooler.pool(request.pool, max(1, clients), where.servers, say) as running:
         way = {"host": running.host, "port": str(running.port)}
         keywords = {k: v for k, v in where.access.keywords.items() if k not in ("host", "port")}
-        about: dict[str, object] = {
-            "pooler": request.pool.pooler,
-            "version": running.version,
-            "mode": request.pool.mode,
-            "size": running.size,
-        }
+        about = PoolFacts(
+            pooler=request.pool.pooler,
+            version=running.version,
+            mode=request.pool.mode,
+            size=running.size,
+        )
         yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
 
 

@@ -12,6 +12,7 @@ from pgpaces.costs import Costs
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError, nearest
 from pgpaces.experiment import bulk, functions
+from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.levels import CellOptions
 from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan
@@ -62,7 +63,7 @@ class Request:
     nodes: tuple[tuple[str, str], ...] = ()
     pool: PoolPlan | None = None
     beside: tuple[tuple[str, Request], ...] = ()
-    expected: Mapping[str, Any] | None = field(default=None, repr=False)
+    expected: ServerFacts | None = field(default=None, repr=False)
     costs: Costs | None = None
     missed_max: float | None = None
 

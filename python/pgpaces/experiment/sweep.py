@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from pgpaces import database, levels, workload
 from pgpaces.answers.costs import an_hour
@@ -32,6 +31,7 @@ from pgpaces.experiment.site import without_pg_variables
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.experiment.strategies import Expected, Goal, Strategy, strategies
 from pgpaces.experiment.trial import Keeping
+from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.servers import binaries, embedded, packages, tls
@@ -290,7 +290,7 @@ class _Work:
 
     queues: Mapping[str, Queue]
     before: int
-    expected: Mapping[TargetPlan, dict[str, Any]]
+    expected: Mapping[TargetPlan, ServerFacts]
     chosen: Mapping[str, tuple[Strategy, Chosen]] = field(default_factory=dict)
 
     def given_up(self) -> str:
@@ -318,11 +318,11 @@ def _chosen(planned: Planned, store: Store, goal: Goal) -> _Work:
     builder, id_ = planned.builder, planned.id
     ids = [each.id for each in store.placed(id_)] if planned.order.resume else []
     told = [Tell.of(digest) for digest in store.digests(ids)]
-    expected: dict[TargetPlan, dict[str, Any]] = {}
+    expected: dict[TargetPlan, ServerFacts] = {}
     for each in told:
         if each.digest is not None and each.digest.trial.state == "finished":
             target = builder.request(Slot(each.block, each.cell), id_).target
-            expected.setdefault(target, dict(each.digest.trial.server))
+            expected.setdefault(target, each.digest.trial.server)
     cells = planned.order.experiment.design.cells()
     chosen = {
         name: (
@@ -375,7 +375,7 @@ def _get_servers(planned: Planned, listener: SweepListener) -> None:
             tls.check(found)
 
 
-def _servers(store: Store, planned: Planned) -> dict[TargetPlan, dict[str, Any]]:
+def _servers(store: Store, planned: Planned) -> dict[TargetPlan, ServerFacts]:
     """Each server as it was for its first trial, of an experiment that is resumed."""
     first: dict[TargetPlan, str] = {}
     for placed in store.placed(planned.id):
@@ -383,9 +383,7 @@ def _servers(store: Store, planned: Planned) -> dict[TargetPlan, dict[str, Any]]
         if request is not None and placed.state == "finished":
             first.setdefault(request.target, placed.id)
     digests = store.digests(list(first.values()))
-    return {
-        target: dict(digest.trial.server) for target, digest in zip(first, digests, strict=True)
-    }
+    return {target: digest.trial.server for target, digest in zip(first, digests, strict=True)}
 
 
 def _begin(store: Store, planned: Planned) -> None:

@@ -6,12 +6,11 @@ Knows no terminal: what happens is told to a Listener.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pgpaces.answers import throttle
 from pgpaces.answers.digest import Bucket, digest
@@ -26,6 +25,7 @@ from pgpaces.experiment.recorder import Recorder
 from pgpaces.experiment.request import OnStoreError, Request, check
 from pgpaces.experiment.site import Site, site, source_database
 from pgpaces.experiment.stops import Stops, kept, signals
+from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.generators.together import Together
 from pgpaces.locality import is_local
@@ -113,7 +113,7 @@ def _measure(cell: ReadyTrial, keeping: Keeping) -> Outcome:
         load = Together(
             [load for name, load in loads if not name], [load for name, load in loads if name]
         )
-        trial = replace(trial, plan={**trial.plan, "poll": load.poll})
+        trial = replace(trial, plan=trial.plan.but(poll=load.poll))
         recorder = Recorder(store, trial, listener.say)
         keeping.held.enter_context(signals(stops, listener))
         with stops.over(load):
@@ -217,12 +217,12 @@ def _follow(
     return None
 
 
-def _same_disk(store: Path, server: Mapping[str, Any]) -> bool:
+def _same_disk(store: Path, server: ServerFacts) -> bool:
     """Whether the store shares a file system with the server's data, as far as we can see it."""
-    data = server.get("data_directory")
+    data = server.data_directory
     try:
         return bool(
-            is_local(server["target"]) and data and Path(data).stat().st_dev == store.stat().st_dev
+            is_local(server.target) and data and Path(data).stat().st_dev == store.stat().st_dev
         )
     except OSError:
         return False

@@ -10,9 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from pgpaces.errors import PlanError
+from pgpaces.facts import (
+    HostFacts,
+    ImportedFacts,
+    PlanFacts,
+    ScriptFacts,
+    ServerFacts,
+    WorkloadFacts,
+)
 from pgpaces.imported import aggregated, printed, transactions
 from pgpaces.imported.printed import Printed
 from pgpaces.imported.transactions import Columns, Seventh
@@ -239,25 +247,26 @@ def _trial(
     scripts = scripts[:used] if len(scripts) >= used else [(f"script {n}", 1) for n in range(used)]
     if not measured.by_second and report is not None and len(report.scripts) > 1:
         scripts = [(", ".join(name for name, _ in report.scripts), 1)]
-    plan: dict[str, Any] = {
-        "load_text": f"{made}, {'open' if measured.lag else 'closed'}, imported",
-        "model": "open" if measured.lag else "closed",
-        "policy": "skip" if measured.lag and (limit_ns or skipped) else "run",
-        "protocol": report.protocol if report else "simple",
-        "clients": clients,
-        "seed": 0,
-        "warmup_ns": 0,
-        "limit_ns": limit_ns,
-        "transactions": int(numbers["per_client"]) if "per_client" in numbers else None,
-        "max_tries": int(numbers.get("max_tries", 1)),
-        "by_second": measured.by_second,
-        "imported": {
-            "program": "pgbench",
-            "version": report.version if report else None,
-            "command": told.command,
-            "files": names,
-        },
-    }
+    program = ImportedFacts(
+        program="pgbench",
+        version=report.version if report else None,
+        command=told.command,
+        files=tuple(names),
+    )
+    plan = PlanFacts(
+        load_text=f"{made}, {'open' if measured.lag else 'closed'}, imported",
+        model="open" if measured.lag else "closed",
+        policy="skip" if measured.lag and (limit_ns or skipped) else "run",
+        protocol=report.protocol if report else "simple",
+        clients=clients,
+        seed=0,
+        warmup_ns=0,
+        limit_ns=limit_ns,
+        transactions=int(numbers["per_client"]) if "per_client" in numbers else None,
+        max_tries=int(numbers.get("max_tries", 1)),
+        by_second=measured.by_second,
+        imported=program,
+    )
     ended = datetime.fromtimestamp(measured.started_at.timestamp() + measured.seconds, UTC)
     return Trial(
         id=id_,
@@ -265,13 +274,13 @@ def _trial(
         started_at=measured.started_at,
         ended_at=ended,
         plan=plan,
-        workload={
-            "name": report.kind if report else "pgbench",
-            "scale": int(numbers.get("scale", 1)),
-            "scripts": [{"name": name, "weight": w, "commands": []} for name, w in scripts],
-        },
-        server={"version": (report.server if report else None) or "?"},
-        host={},
+        workload=WorkloadFacts(
+            name=report.kind if report else "pgbench",
+            scale=int(numbers.get("scale", 1)),
+            scripts=tuple(ScriptFacts(name=name, weight=w, commands=()) for name, w in scripts),
+        ),
+        server=ServerFacts(version=(report.server if report else None) or "?"),
+        host=HostFacts(),
         version=version,
         intervals=measured.intervals,
         measured_ns=round(measured.seconds * 1e9),

@@ -6,12 +6,13 @@ Knows no store and no fio.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from pgpaces.answers import disks
 from pgpaces.answers.disks import Disk, Measured
+from pgpaces.facts import HostFacts, stored
 from pgpaces.report.escape import line
 from pgpaces.report.numbers import interval, milliseconds, rate
 from pgpaces.result import Estimate
@@ -42,7 +43,7 @@ class Known(Protocol):
         """When it was measured."""
 
     @property
-    def host(self) -> Mapping[str, Any]:
+    def host(self) -> HostFacts:
         """Facts of its machine."""
 
     @property
@@ -311,7 +312,7 @@ def plain(known: Known) -> dict[str, Any]:
         "disk": known.id,
         "name": known.name,
         "started_at": known.started_at.isoformat(),
-        "host": dict(known.host),
+        "host": stored(known.host),
         "class_by_emulation": disks.card_class(found),
         "card_medians": disks.card_medians(found),
         **document,

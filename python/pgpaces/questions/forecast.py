@@ -93,7 +93,7 @@ def _factor(page: Page) -> Factor:
     """The factor that is the load: users or clients that wait for their answers."""
     known = {factor.name: factor for factor in page.factors}
     able = [known[name] for name in LOADS if name in known and crossing.numeric(known[name])]
-    models = {str(digest.trial.plan.get("model", "")) for digest in page.digests}
+    models = {digest.trial.plan.model for digest in page.digests}
     if "open" in models or (not able and any(name in known for name in _RATES)):
         raise PlanError(
             "under a rate, throughput is the rate until it is not: no law carries that further",

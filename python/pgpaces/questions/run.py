@@ -23,6 +23,7 @@ from pgpaces.answers.summary import BesideSummary, Summary
 from pgpaces.answers.summary import as_json as summary_json
 from pgpaces.answers.volume import as_json as volume_json
 from pgpaces.answers.volume import of as queries_of
+from pgpaces.facts import stored
 from pgpaces.questions import costs, servers, volume
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.trials import (
@@ -33,7 +34,6 @@ from pgpaces.questions.trials import (
     layout,
     limits,
     outages,
-    own_clients,
 )
 from pgpaces.report.numbers import (
     NOT_KNOWN,
@@ -101,10 +101,10 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         "verdict": {
             "outcome": top.word or None, "text": top.text, "allowed": goal.allowed(trial),
         },
-        "workload": trial.workload["name"],
-        "scale": trial.workload["scale"],
-        "server": trial.server["version"],
-        "plan": dict(trial.plan),
+        "workload": trial.workload.name,
+        "scale": trial.workload.scale,
+        "server": trial.server.version,
+        "plan": stored(trial.plan),
         "notes": list(trial.notes),
         **({} if did is None else {"bulk": bulk_json(did)}),
         **({} if queries is None else {"queries": volume_json(queries)}),
@@ -139,7 +139,7 @@ def _counted(clients: int) -> str:
 def _nothing_due(trial: Trial) -> str:
     if trial.state != "finished":
         return "nothing was due before the trial ended early"
-    if trial.plan.get("model") in ("closed", "paced"):
+    if trial.plan.model in ("closed", "paced"):
         return "nothing was due: no client was free after the warm-up"
     return "nothing was due: the trial was too short for its rate"
 
@@ -163,7 +163,7 @@ def _deciding(needed: float, trial: Trial) -> str:
     """What would decide, as an option."""
     if not math.isfinite(needed) or needed > 86_400:
         return "too close to it for any reasonable time"
-    if trial.plan.get("transactions"):
+    if trial.plan.transactions:
         return f"about {clock(needed)} of load can decide"
     return f"-T {_length(needed)} can decide"
 
@@ -182,17 +182,17 @@ def _context(trial: Trial, summary: Summary) -> str:
     """What ran, in a line: workload, load, limit and server."""
     plan, server = trial.plan, trial.server
     if alone(trial):
-        parts = [str(trial.workload["name"]), bulk.load_text(trial)]
+        parts = [trial.workload.name, bulk.load_text(trial)]
     else:
-        load = str(plan["load_text"]).replace("open, ", "open ")
-        count = () if plan.get("model") == "open" else (_counted(own_clients(plan)),)
-        parts = [str(trial.workload["name"]), load, *count]
+        load = plan.load_text.replace("open, ", "open ")
+        count = () if plan.model == "open" else (_counted(plan.own_clients),)
+        parts = [trial.workload.name, load, *count]
         parts[-1] += f" for {duration_text(summary.seconds * 1e9)}"
     limit = limits(plan)
-    target = server.get("target", {})
-    host = str(target.get("host") or "")
-    where = "managed" if server.get("ours") else "" if host.startswith(("/", "@")) else host
-    version = f"PostgreSQL {server['version']}{layout(server)}" + (f" ({where})" if where else "")
+    target = server.target
+    host = target.get("host", "")
+    where = "managed" if server.ours else "" if host.startswith(("/", "@")) else host
+    version = f"PostgreSQL {server.version}{layout(server)}" + (f" ({where})" if where else "")
     return ", ".join([*parts, *([f"limit {limit}"] if limit else []), version])
 
 
@@ -220,7 +220,7 @@ def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator
 
 
 def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
-    if goal.limited(trial) or trial.plan.get("model") != "closed":
+    if goal.limited(trial) or trial.plan.model != "closed":
         yield "throughput", _throughput(trial, summary)
     yield "outcomes", _outcomes(trial, summary)
     yield "latency", _latency(trial, summary)
@@ -230,7 +230,7 @@ def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
 
 def _throughput(trial: Trial, summary: Summary) -> str:
     text = f"{rate(summary.rate.value)} tx/s"
-    if trial.plan.get("model") != "closed" and summary.seconds:
+    if trial.plan.model != "closed" and summary.seconds:
         text += f" of {rate(summary.counts.due / summary.seconds)} offered"
     return text
 
@@ -301,8 +301,8 @@ def _background(trial: Trial, summary: Summary) -> Iterator[str]:
 
 def _beside(trial: Trial, each: BesideSummary) -> str:
     """What became of a background workload."""
-    components = [one for one in trial.plan["lanes"] if one["of"] == each.name]
-    name = f"{each.name} on {', '.join(one['node'] for one in components)}"
+    components = [one for one in trial.plan.components if one.of == each.name]
+    name = f"{each.name} on {', '.join(one.node for one in components)}"
     if each.missed is None:
         return f"{name}: nothing was due"
     limit = limits(components[0])
@@ -379,7 +379,7 @@ def _too_few(trial: Trial, summary: Summary) -> str:
         needed = next(n for n in range(found.n, 100_000) if quantile_ranks(q, n) is not None)
         count = summary.counts.due * needed / found.n
         text = f"{summary.counts.due:,} transactions are too few for a {name}"
-        if trial.plan.get("duration_ns") and summary.counts.due > 1:
+        if trial.plan.duration_ns and summary.counts.due > 1:
             length = _length(summary.seconds * count / summary.counts.due)
             return f"{text}; about {_round(count)} give one: -T {length}"
         return f"{text}; about {_round(count)} give one"
@@ -403,8 +403,8 @@ def _next(trial: Trial, summary: Summary) -> Iterator[str]:
 def _details(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
     """What else was measured, and what the tool did."""
     workload, plan = trial.workload, trial.plan
-    yield "run", f"{trial.id}, scale {workload['scale']}, seed {plan['seed']}"
-    yield from (("data", text) for text in copied(workload.get("prepared", {})))
+    yield "run", f"{trial.id}, scale {workload.scale}, seed {plan.seed}"
+    yield from (("data", text) for text in copied(workload.prepared))
     if (found := of_command(trial, summary)) is not None:
         yield from (("command", text) for text in bulk.lines(trial, found))
     if not alone(trial):
@@ -420,17 +420,17 @@ def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
     """The load, and what the generator says of itself."""
     plan, generator = trial.plan, summary.generator
     functions = by_functions(trial)
-    how = "Python functions" if functions else f"{plan['protocol']} protocol"
-    warmup_ns = plan["warmup_ns"] + summary.cut_s * 1_000_000_000
+    how = "Python functions" if functions else f"{plan.protocol} protocol"
+    warmup_ns = plan.warmup_ns + summary.cut_s * 1_000_000_000
     warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
-    yield "load", f"{plan['load_text']}; {clients(plan)}, {how}, policy {plan['policy']}{warmup}"
+    yield "load", f"{plan.load_text}; {clients(plan)}, {how}, policy {plan.policy}{warmup}"
     if (queries := queries_of(trial, summary)) is not None:
         yield "queries", volume.text(queries)
-    if "imported" not in plan:
+    if plan.imported is None:
         lag = generator.dispatch_p99
         dispatch = in_words(lag, ms, " ms") if lag else NOT_KNOWN
         unit = "process" if functions else "thread"
-        by = f"by {plan['poll']}, " if "poll" in plan else ""
+        by = f"by {plan.poll}, " if plan.poll else ""
         busy = f"{by}busiest {unit} {100 * generator.cpu:.0f}% CPU"
         yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
 

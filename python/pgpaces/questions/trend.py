@@ -61,7 +61,7 @@ def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[s
     digests.sort(key=lambda digest: digest.trial.started_at)
     kept = tuple(digest for digest in digests if sound(digest))
     newest = (kept or digests)[-1]
-    called = ", ".join(names) or str(newest.trial.workload.get("name", ""))
+    called = ", ".join(names) or newest.trial.workload.name
     return Trended(
         called,
         METRICS[metric],
@@ -85,7 +85,7 @@ def _ids(store: Store, name: str) -> list[str]:
 def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
     """The runs that differ from one in nothing but time; itself too."""
     (model,) = store.digests([id_])
-    workload = model.trial.workload.get("name")
+    workload = model.trial.workload.name
     able = [row.id for row in store.trials() if row.damage is None and row.workload == workload]
     alike = (each for each in store.digests(able) if each.trial.id != id_)
     return [model, *(each for each in alike if not differences.between([model], [each], factors))]

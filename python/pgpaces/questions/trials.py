@@ -5,19 +5,19 @@ What several questions say of a trial. Texts are as others wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.validity import Validity
+from pgpaces.facts import ComponentFacts, PlanFacts, Prepared, ServerFacts
 from pgpaces.report.numbers import seconds
 from pgpaces.units import duration_text
 
 
-def limits(plan: Mapping[str, Any]) -> str:
+def limits(plan: PlanFacts | ComponentFacts) -> str:
     """The latency limits, that of all scripts first."""
-    general = [duration_text(plan["limit_ns"])] if plan["limit_ns"] else []
-    own = ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.get("limits", ()) if ns)
+    general = [duration_text(plan.limit_ns)] if plan.limit_ns else []
+    own = ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
     return " ".join([*general, *([f"({own})" if general else own] if own else [])])
 
 
@@ -36,13 +36,13 @@ def outages(summary: Summary) -> str:
     return ", ".join(parts)
 
 
-def copied(prepared: Mapping[str, Any]) -> Iterator[str]:
+def copied(prepared: Prepared | None) -> Iterator[str]:
     """What the copy that a trial got for itself took; nothing where there was none."""
-    if prepared.get("cloned_from") and prepared.get("clone_seconds"):
-        size = prepared["size_bytes"] / 2**20
+    if prepared and prepared.cloned_from and prepared.clone_seconds:
+        size = prepared.size_bytes / 2**20
         yield (
-            f"{size:.0f} MiB copied in {seconds(prepared['clone_seconds'])},"
-            f" settled in {seconds(prepared.get('settle_seconds', 0.0))}"
+            f"{size:.0f} MiB copied in {seconds(prepared.clone_seconds)},"
+            f" settled in {seconds(prepared.settle_seconds)}"
         )
 
 
@@ -53,56 +53,46 @@ def judgement(validity: Validity) -> Iterator[str]:
         yield f"warning: {text}"
 
 
-def own_clients(plan: Mapping[str, Any]) -> int:
-    """The clients of a trial's own load: those of background workloads are in the plan's number."""
-    own = [component["clients"] for component in plan.get("lanes", ()) if not component["of"]]
-    return sum(own) if own else int(plan["clients"])
-
-
-def at_nodes(plan: Mapping[str, Any]) -> str:
+def at_nodes(plan: PlanFacts) -> str:
     """Where the clients are, as words in brackets; nothing where all are at the primary."""
-    return _where(plan.get("lanes", ()))
+    return _where(plan.components)
 
 
-def clients(plan: Mapping[str, Any]) -> str:
+def clients(plan: PlanFacts) -> str:
     """How many clients a trial has, and those beside them; where, unless all are at the primary."""
-    components = plan.get("lanes", ())
-    beside = [component for component in components if component["of"]]
-    own = [component for component in components if not component["of"]]
-    text = f"{own_clients(plan)} clients{_where(own)}"
-    if every_ns := plan.get("start_every_ns"):
+    beside = [component for component in plan.components if component.of]
+    text = f"{plan.own_clients} clients{_where(plan.own)}"
+    if every_ns := plan.start_every_ns:
         text += f", one every {duration_text(every_ns)}"
-    count = sum(component["clients"] for component in beside)
+    count = sum(component.clients for component in beside)
     return f"{text} and {count} beside them{_where(beside)}" if beside else text
 
 
-def _where(components: Sequence[Mapping[str, Any]]) -> str:
-    if {component["node"] for component in components} <= {"primary"}:
+def _where(components: Sequence[ComponentFacts]) -> str:
+    if {component.node for component in components} <= {"primary"}:
         return ""
-    each = ", ".join(f"{component['clients']} at {component['node']}" for component in components)
+    each = ", ".join(f"{component.clients} at {component.node}" for component in components)
     return f" ({each})"
 
 
-def layout(server: Mapping[str, Any]) -> str:
+def layout(server: ServerFacts) -> str:
     """What belongs to the server, as words after its version."""
-    count, pool = server.get("standbys", 0), server.get("pool") or {}
+    count, pool = server.standbys, server.pool
     parts = [f"{count} standby{'s' * (count > 1)}"] if count else []
     if pool:
-        mode = f" in {pool['mode']} mode" if pool["pooler"] == "pgbouncer" else ""
-        size = f"{pool['size']} connection{'s' * (pool['size'] > 1)}"
-        parts.append(f"{pool['pooler']} {pool['version']}{mode} with {size}")
+        mode = f" in {pool.mode} mode" if pool.pooler == "pgbouncer" else ""
+        size = f"{pool.size} connection{'s' * (pool.size > 1)}"
+        parts.append(f"{pool.pooler} {pool.version}{mode} with {size}")
     return f" with {' and '.join(parts)}" if parts else ""
 
 
-def above(plan: Mapping[str, Any], script: str | None = None) -> str:
+def above(plan: PlanFacts, script: str | None = None) -> str:
     """How a quantile is shown that falls among what did not succeed: of all scripts or of one."""
-    components = (
-        component for component in plan.get("lanes", ()) if script in component["scripts"]
-    )
-    plan = next(components, plan)
-    own = dict(plan.get("limits", ()))
-    if script is None and plan["limit_ns"]:
-        limit_ns = min(plan["limit_ns"], *own.values()) if own else plan["limit_ns"]
+    components = (each for each in plan.components if script in each.scripts)
+    load: PlanFacts | ComponentFacts = next(components, plan)
+    own: dict[str | None, int] = {**dict(load.limits)}
+    if script is None and load.limit_ns:
+        limit_ns: int | None = min(load.limit_ns, *own.values()) if own else load.limit_ns
     else:
-        limit_ns = own.get(script, plan["limit_ns"])
+        limit_ns = own.get(script, load.limit_ns)
     return f"> {limit_ns / 1e6:g}" if limit_ns else "none"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 
+from pgpaces import facts
 from pgpaces.answers.disks import Device, Disk, read
 from pgpaces.errors import StoreError
+from pgpaces.facts import HostFacts
 from pgpaces.store.rows import Row
 from pgpaces.store.schema import disk
 
@@ -23,7 +23,7 @@ class DiskRow:
     name: str
     started_at: datetime
     version: str
-    host: Mapping[str, Any]
+    host: HostFacts
     found: Disk
 
 
@@ -32,7 +32,7 @@ def add(connection: sa.Connection, row: DiskRow) -> None:
     if connection.execute(sa.select(disk.c.id).where(disk.c.id == row.id)).first() is not None:
         return
     values = {name: getattr(row, name) for name in ("id", "name", "started_at", "version")}
-    values |= {"host": dict(row.host), "device": row.found.device.id}
+    values |= {"host": facts.stored(row.host), "device": row.found.device.id}
     connection.execute(sa.insert(disk), {**values, "document": row.found.document()})
 
 
@@ -58,15 +58,18 @@ def copy(here: sa.Connection, there: sa.Connection) -> None:
 def _listed(row: Row) -> DiskRow:
     try:
         return _row(row)
-    except (StoreError, TypeError) as error:
+    except (StoreError, TypeError, ValueError) as error:
         nothing = Disk("", Device(""), 0, False, "", absent=(str(error),))
-        return DiskRow(row["id"], row["name"], row["started_at"], row["version"], {}, nothing)
+        return DiskRow(
+            row["id"], row["name"], row["started_at"], row["version"], HostFacts(), nothing
+        )
 
 
 def _row(row: Row) -> DiskRow:
-    if not isinstance(row["host"], dict) or not isinstance(row["document"], dict):
+    if not isinstance(row["document"], dict):
         raise TypeError(f"the disk {row['id']} has no facts")
     return DiskRow(
-        row["id"], row["name"], row["started_at"], row["version"], row["host"],
+        row["id"], row["name"], row["started_at"], row["version"],
+        facts.read(HostFacts, row["host"], "its host"),
         read(row["document"]),
     )  # fmt: skip

@@ -6,32 +6,27 @@ What cannot be read raises one of UNREADABLE (form.py); the store makes a senten
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from pgpaces import record
+from pgpaces import facts, record
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import (
-    Blocked,
-    Executed,
     Explained,
     Finding,
-    Grown,
-    Moved,
     Observed,
     Place,
     Sample,
     State,
     Trial,
-    WaitEvent,
-    Waits,
 )
 from pgpaces.store import form
 
 Row = sa.RowMapping
+_OF_SAMPLE = [field.name for field in fields(Sample)]
 ExperimentState = Literal["running", "finished", "interrupted"]
 
 
@@ -49,10 +44,10 @@ def new_trial(trial: Trial) -> dict[str, Any]:
         "started_at": trial.started_at,
         "heartbeat": datetime.now(UTC),
         "version": trial.version,
-        "plan": dict(trial.plan),
-        "workload": dict(trial.workload),
-        "server": dict(trial.server),
-        "host": dict(trial.host),
+        "plan": facts.stored(trial.plan),
+        "workload": facts.stored(trial.workload),
+        "server": facts.stored(trial.server),
+        "host": facts.stored(trial.host),
         **found_of(trial),
         **_place_row(trial.place),
     }
@@ -95,20 +90,9 @@ def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
 
 def observed(found: Iterable[Row]) -> tuple[Observed, ...]:
     """What else was seen of each server."""
+    parts = ({str(name): value for name, value in row.items()} for row in found)
     return tuple(
-        Observed(
-            row["node"],
-            tuple(Moved(**each) for each in row["moved"]),
-            tuple(Executed(**each) for each in row["executed"]),
-            tuple(Grown(**each) for each in row["grown"]),
-            tuple(Blocked(**each) for each in row["blocked"]),
-            Waits(
-                row["looks"],
-                tuple(WaitEvent(**each) for each in row["events"]),
-                row["tenths"],
-            ),
-        )
-        for row in found
+        facts.read(Observed, {**part, "waits": part}, "what was seen of a server") for part in parts
     )
 
 
@@ -119,16 +103,16 @@ def trial(row: Row) -> Trial:
         state=state(row),
         started_at=row["started_at"],
         ended_at=row["ended_at"],
-        plan=row["plan"],
-        workload=row["workload"],
-        server=row["server"],
-        host=row["host"],
+        plan=facts.read(facts.PlanFacts, row["plan"], "its plan"),
+        workload=facts.read(facts.WorkloadFacts, row["workload"], "its workload"),
+        server=facts.read(facts.ServerFacts, row["server"], "its server"),
+        host=facts.read(facts.HostFacts, row["host"], "its host"),
         version=row["version"],
         measured_ns=row["measured_ns"],
         error=row["error"],
         notes=tuple(row["notes"]),
-        findings=tuple(Finding(**finding) for finding in row["findings"]),
-        explained=tuple(Explained(**explained) for explained in row["explained"]),
+        findings=facts.read(tuple[Finding, ...], row["findings"], "its findings"),
+        explained=facts.read(tuple[Explained, ...], row["explained"], "its plans of statements"),
         place=_place(row),
     )
 
@@ -141,10 +125,8 @@ def _place(row: Row) -> Place | None:
 
 def samples(found: Iterable[Row]) -> tuple[Sample, ...]:
     """What sensors read."""
-    return tuple(
-        Sample(row["second"], row["source"], row["name"], row["value"], row["unit"])
-        for row in found
-    )
+    values = [{name: row[name] for name in _OF_SAMPLE} for row in found]
+    return facts.read(tuple[Sample, ...], values, "a sample")
 
 
 def intervals(found: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:

@@ -53,17 +53,6 @@ def new_id() -> str:
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
-class _Part(dict[str, Any]):
-    """A part of a stored trial: what it should have and has not is a StoreError."""
-
-    def __init__(self, what: str, name: str, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self._place = f"{what} is damaged: its {name}"
-
-    def __missing__(self, key: str) -> Any:
-        raise StoreError(f"{self._place} has no {key}", _DAMAGED)
-
-
 class Store:
     """A store that is open. Use `Store.open`.
 
@@ -213,7 +202,7 @@ class Store:
                 observed=rows.observed(_ordered(connection, schema.observed, trial_id)),
             )
             check(found)
-        return _guarded(found)
+        return found
 
     def samples(self, trial_id: str) -> tuple[Sample, ...]:
         """What sensors read in a trial, by second."""
@@ -245,7 +234,7 @@ class Store:
             with contextlib.suppress(*form.UNREADABLE):
                 trial = rows.trial(row)
                 check(trial)
-                return digests.read(_guarded(trial), row["digest"])
+                return digests.read(trial, row["digest"])
         made = digests.made(self.load(id_))
         if row["state"] != "running":
             # So that the next one finds it; a store that takes nothing gives it all the same.
@@ -452,17 +441,6 @@ def _digest_row(digest: Digest) -> dict[str, Any]:
     from pgpaces.store import digests
 
     return {"digest": digests.text(digest), "digest_version": digests.VERSION}
-
-
-def _guarded(trial: Trial) -> Trial:
-    """A trial whose parts say it in a sentence where something is not in them."""
-    what = f"run {trial.id}"
-    return replace(
-        trial,
-        plan=_Part(what, "plan", trial.plan),
-        workload=_Part(what, "workload", trial.workload),
-        server=_Part(what, "server", trial.server),
-    )
 
 
 def _ordered(connection: sa.Connection, table: sa.Table, trial_id: str) -> Sequence[Row]:

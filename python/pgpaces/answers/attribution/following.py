@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pgpaces.facts import PlanFacts, RequestFacts
 from pgpaces.result import Trial
 
 
@@ -40,12 +41,12 @@ def _set(name: str, *levels: str) -> Callable[[Trial], str]:
 
 
 def _more_threads(trial: Trial) -> str:
-    now = int(trial.plan.get("threads") or 1)
+    now = trial.plan.threads or 1
     return f"--threads {now},{2 * now},{4 * now}"
 
 
 def _rates(trial: Trial) -> str:
-    now = float(trial.plan.get("rate") or 1)
+    now = trial.plan.rate or 1.0
     return f"--rate {','.join(f'{now * each:g}/s' for each in (0.5, 0.75, 1))}"
 
 
@@ -53,17 +54,17 @@ def _clients(*times: float) -> Callable[[Trial], str]:
     """As many as there were, and multiples of it: of a load of users, of these."""
 
     def levels(trial: Trial) -> str:
-        now = int(trial.plan.get("clients") or 1)
+        now = trial.plan.clients or 1
         found = sorted({max(1, round(now * each)) for each in times})
-        option = "--users" if trial.plan.get("model") == "paced" else "--clients"
+        option = "--users" if trial.plan.model == "paced" else "--clients"
         return f"{option} {','.join(map(str, found))}"
 
     return levels
 
 
 def _buffers(trial: Trial) -> str:
-    settings: Mapping[str, Any] = trial.server.get("settings") or {}
-    return f"--server-set shared_buffers={settings.get('shared_buffers', '128MB')},1GB"
+    now = trial.server.settings.get("shared_buffers", "128MB")
+    return f"--server-set shared_buffers={now},1GB"
 
 
 # What is told only where it is not as usual.
@@ -178,7 +179,7 @@ CAUSES: Mapping[str, _Cause] = {
 def following(key: str, trial: Trial) -> Following:
     """What to do next about a cause that a trial shows."""
     cause = CAUSES[key]
-    if key == "cpu" and trial.plan.get("model") != "open":
+    if key == "cpu" and trial.plan.model != "open":
         sweep: str | None = _clients(0.5, 0.75, 1)(trial)
     else:
         sweep = cause.sweep(trial) if cause.sweep else None
@@ -192,7 +193,7 @@ def following(key: str, trial: Trial) -> Following:
 
 def _verb(trial: Trial) -> str:
     """The command that runs it: a command of the shell is loaded with."""
-    return "load" if (trial.workload.get("request") or {}).get("command") else "run"
+    return "load" if trial.workload.asked.command else "run"
 
 
 def asked(trial: Trial, sweep: str = "") -> str:
@@ -200,22 +201,21 @@ def asked(trial: Trial, sweep: str = "") -> str:
 
     sweep: an option with several levels, which stands beside them.
     """
-    plan, request = trial.plan, trial.workload.get("request") or {}
+    plan, request = trial.plan, trial.workload.asked
     factor, _, named = sweep.partition(" ")
     found = {**_load(plan), **_times(plan), **_server(trial, sweep)}
     for name, usual in _USUAL:
-        if plan.get(name, usual) != usual:
-            found[f"--{name.replace('_', '-')}"] = _level(plan.get(name), sweep)
-    ends = bool(plan.get("continue_on_error", True)), bool(plan.get("exit_on_abort", True))
-    found["--on-error"] = _ON_ERROR.get(ends)
-    if not request.get("target") or request.get("workload"):
-        found["--scale"] = trial.workload.get("scale")
+        if (value := getattr(plan, name)) not in (None, usual):
+            found[f"--{name.replace('_', '-')}"] = _level(value, sweep)
+    found["--on-error"] = _ON_ERROR.get((plan.continue_on_error, plan.exit_on_abort))
+    if not request.target or request.workload:
+        found["--scale"] = trial.workload.scale
     words = [*_what(trial)]
     for option, value in found.items():
         if value is not None and option != factor:
             words += [option, str(value)]
     for name in _SWITCHES:
-        if plan.get(name):
+        if getattr(plan, name):
             words += [f"--{name.replace('_', '-')}", *(["on"] if sweep else [])]
     words += _many(plan, sweep)
     words += _layout(request, sweep)
@@ -224,55 +224,55 @@ def asked(trial: Trial, sweep: str = "") -> str:
 
 def _what(trial: Trial) -> Iterator[str]:
     """What is run: a workload, scripts of files, a command; and on which data."""
-    request, name = trial.workload.get("request"), str(trial.workload.get("name") or "")
+    request, name = trial.workload.request, trial.workload.name
     if request is None:
         # Of trials stored by earlier versions: of scripts from files there are only the texts.
         yield from [name] if name and name != "scripts" else ["-f", "FILE"]
         return
     # The standard input is gone, and what pgbench has built in is no file.
-    files = [(path, weight) for path, weight in request["files"] if path[:1] not in ("-", "<")]
-    if request["workload"]:
-        yield request["workload"]
-    elif request["command"]:
-        yield request["command"]
+    files = [(path, weight) for path, weight in request.files if path[:1] not in ("-", "<")]
+    if request.workload:
+        yield request.workload
+    elif request.command:
+        yield request.command
     elif not files:
         yield from ["-f", "FILE"]
     for path, weight in files:
         yield from ("-f", path if weight == 1 and "@" not in path else f"{path}@{weight}")
-    if request["from_database"]:
-        yield from ("--from-database", request["from_database"])
+    if request.from_database:
+        yield from ("--from-database", request.from_database)
 
 
-def _load(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _load(plan: PlanFacts) -> dict[str, Any]:
     """Who sends, and how often."""
-    model = plan.get("model")
-    rate = None if plan.get("rate") is None else f"{_number(plan['rate'])}/s"
+    model = plan.model
+    rate = None if plan.rate is None else f"{_number(plan.rate)}/s"
     if model == "paced":
-        found: dict[str, Any] = {"--users": plan.get("clients"), "--pace": rate}
+        found: dict[str, Any] = {"--users": plan.clients, "--pace": rate}
     elif model == "open":
-        found = {"--rate": rate, "--clients": plan.get("clients")}
+        found = {"--rate": rate, "--clients": plan.clients}
     else:
-        found = {"--clients": plan.get("clients")}
-        if plan.get("think_ns"):
-            found["--think-time"] = _duration(plan["think_ns"])
-            found["--think"] = plan.get("think") if plan.get("think") == "fixed" else None
-    if plan.get("start_every_ns"):
-        found["--start-every"] = _duration(plan["start_every_ns"])
+        found = {"--clients": plan.clients}
+        if plan.think_ns:
+            found["--think-time"] = _duration(plan.think_ns)
+            found["--think"] = plan.think if plan.think == "fixed" else None
+    if plan.start_every_ns:
+        found["--start-every"] = _duration(plan.start_every_ns)
     return found
 
 
-def _times(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _times(plan: PlanFacts) -> dict[str, Any]:
     """How long it takes, and what is too long; those that are as usual are not told."""
     found: dict[str, Any] = {}
-    limit, length = plan.get("limit_ns"), plan.get("duration_ns")
+    limit, length = plan.limit_ns, plan.duration_ns
     if limit:
         found["--latency-limit"] = _duration(limit)
     if length:
         found["--duration"] = _duration(length)
-    elif plan.get("transactions"):
-        found["--transactions"] = plan["transactions"]
-    warmup, grace = plan.get("warmup_ns"), plan.get("grace_ns")
-    if warmup is not None and warmup != min((length or 0) // 10, 30_000_000_000):
+    elif plan.transactions:
+        found["--transactions"] = plan.transactions
+    warmup, grace = plan.warmup_ns, plan.grace_ns
+    if warmup != min((length or 0) // 10, 30_000_000_000):
         found["--warmup"] = _duration(warmup)
     if grace is not None and grace != max(limit or 0, 5_000_000_000):
         found["--grace"] = _duration(grace)
@@ -295,48 +295,48 @@ def _duration(ns: int) -> str:
 
 def _server(trial: Trial, sweep: str) -> dict[str, Any]:
     """Where the trial ran, unless it is where a run goes that says nothing of it; no password."""
-    server, request = trial.server, trial.workload.get("request") or {}
-    if request.get("target"):
-        found = {"--target": request["target"]}
-        return found if sweep else {**found, "--own": request["own"]}
-    if server.get("ours"):
-        found = {"--server": server.get("asked"), "--data-dir": request.get("data_dir")}
-        tls = request.get("tls")
+    server, request = trial.server, trial.workload.asked
+    if request.target:
+        found: dict[str, Any] = {"--target": request.target}
+        return found if sweep else {**found, "--own": request.own}
+    if server.ours:
+        found = {"--server": server.asked, "--data-dir": request.data_dir}
+        tls = request.tls
         found["--tls"] = None if tls is None else "on" if tls else "off"
-        return {**found, "--standbys": request.get("standbys") or None}
-    target = server.get("target") or {}
+        return {**found, "--standbys": request.standbys or None}
+    target = server.target
     known = {k: target[k] for k in ("host", "port", "user", "dbname") if target.get(k)}
     text = " ".join(f"{k}={v}" for k, v in known.items())
     return {"--target": text} if text else {}
 
 
-def _layout(request: Mapping[str, Any], sweep: str) -> Iterator[str]:
+def _layout(request: RequestFacts, sweep: str) -> Iterator[str]:
     """Which scripts, and to which nodes; a pooler."""
-    scripts = [f"{name}@{w}" if w is not None else name for name, w in request.get("scripts") or ()]
+    scripts = [f"{name}@{w}" if w is not None else name for name, w in request.scripts]
     if sweep and scripts:
         yield from ("--script", " ".join(scripts))
     for script in () if sweep else scripts:
         yield from ("--script", script)
-    for name, dsn in (request.get("target_nodes") or {}).items():
+    for name, dsn in request.target_nodes.items():
         yield from ("--target-node", f"{name}={dsn}")
-    if request.get("node"):
-        yield from ("--node", request["node"])
-    for script, node in (request.get("nodes") or {}).items():
+    if request.node:
+        yield from ("--node", request.node)
+    for script, node in request.nodes.items():
         yield from ("--node", f"{script}={node}")
-    for name, value in (request.get("pool") or {}).items():
-        if value is not None:
-            yield from (_POOL[name], str(value))
+    for name, option in _POOL.items() if request.pool else ():
+        if (value := getattr(request.pool, name)) is not None:
+            yield from (option, str(value))
 
 
-def _many(plan: Mapping[str, Any], sweep: str) -> Iterator[str]:
+def _many(plan: PlanFacts, sweep: str) -> Iterator[str]:
     """Variables, and limits of scripts; a variable that is varied is told by its levels alone."""
-    for script, ns in plan.get("limits") or ():
+    for script, ns in plan.limits:
         if ns:
             yield from ("-L", f"{script}={_duration(ns)}")
-    for name, value in plan.get("variables") or ():
+    for name, value in plan.variables:
         if name not in ("scale", "client_id", "random_seed", "default_seed"):
             yield from ("-D", f"{name}={_level(value, sweep)}")
-    for sql in () if sweep else plan.get("on_connect") or ():
+    for sql in () if sweep else plan.on_connect:
         yield from ("--on-connect", sql)
 
 
@@ -349,10 +349,10 @@ def _level(value: Any, sweep: str) -> str | None:
 
 def _settings(trial: Trial, named: str, sweep: str) -> Iterator[str]:
     """Of sessions and of the server, without the one that is varied."""
-    request = trial.workload.get("request") or {}
+    request = trial.workload.asked
     for option, values in (
-        ("--server-set" if sweep else "--set", trial.plan.get("settings") or {}),
-        ("--server-set", request.get("server_settings") or {}),
+        ("--server-set" if sweep else "--set", trial.plan.settings),
+        ("--server-set", request.server_settings),
     ):
         for name, value in values.items():
             if name != named.partition("=")[0]:

@@ -172,7 +172,7 @@ def _away(material: Material) -> Iterator[Sign]:
 
 def _by_socket(material: Material) -> bool:
     """Whether there is no network between generator and server."""
-    target = material.trial.server.get("target") or {}
+    target = material.trial.server.target
     return str(target.get("host", "")).startswith("/")
 
 
@@ -195,8 +195,8 @@ def _late_part(material: Material) -> Numbers:
     """
     import numpy as np
 
-    scripts = material.trial.workload["scripts"]
-    trips = 1 + max((script.get("queries") or 1 for script in scripts), default=1)
+    scripts = material.trial.workload.scripts
+    trips = 1 + max((script.queries or 1 for script in scripts), default=1)
     latency_s = np.append(material.latency_s, np.zeros(material.clock))[: material.clock]
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.nan_to_num(material.dispatch_s) * trips / latency_s
@@ -284,10 +284,10 @@ def overload(material: Material) -> float:
 
 def _clients(material: Material) -> int:
     """The clients of an open load; 0 of another, in which none can be too few."""
-    if material.trial.plan.get("model") != "open":
+    if material.trial.plan.model != "open":
         return 0
-    clients = sum(component["clients"] for component in material.trial.plan.get("lanes", ()))
-    return int(clients or material.trial.plan.get("clients") or 0)
+    clients = sum(component.clients for component in material.trial.plan.components)
+    return clients or material.trial.plan.clients
 
 
 def _service_s(material: Material) -> Numbers:

@@ -351,16 +351,16 @@ def _lengths(trial: Trial) -> tuple[int, int]:
 
 def _limits(trial: Trial) -> dict[int, int]:
     """The limit of each script that has one, ns, by its number."""
-    own = dict(trial.plan.get("limits") or ())
-    names = [script["name"] for script in trial.workload["scripts"]]
-    every = trial.plan.get("limit_ns")
+    own = dict(trial.plan.limits)
+    names = [script.name for script in trial.workload.scripts]
+    every = trial.plan.limit_ns
     found = {at: own.get(name) or every for at, name in enumerate(names)}
     return {at: int(ns) for at, ns in found.items() if ns}
 
 
 def _limit_s(trial: Trial) -> float:
     """The limit of all scripts; where each has its own, the shortest."""
-    limits = [trial.plan.get("limit_ns"), *(ns for _, ns in trial.plan.get("limits") or ())]
+    limits = [trial.plan.limit_ns, *(ns for _, ns in trial.plan.limits)]
     return min((ns for ns in limits if ns), default=0) / 1e9
 
 

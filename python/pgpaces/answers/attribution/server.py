@@ -240,8 +240,8 @@ def _scans(material: Material, one: Explained, rows: float) -> Iterator[str]:
 
 def _place(material: Material, one: Explained) -> str:
     """The script and line of a statement."""
-    script = material.trial.workload["scripts"][one.script]
-    return f"{script['name']}:{script['commands'][one.command][0]}"
+    script = material.trial.workload.scripts[one.script]
+    return f"{script.name}:{script.commands[one.command].line}"
 
 
 def _wasted(material: Material, one: Explained, waste: _Waste) -> str:

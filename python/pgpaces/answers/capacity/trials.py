@@ -122,7 +122,7 @@ def point(told: Tell, load: Kind) -> TrialPoint | None:
         seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
         windows=_windows(digest),
         invalid="; ".join(objections(digest.trial, digest.summary)),
-        seed=int(digest.trial.plan.get("seed", 0)),
+        seed=digest.trial.plan.seed,
         excused=min(lateness, missed),
     )
 

@@ -69,7 +69,7 @@ def of(found: Capacity, trials: Trials) -> Worth | None:
     if found.goal.load != "rate":
         rate = load * median(point.due / point.seconds / point.load for _, point in near)
     plan = near[0][0].trial.plan
-    think_ns, closed = plan.get("think_ns"), plan.get("model") == "closed"
+    think_ns, closed = plan.think_ns, plan.model == "closed"
     own_pace = found.goal.load == "users" or (found.goal.load == "clients" and not closed)
     users = load if own_pace or (closed and think_ns) else None
     each = _queries([digest for digest, _ in near])

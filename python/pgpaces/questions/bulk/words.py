@@ -96,7 +96,7 @@ def _wal_of(values: dict[str, Estimate | None]) -> str:
 def lines(trial: Trial, found: Bulk) -> Iterator[str]:
     """What else is known of a command in a trial, as lines."""
     if found.main:
-        yield f"{trial.workload['scripts'][0]['text']}, {load_text(trial)}"
+        yield f"{trial.workload.scripts[0].text}, {load_text(trial)}"
     if each := bulk.number(found, "us_row"):
         yield f"a row took {of_bytes(each.value)} us on average"
     if found.before_bytes is not None and found.behind_bytes is not None:
@@ -114,9 +114,9 @@ def lines(trial: Trial, found: Bulk) -> Iterator[str]:
 def load_text(trial: Trial) -> str:
     """How often it was run."""
     plan = trial.plan
-    if (times := plan.get("transactions")) is not None:
+    if (times := plan.transactions) is not None:
         return "once" if times == 1 else f"{times} times, one after the other"
-    return f"again and again for {span((plan.get('duration_ns') or 0) / 1e9)}"
+    return f"again and again for {span((plan.duration_ns or 0) / 1e9)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def about_commands(rows: Sequence[Row]) -> bool:
 def nothing_else(rows: Sequence[Row]) -> bool:
     """Whether that is all there is to say: no queries beside them, and no latency limit."""
     trials = [digest.trial for row in rows for digest in row.trials]
-    limited = any(trial.plan.get("limit_ns") or trial.plan.get("limits") for trial in trials)
+    limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
     return all(bulk.alone(trial) for trial in trials) and not limited
 
 

@@ -216,7 +216,7 @@ def _rule(found: Sequence[Found]) -> str:
     """What meeting it means here."""
     digests = [digest for each in found for digest, _ in each.trials]
     limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
-    policies = {str(digest.trial.plan.get("policy")) for digest in digests}
+    policies = {digest.trial.plan.policy for digest in digests}
     within = f" within {limits[0]}" if len(limits) == 1 else " within its latency limit"
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     share = f"{100 * found[0].goal.missed_max:.4g} %"
@@ -457,7 +457,7 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
         counts = point.valid if point else not objections(trial, summary)
         state = "valid" if counts else "not valid"
         state = state if trial.state == "finished" else trial.state
-        at = levels.get(each.goal.load, f"{trial.plan.get('clients')} clients, no pause")
+        at = levels.get(each.goal.load, f"{trial.plan.clients} clients, no pause")
         rows.append(
             (
                 *_own(dict(each.cell.levels), factors),

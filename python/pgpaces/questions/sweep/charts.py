@@ -139,7 +139,7 @@ def _parts(page: Page) -> tuple[str, ...]:
 
 
 def _limit_ms(page: Page) -> float | None:
-    found = {digest.trial.plan.get("limit_ns") for digest in page.digests}
+    found = {digest.trial.plan.limit_ns for digest in page.digests}
     only = found.pop() if len(found) == 1 else None
     return only / 1e6 if only else None
 

@@ -224,7 +224,7 @@ def _latency_chart(digest: Digest, x: Axis) -> Chart:
         )
     ]  # fmt: skip
     values = [value for band in bands for _, value in band if value]
-    limit_ns = digest.trial.plan.get("limit_ns")
+    limit_ns = digest.trial.plan.limit_ns
     limit = limit_ns / 1e6 if limit_ns else None
     reach = [*values, *([limit] if limit else [])] or [1.0]
     log = max(reach) / min(reach) > 5

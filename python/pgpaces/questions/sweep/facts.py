@@ -34,7 +34,7 @@ _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
+class ServerSeen:
     """A server with its machine: facts, and the settings that are not at their default.
 
     generator: the machine that made the load. trials: how many ran there.
@@ -57,8 +57,8 @@ def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Pairs:
 
 def limits_of(trial: Trial) -> tuple[str, ...]:
     """The latency limits of a trial, that of all scripts first."""
-    whole = trial.plan.get("limit_ns")
-    own = [f"{name} {duration_text(ns)}" for name, ns in trial.plan.get("limits") or () if ns]
+    whole = trial.plan.limit_ns
+    own = [f"{name} {duration_text(ns)}" for name, ns in trial.plan.limits if ns]
     return (*([duration_text(whole)] if whole else []), *own)
 
 
@@ -71,7 +71,7 @@ def limits(rows: Iterable[Row]) -> tuple[str, ...]:
 def one_limit(rows: Iterable[Row]) -> str | None:
     """The limit that holds for every script of every trial; None where there is no such one."""
     found = {
-        (digest.trial.plan.get("limit_ns"), bool(digest.trial.plan.get("limits")))
+        (digest.trial.plan.limit_ns, bool(digest.trial.plan.limits))
         for row in rows
         for digest in row.every
     }
@@ -104,53 +104,54 @@ def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
 
 def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
     plan, workload = trial.plan, trial.workload
-    yield "workload", str(workload.get("name", ""))
-    yield "scale", str(workload.get("scale", ""))
+    yield "workload", workload.name
+    yield "scale", str(workload.scale)
     names = {"load_text": "load", **(_OF_FUNCTIONS if by_functions(trial) else {})}
     by_command = bulk.alone(trial)
     if by_command:
-        yield "command", str(trial.workload["scripts"][0]["text"])
+        yield "command", trial.workload.scripts[0].text
     for name in () if by_command else _PLAN:
-        if plan.get(name) is not None and (label := names.get(name, name)):
-            yield label, differences.text(plan[name])
-    if plan.get("start_every_ns"):
-        yield "clients start every", duration_text(plan["start_every_ns"])
+        value, label = getattr(plan, name), names.get(name, name)
+        if value is not None and label:
+            yield label, differences.text(value)
+    if plan.start_every_ns:
+        yield "clients start every", duration_text(plan.start_every_ns)
     yield from _layout_of(trial)
     yield "latency limit", ", ".join(limits_of(trial)) or "none"
-    if plan.get("duration_ns"):
-        yield "duration", duration_text(plan["duration_ns"])
-    if plan.get("transactions"):
+    if plan.duration_ns:
+        yield "duration", duration_text(plan.duration_ns)
+    if plan.transactions:
         name = "executions" if by_command else "transactions of each client"
-        yield name, str(plan["transactions"])
-    if plan.get("warmup_ns"):
-        yield "warm-up", duration_text(plan["warmup_ns"])
+        yield name, str(plan.transactions)
+    if plan.warmup_ns:
+        yield "warm-up", duration_text(plan.warmup_ns)
 
 
 def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
     """Standbys and pooler, where the clients are, and each load beside the trial's own."""
-    components = trial.plan.get("lanes") or ()
+    components = trial.plan.components
     if behind := layout(trial.server):
         yield "servers", f"primary{behind}"
     if at := at_nodes(trial.plan):
         yield "clients at", at.strip(" ()")
-    for name in dict.fromkeys(component["of"] for component in components if component["of"]):
-        own = [component for component in components if component["of"] == name]
-        nodes = ", ".join(dict.fromkeys(component["node"] for component in own))
-        limit = duration_text(own[0]["limit_ns"]) if own[0].get("limit_ns") else "none"
-        yield f"beside it {name}", f"{own[0]['load_text']} at {nodes}; latency limit {limit}"
+    for name in dict.fromkeys(component.of for component in components if component.of):
+        own = [component for component in components if component.of == name]
+        nodes = ", ".join(dict.fromkeys(component.node for component in own))
+        limit = duration_text(own[0].limit_ns) if own[0].limit_ns else "none"
+        yield f"beside it {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
 
 
-def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[ServerFacts, ...]:
+def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[ServerSeen, ...]:
     """The servers and machines that trials ran on, each once. disks: what was measured of some."""
     found: dict[tuple[str, ...], list[Trial]] = {}
     for digest in digests:
         trial = digest.trial
-        target = trial.server.get("target", {})
+        target = trial.server.target
         key = (
-            str(trial.server.get("version", "")),
-            str(trial.server.get("system_identifier", "")),
+            trial.server.version,
+            trial.server.system_identifier or "",
             f"{target.get('host', '')}:{target.get('port', '')}",
-            str(trial.host.get("hostname", "")),
+            trial.host.hostname or "",
         )
         found.setdefault(key, []).append(trial)
     return tuple(_place(trials, disks) for trials in found.values())
@@ -158,34 +159,34 @@ def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[Serv
 
 def _disk_of(trial: Trial, disks: Iterable[Known]) -> Pairs:
     """What was measured last of the disk that the server's data is on."""
-    device = trial.server.get("data_device")
+    device = trial.server.data_device
     for known in disks if device else ():
-        same = known.host.get("hostname") == trial.host.get("hostname")
+        same = known.host.hostname == trial.host.hostname
         if same and known.found.device.id == device:
             return (("disk", in_short(known)),)
     return ()
 
 
-def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerFacts:
+def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerSeen:
     first = trials[0]
-    server, target = first.server, first.server.get("target", {})
-    common = [set(trial.server.get("settings", {}).items()) for trial in trials]
-    settings = sorted((str(k), str(v)) for k, v in set.intersection(*common))
-    ours = "a server of pgpaces" if server.get("ours") else ""
-    where = str(target.get("host", "") or ours)
-    name = f"PostgreSQL {server.get('version', '?')}"
+    server, target = first.server, first.server.target
+    common = [set(trial.server.settings.items()) for trial in trials]
+    settings = sorted(set.intersection(*common))
+    ours = "a server of pgpaces" if server.ours else ""
+    where = target.get("host") or ours
+    name = f"PostgreSQL {server.version}"
     if where and not where.startswith(("/", "@")):
         name = f"{name} on {where}"
-    return ServerFacts(
+    return ServerSeen(
         name,
         (
-            *_pairs(server, _SERVER),
+            *_pairs(dict(server.items()), _SERVER),
             *_pairs(target, _TARGET),
             *((("kind", ours),) if ours else ()),
             *_disk_of(first, disks),
         ),
         tuple(settings),
-        _pairs(first.host, differences.HOST),
+        _pairs(dict(first.host.items()), differences.HOST),
         len(trials),
     )
 
@@ -198,9 +199,8 @@ def builds(rows: Iterable[Row]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     found: dict[str, dict[str, None]] = {}
     for digest in (digest for row in rows for digest in row.every):
         server = digest.trial.server
-        if server.get("build"):
-            version = str(server.get("version", "?"))
-            found.setdefault(str(server["build"]), {})[version] = None
+        if server.build:
+            found.setdefault(server.build, {})[server.version] = None
     versions = {version for had in found.values() for version in had}
     mixed = len(found) > 1 and len(versions) > 1
     return tuple((build, tuple(had)) for build, had in found.items()) if mixed else ()

@@ -25,7 +25,7 @@ from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.questions import costs, volume
 from pgpaces.questions.disk import Known
 from pgpaces.questions.sweep import facts, words
-from pgpaces.questions.sweep.facts import ServerFacts
+from pgpaces.questions.sweep.facts import ServerSeen
 from pgpaces.result import Observed
 from pgpaces.section import Sentence
 
@@ -80,7 +80,7 @@ class Page:
     statements: tuple[StatementRow, ...] = ()
     plans: tuple[PlanOf, ...] = ()
     differences: tuple[Difference, ...] = ()
-    places: tuple[ServerFacts, ...] = ()
+    places: tuple[ServerSeen, ...] = ()
     apart: tuple[Apart, ...] = ()
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
@@ -161,7 +161,7 @@ def _clients_are_users(
     """
     design = experiment.design if experiment else Design()
     named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
-    closed = all(digest.trial.plan.get("model") == "closed" for digest in digests)
+    closed = all(digest.trial.plan.model == "closed" for digest in digests)
     return "clients" in named and (closed or "rate_per_client" in named)
 
 
@@ -179,7 +179,7 @@ def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str],
 
 
 def _title(digests: Sequence[Digest]) -> str:
-    names = list(dict.fromkeys(str(d.trial.workload.get("name", "")) for d in digests))
+    names = list(dict.fromkeys(d.trial.workload.name for d in digests))
     return ", ".join(names) or "no runs"
 
 

@@ -136,7 +136,7 @@ def _within(rows: Sequence[Row]) -> str:
 
 
 def _rule(material: ReportMaterial, rows: Sequence[Row]) -> Sentence:
-    policies = {str(d.trial.plan.get("policy")) for row in rows for d in row.trials}
+    policies = {d.trial.plan.policy for row in rows for d in row.trials}
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     return Sentence(
         f"A cell meets the limit if at most {100 * material.missed_max:g} % of what was due was not"
