@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from pgpaces import (
     api,
@@ -373,6 +374,8 @@ def _type(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if "anyOf" in node:
         kinds = (_type(option, definitions) for option in node["anyOf"])
         return " or ".join(kind for kind in kinds if kind != "null")
+    if "enum" in node:
+        return "string"
     if node["type"] == "array":
         inner = _type(node["items"], definitions).split(" or ")
         return f"array of {' or '.join(f'{kind}s' for kind in inner)}"
@@ -385,7 +388,8 @@ def _default(node: Mapping[str, Any], nested: object) -> str:
     default = node.get("default")
     if nested or default is None:
         return ""
-    return "default " + ("empty" if default == {} else f"`{str(default).lower()}`")
+    shown = list(default) if isinstance(default, tuple) else default
+    return "default " + ("empty" if default == {} else f"`{str(shown).lower()}`")
 
 
 def _limits(node: Mapping[str, Any]) -> str:
@@ -400,8 +404,8 @@ def _limits(node: Mapping[str, Any]) -> str:
 
 def workload_keys() -> str:
     """Every key with its type, default and limits, from the model that reads the file."""
-    schema = workload_toml.File.model_json_schema()
-    keys = dict(_keys(schema, schema["$defs"], ""))
+    schema = msgspec.json.schema(workload_toml.File)
+    keys = dict(_keys(schema["$defs"]["File"], schema["$defs"], ""))
     return "".join(entry(key, KEYS[key] + limits, *about) for key, (*about, limits) in keys.items())
 
 

@@ -6,20 +6,18 @@ Reads files; knows no server and no results.
 from __future__ import annotations
 
 import difflib
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from pgpaces import costs, levels, options
+import msgspec
+
+from pgpaces import costs, levels, options, tables
 from pgpaces.design import Target
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
 from pgpaces.units import COUNT_MAX, SEED_MAX
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 TEMPLATE = Path(__file__).parent / "experiments" / "new.toml"
 # Tables of levels that have names of their own.
@@ -58,136 +56,115 @@ KEYS = {
 }
 
 
-def _model() -> type[BaseModel]:
-    """The model of the file; pydantic is imported only where one is read."""
-    from pydantic import BaseModel, ConfigDict, Field
+_LEVEL = (str, bool, int, float)
+_LEVELS_MAX = 10_000
+# Type and default of each key; without a default it must be there.
+_OF_TARGETS: dict[str, tuple[Any, ...]] = {
+    "dsn": (str,),
+    "kind": (str | None, None),
+    "alter_system": (bool, False),
+    "restart": (str | None, None),
+    "observe_command": (str | None, None),
+    "nodes": (dict[str, str], msgspec.field(default_factory=dict)),
+}
+_OF_FILE: dict[str, tuple[Any, ...]] = {
+    "name": (str, ""),
+    "question": (str, ""),
+    "workload": (str | None, None),
+    "files": (list[str], msgspec.field(default_factory=list)),
+    "from_database": (str | None, None),
+    "trials": (Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)], 1),
+    "within": (str | None, None),
+    "seed": (Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)], 1),
+    "missed": (str, "5%"),
+    "factors": (dict[str, Any], msgspec.field(default_factory=dict)),
+    "exclude": (list[dict[str, Any]], msgspec.field(default_factory=list)),
+    "cells": (list[dict[str, Any]], msgspec.field(default_factory=list)),
+    "profiles": (dict[str, dict[str, Any]], msgspec.field(default_factory=dict)),
+    "quick": (dict[str, Any], msgspec.field(default_factory=dict)),
+}
 
+
+def _model() -> Any:
+    """The class of the file's keys that are no levels; made only where a file is read."""
     from pgpaces.host_toml import CostTable
 
-    level = str | bool | int | float
-    many = Annotated[list[level], Field(min_length=1, max_length=10_000)]
-    # As deep as beside.NAME.define.VARIABLE.
-    one = dict[str, level | dict[str, level | dict[str, level | dict[str, level]]]]
-    several = dict[str, many | dict[str, many | dict[str, many | dict[str, many]]]]
+    def fields(of: Mapping[str, tuple[Any, ...]], place: str) -> list[Any]:
+        return [
+            (name, Annotated[kind, msgspec.Meta(description=KEYS[place + name])], *default)
+            for name, (kind, *default) in of.items()
+        ]
 
-    def key(name: str, default: Any) -> Any:
-        return Field(default, description=KEYS[name])
-
-    class TargetTable(CostTable):
-        dsn: str = key("targets.dsn", ...)
-        kind: str | None = key("targets.kind", None)
-        alter_system: bool = key("targets.alter_system", False)
-        restart: str | None = key("targets.restart", None)
-        observe_command: str | None = key("targets.observe_command", None)
-        nodes: dict[str, str] = key("targets.nodes", {})
-
-    class ExperimentFile(BaseModel):
-        model_config = ConfigDict(extra="allow", strict=True)
-        name: str = key("name", "")
-        question: str = key("question", "")
-        workload: str | None = key("workload", None)
-        files: list[str] = key("files", [])
-        from_database: str | None = key("from_database", None)
-        trials: Annotated[int, Field(ge=1, le=COUNT_MAX)] = key("trials", 1)
-        within: str | None = key("within", None)
-        seed: Annotated[int, Field(ge=0, le=SEED_MAX)] = key("seed", 1)
-        missed: str = key("missed", "5%")
-        factors: several = key("factors", {})
-        exclude: list[one] = key("exclude", [])
-        cells: list[one] = key("cells", [])
-        targets: dict[str, TargetTable] = key("targets", {})
-        profiles: dict[str, dict[str, level]] = key("profiles", {})
-        quick: one = key("quick", {})
-
-    return ExperimentFile
+    table = msgspec.defstruct(
+        "Target", fields(_OF_TARGETS, "targets."), bases=(CostTable,), frozen=True, kw_only=True
+    )
+    tables_of: Any = dict[str, table]  # type: ignore[valid-type]
+    file = {**_OF_FILE, "targets": (tables_of, msgspec.field(default_factory=dict))}
+    return msgspec.defstruct("ExperimentFile", fields(file, ""), frozen=True, kw_only=True)
 
 
 def read(path: Path) -> Draft:
     """The draft that a file describes. Raises PlanError with the key and what is wrong."""
-    from pydantic import ValidationError
-
+    hint = f"`pgpaces sweep --new {path}` writes one"
+    raw = tables.document(path, "", PlanError, hint)
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} is not TOML: {error}") from None
-    except OSError as error:
-        raise PlanError(
-            f"{path} cannot be read: {error.strerror}", f"`pgpaces sweep --new {path}` writes one"
-        ) from None
-    model = _model()
-    try:
-        found = model.model_validate(raw)
-    except ValidationError as error:
-        raise _explained(path, _first(error.errors()), model) from None
-    try:
-        keys = {**found.model_dump(), "given": found.model_fields_set}
-        return _draft(path, keys, found.model_extra or {})
+        return _draft(path, tables.table(_model(), raw), raw)
+    except tables.WrongKeyError as error:
+        raise _explained(path, error) from None
     except PlanError as error:
         raise PlanError(f"{path}: {error.message}", error.hint) from None
 
 
-def _first(errors: Sequence[Any]) -> Any:
-    """What is to be said first: a key that does not exist is why another one is missing."""
-    return next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+def _explained(path: Path, error: tables.WrongKeyError) -> PlanError:
+    if error.known:
+        near = f"did you mean {error.near}?" if error.near else None
+        hint = near or f"keys there are {', '.join(error.known)}"
+        return PlanError(f"{path}: there is no key '{error.key}'", hint)
+    return PlanError(f"{path}: {error}", _HINTS.get(error.key.partition(".")[0]))
 
 
-def _explained(path: Path, error: Any, model: type[BaseModel]) -> PlanError:
-    parts = [str(part) for part in error["loc"] if "[" not in str(part)]
-    key = ".".join(parts[:1] + [p for p in parts[1:] if p not in ("str", "bool", "int", "float")])
-    text = error["msg"][:1].lower() + error["msg"][1:]
-    if error["type"] == "extra_forbidden":
-        fields = [k.removeprefix("targets.") for k in KEYS if k.startswith("targets.")]
-        near = difflib.get_close_matches(parts[-1], fields, n=1)
-        return PlanError(
-            f"{path}: there is no key '{key}'",
-            f"did you mean {near[0]}?" if near else f"keys there are {', '.join(fields)}",
-        )
-    if error["type"] == "too_short":
-        text = "it has no level"
-    return PlanError(f"{path}: key '{key}': {text}", _HINTS.get(parts[0]))
-
-
-def _draft(path: Path, keys: Mapping[str, Any], others: Mapping[str, Any]) -> Draft:
+def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
+    others = {name: level for name, level in raw.items() if name not in keys.__struct_fields__}
     single = {name: (_found(path, name, level),) for name, level in _flat(others)}
     factors = {
-        name: [_found(path, name, level) for level in found]
-        for name, found in _flat(keys["factors"])
+        name: [_found(path, name, level) for level in _several(name, found)]
+        for name, found in _flat(keys.factors)
     }
     for name in single:
         _check_key(name)
-    for name in (*factors, *(name for name, _ in _flat(keys["quick"]) if name != "trials")):
+    for name in (*factors, *(name for name, _ in _flat(keys.quick) if name != "trials")):
         levels.check_name(name)
     twice = [name for name in factors if name in single]
     if twice:
         raise PlanError(f"{twice[0]} is given for all and under [factors]", "choose one")
-    if keys["within"] is not None and "trials" in keys["given"]:
+    if keys.within is not None and "trials" in raw:
         raise PlanError("within says how many trials there are", "leave out trials, or within")
-    workload = keys["workload"]
+    workload = keys.workload
     return Draft(
-        name=keys["name"] or path.stem,
+        name=keys.name or path.stem,
         workload=_near(path, workload) if workload else None,
-        question=keys["question"],
-        missed_max=share(keys["missed"], "missed"),
-        trials=keys["trials"],
-        seed=keys["seed"],
+        question=keys.question,
+        missed_max=share(keys.missed, "missed"),
+        trials=keys.trials,
+        seed=keys.seed,
         levels={**_texts(factors), **_texts(single)},
         factors=frozenset(factors),
-        exclude=tuple(_one(part) for part in keys["exclude"]),
-        extra=tuple(_one(part) for part in keys["cells"]),
-        targets=tuple(_target(name, found) for name, found in keys["targets"].items()),
-        profiles={name: _one(found) for name, found in keys["profiles"].items()},
-        files=tuple(_near(path, file, script=True) for file in keys["files"]),
-        from_database=keys["from_database"],
-        quick=_one(keys["quick"]),
-        time_budget=keys["within"],
+        exclude=tuple(_one(part) for part in keys.exclude),
+        extra=tuple(_one(part) for part in keys.cells),
+        targets=tuple(_target(name, found) for name, found in keys.targets.items()),
+        profiles={name: _one(found) for name, found in keys.profiles.items()},
+        files=tuple(_near(path, file, script=True) for file in keys.files),
+        from_database=keys.from_database,
+        quick=_one(keys.quick),
+        time_budget=keys.within,
     )
 
 
-def _target(name: str, keys: Mapping[str, Any]) -> Target:
+def _target(name: str, keys: Any) -> Target:
     """Raises PlanError for costs that cannot be."""
-    rest = {key: found for key, found in keys.items() if key not in costs.KEYS}
+    rest = {key: getattr(keys, key) for key in _OF_TARGETS}
     try:
-        found = costs.Costs(**{key: keys[key] for key in costs.KEYS})
+        found = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     except PlanError as error:
         raise PlanError(f"[targets.{name}]: {error.message}", error.hint) from None
     return Target(name=name, costs=found if found.plain() else None, **rest)
@@ -215,8 +192,24 @@ def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def _several(name: str, found: object) -> list[Any]:
+    """The levels of a factor. Raises WrongKeyError."""
+    key = f"factors.{name}"
+    if not isinstance(found, list):
+        raise tables.WrongKeyError(key, f"expected a list of levels, got {found!r}")
+    if not 0 < len(found) <= _LEVELS_MAX:
+        has = f"{len(found)} levels, at most {_LEVELS_MAX}" if found else "no level"
+        raise tables.WrongKeyError(key, f"it has {has}")
+    for level in found:
+        if not isinstance(level, _LEVEL):
+            raise tables.WrongKeyError(key, f"{level!r} is no level: a text, number or boolean")
+    return found
+
+
 def _text(level: object) -> str:
-    """A level as a person would write it on a command line."""
+    """A level as a person would write it on a command line. Raises PlanError for what is none."""
+    if not isinstance(level, _LEVEL):
+        raise PlanError(f"{level!r} is no level", "a text, a number or a boolean")
     if isinstance(level, bool):
         return "true" if level else "false"
     return f"{level:g}" if isinstance(level, float) else str(level)
@@ -249,7 +242,9 @@ def _near(path: Path, name: str, *, script: bool = False) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the file, for editors."""
-    found = _model().model_json_schema()
+    found = msgspec.json.schema(_model())
+    found |= found["$defs"].pop("ExperimentFile")
+    del found["$ref"]
     level: dict[str, Any] = {"type": ["string", "boolean", "integer", "number"]}
     many: dict[str, Any] = {"type": "array", "items": level, "minItems": 1}
     about = {name: option.help for name, option in options.FACTORS.items()}

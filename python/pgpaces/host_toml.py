@@ -1,29 +1,27 @@
-"""The schema of host files. Imported only where one is read, as pydantic is."""
+"""The schema of host files. Imported only where one is read."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta
 
 from pgpaces.costs import KEYS
+from pgpaces.tables import Table
 
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def _key(name: str, default: Any = None) -> Any:
-    return Field(default, description=KEYS[name])
+_Number = Annotated[float, Meta(ge=0)]
 
 
-class CostTable(BaseModel):
-    """The keys as pydantic checks them."""
+class CostTable(Table, frozen=True, kw_only=True):
+    """The keys, as `costs.KEYS` tells them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-    price_per_month: _Number | None = _key("price_per_month")
-    price_per_h: _Number | None = _key("price_per_h")
-    price: _Number | None = _key("price")
-    lifetime_years: _Number | None = _key("lifetime_years")
-    currency: str = _key("currency", "USD")
-    watts: _Number | None = _key("watts")
-    energy_price_per_kwh: _Number | None = _key("energy_price_per_kwh")
-    endurance_tb: _Number | None = _key("endurance_tb")
+    price_per_month: Annotated[_Number | None, Meta(description=KEYS["price_per_month"])] = None
+    price_per_h: Annotated[_Number | None, Meta(description=KEYS["price_per_h"])] = None
+    price: Annotated[_Number | None, Meta(description=KEYS["price"])] = None
+    lifetime_years: Annotated[_Number | None, Meta(description=KEYS["lifetime_years"])] = None
+    currency: Annotated[str, Meta(description=KEYS["currency"])] = "USD"
+    watts: Annotated[_Number | None, Meta(description=KEYS["watts"])] = None
+    energy_price_per_kwh: Annotated[
+        _Number | None, Meta(description=KEYS["energy_price_per_kwh"])
+    ] = None
+    endurance_tb: Annotated[_Number | None, Meta(description=KEYS["endurance_tb"])] = None

@@ -11,16 +11,21 @@ import re
 import shlex
 import shutil
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
+from pgpaces import tables
 from pgpaces.errors import PlanError, WorkloadError, nearest
 from pgpaces.texts import encoded
 from pgpaces.units import SECOND_NS, duration_ns, whole
 from pgpaces.users import Users, of_functions, of_text
+
+if TYPE_CHECKING:
+    from pgpaces.workload_toml import CommandKeys, File, Program
 
 SHIPPED = Path(__file__).parent / "workloads"
 FILE = "workload.toml"
@@ -323,21 +328,22 @@ def read(folder: Path, variant: str | None = None) -> Workload:
 
     Its scripts are those of users once it is `performed`.
     """
-    document = _document(_inside(folder, FILE))
-    name = folder.resolve().name
+    path = _inside(folder, FILE)
+    raw = tables.document(path, "", WorkloadError)
+    document, name = _checked(raw, path), folder.resolve().name
     if variant is not None:
-        if variant not in document["variants"]:
-            hint = f"it has {', '.join(document['variants']) or 'none'}"
+        if variant not in document.variants:
+            hint = f"it has {', '.join(document.variants) or 'none'}"
             raise WorkloadError(
                 f"workload {name} has no variant '{variant}'",
-                f"{nearest(variant, document['variants'])} {hint}".strip(),
+                f"{nearest(variant, document.variants)} {hint}".strip(),
             )
-        document, name = _variant(folder / FILE, document, variant), f"{name}/{variant}"
+        document, name = _checked(_variant(raw, variant), path), f"{name}/{variant}"
     _check_kind(name, document)
     _check_words(folder, document)
     command = _command(name, document)
-    users_file = _inside(folder, document["users"]) if document["users"] else None
-    load = {k: str(v) for k, v in document["load"].items() if v is not None}
+    users_file = _inside(folder, document.users) if document.users else None
+    load = {k: str(v) for k, v in asdict(document.load).items() if v is not None}
     scripts: tuple[WorkloadScript, ...]
     if command is not None:
         scripts, load = (command.script,), {**_ONCE, **load}
@@ -346,139 +352,117 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     return Workload(
         name=name,
         folder=folder,
-        description=document["description"],
-        scale=document["scale"],
-        writes=document["writes"] or command is not None,
-        init=tuple(_init_step(folder, entry) for entry in document["init"]),
+        description=document.description,
+        scale=document.scale,
+        writes=document.writes or command is not None,
+        init=tuple(_init_step(folder, entry) for entry in document.init),
         scripts=scripts,
         load=load,
         command=command,
         users_file=users_file,
         trusted=is_shipped(folder),
-        variables={name: str(value) for name, value in document["variables"].items()},
-        variants=tuple(document["variants"]),
-        files=tuple(DataFile(name, **keys) for name, keys in document["files"].items()),
-        needs=Needs(**document["needs"]),
+        variables={name: str(value) for name, value in document.variables.items()},
+        variants=tuple(document.variants),
+        files=tuple(DataFile(name, **asdict(keys)) for name, keys in document.files.items()),
+        needs=Needs(**asdict(document.needs)),
     )
 
 
-def _variant(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
-    """The document with the keys of a variant, checked again: it may be of another kind."""
-    own = {k: v for k, v in document["variants"][name].items() if v is not None}
-    base = document
-    if own.get("kind", base["kind"]) != base["kind"]:
+def _variant(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The document with the keys of a variant: it may be of another kind."""
+    own, base = dict(raw["variants"][name]), dict(raw)
+    kind = base.get("kind", "scripts")
+    if own.get("kind", kind) != kind:
         base = {k: v for k, v in base.items() if k not in (*_OF_A_KIND, "load")}
     if "command" in own:
-        new = {k: v for k, v in own["command"].items() if v is not None}
-        own["command"] = {**(base.get("command") or {}), **new}
-    return _checked({**base, **own}, path)
+        own["command"] = {**base.get("command", {}), **own["command"]}
+    return {**base, **own}
 
 
-def _scripts(folder: Path, document: dict[str, Any]) -> tuple[WorkloadScript, ...]:
+def _scripts(folder: Path, document: File) -> tuple[WorkloadScript, ...]:
     return tuple(
         WorkloadScript(
-            Path(entry["file"]).stem,
-            entry["weight"],
-            _text(folder, _inside(folder, entry["file"])),
+            Path(entry.file).stem, entry.weight, _text(folder, _inside(folder, entry.file))
         )
-        for entry in document["scripts"]
+        for entry in document.scripts
     )
 
 
-def _check_kind(name: str, document: dict[str, Any]) -> None:
+def _check_kind(name: str, document: File) -> None:
     """Raises WorkloadError where a workload lacks what its kind has, or has what others have."""
-    kind = document["kind"]
-    if not document[kind]:
+    kind = document.kind
+    if not getattr(document, kind):
         raise WorkloadError(f"workload {name} is of kind {kind} and has no {kind}")
     for other in _OF_A_KIND:
-        if other != kind and document[other]:
+        if other != kind and getattr(document, other):
             raise WorkloadError(
                 f"workload {name} is of kind {kind} and has {other} as well",
                 f'a workload has one of them; `kind = "{other}"` is for those that have {other}',
             )
 
 
-def _command(name: str, document: dict[str, Any]) -> Command | None:
+def _command(name: str, document: File) -> Command | None:
     """The command of a workload of that kind; None of others. Raises WorkloadError."""
-    if document["kind"] != "command":
+    found = document.command
+    if document.kind != "command" or found is None:
         return None
-    loads = [key for key in ("rate", "clients") if document["load"][key] is not None]
+    loads = [key for key in ("rate", "clients") if getattr(document.load, key) is not None]
     if loads:
         raise WorkloadError(
             f"workload {name} is a command and has a {loads[0]}: it is run by one client, again and"
             " again"
         )
-    found = document["command"]
     try:
-        timeout_ns = duration_ns(found["timeout"], "timeout")
+        timeout_ns = duration_ns(found.timeout, "timeout")
     except PlanError as error:
         raise WorkloadError(f"workload {name}: {error.message}", error.hint) from None
     return Command(
-        run=_words(found["run"]),
-        before=None if found["before"] is None else _words(found["before"]),
-        input=tuple(found["input"]),
-        rows=found["rows"],
+        run=found.run,
+        before=found.before,
+        input=found.input,
+        rows=found.rows,
         timeout_ns=timeout_ns,
-        succeeds=tuple(found["succeeds"]),
+        succeeds=found.succeeds,
     )
 
 
-def _words(run: str | list[str]) -> tuple[str, ...] | str:
-    return run if isinstance(run, str) else tuple(run)
+def _programs(document: File) -> Iterator[Program | CommandKeys]:
+    """The tables of programs."""
+    yield from (entry for entry in document.init if not isinstance(entry, str))
+    if document.command:
+        yield document.command
 
 
-def _programs(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The tables of programs: each with `run`, `input` and perhaps `before`."""
-    yield from (entry for entry in document["init"] if not isinstance(entry, str))
-    if document["command"]:
-        yield document["command"]
-
-
-def _check_words(folder: Path, document: dict[str, Any]) -> None:
+def _check_words(folder: Path, document: File) -> None:
     """Raises WorkloadError where words of programs name files above the folder."""
     for each in _programs(document):
-        for words in (each["run"], each.get("before") or (), each["input"]):
+        for words in (each.run, getattr(each, "before", None) or (), each.input):
             for word in () if isinstance(words, str) else words:
                 if Path(word).parts[:1] == ("..",):
                     _inside(folder, word)
 
 
-def _init_step(folder: Path, entry: str | dict[str, Any]) -> InitStep:
+def _init_step(folder: Path, entry: str | Program) -> InitStep:
     if isinstance(entry, str):
         path = _inside(folder, entry)
         return InitStep(path.name, path, _text(folder, path))
-    run = _words(entry["run"])
+    run = entry.run
     words = run.split() if isinstance(run, str) else run
     # Not an interpreter that a placeholder names, but what it is given.
     first = next((word for word in words if not word.startswith("{")), "program")
     text = run if isinstance(run, str) else shlex.join(run)
-    return InitStep(Path(first).name, folder / FILE, text, run, tuple(entry["input"]))
+    return InitStep(Path(first).name, folder / FILE, text, run, entry.input)
 
 
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path} is not TOML: {error}") from None
-    except OSError as error:
-        raise WorkloadError(f"{path} cannot be read: {error.strerror}") from None
-    return _checked(raw, path)
-
-
-def _checked(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+def _checked(raw: Mapping[str, Any], path: Path) -> File:
     """A document as its schema has it, with defaults. Raises WorkloadError, naming the key."""
-    from pydantic import ValidationError
-
     from pgpaces.workload_toml import File
 
     try:
-        return File.model_validate(raw).model_dump()
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        near = difflib.get_close_matches(key, File.model_fields, n=1)
-        hint = f"did you mean '{near[0]}'?" if first["type"] == "extra_forbidden" and near else None
-        raise WorkloadError(f"{path}: key '{key}': {first['msg'].lower()}", hint) from None
+        return tables.table(File, raw)
+    except tables.WrongKeyError as error:
+        hint = f"did you mean '{error.near}'?" if error.near else None
+        raise WorkloadError(f"{path}: {error}", hint) from None
 
 
 def _inside(folder: Path, name: str) -> Path:

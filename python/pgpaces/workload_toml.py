@@ -1,116 +1,112 @@
-"""The schema of workload.toml. Imported only where a workload is read, as pydantic is."""
+"""The schema of workload.toml. Imported only where a workload is read."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta, field
 
+from pgpaces.tables import Table
 from pgpaces.units import COUNT_MAX
 
 SCALE_MAX = 1_000_000
 
 
-class Part(BaseModel):
-    """What has these keys and no others."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
 _Words = (
-    Annotated[str, Field(min_length=1)]
-    | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    Annotated[str, Meta(min_length=1)]
+    | Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
 )
 
 
-class Script(Part):
+class Script(Table, frozen=True, kw_only=True):
     """One of `scripts`."""
 
     file: str
-    weight: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 1
+    weight: Annotated[int, Meta(ge=0, le=COUNT_MAX)] = 1
 
 
-class LoadDefaults(Part):
+class LoadDefaults(Table, frozen=True, kw_only=True):
     """`[load]`."""
 
     rate: str | None = None
-    clients: Annotated[int, Field(ge=1, le=COUNT_MAX)] | None = None
+    clients: Annotated[int, Meta(ge=1, le=COUNT_MAX)] | None = None
     latency_limit: str | None = None
     start_every: str | None = None
 
 
-class CommandKeys(Part):
+class CommandKeys(Table, frozen=True, kw_only=True):
     """`[command]`."""
 
     run: _Words
     before: _Words | None = None
-    input: list[str] = []
+    input: tuple[str, ...] = ()
     rows: str | None = None
     timeout: str = "2h"
-    succeeds: Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)] = [0]
+    succeeds: Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], Meta(min_length=1)] = (0,)
 
 
-class CommandVariant(Part):
+class CommandVariant(Table, frozen=True, kw_only=True):
     """`[command]` of a variant."""
 
     run: _Words | None = None
     before: _Words | None = None
-    input: list[str] | None = None
+    input: tuple[str, ...] | None = None
     rows: str | None = None
     timeout: str | None = None
 
 
-class Program(Part):
+class Program(Table, frozen=True, kw_only=True):
     """A program of `init`."""
 
     run: _Words
-    input: list[str] = []
+    input: tuple[str, ...] = ()
 
 
-class Variant(Part):
+class Variant(Table, frozen=True, kw_only=True):
     """`[variants.NAME]`: what differs."""
 
     description: str | None = None
     kind: Literal["scripts", "command", "users"] | None = None
-    scale: Annotated[int, Field(ge=1, le=SCALE_MAX)] | None = None
+    scale: Annotated[int, Meta(ge=1, le=SCALE_MAX)] | None = None
     writes: bool | None = None
-    init: list[str | Program] | None = None
-    scripts: Annotated[list[Script], Field(min_length=1, max_length=1000)] | None = None
+    init: tuple[str | Program, ...] | None = None
+    scripts: Annotated[tuple[Script, ...], Meta(min_length=1, max_length=1000)] | None = None
     command: CommandVariant | None = None
     users: str | None = None
     load: LoadDefaults | None = None
-    variables: dict[str, str | int | float] | None = None
+    variables: Mapping[str, str | int | float] | None = None
 
 
-class DataFileKeys(Part):
+class DataFileKeys(Table, frozen=True, kw_only=True):
     """`[files.NAME]`: a file that programs read."""
 
     # A name, and perhaps a version: to pip other words are options, folders and addresses.
     package: Annotated[
-        str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(==[\w.+!-]+)?$")
+        str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(==[\w.+!-]+)?\Z")
     ]
     path: str
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
-class NeedsKeys(Part):
+class NeedsKeys(Table, frozen=True, kw_only=True):
     """`[needs]`: what must be there, and the Debian package that brings it."""
 
-    programs: dict[str, str] = {}
-    extensions: dict[str, str] = {}
+    programs: Mapping[str, str] = field(default_factory=dict)
+    extensions: Mapping[str, str] = field(default_factory=dict)
 
 
-class File(Part):
+class File(Table, frozen=True, kw_only=True):
     """The whole file."""
 
     description: str
     kind: Literal["scripts", "command", "users"] = "scripts"
-    scale: Annotated[int, Field(ge=1, le=SCALE_MAX)] = 1
+    scale: Annotated[int, Meta(ge=1, le=SCALE_MAX)] = 1
     writes: bool = True
-    init: list[str | Program]
-    scripts: Annotated[list[Script], Field(max_length=1000)] = []
+    init: tuple[str | Program, ...]
+    scripts: Annotated[tuple[Script, ...], Meta(max_length=1000)] = ()
     command: CommandKeys | None = None
     users: str | None = None
-    load: LoadDefaults = LoadDefaults()
-    variables: dict[str, str | int | float] = {}
-    files: dict[str, DataFileKeys] = {}
-    needs: NeedsKeys = NeedsKeys()
-    variants: dict[str, Variant] = {}
+    load: LoadDefaults = field(default_factory=LoadDefaults)
+    variables: Mapping[str, str | int | float] = field(default_factory=dict)
+    files: Mapping[str, DataFileKeys] = field(default_factory=dict)
+    needs: NeedsKeys = field(default_factory=NeedsKeys)
+    variants: Mapping[str, Variant] = field(default_factory=dict)

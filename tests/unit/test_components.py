@@ -129,7 +129,7 @@ def test_a_workload_beside_another_names_its_scripts() -> None:
     other = replace(work((1, 2)), name="reporting")
     own, beside = component_loads([work((1,)), other], ("primary",), None)
     assert (own.labels, beside.labels) == (("read",), ("reporting/read", "reporting/write"))
-    assert (own.facts()["of"], beside.facts()["of"]) == ("", "reporting")
+    assert (own.facts().of, beside.facts().of) == ("", "reporting")
 
 
 @pytest.mark.parametrize(
@@ -156,15 +156,15 @@ def test_a_limit_of_a_script_goes_where_the_script_goes() -> None:
     primary, standby = found = component_loads([one], NODES[:2], None)
     assert primary.engine_plan().limits == [(0, 100)]
     assert standby.engine_plan().limits == [(0, 900)]
-    assert limits(found, 500) == [["read", 100], ["write", 900]]
+    assert limits(found, 500) == (("read", 100), ("write", 900))
 
 
 def test_a_limit_of_a_script_on_several_nodes_is_said_of_each() -> None:
     one = work((1,), node="any", trial={"clients": 4, "limits": (("read", 100),)})
-    assert limits(component_loads([one], NODES[:2], None), None) == [
-        ["read on primary", 100],
-        ["read on standby1", 100],
-    ]
+    assert limits(component_loads([one], NODES[:2], None), None) == (
+        ("read on primary", 100),
+        ("read on standby1", 100),
+    )
 
 
 def test_fewer_clients_than_servers_are_refused_before_anything_is_started() -> None:

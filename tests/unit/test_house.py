@@ -142,7 +142,7 @@ def test_help_imports_nothing_heavy() -> None:
         "sqlalchemy",
         "alembic",
         "psycopg",
-        "pydantic",
+        "msgspec",
         "rich",
         "numpy",
         "scipy",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from pgpaces import facts
 from pgpaces.answers import stats
 from pgpaces.answers.distributions import student_quantile
 from pgpaces.errors import StoreError
@@ -168,11 +169,9 @@ class Disk:
 
 def read(document: Mapping[str, Any]) -> Disk:
     """The disk of a stored document. Raises StoreError where it cannot be one."""
-    from pydantic import TypeAdapter, ValidationError
-
     try:
-        return TypeAdapter(Disk).validate_python(dict(document))
-    except (ValidationError, TypeError, ValueError) as error:
+        return facts.read(Disk, document, "a disk")
+    except (TypeError, ValueError) as error:
         raise StoreError(f"the stored result of a disk is damaged: {error}") from None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pgpaces import facts
 from pgpaces.design import Experiment, Target
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import shown, strategies
@@ -48,13 +49,11 @@ def _shown(target: Target) -> Target:
 
 def read(document: Mapping[str, Any]) -> Experiment:
     """The experiment of a document. Raises StoreError where it cannot be one."""
-    from pydantic import TypeAdapter, ValidationError
-
     try:
         written = {**document["experiment"]}
         written["targets"] = [_priced(target) for target in written.get("targets", ())]
-        found: Experiment = TypeAdapter(Experiment).validate_python(written)
-    except (ValidationError, PlanError, KeyError, TypeError) as error:
+        found = facts.read(Experiment, written, "an experiment")
+    except (ValueError, PlanError, KeyError, TypeError) as error:
         raise StoreError(f"the stored experiment is damaged: {error}") from None
     if folder := document.get("data_dir"):  # of one that was stored before it was a level
         fixed = {**found.design.fixed, "data_dir": str(folder)}

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from pgpaces import facts
 from pgpaces.answers import outcome, pairing, time_budget
 from pgpaces.answers.capacity import trials, words
 from pgpaces.answers.capacity.trials import Sought
@@ -224,11 +225,9 @@ def write(goal: Goal) -> dict[str, Any]:
 
 def read(document: Any) -> Goal:
     """The goal of plain values. Raises StoreError where there is none in them."""
-    from pydantic import TypeAdapter, ValidationError
-
     try:
         given = {name: value for name, value in document.items() if name != "kind"}
-        found: Goal = TypeAdapter(_KINDS[document["kind"]]).validate_python(given)
-    except (ValidationError, PlanError, KeyError, TypeError, AttributeError) as error:
+        found: Goal = facts.read(_KINDS[document["kind"]], given, "a goal")
+    except (ValueError, PlanError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"the stored goal of an experiment is damaged: {error}") from None
     return found
