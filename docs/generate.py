@@ -20,6 +20,7 @@ from typing import Any
 import click
 import msgspec
 
+import pgpaces
 from pgpaces import (
     api,
     errors,
@@ -28,7 +29,6 @@ from pgpaces import (
     plan,
     result,
     sweeps,
-    verdicts,
     workload_toml,
 )
 from pgpaces import costs as prices
@@ -157,23 +157,16 @@ ANSWER_ARGUMENTS = {
     "compare.experiment": "As `--in`.",
     "compare.levels": "As for `sweep`, one of each: trials of new pairs.",
     "check.run": "The run to check.",
-    "forecast.chosen": 'As `--in`: `"set.work_mem=64MB"`.',
-    "why.name": "A run, or an experiment, whose worst cell is explained.",
 }
-ANSWER_NAMES = {
-    "trend.names": "Tags, workloads, experiments, runs. One run, by default the newest, stands for"
-    " all that differ from it in time only.",
-    "forecast.names": "Experiments or runs. Default: the newest experiment.",
-}
-ARGUMENTS = RUN_ARGUMENTS | ANSWER_ARGUMENTS | ANSWER_NAMES
-# Functions that return an Answer, in the order of the page.
-ANSWERS = (
-    verdicts.compare,
-    verdicts.check,
-    verdicts.trend,
-    verdicts.forecast,
-    verdicts.why,
-)
+ARGUMENTS = RUN_ARGUMENTS | ANSWER_ARGUMENTS
+# Functions that return an Answer, in the order of the page, but for `capacity`, which it tells of.
+ANSWERS = [
+    function
+    for name in pgpaces.__all__
+    if inspect.isfunction(function := getattr(pgpaces, name))
+    and name != "capacity"
+    and function.__annotations__["return"] == "Answer"
+]
 
 # Fields of a trial that pgpaces.run takes and that are no options of the command line.
 TRIAL_FIELDS = {
@@ -461,6 +454,7 @@ def _arguments(function: Callable[..., Any], *more: str) -> str:
     [command] = (c for _, c in commands() if c.name == function.__name__)
     words = {word for parameter in command.params for word in parameter.opts}
     own, shared = "", []
+    said = " ".join((inspect.getdoc(function) or "").split())
     for name, parameter in inspect.signature(function).parameters.items():
         stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
         kind = str(parameter.annotation).replace("experiment.", "").removesuffix(" | None")
@@ -473,6 +467,8 @@ def _arguments(function: Callable[..., Any], *more: str) -> str:
             own += entry(whole, meaning if place == function.__name__ else f"As for `{place}`.")
         elif f"--{name.replace('_', '-')}" in words:
             shared.append(f"`{whole}`")
+        elif not more and (told := re.search(rf"\b{name}: (.+?)\.(\s|$)", said, re.DOTALL)):
+            own += entry(whole, f"{told[1][:1].upper()}{told[1][1:]}.")
         elif not more:  # else it takes the others
             raise KeyError(f"{function.__name__}.{name}")
     link = f"[`pgpaces {command.name}`](cli.md#pgpaces-{command.name})"
@@ -558,8 +554,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "sweep-arguments": lambda: _arguments(sweeps.sweep),
     "sweep-members": lambda: _members(sweeps.Sweep, hidden=("page",)),
     "answer-functions": answer_functions,
-    "answer-members": lambda: _members(verdicts.Answer),
-    "capacity-arguments": lambda: _arguments(verdicts.capacity),
+    "answer-members": lambda: _members(pgpaces.Answer),
+    "capacity-arguments": lambda: _arguments(pgpaces.capacity),
     "capacity-values": lambda: _fields(CAPACITY_CLASSES),
     "trial-fields": trial_fields,
     "result-fields": result_fields,

@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pgpaces.answer import Answer
     from pgpaces.api import Result, load, run
+    from pgpaces.questions.forecast import forecast
+    from pgpaces.questions.trend import trend
+    from pgpaces.questions.why.named import why
     from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
-    from pgpaces.verdicts import capacity, check, compare, forecast, trend, why
+    from pgpaces.verdicts import capacity, check, compare
 
 _PLACES = {
     "Result": "api",
@@ -35,9 +38,9 @@ _PLACES = {
     "capacity": "verdicts",
     "check": "verdicts",
     "compare": "verdicts",
-    "forecast": "verdicts",
-    "trend": "verdicts",
-    "why": "verdicts",
+    "forecast": "questions.forecast",
+    "trend": "questions.trend",
+    "why": "questions.why.named",
 }
 __all__ = [
     "Answer",

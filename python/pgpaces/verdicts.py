@@ -1,4 +1,4 @@
-"""The Python face of questions: the same as the commands of their names. Knows no arithmetic."""
+"""Comparisons and capacities in Python, also of trials that are run for them; no arithmetic."""
 
 from __future__ import annotations
 
@@ -19,25 +19,18 @@ if TYPE_CHECKING:
     from pgpaces.draft import Draft
     from pgpaces.experiment import SweepListener
     from pgpaces.questions.compare.stored import Compared
-    from pgpaces.section import Section
     from pgpaces.store import Store
     from pgpaces.trust import Consent
-
-
-def behind(store: Store, section: Section) -> Answer:
-    """An answer whose page is that of the trials it stands on."""
-    from pgpaces.questions.sweep.stored import page_behind
-
-    return Answer(section, lambda: page_behind(store, section))
 
 
 def of_comparison(store: Store, found: Compared, *, anyway: bool) -> Answer:
     """A comparison as an answer. Raises PlanError where more differs than what is compared."""
     from pgpaces.questions.compare import stored as comparing
+    from pgpaces.questions.sweep.stored import answer_behind
 
     if found.beside and not anyway:
         raise comparing.refusal(found)
-    return behind(store, comparing.section(found))
+    return answer_behind(store, comparing.section(found))
 
 
 def compare(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -140,48 +133,6 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     return of_comparison(opened, found, anyway=anyway)
 
 
-def trend(
-    *names: str,
-    metric: str = "rate",
-    factors: Sequence[str] = (),
-    anyway: bool = False,
-    store: str | Path | None = None,
-) -> Answer:
-    """Says whether stored runs changed their level, and since when; the same as `pgpaces trend`.
-
-    names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
-    differ from it in nothing but time. Its value is a `pgpaces.answers.trend.Trend`. Raises
-    PlanError where they differ in more than time and `factors`.
-    """
-    from pgpaces.questions import trend as trending
-    from pgpaces.store import Store
-
-    opened = Store.existing(store)
-    found = trending.trended(opened, names, metric, factors)
-    if found.unlike and not anyway:
-        raise trending.refusal(found)
-    return behind(opened, trending.section(found))
-
-
-def forecast(
-    *names: str, chosen: str = "", to: float | None = None, store: str | Path | None = None
-) -> Answer:
-    """Says what more clients or users would do; the same as `pgpaces forecast`.
-
-    names: experiments or runs, by default the newest experiment. chosen: `"FACTOR=LEVEL,..."`. Its
-    value is a tuple of `pgpaces.answers.forecasts.LineForecast`, one for each line. Raises
-    PlanError where there are no trials to ask it of; a refusal by the rules is an answer.
-    """
-    from pgpaces.questions import forecast as forecasting
-    from pgpaces.questions.sweep import stored as reporting
-    from pgpaces.store import Store
-
-    opened = Store.existing(store)
-    page = reporting.gathered(opened, names or (opened.find_experiment("last"),))
-    section = forecasting.of_page(forecasting.forecasts(page, chosen, to), page, to)
-    return Answer(section, lambda: reporting.fronted(page, section))
-
-
 def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     what: str | Path | None = None,
     *,
@@ -255,18 +206,3 @@ def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Ans
 
     id_, _, _ = asking.stored(name, store)
     return _chosen(id_, store)
-
-
-def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
-    """Says why transactions were late; the same as `pgpaces why`.
-
-    name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which it is
-    told of the cell that missed most. Its value is a `pgpaces.answers.attribution.Attribution`.
-    Raises PlanError for a name that there is not, StoreError.
-    """
-    from pgpaces.questions.why import named as attribution
-    from pgpaces.store import Store
-
-    opened = Store.existing(store)
-    found = attribution.sections(opened, name)
-    return Answer(found[0], lambda: attribution.page(opened, found, name))

@@ -15,7 +15,7 @@ from unittest import mock
 
 from rich.console import Console
 
-from pgpaces import verdicts
+import pgpaces
 from pgpaces.answers.summary import summarize
 from pgpaces.questions import run
 from pgpaces.questions.sweep.report import report
@@ -41,10 +41,10 @@ def sections(store: Path) -> Iterator[tuple[str, Section]]:
         yield f"experiment {name}", report(page_of(opened, (name,))).top
     levels = (f"clients={n},set.work_mem=4MB" for n in (1, 4))
     also = ("p95", "missed")
-    yield "compare", verdicts.compare(*levels, experiment="swept", also=also, store=store).section
-    yield "trend", verdicts.trend("good", metric="p95", store=store).section
-    yield "forecast", verdicts.forecast("scaling", store=store).section
-    yield "why", verdicts.why("single", store=store).section
+    yield "compare", pgpaces.compare(*levels, experiment="swept", also=also, store=store).section
+    yield "trend", pgpaces.trend("good", metric="p95", store=store).section
+    yield "forecast", pgpaces.forecast("scaling", store=store).section
+    yield "why", pgpaces.why("single", store=store).section
 
 
 def shown(section: Section, width: int, *, color: bool = False) -> str:

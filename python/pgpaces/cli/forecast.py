@@ -39,9 +39,9 @@ def forecast(names: tuple[str, ...], **given: Any) -> None:
     From trials at 6 numbers of clients or users, 3 at each: the universal scalability law beside
     bounds that hold without a law. Where these trials allow no forecast, it says why.
     """
-    from pgpaces import verdicts
+    from pgpaces.questions import forecast as question
 
-    found = verdicts.forecast(
+    found = question.forecast(
         *names,
         chosen=given["chosen"] or given["old_chosen"] or "",
         to=given["to"],

@@ -30,9 +30,9 @@ def trend(names: tuple[str, ...], **given: Any) -> None:
     It takes 8. Of one RUN, by default the newest, all those that differ from it in nothing but
     time. Runs that differ in more than time are refused.
     """
-    from pgpaces import verdicts
+    from pgpaces.questions import trend as question
 
-    found = verdicts.trend(
+    found = question.trend(
         *names,
         metric=given["metric"],
         factors=given["factors"],

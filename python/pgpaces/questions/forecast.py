@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from pgpaces.answer import Answer
 from pgpaces.answers import crossing
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.forecast import (
@@ -28,11 +30,30 @@ from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
+from pgpaces.store import Store
 
 LOADS = ("users", "clients")
 # Under a rate, throughput is the rate until it is not.
 _RATES = ("rate", "rate_per_client")
 _LINES_MAX = 12
+
+
+def forecast(
+    *names: str, chosen: str = "", to: float | None = None, store: str | Path | None = None
+) -> Answer:
+    """Says what more clients or users would do; the same as `pgpaces forecast`.
+
+    names: experiments or runs, by default the newest experiment. chosen: the lines that are meant,
+    `"FACTOR=LEVEL,..."`. Its value is a tuple of `pgpaces.answers.forecasts.LineForecast`, one for
+    each line. Raises PlanError where there are no trials to ask it of; a refusal by the rules is
+    an answer.
+    """
+    from pgpaces.questions.sweep import stored
+
+    opened = Store.existing(store)
+    page = stored.gathered(opened, names or (opened.find_experiment("last"),))
+    section = of_page(forecasts(page, chosen, to), page, to)
+    return Answer(section, lambda: stored.fronted(page, section))
 
 
 def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[LineForecast, ...]:

@@ -8,18 +8,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
+from pgpaces.answer import Answer
 from pgpaces.answers import differences
+from pgpaces.answers import trend as rules
 from pgpaces.answers.cells import sound
 from pgpaces.answers.compare import METRICS, Metric
 from pgpaces.answers.differences import Between, Varied
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.trend import Change, Level, Run, Trend, trend
+from pgpaces.answers.trend import Change, Level, Run, Trend
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.errors import PlanError
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.compare.section import differing, named, number, short
 from pgpaces.questions.compare.words import changed_by, size, title
+from pgpaces.questions.sweep.stored import answer_behind
 from pgpaces.report.escape import line
 from pgpaces.report.numbers import interval, sparkline
 from pgpaces.result import Estimate
@@ -42,6 +46,26 @@ class Trended:
     unlike: tuple[Varied, ...]
     left_out: int
     trend: Trend
+
+
+def trend(
+    *names: str,
+    metric: str = "rate",
+    factors: Sequence[str] = (),
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether stored runs changed their level, and since when; the same as `pgpaces trend`.
+
+    names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
+    differ from it in nothing but time. Its value is a `pgpaces.answers.trend.Trend`. Raises
+    PlanError where they differ in more than time and `factors`.
+    """
+    opened = Store.existing(store)
+    found = trended(opened, names, metric, factors)
+    if found.unlike and not anyway:
+        raise refusal(found)
+    return answer_behind(opened, section(found))
 
 
 def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[str]) -> Trended:
@@ -68,7 +92,7 @@ def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[s
         kept,
         differences.among(kept, factors),
         len(digests) - len(kept),
-        trend([_run(digest, metric) for digest in kept]),
+        rules.trend([_run(digest, metric) for digest in kept]),
     )
 
 

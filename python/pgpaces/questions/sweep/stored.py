@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from pgpaces.answer import Answer
 from pgpaces.answers import differences, outcome, pairing, placed
 from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.trials import Sought
@@ -129,6 +130,11 @@ def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:
 def page_behind(store: Store, section: Section) -> Page:
     """The page of the trials that an answer stands on, with the answer first. Raises as page_of."""
     return fronted(page_of(store, section.trials), section)
+
+
+def answer_behind(store: Store, section: Section) -> Answer:
+    """An answer whose page is that of the trials it stands on."""
+    return Answer(section, lambda: page_behind(store, section))
 
 
 def fronted(page: Page, section: Section) -> Page:

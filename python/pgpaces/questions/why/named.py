@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pgpaces.answer import Answer
 from pgpaces.questions.sweep.stored import page_of
 from pgpaces.questions.why import stored as attribution
 from pgpaces.store import Store
@@ -32,3 +34,15 @@ def page(store: Store, found: tuple[Section, ...], name: str) -> Page:
     rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
     title = found[0].title if len(found) == 1 else f"Why late: {whole.title}"
     return replace(whole, title=title, sections=(*found, *rest))
+
+
+def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
+    """Says why transactions were late; the same as `pgpaces why`.
+
+    name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which it is
+    told of the cell that missed most. Its value is a `pgpaces.answers.attribution.Attribution`.
+    Raises PlanError for a name that there is not, StoreError.
+    """
+    opened = Store.existing(store)
+    found = sections(opened, name)
+    return Answer(found[0], lambda: page(opened, found, name))
