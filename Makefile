@@ -13,7 +13,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run t check test test-slow conformance fuzz lint format bench bench-check docs lock wheel clean
+.PHONY: help build run t check test test-slow conformance fuzz lint format bench bench-check docs outputs lock wheel clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,10 @@ bench-check: build ## Gates: instructions and system calls against bench/baselin
 docs: build ## Write the generated parts of docs/
 	-cargo nextest run --locked --no-fail-fast --package pgpaces-engine --test figures
 	python docs/generate.py
+
+# Some of them: PAGES=docs/tutorial. All take about 40 minutes; what they show depends on the machine.
+outputs: build ## Run the commands whose output docs/ shows, and put it there
+	python docs/outputs.py $(PAGES)
 
 lock: $(READY) ## Choose all Python dependencies anew
 	$(BIN)/pip install --quiet uv
