@@ -1,5 +1,7 @@
 """The documentation tells the truth: what it names exists, and what exists is in it."""
 
+import ast
+import importlib
 import importlib.util
 import re
 import shlex
@@ -14,6 +16,7 @@ import jsonschema
 import msgspec
 import pytest
 
+import pgpaces
 from pgpaces import costs, errors, experiment_file, host_file, plan, tables, workload, workload_toml
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
@@ -103,6 +106,22 @@ def generator() -> ModuleType:
     return sys.modules["docs_generate"]
 
 
+INLINE = re.compile(r"(?<!`)`(pgpaces [^`]+)`(?!`)")
+# Sessions that pgpaces opens have names like its commands: `pgpaces admin`.
+SESSIONS = {"admin", "sensor", "host", "watch", "init", "plans"}
+
+
+def inline_commands() -> list[tuple[str, list[str]]]:
+    """The words behind `pgpaces` within a sentence, with the page that each is on."""
+    found = []
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        words = [shlex.split(code)[1:] for code in INLINE.findall(text)]
+        found += [(name_of(page), each) for each in words if each[0] not in SESSIONS]
+    return found
+
+
+PATHS = dict(all_commands())
 SHELL_COMMANDS = [(page, words) for page, code in blocks("sh") for words in command_lines(code)]
 
 
@@ -228,6 +247,23 @@ def test_every_printed_command_line_would_be_accepted(page: str, words: list[str
         one.target(values)
 
 
+@pytest.mark.parametrize(("page", "words"), inline_commands(), ids=lambda value: str(value)[:60])
+def test_a_command_named_in_a_sentence_exists_with_its_options(page: str, words: list[str]) -> None:
+    path = next(n for n in range(len(words), -1, -1) if " ".join(["pgpaces", *words[:n]]) in PATHS)
+    assert path, words
+    command = PATHS[" ".join(["pgpaces", *words[:path]])]
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    if command.name != "pgbench":
+        asked = {word.partition("=")[0] for word in words[path:] if word.startswith("-")}
+        assert asked <= known | {"--help", "--help-all", "-h"}, words
+
+
+def test_every_block_of_commands_says_that_it_is_one() -> None:
+    for page in PAGES:
+        for kind, code in FENCE.findall(page.read_text(encoding="utf-8")):
+            assert kind or "pgpaces " not in code, name_of(page)
+
+
 def test_printed_command_lines_are_found_wherever_the_shell_finds_them() -> None:
     shell = "eval $(pgpaces a) && X=1 pgpaces b c | grep pgpaces > pgpaces.txt  # pgpaces d"
     assert command_lines(shell) == [["a"], ["b", "c"]]
@@ -237,6 +273,18 @@ def test_printed_command_lines_are_found_wherever_the_shell_finds_them() -> None
 @pytest.mark.parametrize(("page", "code"), blocks("python"))
 def test_every_printed_piece_of_python_compiles(page: str, code: str) -> None:
     compile(code, page, "exec")
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("python"))
+def test_printed_python_names_what_the_package_has(page: str, code: str) -> None:
+    names = {"pgpaces": pgpaces}
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in names:
+                assert hasattr(names[node.value.id], node.attr), ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pgpaces"):
+            module = importlib.import_module(str(node.module))
+            assert all(hasattr(module, each.name) for each in node.names), ast.unparse(node)
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("pgbench"))
