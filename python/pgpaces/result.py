@@ -169,12 +169,12 @@ class Executed:
 
     text: str
     load: bool
-    calls: Count
+    calls: int
     total_ms: float
-    rows: Count
-    blocks_hit: Count
-    blocks_read: Count
-    wal_bytes: Count | None = None
+    rows: int
+    blocks_hit: int
+    blocks_read: int
+    wal_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +186,10 @@ class Grown:
 
     name: str
     kind: Literal["table", "index"]
-    before_bytes: Count
-    after_bytes: Count
-    dead_before: Count | None = None
-    dead_after: Count | None = None
+    before_bytes: int
+    after_bytes: int
+    dead_before: int | None = None
+    dead_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +207,9 @@ class Blocked:
     blocking: str
     state: str
     statement: str
-    seen: Count
-    first_s: Count
-    last_s: Count
+    seen: int
+    first_s: int
+    last_s: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,8 +333,8 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(
             assert digest.trial.state == "finished"
             place, server = digest.trial.place, digest.trial.server
             assert place is not None
-            assert server["data_directory"].startswith(place.levels["data_dir"] + "/")
-            devices[place.levels["data_dir"]] = server["data_device"]
+            assert server.data_directory.startswith(place.levels["data_dir"] + "/")
+            devices[place.levels["data_dir"]] = server.data_device
         assert devices == {path: device_of(Path(path)).id for path in folders}
         assert devices[str(encrypted)] == f"fuse.gocryptfs {encrypted}"
         assert device_of(encrypted).encryption == "gocryptfs (file encryption)"

@@ -158,8 +158,8 @@ def test_the_garden_has_the_same_users_in_python_on_every_server(
     assert found.counts == Counts(due=100, on_time=100)
     trial = api.load(store=tmp_path / "r.db").trial
     [script] = trial.workload.scripts
-    assert (script["name"], script["kind"], script["queries"]) == ("insert_plant", "users", 3)
-    assert "rng.choice" in script["text"]
+    assert (script.name, script.kind, script.queries) == ("insert_plant", "users", 3)
+    assert "rng.choice" in script.text
     assert trial.plan.poll == "Python threads"
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from hypothesis import strategies as st
 
+from pgpaces.facts import (
+    CommandFacts,
+    HostFacts,
+    PlanFacts,
+    ScriptFacts,
+    ServerFacts,
+    WorkloadFacts,
+)
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import (
     Blocked,
@@ -33,11 +40,6 @@ MOMENT = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)).map(
     lambda moment: moment.replace(tzinfo=UTC) + timedelta(0)
 )
 NUMBER = st.floats(allow_nan=False)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | NUMBER | ANY_TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
-    max_leaves=5,
-)
 TIMES = st.lists(st.floats(0, 1e5), max_size=3).map(times)
 BIG_TIMES = st.builds(
     lambda found, total, squares: Times(
@@ -111,18 +113,22 @@ PLACE = st.builds(
 )  # fmt: skip
 
 
-def _part(**known: Any) -> st.SearchStrategy[dict[str, Any]]:
-    fixed = st.fixed_dictionaries({name: st.just(value) for name, value in known.items()})
-    return st.dictionaries(ANY_TEXT.map("_".__add__), JSON, max_size=2).flatmap(
-        lambda more: fixed.map(lambda found: {**more, **found})
-    )
-
-
-SCRIPT = {"name": "one", "weight": 1, "commands": [[n, "SELECT 1", True] for n in range(3)]}
+TEXTS = st.dictionaries(ANY_TEXT, ANY_TEXT, max_size=1)
+PLAN = st.builds(
+    PlanFacts, clients=st.just(1), protocol=st.just("simple"), policy=st.just("run"),
+    model=st.just("open"), load_text=ANY_TEXT, limit_ns=st.none() | BIG, warmup_ns=st.just(0),
+    seed=BIG, settings=TEXTS,
+)  # fmt: skip
+SCRIPT = ScriptFacts(
+    name="one", weight=1, commands=tuple(CommandFacts(n, "SELECT 1", True) for n in range(3))
+)
+WORKLOAD = st.builds(WorkloadFacts, name=ANY_TEXT, scripts=st.just((SCRIPT,)))
+SERVER = st.builds(ServerFacts, version=ANY_TEXT, settings=TEXTS)
+HOST = st.builds(HostFacts, hostname=st.none() | ANY_TEXT)
 TRIAL = st.builds(
     Trial, id=st.just(""), state=st.sampled_from(["finished", "interrupted", "failed"]),
-    started_at=MOMENT, ended_at=st.none() | MOMENT, plan=_part(load_text="open", model="open"),
-    workload=_part(name="w", scripts=[SCRIPT]), server=_part(version="18"), host=_part(),
+    started_at=MOMENT, ended_at=st.none() | MOMENT, plan=PLAN, workload=WORKLOAD, server=SERVER,
+    host=HOST,
     version=st.text("0123456789.", max_size=40),
     measured_ns=st.none() | st.integers(0, 10**15),  # of more seconds no table could be made
     error=st.none() | ANY_TEXT, notes=st.lists(ANY_TEXT, max_size=2).map(tuple),
