@@ -214,6 +214,13 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
                 assert anchor in anchors(target.read_text(encoding="utf-8")), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_file_of_the_repository_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:tests|bench|crates|examples|python)/[\w./-]+)`", text):
+        assert (ROOT / name).exists(), name
+
+
 def anchors(text: str) -> set[str]:
     """The anchors of a page's headings, as forges make them."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
