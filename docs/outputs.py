@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -142,19 +143,25 @@ class Home:
         }
         if not (self.folder / "host.toml").exists():
             del environment["PGPACES_HOST_FILE"]
-        done = subprocess.run(
+        with subprocess.Popen(
             ["/bin/sh", "-c", command],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode not in ANSWERED:
-            raise OutputError(f"{command}: exit code {done.returncode}\n{done.stderr}")
-        return done.stdout, done.stderr
+            start_new_session=True,
+        ) as process:
+            try:
+                out, errors = process.communicate(timeout=TIMEOUT_S)
+            except BaseException:
+                # With what the shell has started: it ends its server by itself.
+                os.killpg(process.pid, signal.SIGTERM)
+                raise
+        if process.returncode not in ANSWERED:
+            raise OutputError(f"{command}: exit code {process.returncode}\n{errors}")
+        return out, errors
 
 
 def shown(found: Shown, home: Home, store: str) -> str:
@@ -172,11 +179,13 @@ def renewed(page: str, home: Home, store: str) -> str:
     for name, text in files(page).items():
         (home.folder / name).write_text(text, encoding="utf-8")
     new, at = [], 0
-    for found in outputs(page):
-        new += [page[at : found.start], shown(found, home, store)]
-        at = found.end
-    for name in files(page):
-        (home.folder / name).unlink()
+    try:
+        for found in outputs(page):
+            new += [page[at : found.start], shown(found, home, store)]
+            at = found.end
+    finally:
+        for name in files(page):
+            (home.folder / name).unlink()
     return "".join([*new, page[at:]])
 
 
@@ -192,6 +201,8 @@ def main(names: list[str]) -> int:
             say(str(page.relative_to(ROOT)))
             try:
                 new = renewed(text, home, f"{page.stem}.db")
+                if page.read_text(encoding="utf-8") != text:
+                    raise OutputError("it was changed meanwhile, and is left as it is")
             except (OutputError, subprocess.TimeoutExpired) as error:
                 say(f"{page.relative_to(ROOT)}: {error}")
                 failed += 1
