@@ -43,8 +43,8 @@ GOAL = options.of("metric", "also", "delta", "factor", "anyway", *options.ANSWER
 
 
 @options.command(epilog=EXAMPLES)
-@click.argument("a")
-@click.argument("b")
+@options.argument("a")
+@options.argument("b")
 @options.options(GOAL)
 @options.option(
     "--run",
@@ -110,7 +110,7 @@ def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> Non
     epilog="\b\nExample:\n  pgpaces runs tag good RUN RUN RUN RUN\n"
     "  pgpaces run reporting --rate 5 -L 200ms && pgpaces check last --baseline good --metric p95"
 )
-@click.argument("run", default="last")
+@options.argument("run", default="last")
 @options.option(
     "--baseline",
     group="Goal",

@@ -26,7 +26,7 @@ _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
     epilog="\b\nExamples:\n  pgpaces report -o report.html\n  pgpaces report pi-reporting\n"
     "  pgpaces report RUN RUN -o report.md\n  pgpaces report -o charts --format svg"
 )
-@click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
+@options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
 @options.option(
     "-o",
     "--output",
