@@ -56,7 +56,9 @@ def summary(section: Section) -> str:
     """One answer as the summary of a job: its verdict first, its tables folded."""
     top = section.headline
     title = section.title if top is None else f"{_SIGNS[top.mark]} {top.word}: {top.text}"
-    made = [f"## {text(title.strip())}\n", *_answer(section.said), *_pairs(section.facts)]
+    # Facts without a name are pictures of blocks.
+    facts = tuple(each for each in section.facts if each[0])
+    made = [f"## {text(title.strip())}\n", *_answer(section.said), *_pairs(facts)]
     for table in section.tables:
         made += [
             f"<details><summary>{text(table.title)}</summary>\n",
