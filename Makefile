@@ -9,11 +9,15 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Also in a shell where another environment is active: what is built goes to ours.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 READY := $(VENV)/.ready
+# What builds and checks wheels is large, and in an environment of its own.
+PACKERS := target/packaging
+MACHINES := x86_64 aarch64
+MANUAL := packaging/data/data/share/man/man1
 BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run t check test test-slow conformance fuzz lint format bench bench-check docs outputs lock wheel clean
+.PHONY: help build run t check test test-slow conformance fuzz lint format bench bench-check docs outputs lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,16 +77,16 @@ lint: build ## Every check that is not a test
 	cargo deny check licenses bans sources
 	if cargo deny fetch db >/dev/null 2>&1; then cargo deny --offline check advisories; \
 	else echo "advisories: not checked, their database cannot be reached"; fi
-	ruff check python tests docs bench
-	ruff format --check python tests docs bench
+	ruff check python tests docs bench packaging
+	ruff format --check python tests docs bench packaging
 	mypy
 	lint-imports
 	cd python && stubtest pgpaces._engine
 
 format: $(READY) ## Format all code
 	cargo fmt
-	ruff format python tests docs bench
-	ruff check --fix python tests docs bench
+	ruff format python tests docs bench packaging
+	ruff check --fix python tests docs bench packaging
 
 # Without ARGS what is measured goes to the page of the documentation.
 bench: build ## Side by side with pgbench and other tools; ARGS="--quick cpu" for less
@@ -104,9 +108,30 @@ lock: $(READY) ## Choose all Python dependencies anew
 	$(BIN)/pip install --quiet uv
 	uv pip compile pyproject.toml --extra osm --group build --group test --group lint --universal \
 		--generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
+	uv pip compile --group wheels --universal --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --quiet --output-file packaging/requirements.lock
 
-wheel: $(READY) ## Build the wheel into dist/
+man: build ## Write the manual pages that the wheels have
+	python packaging/man.py $$(pgpaces --version | sed 's/.* //')
+
+wheel: $(READY) ## Build the wheel of this machine into dist/
 	maturin build --release --locked --out dist
 
+$(PACKERS)/.ready: packaging/requirements.lock
+	$(PYTHON) -m venv $(PACKERS)
+	$(PACKERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	touch $@
+
+# Any Linux with the GNU C library from 2.17 on: zig has those of all versions and machines.
+wheels: man $(PACKERS)/.ready ## Build and check the wheels of x86_64 and aarch64 and the source distribution
+	rm -f dist/pgpaces-*
+	rustup target add $(MACHINES:%=%-unknown-linux-gnu)
+	export PATH="$(CURDIR)/$(PACKERS)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(PACKERS)"; \
+	for machine in $(MACHINES); do \
+		maturin build --release --locked --zig --compatibility manylinux2014 \
+			--target $$machine-unknown-linux-gnu --out dist || exit 1; \
+	done; \
+	maturin sdist --out dist && python packaging/check.py dist
+
 clean: ## Remove what was built here
-	rm -rf target fuzz/target dist $(VENV)
+	rm -rf target fuzz/target dist $(MANUAL) $(VENV)

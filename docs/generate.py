@@ -36,7 +36,7 @@ from pgpaces.answers import costs, generator, spread, summary, validity
 from pgpaces.answers.capacity import answer as capacity_answer
 from pgpaces.answers.capacity import value as capacity
 from pgpaces.answers.capacity import worth
-from pgpaces.cli import compare as cli_compare
+from pgpaces.cli import gate
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
 from pgpaces.cli.pgbench.help import usage
@@ -61,12 +61,12 @@ OTHER_CODES = {
     1: ("", "A bug in pgpaces. Please report what was printed."),
     2: ("usage", "A command, option or argument is unknown, missing or invalid."),
     cli_run.FAIL_IF_EXIT: (
-        "`--fail-if`, `check`",
-        "The condition of `--fail-if` was true; or the run is worse than its baseline.",
+        "`--fail-if`, `check`, `compare --gate`",
+        "The condition of `--fail-if` was true; or the run is worse than its baseline, B than A.",
     ),
-    cli_compare.UNDECIDED_EXIT: (
-        "`check`",
-        "Whether the run is worse than its baseline is inconclusive.",
+    gate.UNDECIDED_EXIT: (
+        "`check`, `compare --gate`",
+        "Whether the run is worse than its baseline, or B than A, is inconclusive.",
     ),
     cli_run.KILLED_EXIT: (
         "`--kill-switch`",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import platform
 from pathlib import Path
@@ -10,6 +12,14 @@ from pgpaces.facts import HostFacts
 
 # So many volumes may lie on top of each other.
 _VOLUMES_MAX = 8
+# The number is that of all architectures; the flags are those that Linux 6.1 brought.
+_IO_URING_SETUP = 425
+_SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
+_NO_RING = {
+    errno.ENOSYS: "this kernel does not have it",
+    errno.EINVAL: "this kernel is too old for it (6.1)",
+    errno.EPERM: "this system forbids it (kernel.io_uring_disabled, or seccomp)",
+}
 
 
 def facts() -> HostFacts:
@@ -69,3 +79,28 @@ def _field(path: Path, names: tuple[str, ...]) -> str | None:
 def _memory() -> int | None:
     text = _field(Path("/proc/meminfo"), ("MemTotal",))
     return int(text.split()[0]) * 1024 if text else None
+
+
+def clock_source(sys: Path = Path("/sys")) -> str | None:
+    """What the kernel reads the time from; None: it does not say."""
+    folder = sys / "devices" / "system" / "clocksource" / "clocksource0"
+    try:
+        return (folder / "current_clocksource").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def io_uring() -> str | None:
+    """Why io_uring cannot be used here as the engine uses it; None: it can."""
+    if platform.system() != "Linux":
+        return "only Linux has it"
+    library = ctypes.CDLL(None, use_errno=True)
+    # struct io_uring_params: 30 numbers of 32 bits, of which the third is the flags.
+    parameters = (ctypes.c_uint32 * 30)()
+    parameters[2] = _SINGLE_ISSUER | _DEFER_TASKRUN
+    descriptor = library.syscall(_IO_URING_SETUP, 1, parameters)
+    if descriptor >= 0:
+        os.close(descriptor)
+        return None
+    number = ctypes.get_errno()
+    return _NO_RING.get(number, os.strerror(number))

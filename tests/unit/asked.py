@@ -134,7 +134,7 @@ def asked(words: Sequence[str], home: Path) -> dict[str, Any]:
         found.append(request)
         raise ReachedError
 
-    def carry_out(planned: Any, _: object) -> int:
+    def carry_out(planned: Any, *_: object) -> int:
         slots = sorted(planned.requests, key=repr)
         found.extend(planned.requests[slot] for slot in slots)
         return 0

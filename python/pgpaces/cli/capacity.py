@@ -27,7 +27,7 @@ Examples:
 
 
 @options.command(epilog=EXAMPLES)
-@click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
+@options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(
     options.of("missed", "goal", "by", "quick", "strict", "soak", quick=QUICK), drafting.OF_WHAT
 )

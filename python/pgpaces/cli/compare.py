@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from pgpaces.cli import drafting, options
+from pgpaces.cli import drafting, gate, options
 from pgpaces.cli.telling import tell
 from pgpaces.errors import PlanError
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.questions.compare.stored import Compared
+    from pgpaces.questions.sweep.page import Page
+    from pgpaces.section import Section
     from pgpaces.store import Store
-
-WORSE_EXIT, UNDECIDED_EXIT = 30, 32
-EXITS = {"better": 0, "equivalent": 0, "worse": WORSE_EXIT, "inconclusive": UNDECIDED_EXIT}
 
 EXAMPLES = """\b
 Examples:
@@ -36,15 +35,17 @@ Examples:
 """
 _OF_STORED = frozenset(
     ("a", "b", "of", "metric", "also", "delta", "factors", "anyway", "as_json", "output")
-) | {"store_path", "verbose"}
+) | {"store_path", "verbose", "gate", "junit", "summary"}
 
 
-GOAL = options.of("metric", "also", "delta", "factor", "anyway", *options.ANSWER)
+GOAL = options.of(
+    "metric", "also", "delta", "factor", "anyway", "junit", "summary", *options.ANSWER
+)
 
 
 @options.command(epilog=EXAMPLES)
-@click.argument("a")
-@click.argument("b")
+@options.argument("a")
+@options.argument("b")
 @options.options(GOAL)
 @options.option(
     "--run",
@@ -53,7 +54,7 @@ GOAL = options.of("metric", "also", "delta", "factor", "anyway", *options.ANSWER
     metavar="WORKLOAD|FILE.toml",
     help="Run new pairs of A and B, which are levels then; options below are of their trials.",
 )
-@options.options(options.of("in", "pairs", "same", *options.RUNNING), drafting.OF_WHAT)
+@options.options(options.of("in", "pairs", "same", "gate", *options.RUNNING), drafting.OF_WHAT)
 def compare(a: str, b: str, **given: Any) -> int:
     """Say whether B is better than A, worse, equivalent, or what it would take to tell.
 
@@ -76,8 +77,8 @@ def compare(a: str, b: str, **given: Any) -> int:
     )
     store = _open(given)
     found = compared(store, (a, b), _goal(given), given["factors"], given["of"])
-    _tell(store, found, given)
-    return 0
+    section = _tell(store, found, given)
+    return gate.exit_code(section) if given["gate"] else 0
 
 
 def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
@@ -87,6 +88,7 @@ def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
     from pgpaces.experiment import sweep as pipeline
 
     running.check_output(given)
+    gate.check(given)
     _check(frozenset(("of", "factors", "anyway")), "is for stored trials, and new pairs are run")
     draft = drafting.draft(given)
     assert draft is not None, "a workload or a script is named"
@@ -94,7 +96,15 @@ def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
     experiment, pairing = pairs.ask(draft, names, replace(_goal(given), **counts))
     planned = pipeline.plan(running.order(experiment, given, None, pairing))
     running.preview(planned, given)
-    return 0 if given["dry_run"] else running.carry_out(planned, given)
+    if given["dry_run"]:
+        return 0
+
+    def judge(page: Page) -> int:
+        section = replace(page.sections[0], said=page.answer)
+        gate.tell(section, given)
+        return gate.exit_code(section) if given["gate"] else 0
+
+    return running.carry_out(planned, given, judge)
 
 
 def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> None:
@@ -110,7 +120,7 @@ def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> Non
     epilog="\b\nExample:\n  pgpaces runs tag good RUN RUN RUN RUN\n"
     "  pgpaces run reporting --rate 5 -L 200ms && pgpaces check last --baseline good --metric p95"
 )
-@click.argument("run", default="last")
+@options.argument("run", default="last")
 @options.option(
     "--baseline",
     group="Goal",
@@ -138,8 +148,7 @@ def check(run: str, **given: Any) -> int:
             f"{error.hint}; `pgpaces runs baseline NAME RUN` makes one",
         ) from None
     found = checked(store, names, _goal(given), given["factors"])
-    _tell(store, found, given)
-    return EXITS[found.verdict.outcome]
+    return gate.exit_code(_tell(store, found, given))
 
 
 def _open(given: Mapping[str, Any]) -> Store:
@@ -158,11 +167,14 @@ def _goal(given: Mapping[str, Any]) -> ComparisonGoal:
     )
 
 
-def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> None:
-    """Raises PlanError where more differs than what is compared."""
+def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> Section:
+    """Prints the comparison. Raises PlanError where more differs than what is compared."""
     from pgpaces.verdicts import of_comparison
 
-    tell(of_comparison(store, found, anyway=given["anyway"]), given, _document(found))
+    answer = of_comparison(store, found, anyway=given["anyway"])
+    tell(answer, given, _document(found))
+    gate.tell(answer.section, given)
+    return answer.section
 
 
 def _document(found: Compared) -> dict[str, object]:

@@ -40,7 +40,7 @@ ACTIONS = {
 
 # One command and not a group: what follows `disk` is a folder, and a folder may be called `list`.
 @options.command(epilog=EXAMPLES)
-@click.argument("names", nargs=-1, metavar="PATH|DISK...")
+@options.argument("names", nargs=-1, metavar="PATH|DISK...")
 @options.options(
     tuple(
         options.option(f"--{name}", "action", group="Store", flag_value=name, help=text)

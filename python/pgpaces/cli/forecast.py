@@ -18,7 +18,7 @@ Examples:
 
 
 @options.command(epilog=EXAMPLES)
-@click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
+@options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
 @options.option(
     "--to",
     group="Load",

@@ -36,8 +36,8 @@ def find(store: Store, name: str) -> str:
     epilog="\b\nExample:\n  pgpaces runs copy postgresql://lab/results\n"
     "  pgpaces runs copy results.db last --store postgresql://lab/results"
 )
-@click.argument("other", metavar="STORE")
-@click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
+@options.argument("other", metavar="STORE")
+@options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 @options.options(options.of("dry_run", "store", dry_run="Say what it would copy, and stop."))
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
     """Copy runs and experiments with everything to another STORE: by default all that it lacks."""
@@ -83,8 +83,8 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
     epilog="\b\nExample:\n  pgpaces runs tag before-index last"
     "\n  pgpaces runs tag before-index --remove"
 )
-@click.argument("tag", metavar="NAME")
-@click.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
+@options.argument("tag", metavar="NAME")
+@options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 @options.options(options.of("remove", "store"))
 def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
     """Give runs and experiments a tag; `NAME` then means the newest of them."""
@@ -106,8 +106,8 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces runs baseline pi4 last")
-@click.argument("baseline", metavar="NAME")
-@click.argument("name", metavar="RUN|EXPERIMENT")
+@options.argument("baseline", metavar="NAME")
+@options.argument("name", metavar="RUN|EXPERIMENT")
 @options.options(options.of("store"))
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
     """Make a run or experiment the baseline NAME; whatever had that name has it no more."""
@@ -116,7 +116,7 @@ def baseline(baseline: str, name: str, store_path: str | None) -> None:
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
-@click.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
+@options.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
 @options.options(
     options.of("yes", "dry_run", "store", dry_run="Say what it would delete, and stop.")
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from pgpaces.cli import options
 from pgpaces.cli.run import measure, of_command
 
@@ -25,7 +23,7 @@ _DURATION = "Again and again until this time is over; what has begun is finished
 
 
 @options.command(epilog=EXAMPLES)
-@click.argument("command")
+@options.argument("command")
 @options.options(
     options.of("input", "rows", "from_database", "missed", "fail_if"),
     options.of_trial(*_OF_TRIAL, duration=_DURATION, transactions="How many times. [default: 1]"),

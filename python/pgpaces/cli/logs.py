@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     epilog="\b\nExample:\n  pgbench -c 8 -j 2 -T 60 -R 300 -L 20 -l bench > report.txt\n"
     "  pgpaces import pgbench_log.* report.txt",
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@options.argument("files", metavar="FILE...", nargs=-1, required=True)
 @options.option(
     "-L",
     "--latency-limit",

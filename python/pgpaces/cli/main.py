@@ -11,11 +11,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from pgpaces.errors import PgpacesError, RunError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # name: (module, one line for --help)
 COMMANDS = {
@@ -36,6 +39,7 @@ COMMANDS = {
     "server": ("server", "Start, list, stop and clean managed servers"),
     "observe": ("observe", "Print what this machine does, a line of JSON a second"),
     "disk": ("disk", "Measure a disk by fio: its class, and what PostgreSQL needs of it"),
+    "doctor": ("doctor", "Say what is here, and what each missing part would give"),
     "workload": ("workload", "List, show and make workloads"),
     "pgbench": ("pgbench", "pgbench's command line, logs and report, as they are"),
 }
@@ -92,6 +96,17 @@ class _Lazy(click.Group):
 
             raise misuse.no_command(args[0], COMMANDS, ctx.command_path)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names for a shell, without importing anything; as click does it for options."""
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        named = (
+            (name, text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)
+        )
+        return [CompletionItem(name, help=text) for name, text in named]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list for --help, without importing anything."""

@@ -13,6 +13,8 @@ from pgpaces.errors import PlanError
 from pgpaces.units import COUNT_MAX, digits
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from pgpaces.workload import WorkloadScript
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -31,6 +33,31 @@ class Option(click.Option):
         self.old = old
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What a shell offers for its value."""
+        return _completed(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
+
+
+class Argument(click.Argument):
+    """An argument. What a shell offers for it follows from its metavar."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What a shell offers for it."""
+        return _completed(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
+
+
+def _completed(
+    param: click.Parameter, context: click.Context, incomplete: str
+) -> list[CompletionItem]:
+    from pgpaces.cli import completion
+
+    return completion.items(param, context, incomplete)
+
+
+def argument(name: str, **more: Any) -> Decorator:
+    """Declares an argument; more: as for click.argument."""
+    return click.argument(name, cls=Argument, **more)
 
 
 def option(*words: str, group: str, **more: Any) -> Decorator:

@@ -26,7 +26,7 @@ _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
     epilog="\b\nExamples:\n  pgpaces report -o report.html\n  pgpaces report pi-reporting\n"
     "  pgpaces report RUN RUN -o report.md\n  pgpaces report -o charts --format svg"
 )
-@click.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
+@options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
 @options.option(
     "-o",
     "--output",
@@ -104,7 +104,7 @@ def write(found: Report, form: Form, path: Path) -> Path:
 
     if form not in ("svg", "png"):
         return save(render.render(found, form), path)
-    with _writing(path):
+    with writing(path):
         pictures = render.folder(found, form)
         path.mkdir(parents=True, exist_ok=True)
         for name, content in pictures.items():
@@ -115,7 +115,7 @@ def write(found: Report, form: Form, path: Path) -> Path:
 def save(content: bytes, path: Path) -> Path:
     """Writes a file; what was there stays until all of it is written. Raises RunError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with _writing(path):
+    with writing(path):
         try:
             beside.write_bytes(content)
             beside.replace(path)
@@ -125,7 +125,8 @@ def save(content: bytes, path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Raises RunError where a file cannot be written."""
     try:
         yield
     except OSError as error:

@@ -35,7 +35,7 @@ Examples:
 
 
 @options.command(epilog=EXAMPLES)
-@click.argument("workload", required=False)
+@options.argument("workload", required=False)
 @options.options(
     options.of("file"),
     options.of_trial("scripts", "variant"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +128,13 @@ def warn_of_names(requests: Iterable[Request]) -> None:
             click.echo(f"note: {escape.line(text)}", err=True)
 
 
-def carry_out(planned: Planned, given: Mapping[str, Any]) -> int:
-    """Runs it, shows what was found, and says how to go on where something is missing."""
+def carry_out(
+    planned: Planned, given: Mapping[str, Any], judge: Callable[[Page], int] = lambda _: 0
+) -> int:
+    """Runs it, shows what was found, and says how to go on where something is missing.
+
+    judge: what it ends with where all of it was run.
+    """
     from pgpaces.answers import outcome
     from pgpaces.cli.main import fail
     from pgpaces.cli.progress import SweepProgress
@@ -160,7 +165,7 @@ def carry_out(planned: Planned, given: Mapping[str, Any]) -> int:
         text, advice = found
         fail(RunError(text, f"{advice}; the trials are stored: pgpaces report {swept.id}"))
         return RunError.exit_code
-    return 0
+    return judge(page)
 
 
 def _count(trials: int) -> str:

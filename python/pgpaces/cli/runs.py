@@ -307,7 +307,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces show\n  pgpaces show SXNWHAMN")
-@click.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
+@options.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
 @options.options(options.of("output", "json", "store"))
 def show(name: str, output: str | None, as_json: bool, store_path: str | None) -> None:
     """Show all of the answer of a run or an experiment; `last`, the default, is what ran last.
@@ -336,7 +336,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
-@click.argument("name", metavar="RUN")
+@options.argument("name", metavar="RUN")
 @options.option(
     *("--format", "form"),
     group="Output",

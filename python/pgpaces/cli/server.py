@@ -91,7 +91,7 @@ def list_() -> None:
 
 
 @server.command(epilog="\b\nExample:\n  pgpaces server fetch 14 16.14 npm:11")
-@click.argument("versions", nargs=-1, required=True, metavar="VERSION...")
+@options.argument("versions", nargs=-1, required=True, metavar="VERSION...")
 def fetch(versions: tuple[str, ...]) -> None:
     """Fetch packages of PostgreSQL, the newest of each VERSION, to be used offline.
 
@@ -118,8 +118,8 @@ def _line(found: Server) -> str:
     epilog="\b\nExample:\n  pgpaces server diff default pi-4gb\n  pgpaces server diff pg15 pg18"
     "\n  pgpaces server diff pi-4gb postgresql://pi4/postgres"
 )
-@click.argument("left", metavar="A")
-@click.argument("right", metavar="B")
+@options.argument("left", metavar="A")
+@options.argument("right", metavar="B")
 def diff(left: str, right: str) -> None:
     """Say which settings differ between A and B: profiles, servers that run, or DSNs.
 
@@ -197,7 +197,7 @@ def _settings_of(name: str) -> _Side:
 
 
 @server.command()
-@click.argument("name")
+@options.argument("name")
 def stop(name: str) -> None:
     """Stop the server NAME."""
     from pgpaces.servers import embedded
@@ -207,7 +207,7 @@ def stop(name: str) -> None:
 
 
 @server.command(epilog="\b\nExample:\n  pgpaces server clean")
-@click.argument("name", default="")
+@options.argument("name", default="")
 @options.options(options.of_trial("data_dir", "target", target=OURS))
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on our server NAME (the embedded one by default)."""

@@ -35,7 +35,7 @@ Examples:
 
 
 @options.command(epilog=EXAMPLES)
-@click.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
+@options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(drafting.OF_WHAT)
 @options.options(
     options.of("trials", "within", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from pgpaces.cli import options
 from pgpaces.cli.telling import tell
 
@@ -20,7 +18,7 @@ FACTOR = "What may differ beside time: server, pgpaces, set.work_mem, ..."
 
 
 @options.command(epilog=EXAMPLES)
-@click.argument("names", nargs=-1, metavar="[TAG|WORKLOAD|EXPERIMENT|RUN]...")
+@options.argument("names", nargs=-1, metavar="[TAG|WORKLOAD|EXPERIMENT|RUN]...")
 @options.options(
     options.of("metric", "factor", "anyway", *options.ANSWER, metric=METRIC, factor=FACTOR)
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
 from pgpaces.cli import kept, options
 from pgpaces.cli.main import put
 from pgpaces.cli.telling import text
@@ -13,7 +11,7 @@ from pgpaces.cli.telling import text
     epilog="\b\nExamples:\n  pgpaces run reporting --rate 20 -L 200ms; pgpaces why\n"
     "  pgpaces why RUN -o why.html\n  pgpaces why pi-reporting --json"
 )
-@click.argument("name", default="last", metavar="[RUN|EXPERIMENT]")
+@options.argument("name", default="last", metavar="[RUN|EXPERIMENT]")
 @options.options(options.of(*options.ANSWER))
 def why(
     name: str, *, verbose: bool, as_json: bool, output: str | None, store_path: str | None

@@ -32,7 +32,7 @@ def list_() -> None:
 
 
 @workload.command()
-@click.argument("name")
+@options.argument("name", metavar="WORKLOAD")
 def show(name: str) -> None:
     """Show a workload: its data, scripts or tasks, default load, and all that it would execute.
 
@@ -103,7 +103,7 @@ def _work(found: Workload) -> Iterator[str]:
 
 
 @workload.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@options.argument("folder", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
     """Write a small workload to start from into FOLDER."""
     from pgpaces import trust
@@ -122,7 +122,7 @@ def new(folder: Path) -> None:
     metavar="DSN",
     help="The database: anything libpq reads.",
 )
-@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@options.argument("folder", required=False, type=click.Path(path_type=Path))
 @options.options(options.of("log", "top", "no_values"))
 def from_statements(
     target: str, folder: Path | None, logs: tuple[str, ...], top: int, no_values: bool

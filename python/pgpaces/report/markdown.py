@@ -9,13 +9,20 @@ import re
 from collections.abc import Iterable, Iterator
 
 from pgpaces.report.escape import line
-from pgpaces.section import Facts, Report, Section, Sentence, Table, TableCell
+from pgpaces.section import Facts, Mark, Report, Section, Sentence, Table, TableCell
 
 _MARKS = re.compile(r"([\\`*\[\]|~#])|(?<![^\W_])_|_(?![^\W_])")
 # What readers of Markdown make a link of by themselves.
 _LINKS = re.compile(r"(?i)(https?|ftp):|(www)\.")
 # The level of headings in a section.
 _TOP = 3
+_SIGNS: dict[Mark, str] = {
+    "": "",
+    "meets": "✅",
+    "misses": "❌",
+    "unknown": "❔",
+    "not valid": "❔",
+}
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 
@@ -43,6 +50,22 @@ def code(value: str) -> str:
 def markdown(report: Report) -> str:
     """The report."""
     return "\n".join(_parts(report)).rstrip() + "\n"
+
+
+def summary(section: Section) -> str:
+    """One answer as the summary of a job: its verdict first, its tables folded."""
+    top = section.headline
+    title = section.title if top is None else f"{_SIGNS[top.mark]} {top.word}: {top.text}"
+    # Facts without a name are pictures of blocks.
+    facts = tuple(each for each in section.facts if each[0])
+    made = [f"## {text(title.strip())}\n", *_answer(section.said), *_pairs(facts)]
+    for table in section.tables:
+        made += [
+            f"<details><summary>{text(table.title)}</summary>\n",
+            *_table(table),
+            "</details>\n",
+        ]
+    return "\n".join(made).rstrip() + "\n\n"
 
 
 def _parts(report: Report) -> Iterator[str]:

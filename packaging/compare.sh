@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The step of action.yml: compares two levels by new pairs, as a gate. Reads the action's inputs from
+# the environment, and what GitHub gives to each step.
+set -euo pipefail
+
+read -ra words <<<"${ARGUMENTS:-}"
+report="${RUNNER_TEMP:?}/pgpaces"
+mkdir -p "$report"
+
+code=0
+pgpaces compare "${A:?}" "${B:?}" --run "${WORKLOAD:?}" --metric "${METRIC:?}" --delta "${DELTA:?}" \
+    --pairs "${PAIRS:?}" --gate --junit "$report/junit.xml" --summary "${GITHUB_STEP_SUMMARY:?}" \
+    --output "$report/report.html" --progress 30 --store "$report/results.db" "${words[@]}" || code=$?
+
+case $code in
+    0) verdict=good ;;
+    30) verdict=worse ;;
+    32) verdict=inconclusive ;;
+    *) verdict=none ;;
+esac
+{
+    echo "verdict=$verdict"
+    echo "report=$report"
+} >>"${GITHUB_OUTPUT:?}"
+if [ "$verdict" = inconclusive ] && [ "${INCONCLUSIVE:-pass}" = pass ]; then
+    code=0
+fi
+exit $code

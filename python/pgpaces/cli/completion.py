@@ -1,0 +1,141 @@
+"""What a shell offers while a command is typed: workloads, runs, experiments, tags, factors.
+
+Which of them an argument or option takes follows from its metavar. It is asked at every press of a
+key, so nothing large is imported, no store is made and no server is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from pgpaces.store import TrialRow
+
+# The number of the newest runs and experiments that are offered.
+_NEWEST = 50
+
+
+def items(param: click.Parameter, context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """What may stand for a parameter, or begins with what was typed of it; empty: not known."""
+    kinds = _kinds(param, context)
+    found = {
+        item.value: item
+        for kind in kinds
+        if kind in _OFFERED
+        for item in _OFFERED[kind](context)
+        if item.value.startswith(incomplete)
+    }
+    files = _FILES & kinds.keys()
+    # First, because what follows a file in bash's list is offered beside it.
+    return [*(CompletionItem(incomplete, type="file") for _ in sorted(files)[:1]), *found.values()]
+
+
+def _kinds(param: click.Parameter, context: click.Context) -> dict[str, None]:
+    """The words of its metavar, in their order; of some parameters what they mean."""
+    if (param.name or "") in _BY_NAME:
+        return dict.fromkeys(_BY_NAME[param.name or ""])
+    return dict.fromkeys(re.findall(r"[A-Z]+", param.make_metavar(context)))
+
+
+def _workloads(_: click.Context) -> Iterator[CompletionItem]:
+    from pgpaces import workload
+
+    yield from (CompletionItem(name) for name in workload.shipped())
+
+
+def _profiles(_: click.Context) -> Iterator[CompletionItem]:
+    from pgpaces.servers import profiles
+
+    yield from (CompletionItem(name) for name in profiles.names())
+
+
+def _factors(_: click.Context) -> Iterator[CompletionItem]:
+    from pgpaces import options
+
+    yield from (
+        CompletionItem(each.name, help=each.help) for each in options.OPTIONS if each.factor
+    )
+
+
+def _metrics(_: click.Context) -> Iterator[CompletionItem]:
+    from pgpaces import options
+
+    yield from (CompletionItem(name) for name in options.OF_COMMANDS["metric"].kind.choices)
+
+
+def _runs(context: click.Context) -> Iterator[CompletionItem]:
+    """The ends of the ids of the newest runs, and what they are called."""
+    yield CompletionItem("last", help="what ran last")
+    for row, about in _rows(context):
+        yield from (CompletionItem(name, help=about) for name in (*row.names, row.id[-8:]))
+
+
+def _tags(context: click.Context) -> Iterator[CompletionItem]:
+    for row, about in _rows(context):
+        yield from (CompletionItem(name, help=about) for name in row.names)
+
+
+def _rows(context: click.Context) -> Iterator[tuple[TrialRow, str]]:
+    """The newest runs, each with what it is in a line."""
+    from pgpaces.store import listing
+
+    if (place := _store(context)) is not None:
+        for row in listing.at_once(place, listing.RunFilter(_NEWEST)) or ():
+            yield row, f"{row.workload}, {row.load}"
+
+
+def _experiments(context: click.Context) -> Iterator[CompletionItem]:
+    """The same of experiments, and their names."""
+    from pgpaces.store import listing
+
+    yield CompletionItem("last", help="what ran last")
+    if (place := _store(context)) is None:
+        return
+    for row in listing.experiments_at_once(place, _NEWEST) or ():
+        about = f"{row.name}, {row.runs} trials"
+        names = (row.name, *row.names, row.id[-8:])
+        yield from (CompletionItem(name, help=about) for name in names if name)
+
+
+def _store(context: click.Context) -> Path | None:
+    """The file of results; None where there is none, or results are on a server."""
+    from pgpaces.store import address
+
+    named = context.params.get("store_path")
+    place = address.located(named) if named else address.default()
+    return place if isinstance(place, Path) and place.exists() else None
+
+
+_OFFERED: dict[str, Callable[[click.Context], Iterator[CompletionItem]]] = {
+    "WORKLOAD": _workloads,
+    "RUN": _runs,
+    "TAG": _tags,
+    "EXPERIMENT": _experiments,
+    "FACTOR": _factors,
+    "METRICS": _metrics,
+    "PROFILE": _profiles,
+}
+_FILES = {"FILE", "FOLDER", "PATH", "DIR"}
+# Workloads may be folders.
+_WORKLOADS = ("WORKLOAD", "FILE")
+# Those whose metavar says less, or is that of others.
+_BY_NAME = {
+    "workload": _WORKLOADS,
+    "what": _WORKLOADS,
+    "a": ("RUN", "EXPERIMENT"),
+    "b": ("RUN", "EXPERIMENT"),
+    "baseline": ("RUN",),
+    "factors": ("FACTOR",),
+    "chosen": ("FACTOR",),
+    "profile": ("PROFILE", "FILE"),
+    "tag": ("TAG",),
+    "experiment": ("EXPERIMENT",),
+    # No words of a shell are made up.
+    "command": (),
+}

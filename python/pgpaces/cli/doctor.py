@@ -1,0 +1,29 @@
+"""`pgpaces doctor`: what is here, and what each missing part would give."""
+
+from __future__ import annotations
+
+from pgpaces.cli import options
+
+NOT_WORKING_EXIT = 5
+
+
+@options.command(epilog="\b\nExamples:\n  pgpaces doctor\n  pgpaces doctor --json")
+@options.options(options.of("json"))
+def doctor(as_json: bool) -> int:
+    """Say what pgpaces finds on this machine, and what each missing part would give.
+
+    It starts no server, downloads nothing and makes no store. The exit code is 0 unless pgpaces
+    itself cannot work.
+    """
+    from pgpaces.cli.main import put
+    from pgpaces.questions import doctor as question
+    from pgpaces.report import escape
+
+    found = question.diagnose()
+    if as_json:
+        put(escape.json_text(question.document(found)))
+    else:
+        from pgpaces.cli.telling import text
+
+        put(text([question.section(found)], verbose=False))
+    return 0 if found.works else NOT_WORKING_EXIT

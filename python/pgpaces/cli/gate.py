@@ -1,0 +1,49 @@
+"""What a verdict leaves for continuous integration: a file of JUnit, a summary, an annotation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pgpaces.cli import drafting
+from pgpaces.cli.report import save, writing
+
+if TYPE_CHECKING:
+    from pgpaces.section import Section
+
+WORSE_EXIT, UNDECIDED_EXIT = 30, 32
+EXITS = {"better": 0, "equivalent": 0, "worse": WORSE_EXIT, "inconclusive": UNDECIDED_EXIT}
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Raises PlanError for files that could not be written, before anything is run."""
+    for name in ("junit", "summary"):
+        if given[name]:
+            drafting.check_folder(Path(given[name]).resolve().parent)
+
+
+def tell(section: Section, given: Mapping[str, Any]) -> None:
+    """Writes what was asked for. Raises RunError where a file cannot be written.
+
+    The annotation goes to stderr, which GitHub reads too, so that stdout stays the answer.
+    """
+    from pgpaces.cli.telling import text
+    from pgpaces.report import ci, markdown
+
+    if given["junit"]:
+        save(ci.junit(section, text([section], verbose=False)), Path(given["junit"]))
+    if given["summary"]:
+        path = Path(given["summary"])
+        with writing(path), path.open("ab") as file:
+            file.write(markdown.summary(section).encode("utf-8", "replace"))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        click.echo(ci.annotation(section), err=True)
+
+
+def exit_code(section: Section) -> int:
+    """What the verdict of a comparison ends with, as a gate."""
+    return EXITS[section.value.outcome]

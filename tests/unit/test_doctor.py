@@ -1,0 +1,103 @@
+"""`pgpaces doctor`: what is here, and what each missing part would give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pgpaces import host
+from pgpaces.cli.main import cli
+from pgpaces.cli.telling import text
+from pgpaces.questions import doctor
+from pgpaces.questions.doctor import Diagnosis, Part
+
+HERE = Part("programs", "fio", "3.33", "the class of a disk")
+ABSENT = Part("programs", "pgpool", "", "--pool pgpool", "Debian: apt install pgpool2")
+BROKEN = Part("pgpaces", "load engine", "", "it cannot be loaded: no such file", needed=True)
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PGPACES_STORE", raising=False)
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["doctor", *words], standalone_mode=False)
+
+
+def test_what_is_here_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = call()
+    assert result.return_value == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert result.stdout.startswith("✓ pgpaces can work here")
+    for group in ("PostgreSQL", "sensors", "machine", "data folder", "store"):
+        assert f"\n  {group}" in result.stdout
+
+
+def test_every_part_says_what_it_gives_or_is_there() -> None:
+    for part in doctor.diagnose().parts:
+        assert part.found or part.gives, part
+
+
+def test_json_has_every_part() -> None:
+    found = json.loads(call("--json").stdout)
+    assert found["works"] is True
+    names = {part["name"] for part in found["parts"]}
+    assert {"load engine", "fio", "pgbouncer", "clock source", "CPU quota", "io_uring"} <= names
+
+
+def test_looking_makes_no_store_and_no_folder(tmp_path: Path) -> None:
+    assert "which the first run makes" in " ".join(call().stdout.split())
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_missing_part_says_what_it_would_give_and_how_to_get_it() -> None:
+    shown = text([doctor.section(Diagnosis((HERE, ABSENT)))], verbose=False)
+    assert shown.startswith("✓ pgpaces can work here  optional parts missing: 1")
+    assert "programs     fio 3.33\n" in shown
+    assert "--pool pgpool; Debian: apt install pgpool2" in " ".join(shown.split())
+
+
+def test_only_what_pgpaces_itself_needs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "diagnose", lambda: Diagnosis((HERE, BROKEN)))
+    result = call()
+    assert result.return_value == 5
+    assert result.stdout.startswith("✗ pgpaces cannot work here  load engine: it cannot be loaded")
+
+
+def test_a_slow_clock_and_few_open_files_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (1024, 4096))
+    slow = Part("machine", "clock source", "acpi_pm")
+    said = [each.text for each in doctor.section(Diagnosis((slow,))).said]
+    assert said == [
+        "the clock source acpi_pm takes a system call for every reading of the time",
+        "1024 open files are enough for about 960 clients: ulimit -n",
+    ]
+
+
+def test_a_data_folder_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    found = doctor.diagnose()
+    assert not found.works
+    [lacking] = [part for part in found.missing if part.needed]
+    assert lacking.gives == f"{tmp_path} is not writable: set PGPACES_HOME"
+
+
+def test_the_clock_source_is_what_the_kernel_says(tmp_path: Path) -> None:
+    folder = tmp_path / "devices/system/clocksource/clocksource0"
+    folder.mkdir(parents=True)
+    assert host.clock_source(tmp_path) is None
+    (folder / "current_clocksource").write_text("arch_sys_counter\n")
+    assert host.clock_source(tmp_path) == "arch_sys_counter"
+
+
+def test_io_uring_is_here_or_there_is_a_reason() -> None:
+    why = host.io_uring()
+    assert why is None or why

@@ -1,0 +1,191 @@
+"""What a verdict leaves for continuous integration."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pgpaces.cli.compare import check, compare
+from pgpaces.errors import PgpacesError
+from pgpaces.report import ci, markdown
+from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell
+from tests.unit.stored import Kept, keep, opened
+from tests.unit.test_docs import parsed
+
+ROOT = Path(__file__).parents[2]
+SAID = (
+    Sentence("after is 12 % worse than before: 5, 10 or\n20 tx/s", "main"),
+    Sentence("4 trials were left out", "warning"),
+)
+ROW = tuple(TableCell(text) for text in ("rate", "100 <b>", "88"))
+TABLE = Table("metrics", "Metrics", ("metric", "before", "after"), 1, (ROW,))
+
+
+def verdict(word: str, mark: Mark) -> Section:
+    top = Headline(word, mark, "after against before, 24 pairs")
+    return Section("comparison", "after against before", SAID, (TABLE,), headline=top)
+
+
+def case_of(content: bytes) -> ElementTree.Element:
+    suites = ElementTree.fromstring(content)
+    case = suites.find("testsuite/testcase")
+    assert case is not None
+    return case
+
+
+@pytest.mark.parametrize(
+    ("word", "mark", "element"),
+    [("WORSE", "misses", "failure"), ("INCONCLUSIVE", "unknown", "error")],
+)
+def test_junit_has_a_failure_where_it_is_worse_and_an_error_where_nothing_is_decided(
+    word: str, mark: Mark, element: str
+) -> None:
+    content = ci.junit(verdict(word, mark), "the screen")
+    case = case_of(content)
+    reason = case.find(element)
+    assert reason is not None
+    assert reason.get("type") == word.lower()
+    assert reason.get("message", "").startswith("after is 12 % worse than before")
+    assert "4 trials were left out" in (reason.text or "")
+    assert (case.get("classname"), case.get("name")) == (
+        "pgpaces.comparison", "after against before"
+    )  # fmt: skip
+    assert case.findtext("system-out") == "the screen"
+    suite = ElementTree.fromstring(content).find("testsuite")
+    assert suite is not None
+    assert int(suite.get("failures", "")) + int(suite.get("errors", "")) == 1
+
+
+@pytest.mark.parametrize("word", ["BETTER", "EQUIVALENT"])
+def test_junit_has_neither_where_it_is_good(word: str) -> None:
+    case = case_of(ci.junit(verdict(word, "meets"), ""))
+    assert [child.tag for child in case] == ["system-out"]
+
+
+def test_what_xml_cannot_hold_is_named_in_junit() -> None:
+    content = ci.junit(verdict("WORSE", "misses"), "a\x1b[31m\x00<b>&\ud800\uffff")
+    assert case_of(content).findtext("system-out") == "a\\x1b[31m\\x00<b>&\\ud800\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("mark", "level"),
+    [("misses", "error"), ("unknown", "warning"), ("meets", "notice")],
+)
+def test_an_annotation_is_one_line_that_no_text_can_forge(mark: Mark, level: str) -> None:
+    said = ci.annotation(verdict("A: b, c", mark))
+    assert said == (
+        f"::{level} title=pgpaces%3A a%3A b%2C c::after is 12 %25 worse than before: 5, 10 or 20"
+        " tx/s"
+    )
+
+
+def test_a_summary_begins_with_the_verdict_and_folds_its_tables() -> None:
+    made = markdown.summary(verdict("WORSE", "misses"))
+    assert made.startswith("## ❌ WORSE: after against before, 24 pairs\n")
+    assert "<details><summary>Metrics</summary>\n\n| metric | before | after |" in made
+    assert "100 &lt;b&gt;" in made
+    assert made.endswith("\n\n")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Five runs of a baseline, and one that took three times as long."""
+    place = opened(tmp_path)
+    for number in range(5):
+        keep(place, Kept(f"01G{number}", ms=10 + number / 10, at=number))
+        place.tag("good", f"01G{number}")
+    keep(place, Kept("01SLOW", ms=30.0, at=9.0))
+    return tmp_path / "results.db"
+
+
+def checked(store: Path, *words: str) -> Result:
+    line = ["01SLOW", "--baseline", "good", "--metric", "mean", "--store", str(store), *words]
+    return CliRunner().invoke(check, line, standalone_mode=False)
+
+
+def test_check_writes_both_files_and_appends_to_the_summary(store: Path, tmp_path: Path) -> None:
+    junit, summary = tmp_path / "junit.xml", tmp_path / "summary.md"
+    summary.write_text("before\n")
+    result = checked(store, "--junit", str(junit), "--summary", str(summary))
+    assert result.return_value == 30, result.output
+    assert case_of(junit.read_bytes()).find("failure") is not None
+    assert summary.read_text().startswith("before\n## ❌ WORSE: ")
+    assert "::error" not in result.stderr
+
+
+def test_an_annotation_is_only_for_github_and_leaves_stdout_alone(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = checked(store, "--json")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = checked(store, "--json")
+    assert result.stdout == plain.stdout
+    assert result.stderr.startswith("::error title=pgpaces%3A worse::")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_file_that_cannot_be_written_is_an_error(store: Path, tmp_path: Path) -> None:
+    result = checked(store, "--junit", str(tmp_path / "absent" / "junit.xml"))
+    assert isinstance(result.exception, PgpacesError)
+    assert "junit.xml cannot be written" in result.exception.message
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--gate",), 32)])
+def test_a_comparison_ends_with_its_verdict_only_as_a_gate(
+    words: tuple[str, ...], code: int, store: Path
+) -> None:
+    line = ["good", "01SLOW", "--metric", "mean", "--store", str(store), *words]
+    result = CliRunner().invoke(compare, line, standalone_mode=False)
+    assert (result.return_value, result.exception) in [(code, None)], result.output
+
+
+@pytest.mark.parametrize(
+    ("ended", "inconclusive", "code", "verdict"),
+    [
+        (0, "pass", 0, "good"),
+        (30, "pass", 30, "worse"),
+        (32, "pass", 0, "inconclusive"),
+        (32, "fail", 32, "inconclusive"),
+        (5, "pass", 5, "none"),
+    ],
+)
+def test_the_step_of_the_action_ends_as_its_comparison(
+    ended: int, inconclusive: str, code: int, verdict: str, tmp_path: Path
+) -> None:
+    stub = tmp_path / "bin" / "pgpaces"
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >"{tmp_path}/words"\nexit {ended}\n')
+    stub.chmod(0o755)
+    job = {"RUNNER_TEMP": tmp_path, "GITHUB_STEP_SUMMARY": tmp_path / "summary.md"}
+    job |= {"GITHUB_OUTPUT": tmp_path / "output", "INCONCLUSIVE": inconclusive}
+    job |= {"WORKLOAD": "./a shop", "A": "variant=base", "B": "variant=head", "METRIC": "mean"}
+    job |= {"DELTA": "10%", "PAIRS": "24", "ARGUMENTS": "--clients 2 -T 5s"}
+    done = subprocess.run(
+        [ROOT / "packaging" / "compare.sh"],
+        env={name: str(value) for name, value in job.items()}
+        | {"PATH": f"{stub.parent}:{os.environ['PATH']}"},
+        check=False,
+    )
+    assert done.returncode == code
+    assert (tmp_path / "output").read_text() == f"verdict={verdict}\nreport={tmp_path}/pgpaces\n"
+    words = (tmp_path / "words").read_text().splitlines()
+    command, given = parsed(words)
+    assert command.name == "compare"
+    assert (given["what"], given["gate"]) == ("./a shop", True)
+
+
+def test_the_action_gives_its_step_every_input_that_it_declares() -> None:
+    text = (ROOT / "action.yml").read_text(encoding="utf-8")
+    declared = re.findall(r"^  ([a-z-]+):$", text.split("\noutputs:")[0], re.MULTILINE)
+    assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(declared)
+    step = (ROOT / "packaging" / "compare.sh").read_text(encoding="utf-8")
+    given = re.findall(r"^        ([A-Z]+): ", text.split("id: compare")[1], re.MULTILINE)
+    assert len(given) > 5
+    for name in given:
+        assert f"${{{name}:" in step, name
