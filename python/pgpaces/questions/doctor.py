@@ -229,8 +229,8 @@ def _sensors() -> Iterator[Part]:
 def _machine() -> Iterator[Part]:
     group = "machine"
     facts = host.facts()
-    yield Part(group, "", f"{facts.get('cpus', 1)} CPUs {platform.machine()}")
-    if memory := facts.get("memory_bytes"):
+    yield Part(group, "", f"{facts.cpus or 1} CPUs {platform.machine()}")
+    if memory := facts.memory_bytes:
         yield Part(group, "", memory_text(memory))
     yield Part(group, platform.system(), platform.release())
     yield Part(group, "clock source", host.clock_source() or "not known")
