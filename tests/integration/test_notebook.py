@@ -53,6 +53,8 @@ def test_the_stored_outputs_are_answers_of_today() -> None:
     assert not re.search(r"/(home|root|tmp|work)/", NOTEBOOK.read_text(encoding="utf-8"))
 
 
+# Alone it takes a minute; beside other tests more.
+@pytest.mark.timeout(300)
 def test_the_notebook_runs(pgpaces_home: Path, tmp_path: Path) -> None:
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
