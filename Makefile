@@ -17,7 +17,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run t check test test-slow conformance fuzz lint format bench bench-check docs outputs lock man wheel wheels clean
+.PHONY: help build run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs outputs lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ test-slow: build ## The slow tests, and random cases that are new each time
 
 conformance: build ## PostgreSQL's own test suites of pgbench, run with us in its place; needs Debian
 	python tests/conformance/suites.py
+
+test-arm: ## The aarch64 wheel of `make wheels` in an emulated Debian; needs root, debootstrap, qemu-user-static
+	packaging/test-arm.sh
 
 fuzz: ## Feed scripts, servers and stored results to what reads them, each for FUZZ_SECONDS (60); needs nightly Rust
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import shutil
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -90,3 +92,11 @@ def test_every_command_has_a_manual_page_with_its_options_and_examples() -> None
 def test_no_line_of_a_help_is_taken_for_a_request_of_roff() -> None:
     pytest.importorskip("click_man")
     assert module("man").escaped(".sh\n'it\na\\b") == "\\&.sh\n\\&'it\na\\eb"
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not here")
+def test_workflows_are_without_fault() -> None:
+    done = subprocess.run(
+        ["actionlint"], cwd=PACKAGING.parent, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
