@@ -257,7 +257,7 @@ def test_every_printed_command_line_would_be_accepted(page: str, words: list[str
 @pytest.mark.parametrize(("page", "words"), inline_commands(), ids=lambda value: str(value)[:60])
 def test_a_command_named_in_a_sentence_exists_with_its_options(page: str, words: list[str]) -> None:
     path = next(n for n in range(len(words), -1, -1) if " ".join(["pgpaces", *words[:n]]) in PATHS)
-    assert path, words
+    assert path or words == ["--version"], words
     command = PATHS[" ".join(["pgpaces", *words[:path]])]
     known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
     if command.name != "pgbench":
