@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 from figures import Figure, Finding, Goal
+from msgspec.structs import replace
 from session import Session
 
 from pgpaces.answers import cells, crossing, differences, forecast, forecasts, stored, trend

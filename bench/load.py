@@ -129,11 +129,14 @@ def _engine(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
 
 def _pipeline(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     """All of `pgpaces run`; the same two."""
-    from pgpaces import experiment, workload
+    from pgpaces import workload
+    from pgpaces.experiment import trial as pipeline
+    from pgpaces.experiment.listener import Listener
+    from pgpaces.experiment.request import Request
 
     connects: list[int] = []
 
-    class Ear(experiment.Listener):
+    class Ear(Listener):
         def started(self, _trial: object, connect_ns: int) -> None:
             connects.append(connect_ns)
 
@@ -141,13 +144,13 @@ def _pipeline(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
             watch.see(interval)
 
     script = workload.WorkloadScript(Path(order.script).stem, 1, Path(order.script).read_text())
-    request = experiment.Request(
+    request = Request(
         workload=workload.of_scripts("scripts", (script,)),
         trial=order.plan(),
         target=TargetPlan(dsn="", as_is=True),
         observe=order.observe,
     )
-    outcome = experiment.run(request, Ear())
+    outcome = pipeline.run(request, Ear())
     if outcome.error is not None:
         raise outcome.error
     return connects[0], {}

@@ -8,11 +8,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from figures import Figure, Finding, Goal
+from msgspec.structs import replace
 from programs import ProgramError
 from session import Session
 

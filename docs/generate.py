@@ -8,7 +8,6 @@ Reads the program's values; starts no server and no load.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import itertools
 import re
@@ -136,13 +135,13 @@ RUN_ARGUMENTS = {
     "run.tasks": "[Python functions](../how-to/users-in-python.md) that users perform instead.",
     "run.scripts": "Names of the scripts to run. Default: all.",
     "run.listener": "An object that hears what happens: a subclass of"
-    " `pgpaces.experiment.Listener`.",
+    " `pgpaces.experiment.listener.Listener`.",
     "sweep.what": "An experiment file (`.toml`), a shipped workload, or a folder.",
     "sweep.exclude": 'Cells to leave out: `[{"clients": 8, "protocol": "simple"}]`.',
     "sweep.targets": "External servers: a DSN or a `pgpaces.design.Target`, by the names that"
     " levels of `target` use.",
     "sweep.listener": "An object that hears what happens: a subclass of"
-    " `pgpaces.experiment.SweepListener`.",
+    " `pgpaces.experiment.listener.SweepListener`.",
     "sweep.levels": "Any [levels](experiment-toml.md#levels), one or a list:"
     ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`, `limits={"by_fk1": "200ms"}`.',
 }
@@ -500,9 +499,10 @@ def answer_functions() -> str:
 
 def trial_fields() -> str:
     """The fields of a trial that pgpaces.run passes on."""
-    fields = {field.name: field for field in dataclasses.fields(plan.TrialPlan)}
+    fields = {field.name: field for field in msgspec.structs.fields(plan.TrialPlan)}
+    kinds = plan.TrialPlan.__annotations__
     return "".join(
-        entry(name, meaning, f"`{fields[name].type}`", f"default `{fields[name].default!r}`")
+        entry(name, meaning, f"`{kinds[name]}`", f"default `{fields[name].default!r}`")
         for name, meaning in TRIAL_FIELDS.items()
     )
 
@@ -518,7 +518,7 @@ def _fields(classes: Iterable[type]) -> str:
     parts = []
     for value in classes:
         gets = {n: m.fget for n, m in vars(value).items() if isinstance(m, property)}
-        kinds = {f.name: str(f.type) for f in dataclasses.fields(value)}
+        kinds = {name: str(value.__annotations__[name]) for name in value.__struct_fields__}
         kinds |= {n: inspect.signature(get).return_annotation for n, get in gets.items() if get}
         # Neighbors of one type share it.
         runs = (

@@ -5,7 +5,6 @@ Every server here ends with the test session, also when that is killed: a watchd
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pwd
@@ -23,6 +22,8 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import settings
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces import _engine
 from pgpaces.generators.engine import EnginePlan
@@ -82,8 +83,7 @@ def quoted(words: dict[str, object]) -> str:
 # --- certificates ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Certificates:
+class Certificates(Struct, frozen=True):
     """A test CA, another that nobody trusts, and what they signed. `x` is x.crt with x.key."""
 
     folder: Path
@@ -524,7 +524,7 @@ def start_load(poll: str) -> Iterator[StartLoad]:
         scripts = [("t", 1, script)] if isinstance(script, str) else script
         if "variables" in changes:
             changes["variables"] = [(name, encoded(text)) for name, text in changes["variables"]]
-        load = Load(dsn, scripts, dataclasses.replace(PLAN, **{"poll": poll, **changes}))
+        load = Load(dsn, scripts, replace(PLAN, **{"poll": poll, **changes}))
         started.append(load)
         return load
 

@@ -6,9 +6,10 @@ One class over sections: a notebook shows it as a card, a file as a report, a da
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError, RunError
 from pgpaces.section import Records, Section
@@ -20,15 +21,14 @@ if TYPE_CHECKING:
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A table as columns: a value for each row. Any data frame library reads it through Arrow.
 
     `polars.DataFrame(frame)`, `pandas.DataFrame(frame.columns)`, `duckdb.from_arrow(frame)`.
     """
 
     columns: Mapping[str, tuple[Any, ...]]
-    _records: Records = field(repr=False)
+    _records: Records
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -46,8 +46,7 @@ class Frame:
         return arrow(self._records).__arrow_c_stream__(requested_schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """A chart: shown by a notebook, or as `svg`, `png`, or the Vega-Lite specification `spec`."""
 
     _figure: Figure
@@ -96,15 +95,14 @@ class Plot:
         return f"<plot {self.name}: {self.title}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """An answer to one question: of a run, an experiment, a search, a comparison, or why it was so.
 
     In a notebook it shows its verdict, a chart and its table.
     """
 
     section: Section
-    _gathered: Callable[[], Page] = field(repr=False)
+    _gathered: Callable[[], Page]
 
     @property
     def value(self) -> Any:

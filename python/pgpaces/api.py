@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from pgpaces import draft, experiment, levels, workload
+from msgspec.structs import replace
+
+from pgpaces import draft, levels, workload
 from pgpaces import trust as consents
 from pgpaces.answer import Answer
 from pgpaces.answers.bulk import Bulk
@@ -27,6 +28,10 @@ from pgpaces.answers.validity import Validity
 from pgpaces.answers.volume import Volume
 from pgpaces.answers.volume import of as volume_of
 from pgpaces.errors import PlanError
+from pgpaces.experiment import one
+from pgpaces.experiment import trial as pipeline
+from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.request import OnStoreError
 from pgpaces.keywords import RunOptions
 from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, defaults
 from pgpaces.plan import TrialPlan
@@ -34,8 +39,7 @@ from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store import Store
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Result(Answer):
+class Result(Answer, frozen=True):
     """A trial that was run, and its answer. Times in milliseconds, shares from 0 to 1."""
 
     trial: Trial
@@ -139,7 +143,7 @@ def _workload(given: Mapping[str, Any]) -> workload.Workload:
 
 
 _KEYWORDS = {option.python[0]: option for option in OPTIONS if option.run}
-_FIELDS = frozenset(each.name for each in fields(TrialPlan))
+_FIELDS = frozenset(TrialPlan.__struct_fields__)
 
 
 def _value(option: Option, value: Any) -> Any:
@@ -185,9 +189,9 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
     missed: str | None = None,
     store: str | Path | None = None,
     host_file: str | Path | None = None,
-    on_store_error: experiment.OnStoreError = "continue",
+    on_store_error: OnStoreError = "continue",
     trust: bool = False,
-    listener: experiment.Listener | None = None,
+    listener: Listener | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
     """Runs a workload and returns its answer; the same as `pgpaces run`.
@@ -205,8 +209,8 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
     given["fresh"] = given["fresh"] or from_database is not None
     given["scripts"] = tuple((script, None) for script in scripts)
     named = options.get("beside") or {}
-    beside = experiment.beside_of(levels.of_values({"beside": named}))
-    request = experiment.run_of(
+    beside = one.beside_of(levels.of_values({"beside": named}))
+    request = one.run_of(
         found,
         given,
         {of: beside.get(of, {}) for of in named},
@@ -219,7 +223,7 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
     )
     if others:
         request = replace(request, trial=replace(request.trial, **others))
-    outcome = experiment.run(request, listener)
+    outcome = pipeline.run(request, listener)
     for error in (outcome.error, outcome.store_error):
         if error is not None:
             raise error

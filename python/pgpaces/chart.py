@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 # A number, a name on an axis of names, or a moment as an ISO 8601 text on one of time.
 Place = float | str | None
@@ -21,8 +22,7 @@ SERIES_MAX = len(SHAPES)
 LABELED_WIDTH = WIDTH - 80
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """A datum. end: where it ends along the x axis. low, high: its ends along its layer's axis.
 
     at: its place in words, where it stands a little aside. series: whose color and shape it has.
@@ -43,8 +43,7 @@ class Point:
     shade: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """An axis. names: it has these in their order instead of numbers.
 
     scale: time has moments. ends: the least and the largest place; None: by the data. constant: up
@@ -67,8 +66,7 @@ class Axis:
     room: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """Points of one kind. color: of all of them; empty: of the series of each.
 
     name: what its points are, where values are told one by one. along: which axis low and high
@@ -93,8 +91,7 @@ class Layer:
     offset: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """A name in the legend with its color and shape."""
 
     name: str
@@ -102,8 +99,7 @@ class Series:
     shape: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """Layers upon one pair of axes.
 
     series: those that points belong to. legend: what they are; None: there is no legend. dashes:

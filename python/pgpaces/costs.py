@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields
 
 from pgpaces.errors import PlanError
 
@@ -26,8 +28,7 @@ KEYS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(Struct, frozen=True):
     """What a machine costs; None: not known. Of the three prices one can be given.
 
     price, lifetime_years: of one that was bought. endurance_tb: terabytes that may be written to

@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import product
+from typing import ClassVar
+
+from msgspec import Struct, field
 
 from pgpaces.costs import Costs
 from pgpaces.errors import PlanError
+from pgpaces.redaction import Redacted
 
 Levels = Mapping[str, str]
 
@@ -26,8 +29,7 @@ HERE = ""
 ROLE = "role"
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(Struct, frozen=True):
     """What differs between cells. levels: in the order in which tables and charts show them.
 
     Raises PlanError for a factor without levels, or with one twice.
@@ -47,8 +49,7 @@ class Factor:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One combination of levels: pairs of factor and level."""
 
     levels: tuple[tuple[str, str], ...]
@@ -69,16 +70,14 @@ class Cell:
         return ", ".join(f"{name}={level}" for name, level in self.levels) or "the one cell"
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """A trial that is due: of a cell in a block, blocks from 1."""
 
     block: int
     cell: Cell
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Redacted, frozen=True):
     """A machine with a server on it, by name.
 
     kind: machines of one kind are replicates of each other. costs: of the machine. alter_system:
@@ -88,20 +87,20 @@ class Target:
     standby1, standby2, ..., pool.
     """
 
+    REDACTED: ClassVar = ("dsn", "nodes")
     name: str
     # Not in the repr: it may hold a password.
-    dsn: str = field(repr=False)
+    dsn: str
     kind: str | None = None
     costs: Costs | None = None
     alter_system: bool = False
     restart: str | None = None
     observe_command: str | None = None
     # Not in the repr: a password may be in it.
-    nodes: Mapping[str, str] = field(default_factory=dict, repr=False)
+    nodes: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
+class Design(Struct, frozen=True):
     """What an experiment varies, and how often.
 
     fixed: levels that all cells share. exclude: cells with all these levels are left out of the
@@ -188,8 +187,7 @@ class Design:
         return self.seed + block - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Redacted, frozen=True):
     """An experiment as it was asked for.
 
     workload: a shipped one's name, or a folder. files: scripts, FILE or FILE@WEIGHT, that run
@@ -198,6 +196,7 @@ class Experiment:
     database whose copy is measured, instead of the workload's own data.
     """
 
+    REDACTED: ClassVar = ("from_database",)
     name: str
     workload: str | None
     design: Design
@@ -207,7 +206,7 @@ class Experiment:
     profiles: Mapping[str, Levels] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     # Not in the repr: it may hold a password.
-    from_database: str | None = field(default=None, repr=False)
+    from_database: str | None = None
 
 
 def place(seed: int, block: int, cell: Cell) -> bytes:

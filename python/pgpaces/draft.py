@@ -7,7 +7,9 @@ becomes a factor. Later words replace earlier ones. Knows no files and no server
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces import levels
 from pgpaces.design import Design, Experiment, Factor, Levels, Target
@@ -18,8 +20,7 @@ from pgpaces.options import alone
 QUICK: Mapping[str, str] = {"duration": "5s", "warmup": "1s"}
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """What is known of an experiment so far; see design.Experiment.
 
     levels: by name, in the order of the tables to come. factors: names that vary even where they

@@ -7,10 +7,10 @@ otherwise. What an earlier version, or a file of another program, does not say i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from pgpaces.plan import LogPlan, PoolPlan
 
@@ -322,8 +322,8 @@ def stored(value: Any) -> Any:
             )
             if name not in usual or found != usual[name]
         }
-    if is_dataclass(value):
-        return {field.name: stored(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {key: stored(found) for key, found in value.items()}
     return [stored(found) for found in value] if isinstance(value, tuple | list) else value

@@ -9,8 +9,9 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+from msgspec import Struct, field
 
 from pgpaces import options
 from pgpaces.design import Cell, Design, Levels
@@ -62,8 +63,7 @@ def _check_beside(name: str, rest: str) -> None:
         check_name(level)
 
 
-@dataclass(frozen=True, slots=True)
-class CellOptions:
+class CellOptions(Struct, frozen=True):
     """What the levels of a cell ask for.
 
     settings: of the server or of the session, to be applied as mildly as it can be. node: where the

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError, nearest
 from pgpaces.units import COUNT_MAX, SEED_MAX, digits
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """What the values of an option may be. read: a value of a text; raises PlanError.
 
     python: the type of a Python keyword. choices: the texts that there are. span: the integers.
@@ -116,8 +116,7 @@ _LAYOUT = ("nodes", "clients", "threads", "load text", "rate", "setting ")
 _DATA = ("fingerprint of the data", "variable ")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """An option. help: a sentence; run_help: what `run` adds to it. group: one of GROUPS.
 
     rare: `--help` leaves it out where a command has many, and `--help-all` has it.

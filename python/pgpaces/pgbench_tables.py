@@ -11,8 +11,9 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError, PrepareError, ServerError
 from pgpaces.texts import decoded, encoded
@@ -65,8 +66,7 @@ class TablesError(PrepareError):
         self.detail = detail
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True):
     """The tables wanted. Partitions are of pgbench_accounts; 0 leaves it whole."""
 
     scale: int = 1
@@ -224,8 +224,7 @@ def blocks(table: str, scale: int) -> Iterator[Block]:
         yield last, text.encode()
 
 
-@dataclass(slots=True)
-class FillProgress:
+class FillProgress(Struct):
     """Says how far the filling of one table is: every 100,000 rows, or every 5 s under quiet.
 
     Reads no clock. Under quiet, a table of whole hundreds of rows also gets a line at its end.
@@ -268,8 +267,7 @@ class FillProgress:
 # --- initialization --------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(Struct):
     """One initialization under way; `statement` is what the server was given last."""
 
     connection: Session

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces import shape
 from pgpaces.errors import PlanError
+from pgpaces.redaction import Redacted
 from pgpaces.shape import Shape
 from pgpaces.units import COUNT_MAX, RATE_MAX, SECOND_NS, duration_ns, rate_per_s, whole
 
@@ -43,8 +46,7 @@ Polling = Literal["auto", "epoll", "io_uring"]
 Backlog = Literal["serve", "drop"]
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """Where transactions come from (open, closed or paced).
 
     rate: transactions a second, in all (open) or for each user (paced); None when closed.
@@ -167,8 +169,7 @@ def start_every_ns(given: Mapping[str, Any], defaults: Mapping[str, str]) -> int
     return 0 if text is None else duration_ns(text, "--start-every", zero=True, bare="s")
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlan:
+class LogPlan(Struct, frozen=True):
     """A log of every transaction, as pgbench writes it: one file a thread.
 
     prefix: of the files' names. sampling: share of transactions written, over 0 to 1.
@@ -182,8 +183,7 @@ class LogPlan:
     detailed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TrialPlan:
+class TrialPlan(Struct, frozen=True):
     """One trial: all that decides what is sent when. Times in nanoseconds.
 
     clients: None lets the pipeline choose (see `clients_for`).
@@ -435,8 +435,7 @@ def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in keywords.items() if name not in _SECRETS}
 
 
-@dataclass(frozen=True, slots=True)
-class TargetPlan:
+class TargetPlan(Redacted, frozen=True):
     """Where the load goes: a DSN of somebody's, or a managed server.
 
     dsn: anything libpq reads; None for a server that pgpaces starts. overrides: keywords that come
@@ -450,21 +449,22 @@ class TargetPlan:
     standby2, ..., pool.
     """
 
+    REDACTED: ClassVar = ("dsn", "overrides", "nodes")
     # Not in the repr: both may hold a password.
-    dsn: str | None = field(default=None, repr=False)
+    dsn: str | None = None
     server: str | None = None
     data_dir: str | None = None
     own: str | None = None
     fresh: bool = False
     server_settings: tuple[tuple[str, str], ...] = field(default=())
-    overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    overrides: tuple[tuple[str, str], ...] = ()
     alter_system: bool = False
     restart: str | None = None
     observe_command: str | None = None
     tls: bool | None = None
     standbys: int = 0
     # Not in the repr: a password may be in it.
-    nodes: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    nodes: tuple[tuple[str, str], ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -477,8 +477,7 @@ Pooler = Literal["pgbouncer", "pgpool"]
 PoolMode = Literal["session", "transaction"]
 
 
-@dataclass(frozen=True, slots=True)
-class PoolPlan:
+class PoolPlan(Struct, frozen=True):
     """A managed pooler before a managed server.
 
     mode: of pgbouncer; pgpool keeps a server connection for each session. size: how many server

@@ -17,9 +17,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct
 
 from pgpaces.errors import PrepareError, ServerError, TrustError
 from pgpaces.workload import InitStep
@@ -31,8 +32,7 @@ _RESTRICT = "\\restrict"
 _FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """How to get there: the program, libpq keywords (the password among them), the database."""
 
     program: Path
@@ -154,8 +154,7 @@ _VARIABLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """What psql is given: variables, and the descriptors of open files."""
 
     variables: dict[str, str]

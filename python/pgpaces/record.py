@@ -9,8 +9,10 @@ measures it. Knows no store and no engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.times import Times, merge
 
@@ -19,8 +21,7 @@ Part = TypeVar("Part", "Tally", "StatementTally")
 Record = TypeVar("Record", "Interval", "Tally", "StatementTally")
 
 
-@dataclass(frozen=True, slots=True)
-class FieldRule:
+class FieldRule(Struct, frozen=True):
     """How a field of the record is handled.
 
     merge: its values in several loads of one second, as one. stored: the store keeps it. small: it
@@ -42,32 +43,17 @@ def _once(found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(_joined(found)))
 
 
-def _key(*, signed: bool = False) -> Any:
-    return field(metadata={"rule": FieldRule(small=True, signed=signed, key=True)})
+_Key = Annotated[int, FieldRule(small=True, key=True)]
+_SignedKey = Annotated[int, FieldRule(small=True, signed=True, key=True)]
+_Number = Annotated[int, FieldRule(sum)]
+_SmallNumber = Annotated[int, FieldRule(sum, small=True)]
+_Largest = Annotated[int, FieldRule(max)]
+_Times = Annotated[Times, FieldRule(merge)]
+_Texts = tuple[tuple[str, str], ...]
+_ByThread = Annotated[tuple[int, ...], FieldRule()]
 
 
-def _number(merge: Merge = sum, *, small: bool = False, signed: bool = False) -> Any:
-    return field(default=0, metadata={"rule": FieldRule(merge, small=small, signed=signed)})
-
-
-def _times() -> Any:
-    return field(default=Times(), metadata={"rule": FieldRule(merge)})
-
-
-def _list(merge: Merge | None = _joined, *, stored: bool = True) -> Any:
-    return field(default=(), metadata={"rule": FieldRule(merge, stored)})
-
-
-def _by_name() -> Any:
-    return field(default_factory=dict, metadata={"rule": FieldRule()})
-
-
-def _parts() -> Any:
-    return field(default=())
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """What became known in one second about one script's transactions of one due second.
 
     due = on_time + late + skipped + sum(failed) + unfinished, summed over all tallies of a due
@@ -75,37 +61,35 @@ class Tally:
     succeeded or failed, were tried more than once. retries: tries after the first, of all.
     """
 
-    due_second: int = _key(signed=True)
-    script: int = _key()
-    due: int = _number()
-    on_time: int = _number()
-    late: int = _number()
-    skipped: int = _number()
-    failed: Mapping[str, int] = _by_name()
-    unfinished: int = _number()
-    latency: Times = _times()
-    lag: Times = _times()
-    service: Times = _times()
-    retried: int = _number()
-    retries: int = _number()
+    due_second: _SignedKey
+    script: _Key
+    due: _Number = 0
+    on_time: _Number = 0
+    late: _Number = 0
+    skipped: _Number = 0
+    failed: Annotated[Mapping[str, int], FieldRule()] = field(default_factory=dict)
+    unfinished: _Number = 0
+    latency: _Times = Times()
+    lag: _Times = Times()
+    service: _Times = Times()
+    retried: _Number = 0
+    retries: _Number = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StatementTally:
+class StatementTally(Struct, frozen=True):
     """Times of one command of a script that ended in one second.
 
     failed: failures that ended their transaction. retries: failures after which it was tried again.
     """
 
-    script: int = _key()
-    command: int = _key()
-    failed: int = _number()
-    times: Times = _times()
-    retries: int = _number()
+    script: _Key
+    command: _Key
+    failed: _Number = 0
+    times: _Times = Times()
+    retries: _Number = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """What became known in one second; second 0 begins the measured part.
 
     cpu_ns: CPU time of each worker thread. dispatch: lag of transactions whose client was idle
@@ -120,31 +104,30 @@ class Interval:
     some_down_ns, all_down_ns: for how long of it one client at least was without, and all were.
     """
 
-    second: int = _key(signed=True)
-    tallies: tuple[Tally, ...] = _parts()
-    statements: tuple[StatementTally, ...] = _parts()
-    messages: tuple[tuple[str, str], ...] = _list()
-    cpu_ns: tuple[int, ...] = _list(None)
-    dispatch: Times = _times()
-    in_flight_ns: int = _number()
-    pending_ns: int = _number()
-    waited_ns: int = _number()
-    ended_ns: int = _number(max, signed=True)
-    connects: int = _number(small=True)
-    disconnects: int = _number(small=True)
-    notes: tuple[str, ...] = _list(_once, stored=False)
-    connect_ns: int = _number()
-    aborted: tuple[int, ...] = _list(None)
-    lines: tuple[tuple[str, str], ...] = _list(stored=False)
-    outages: int = _number(small=True)
-    outage_ns_max: int = _number(max)
-    down: int = _number(small=True)
-    some_down_ns: int = _number(max)
-    all_down_ns: int = _number(min)
+    second: _SignedKey
+    tallies: tuple[Tally, ...] = ()
+    statements: tuple[StatementTally, ...] = ()
+    messages: Annotated[_Texts, FieldRule(_joined)] = ()
+    cpu_ns: _ByThread = ()
+    dispatch: _Times = Times()
+    in_flight_ns: _Number = 0
+    pending_ns: _Number = 0
+    waited_ns: _Number = 0
+    ended_ns: Annotated[int, FieldRule(max, signed=True)] = 0
+    connects: _SmallNumber = 0
+    disconnects: _SmallNumber = 0
+    notes: Annotated[tuple[str, ...], FieldRule(_once, stored=False)] = ()
+    connect_ns: _Number = 0
+    aborted: _ByThread = ()
+    lines: Annotated[_Texts, FieldRule(_joined, stored=False)] = ()
+    outages: _SmallNumber = 0
+    outage_ns_max: _Largest = 0
+    down: _SmallNumber = 0
+    some_down_ns: _Largest = 0
+    all_down_ns: Annotated[int, FieldRule(min)] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """A field with its type and what is declared of it."""
 
     name: str
@@ -157,14 +140,14 @@ class Declared:
         return self.type is Times
 
 
+def _declared(kind: type[Any]) -> Iterator[Declared]:
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            yield Declared(name, get_args(hint)[0], get_args(hint)[1])
+
+
 _DECLARED: Mapping[Any, tuple[Declared, ...]] = {
-    kind: tuple(
-        Declared(each.name, hints[each.name], each.metadata["rule"])
-        for each in fields(kind)
-        if "rule" in each.metadata
-    )
-    for kind in (Interval, Tally, StatementTally)
-    if (hints := get_type_hints(kind))
+    kind: tuple(_declared(kind)) for kind in (Interval, Tally, StatementTally)
 }
 
 
@@ -175,7 +158,7 @@ def declared(kind: type[Any]) -> tuple[Declared, ...]:
 
 # --- copying: from the engine, to rows and back -------------------------------------------------
 
-TIMES = tuple(each.name for each in fields(Times))
+TIMES = Times.__struct_fields__
 
 
 def _copied(one: Declared, value: Any) -> Any:
@@ -231,8 +214,7 @@ def _frozen(value: Any) -> Any:
 # --- merging ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+class Offset(Struct, frozen=True):
     """Where the numbers of a load's scripts and threads begin among those of all."""
 
     script: int

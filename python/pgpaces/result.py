@@ -5,12 +5,13 @@ Knows where none of it came from. Its seconds are in record.py.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces.facts import Count, HostFacts, PlanFacts, ServerFacts, WorkloadFacts
 from pgpaces.record import Interval, Tally
@@ -20,8 +21,7 @@ Severity = Literal["info", "warning", "invalid"]
 CLASSES = ("on_time", "late", "skipped", "failed", "unfinished")
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """A number with its 95 % interval: value, low, high in the same unit; n observations.
 
     Infinity is above every value: what did not succeed ranks there. An interval from minus to plus
@@ -44,8 +44,7 @@ class Estimate:
         return self.low != -math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A finding about a trial, with its severity.
 
     source: where it comes from (generator, warm-up, flatness, a sensor). invalid: the numbers
@@ -59,8 +58,7 @@ class Finding:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """The identity: due = on time + late + skipped + failed + unfinished + pending."""
 
     due: int = 0
@@ -99,8 +97,7 @@ def counts(tallies: Iterable[Tally]) -> Counts:
     return Counts(**sums)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where in an experiment a trial stands.
 
     experiment: its id. cell: the cell's key. levels: of each factor, as written. block: from 1.
@@ -114,8 +111,7 @@ class Place:
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """What a sensor read in one second of a trial; differences belong to the second they end in.
 
     source: database, checkpoints, wal, host, ...; name: within the source. second 0 begins the
@@ -129,8 +125,7 @@ class Sample:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """How one statement was executed: one EXPLAIN (ANALYZE), with parameters of its script.
 
     script, command: which, as in the workload. shape: a hash of nodes, relations and indexes,
@@ -149,8 +144,7 @@ class Explained:
     analyzed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """How far a counter of a server went, from the start of the measured part to the load's end."""
 
     source: str
@@ -159,8 +153,7 @@ class Moved:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """What one statement did on a server beside a trial, its warm-up too, by pg_stat_statements.
 
     text: normalized by the server. load: the role of the load executed it. Blocks: found in the
@@ -177,8 +170,7 @@ class Executed:
     wal_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Grown:
+class Grown(Struct, frozen=True):
     """A table with its TOAST, or an index: its size before and behind a trial, warm-up too.
 
     dead: tuples that are dead, of a table, as far as the server has counted them.
@@ -192,8 +184,7 @@ class Grown:
     dead_after: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """Sessions that waited for a lock which another had or wanted before them.
 
     waiting, blocking: "load", or the application's name. mode: of the lock that was waited for.
@@ -212,8 +203,7 @@ class Blocked:
     last_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class WaitEvent:
+class WaitEvent(Struct, frozen=True):
     """What sessions waited for that executed something: "CPU" without an event is no wait event.
 
     who: the load, or others. sessions: so many were seen in it, summed over all looks from second 0
@@ -226,8 +216,7 @@ class WaitEvent:
     sessions: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Wait events in each tenth of a second. looks: in so many of them, from second 0 on.
 
     tenths: how many sessions were in which event in which tenth; answers/waits.py reads it.
@@ -238,8 +227,7 @@ class Waits:
     tenths: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """What was seen of one server beside a trial that is no sample. node: "" of the only one."""
 
     node: str = ""
@@ -250,8 +238,7 @@ class Observed:
     waits: Waits = Waits()
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One run of one cell: what was asked, where, when, and every interval.
 
     measured_ns: how long the measured part lasted.
@@ -288,7 +275,7 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
-    if not dataclasses.is_dataclass(value):
+    if not isinstance(value, Struct):
         return value
-    found = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    found = {name: plain(found) for name, found in asdict(value).items()}
     return found | {"estimable": value.estimable} if isinstance(value, Estimate) else found

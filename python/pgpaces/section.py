@@ -7,9 +7,10 @@ nothing else. Texts are as others wrote them: who renders them escapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from pgpaces.chart import Chart
 
@@ -20,16 +21,14 @@ Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(Struct, frozen=True):
     """A sentence of the answer; main: what one tells the boss. note: a footnote to the numbers."""
 
     text: str
     weight: Weight = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
+class Headline(Struct, frozen=True):
     """What is seen first: a word such as PASS, how it is marked, and the number behind it."""
 
     word: str
@@ -37,8 +36,7 @@ class Headline:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableCell:
+class TableCell(Struct, frozen=True):
     """A text, its interval where it has one, and how it is marked."""
 
     text: str
@@ -46,8 +44,7 @@ class TableCell:
     mark: Mark = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table. labels: the number of columns at its left that say what a row is about.
 
     folded: few look at it, so a page folds it and a terminal leaves it out. spare: the columns that
@@ -67,8 +64,7 @@ class Table:
     brief: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A chart: what it is called, what it shows in a sentence, and its numbers as a table.
 
     key: for file names and anchors. charts: one, or several above each other with the same x axis.
@@ -84,8 +80,7 @@ class Figure:
     beside: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A bar of a chart of text. share: its length, 0 to 1. text: its number with its interval."""
 
     name: str
@@ -94,16 +89,14 @@ class Bar:
     mark: Mark = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
+class Bars(Struct, frozen=True):
     """A chart for where nothing can be drawn: groups of bars of one number, each with a name."""
 
     title: str
     groups: tuple[tuple[str, tuple[Bar, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A text in fixed type, line by line: a command, an SQL statement, a plan.
 
     title: what opens it where it is folded; empty: it is not.
@@ -113,8 +106,7 @@ class Block:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """An answer, or a part of one.
 
     key: for anchors and in JSON, no two of a report the same; the keys of its figures begin with
@@ -153,8 +145,7 @@ class Section:
             yield from part.every_figure()
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(Struct, frozen=True):
     """Rows for programs: the same keys in each. texts, whole: the columns of texts and integers."""
 
     rows: tuple[dict[str, Any], ...]
@@ -162,8 +153,7 @@ class Records:
     whole: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """A whole report: its question, the answer in sentences, and sections in their order.
 
     headline: facts under the title. top: the answer in one screen. lead: the chart that shows it,
@@ -183,8 +173,8 @@ class Report:
     top: Section
     lead: Figure | None = None
     rerun: str = ""
-    document: Callable[[], dict[str, Any]] = field(default=dict, repr=False)
-    records: Callable[[], Records] = field(default=lambda: Records(()), repr=False)
+    document: Callable[[], dict[str, Any]] = dict
+    records: Callable[[], Records] = lambda: Records(())
 
     def figures(self) -> Iterator[Figure]:
         """Every chart."""

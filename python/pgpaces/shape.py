@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError
 from pgpaces.units import NUMBER, duration_ns
@@ -26,8 +27,7 @@ _DAY_SWING = 0.8
 GRAMMAR = "constant, steps:0.5:1:2, ramp:0.5:2, burst:4:10s:1min or day"
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """A multiplier of the rate over a trial.
 
     text: as it was written. multipliers: those of steps, the two ends of a ramp, that of a burst.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from pgpaces import experiment_file
 from pgpaces import levels as kinds
@@ -13,8 +14,9 @@ from pgpaces.answer import Answer
 from pgpaces.design import Levels, Target
 from pgpaces.draft import Draft
 from pgpaces.errors import PlanError
-from pgpaces.experiment import SweepListener, time_budget
 from pgpaces.experiment import sweep as pipeline
+from pgpaces.experiment import time_budget
+from pgpaces.experiment.listener import SweepListener
 from pgpaces.questions.sweep.report import top
 from pgpaces.questions.sweep.stored import page_of
 from pgpaces.servers import profiles
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from pgpaces.answers.digest import Digest
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Sweep(Answer):
+class Sweep(Answer, frozen=True):
     """An experiment that was run, as far as it was: its cells, trials, words, table and charts."""
 
     @property

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces._engine import Histogram, histogram_count, histogram_counts
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Struct, frozen=True):
     """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2).
 
     Without a histogram, although something was counted, its shape is not known: what was imported

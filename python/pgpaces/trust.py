@@ -21,9 +21,11 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces import actions, workload
 from pgpaces.actions import Action
@@ -41,8 +43,7 @@ _DEPTH = 64
 _CHUNK_BYTES = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """Whether a folder, or a script, may execute what it would; empty: nothing that was found."""
 
     path: Path
@@ -125,8 +126,7 @@ def confirm_made(folder: Path) -> None:
             _record(copy.digest, copy.original, ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(Struct, frozen=True):
     """A copy of a folder, and the digest of what it holds."""
 
     folder: Path

@@ -23,11 +23,13 @@ import inspect
 import textwrap
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, ClassVar, TypeVar, cast, overload
+
+from msgspec.structs import replace
 
 from pgpaces.errors import WorkloadError
+from pgpaces.redaction import Redacted
 from pgpaces.units import duration_ns
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -43,18 +45,18 @@ KNOWN: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Redacted, frozen=True):
     """An action of users: its function, and how often it is chosen, among all weights.
 
     queries: how many it sends, as its author says. source: its text, where that is known.
     """
 
+    REDACTED: ClassVar = ("function", "source")
     name: str
-    function: Callable[..., Any] = field(repr=False)
+    function: Callable[..., Any]
     weight: int = 1
     queries: int = 1
-    source: str = field(default="", repr=False)
+    source: str = ""
 
     @property
     def is_async(self) -> bool:
@@ -62,8 +64,7 @@ class Task:
         return inspect.iscoroutinefunction(self.function)
 
 
-@dataclass(frozen=True, slots=True)
-class Users:
+class Users(Redacted, frozen=True):
     """What users do. setup: what each of them has, as a generator that yields it once.
 
     pause: between actions, where nobody asks for another, such as "1s". path: the file that they
@@ -71,11 +72,12 @@ class Users:
     is known of their source.
     """
 
+    REDACTED: ClassVar = ("setup", "text")
     tasks: tuple[Task, ...]
-    setup: Callable[..., Any] | None = field(default=None, repr=False)
+    setup: Callable[..., Any] | None = None
     pause: str | None = None
     path: Path | None = None
-    text: str = field(default="", repr=False)
+    text: str = ""
     folder: Path | None = None
 
     @property
@@ -279,11 +281,11 @@ def _check_kinds(where: str, tasks: Sequence[Task], setup: Callable[..., Any] | 
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Redacted, frozen=True):
     """A function, and where each of its arguments comes from: a known name, a variable, "setup"."""
 
-    function: Callable[..., Any] = field(repr=False)
+    REDACTED: ClassVar = ("function",)
+    function: Callable[..., Any]
     sources: tuple[tuple[str, str], ...]
     fixed: Mapping[str, Any]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from pgpaces.answer import Answer
 from pgpaces.errors import PlanError, RunError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.design import Target
     from pgpaces.draft import Draft
-    from pgpaces.experiment import SweepListener
+    from pgpaces.experiment.listener import SweepListener
     from pgpaces.questions.compare.stored import Compared
     from pgpaces.store import Store
     from pgpaces.trust import Consent

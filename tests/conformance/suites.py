@@ -20,8 +20,9 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgpaces.servers import binaries
 
@@ -43,8 +44,7 @@ ON_PURPOSE = {
 }
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(Struct, frozen=True):
     """A source package: its name, version, and what it was unpacked to."""
 
     name: str
@@ -61,8 +61,7 @@ class Package:
         return self.version.split(":")[-1].rsplit("-", 1)[0]
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """How one file of a suite went."""
 
     suite: str

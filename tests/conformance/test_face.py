@@ -15,12 +15,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec import Struct
 from tests.conftest import PASSWORD, PG15_BIN, Postgres
 
 from pgpaces.cli.pgbench.run import LOCK
@@ -82,8 +82,7 @@ def pgbench(version: str) -> Path:
     return found
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One command line, and what is known about it."""
 
     about: dict[str, Any]
@@ -111,8 +110,7 @@ def rows(kind: str, versions: list[str]) -> Iterator[Any]:
                 yield pytest.param(Row(about, text, version), id=f"{version} {text[:70]}")
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Struct, frozen=True):
     """A program that has ended."""
 
     code: int

@@ -2,10 +2,10 @@
 as pgbench, text for text.
 """
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.conformance.side_by_side import Bench, Case
 
 SEEDS = (0, 5432, 18_446_744_073_709_551_615)
@@ -118,4 +118,4 @@ def test_the_same_messages_are_sent_with_and_without_describing(
 def test_a_case_that_differs_is_seen(bench: Bench) -> None:
     """The comparison itself can fail."""
     case = Case((("\\set x random(1, 1000000)\nSELECT :x;\n", 1),))
-    assert bench.theirs(case) != bench.ours(dataclasses.replace(case, seed=1))
+    assert bench.theirs(case) != bench.ours(replace(case, seed=1))

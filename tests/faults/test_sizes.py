@@ -18,7 +18,7 @@ GIB = 1 << 30
 # The peak of memory that a run takes above that of a small one. How it ended comes behind it.
 PEAK = """
 import resource, sys
-from dataclasses import replace
+from msgspec.structs import replace
 sys.path.insert(0, {tests!r})
 from conftest import PLAN, Load
 plan = replace(PLAN, clients=1, protocol={protocol!r})

@@ -24,7 +24,7 @@ from tests.faults.network import Proxy
 
 import pgpaces
 from pgpaces.api import Result
-from pgpaces.experiment import Listener
+from pgpaces.experiment.listener import Listener
 from pgpaces.record import Interval
 from pgpaces.result import Trial
 

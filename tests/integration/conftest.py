@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conftest import PG15_BIN
 
-from pgpaces.database import Access
+from pgpaces.database.access import Access
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from msgspec import Struct, field
 from tests.conftest import each_poll
 
 from pgpaces import _engine
@@ -368,8 +368,7 @@ def test_a_wrong_password_ends_the_search(pg15: Any) -> None:
 # --- TLS ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Tls:
+class Tls(Struct, frozen=True):
     """One row: sslmode and its companions, and what comes of it on the server."""
 
     mode: str

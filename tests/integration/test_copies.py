@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.integration.conftest import access_to
 
-from pgpaces import database, psql, workload
-from pgpaces.database import Access, DatasetSpec, copies, source
+from pgpaces import psql, workload
+from pgpaces.database import access, copies, creation, data, source
+from pgpaces.database.access import Access
 from pgpaces.database.ownership import Ownership, set_ownership
+from pgpaces.database.specification import DatasetSpec
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import (
     ConsentError,
@@ -27,6 +29,7 @@ from pgpaces.errors import (
 )
 from pgpaces.experiment import document
 from pgpaces.experiment.site import source_database
+from pgpaces.facts import Prepared
 
 pytestmark = pytest.mark.postgres
 SOURCE = 'sensors "a"'
@@ -37,23 +40,23 @@ def silent(_: str) -> None:
 
 
 def rows(access: Access, query: str, dbname: str = "postgres") -> list[Any]:
-    with database.connect(access, dbname) as session:
+    with access.connect(access, dbname) as session:
         return [row[0] for row in session.execute(query.encode()).fetchall()]
 
 
 @pytest.fixture
 def source_name(access: Access) -> Iterator[str]:
     """An external database, with data and a setting of its own."""
-    with database.connect(access) as admin:
+    with access.connect(access) as admin:
         admin.execute('CREATE DATABASE "sensors ""a"""')
         admin.execute('ALTER DATABASE "sensors ""a""" SET search_path = "two words", public')
-    with database.connect(access, SOURCE) as session:
+    with access.connect(access, SOURCE) as session:
         session.execute("CREATE TABLE reading AS SELECT i FROM generate_series(1, 1000) i")
         session.execute("CREATE INDEX ON reading (i)")
     yield SOURCE
-    with database.connect(access) as admin:
+    with access.connect(access) as admin:
         admin.execute('DROP DATABASE "sensors ""a""" WITH (FORCE)')
-    database.clean(access)
+    creation.clean(access)
 
 
 def spec(name: str = "select-only", **more: Any) -> DatasetSpec:
@@ -65,20 +68,20 @@ def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
 ) -> None:
     before = rows(access, "SELECT count(*) FROM reading", source_name)
     wanted = spec(from_database=source_name, occasion="first")
-    with database.prepare(access, wanted, silent) as made:
+    with data.prepare(access, wanted, silent) as made:
         assert made.created
         assert made.dbname.startswith("pgpaces_from_sensors_a_")
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == before
         assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
-        with database.connect(access, made.dbname) as session:
+        with access.connect(access, made.dbname) as session:
             session.execute("DROP TABLE reading")
-    with database.prepare(access, wanted, silent) as again:
+    with data.prepare(access, wanted, silent) as again:
         assert (again.dbname, again.created) == (made.dbname, False)
-    with database.prepare(access, replace(wanted, occasion="second"), silent) as other:
+    with data.prepare(access, replace(wanted, occasion="second"), silent) as other:
         assert other.dbname != made.dbname
         assert rows(access, "SELECT count(*) FROM reading", other.dbname) == before
     assert rows(access, "SELECT count(*) FROM reading", source_name) == before
-    database.clean(access)
+    creation.clean(access)
     left = rows(access, "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces_from%'")
     assert left == []
     assert rows(access, "SELECT count(*) FROM reading", source_name) == before
@@ -86,42 +89,42 @@ def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
 
 def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, source_name: str) -> None:
     wanted = spec("tpcb-like", from_database=source_name)
-    with database.prepare(access, wanted, silent) as made:
+    with data.prepare(access, wanted, silent) as made:
         assert made.cloned_from is not None
         assert made.dbname == f"{made.cloned_from}_run"
         assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
         assert 0 < made.clone_seconds <= made.seconds
         assert 0 < made.settle_seconds <= made.seconds
-        with database.connect(access, made.dbname) as session:
+        with access.connect(access, made.dbname) as session:
             session.execute("DROP TABLE reading")
-    with database.prepare(access, wanted, silent) as again:
+    with data.prepare(access, wanted, silent) as again:
         assert rows(access, "SELECT count(*) FROM reading", again.dbname) == [1000]
     assert rows(access, f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'") == [0]
 
 
 def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Access) -> None:
     role = replace(pg18, keywords={**pg18.keywords, "user": "copies_owner"})
-    with database.connect(pg18) as admin:
+    with access.connect(pg18) as admin:
         admin.execute("CREATE ROLE copies_owner LOGIN CREATEDB")
         admin.execute("CREATE DATABASE owned OWNER copies_owner")
         admin.execute("ALTER DATABASE owned SET log_statement_stats = on")
         admin.execute("ALTER DATABASE owned SET work_mem = '5MB'")
     told: list[str] = []
     try:
-        with database.prepare(role, spec(from_database="owned"), told.append) as made:
+        with data.prepare(role, spec(from_database="owned"), told.append) as made:
             assert rows(role, "SHOW work_mem", made.dbname) == ["5MB"]
         [warning] = [text for text in told if text.startswith("warning")]
         assert "log_statement_stats (permission denied" in warning
     finally:
-        database.clean(role)
-        with database.connect(pg18) as admin:
+        creation.clean(role)
+        with access.connect(pg18) as admin:
             admin.execute("DROP DATABASE owned")
             admin.execute("DROP ROLE copies_owner")
 
 
 def test_the_database_of_the_target_itself_can_be_copied(access: Access, source_name: str) -> None:
     there = replace(access, keywords={**access.keywords, "dbname": source_name})
-    with database.prepare(there, spec("tpcb-like", from_database=source_name), silent) as made:
+    with data.prepare(there, spec("tpcb-like", from_database=source_name), silent) as made:
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
 
 
@@ -130,9 +133,9 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
 ) -> None:
     used = replace(access, keywords={**access.keywords, "dbname": source_name})
     with (
-        database.connect(used),
+        access.connect(used),
         pytest.raises(ConsentError, match=r"1 of postgres \(pgpaces admin\)") as raised,
-        database.prepare(access, spec(from_database=source_name), silent),
+        data.prepare(access, spec(from_database=source_name), silent),
     ):
         pass
     assert "pg_dump copies it" in str(raised.value.hint)
@@ -141,7 +144,7 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
 def test_an_original_that_is_not_there_is_named(access: Access) -> None:
     with (
         pytest.raises(DatabaseAbsentError, match="no database nosuch"),
-        database.prepare(access, spec(from_database="nosuch"), silent),
+        data.prepare(access, spec(from_database="nosuch"), silent),
     ):
         pass
 
@@ -155,7 +158,7 @@ def test_no_room_is_told_before_anything_is_copied(
     monkeypatch.setattr("os.statvfs", lambda _: Full)
     with (
         pytest.raises(PrepareError, match=r"no room for a copy .* 3 MiB are free"),
-        database.prepare(access, spec(from_database=source_name), silent),
+        data.prepare(access, spec(from_database=source_name), silent),
     ):
         pass
 
@@ -180,7 +183,7 @@ def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
     source_dsn = dsn(access, source_name)
     used = replace(access, keywords={**access.keywords, "dbname": source_name})
     wanted = spec(from_database=source_dsn)
-    with database.connect(used), database.prepare(with_programs(access), wanted, silent) as made:
+    with access.connect(used), data.prepare(with_programs(access), wanted, silent) as made:
         assert made.dbname.startswith("pgpaces_from_sensors_a_")
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
         assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
@@ -191,14 +194,14 @@ def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
 def test_an_older_server_is_copied_to_a_newer_one(pg15: Postgres, pg18: Access) -> None:
     pg15.execute("CREATE DATABASE elder")
     try:
-        with database.connect(access_to(pg15), "elder") as session:
+        with access.connect(access_to(pg15), "elder") as session:
             session.execute("CREATE TABLE reading AS SELECT 7 AS i")
         source_dsn = dsn(access_to(pg15), "elder")
-        with database.prepare(with_programs(pg18), spec(from_database=source_dsn), silent) as made:
+        with data.prepare(with_programs(pg18), spec(from_database=source_dsn), silent) as made:
             assert rows(pg18, "SELECT i FROM reading", made.dbname) == [7]
     finally:
         pg15.execute("DROP DATABASE elder")
-        database.clean(pg18)
+        creation.clean(pg18)
 
 
 def test_a_newer_server_takes_a_newer_pg_dump(pg18: Access) -> None:
@@ -209,22 +212,22 @@ def test_a_newer_server_takes_a_newer_pg_dump(pg18: Access) -> None:
 
 
 def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
-    with database.connect(pg18) as admin:
+    with access.connect(pg18) as admin:
         admin.execute("CREATE DATABASE locked")
         admin.execute("CREATE ROLE copies_weak LOGIN")
     try:
-        with database.connect(pg18, "locked") as session:
+        with access.connect(pg18, "locked") as session:
             session.execute("CREATE TABLE reading (i int)")
         source_dsn = dsn(pg18, "locked", user="copies_weak")
         with (
             pytest.raises(PrepareError, match=r"pg_dump: error: .*permission denied for table"),
-            database.prepare(pg18, spec(from_database=source_dsn), silent),
+            data.prepare(pg18, spec(from_database=source_dsn), silent),
         ):
             pass
         query = "SELECT count(*) FROM pg_database WHERE datname LIKE 'pgpaces_from%'"
         assert rows(pg18, query) == [0]
     finally:
-        with database.connect(pg18) as admin:
+        with access.connect(pg18) as admin:
             admin.execute("DROP DATABASE locked")
             admin.execute("DROP ROLE copies_weak")
 
@@ -250,12 +253,12 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
         access = replace(access_to(pg15), psql=folder / "psql")
         wanted = spec(from_database=quoted(words))
         assert "s3" not in repr(wanted)
-        with database.prepare(access, wanted, silent) as made:
+        with data.prepare(access, wanted, silent) as made:
             assert "s3" not in repr(made)
         assert "s3" not in seen.read_text()
     finally:
         pg15.execute("DROP DATABASE secret")
-        database.clean(access_to(pg15))
+        creation.clean(access_to(pg15))
 
 
 # --- at rest --------------------------------------------------------------------------------
@@ -263,12 +266,12 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
 
 def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> None:
     access = access_to(pg15)
-    with database.prepare(access, spec(), silent) as made:
+    with data.prepare(access, spec(), silent) as made:
         pass
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname, application_name="pgpaces"))
     try:
         with (
-            database.connect(access) as admin,
+            access.connect(access) as admin,
             pytest.raises(PrepareError, match=r"sessions use it: 1 of postgres \(pgpaces\)"),
         ):
             copies.copy(admin, "pgpaces_never", made.dbname)
@@ -280,13 +283,13 @@ def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_fr
     pg15: Postgres,
 ) -> None:
     access = access_to(pg15)
-    with database.prepare(access, spec("tpcb-like"), silent) as made:
+    with data.prepare(access, spec("tpcb-like"), silent) as made:
         pass
     pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
-    with database.connect(access) as admin:
+    with access.connect(access) as admin:
         set_ownership(admin, made.dbname, Ownership("tpcb-like", made.fingerprint, "copy"))
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
-    with database.prepare(access, spec("tpcb-like"), silent) as again:
+    with data.prepare(access, spec("tpcb-like"), silent) as again:
         assert again.dbname == made.dbname
     with pytest.raises(psycopg.OperationalError):
         left.execute("SELECT 1")
@@ -296,23 +299,23 @@ def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:
     wanted = replace(spec("tpcb-like"), seed=77)
     pg15.execute("ALTER ROLE u_trust CREATEDB")
     try:
-        with database.prepare(access_to(pg15, "u_trust"), wanted, silent) as made:
+        with data.prepare(access_to(pg15, "u_trust"), wanted, silent) as made:
             [note] = made.notes
             assert "no CHECKPOINT before the load" in note
     finally:
-        database.clean(access_to(pg15))
+        creation.clean(access_to(pg15))
         pg15.execute("ALTER ROLE u_trust NOCREATEDB")
-    with database.prepare(access_to(pg15), wanted, silent) as made:
+    with data.prepare(access_to(pg15), wanted, silent) as made:
         assert made.notes == ()
 
 
 def test_autovacuum_at_work_is_waited_for_and_then_noted(
     pg15: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = database.Prepared("postgres", "f", created=False, seconds=1.0, size_bytes=0)
+    made = Prepared("postgres", "f", created=False, seconds=1.0, size_bytes=0)
     seen = iter([True, True, False])
     monkeypatch.setattr(copies, "_is_vacuumed", lambda *_: next(seen))
-    with database.connect(access_to(pg15)) as admin:
+    with access.connect(access_to(pg15)) as admin:
         settled = copies.settle(admin, made, checkpoint=False)
         assert (settled.notes, next(seen, None)) == ((), None)
         monkeypatch.setattr(copies, "_is_vacuumed", lambda *_: True)
@@ -323,7 +326,7 @@ def test_autovacuum_at_work_is_waited_for_and_then_noted(
 
 
 def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> None:
-    with database.prepare(access_to(pg15), spec("tpcb-like"), silent) as made:
+    with data.prepare(access_to(pg15), spec("tpcb-like"), silent) as made:
         pg15.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'pgpaces admin' AND pid <> pg_backend_pid()"

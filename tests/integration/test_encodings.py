@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import Struct
 from tests.conftest import Certificates, _postgres, quoted
 
 from pgpaces.cli import pgbench
@@ -22,8 +23,7 @@ from pgpaces.texts import decoded
 pytestmark = pytest.mark.postgres
 
 
-@dataclass(frozen=True)
-class Charset:
+class Charset(Struct, frozen=True):
     """An encoding, a word in it as the server keeps it, and as a page shows it."""
 
     id: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from click.testing import CliRunner
+from msgspec import Struct
 from tests.conftest import Certificates, _postgres, quoted
 
 import pgpaces
@@ -33,8 +33,7 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Counting:
+class Counting(Struct, frozen=True):
     """A server that counts statements, in schemas that differ by version."""
 
     words: dict[str, object]

@@ -18,7 +18,7 @@ from tests.integration.conftest import access_to
 
 import pgpaces
 from pgpaces.errors import ServerError
-from pgpaces.experiment import Listener
+from pgpaces.experiment.listener import Listener
 from pgpaces.observe import host, procfs, remote
 from pgpaces.observe.host import HostSample, Polled
 from pgpaces.record import Interval

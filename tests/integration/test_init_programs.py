@@ -13,9 +13,9 @@ from tests.faults.conftest import until
 from tests.integration.conftest import access_to
 from tests.integration.test_run import Command
 
-from pgpaces import database
 from pgpaces import workload as workloads
-from pgpaces.database import DatasetSpec
+from pgpaces.database import data
+from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import PgpacesError
 
 pytestmark = pytest.mark.postgres
@@ -52,8 +52,8 @@ def prepare(made: Path, server: Postgres, user: str = "postgres", **more: Any) -
     variables = {"hot": "5", "cold": "6", **more.pop("variables", {})}
     spec = DatasetSpec(workloads.read(made), 1, 1, variables=variables)
     access = access_to(server, user, **more)
-    with database.prepare(access, spec, lambda text: None) as prepared:
-        with database.connect(access, prepared.dbname) as session:
+    with data.prepare(access, spec, lambda text: None) as prepared:
+        with access.connect(access, prepared.dbname) as session:
             rows = session.execute("SELECT count(*) FROM t").fetchone()
         return prepared.created, int(rows[0]) if rows else 0
 

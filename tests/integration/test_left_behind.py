@@ -6,17 +6,18 @@ import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 
-from pgpaces import database, workload
-from pgpaces.database import Access, DatasetSpec
-from pgpaces.database.access import server_id
+from pgpaces import workload
+from pgpaces.database import creation, data
+from pgpaces.database.access import Access, connect, server_id
 from pgpaces.database.ownership import Ownership, set_ownership
+from pgpaces.database.specification import DatasetSpec
 
 pytestmark = pytest.mark.postgres
 NEW = "pgpaces_new_0123456789abcdef"
@@ -35,13 +36,13 @@ def access(pg15: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     yield access_to(pg15)
     pg15.execute(f"DROP DATABASE IF EXISTS {NEW}")
-    database.clean(access_to(pg15))
+    creation.clean(access_to(pg15))
 
 
 @pytest.fixture
 def noted(access: Access, tmp_path: Path) -> Path:
     """The note of a database that a process which has ended was making."""
-    with database.connect(access) as admin:
+    with connect(access) as admin:
         server = server_id(admin, access)
     (tmp_path / "databases").mkdir()
     note = tmp_path / "databases" / NEW
@@ -54,7 +55,7 @@ def names(server: Postgres) -> set[str]:
 
 
 def next_run(access: Access) -> None:
-    with database.prepare(access, spec(), silent):
+    with data.prepare(access, spec(), silent):
         pass
 
 
@@ -79,7 +80,7 @@ def test_a_database_that_a_process_is_making_is_left_alone(
     pg15.execute(f"CREATE DATABASE {NEW}")
     with noted.open() as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
-        _ = next_run(access) if by == "run" else database.clean(access)
+        _ = next_run(access) if by == "run" else creation.clean(access)
     assert NEW in names(pg15)
     assert noted.exists()
 
@@ -90,7 +91,7 @@ def test_a_database_that_is_neither_noted_nor_marked_is_left_alone(
 ) -> None:
     """Though it bears a name of ours: nobody knows whose it is, and it is in nobody's way."""
     pg15.execute(f"CREATE DATABASE {NEW}")
-    _ = next_run(access) if by == "run" else database.clean(access)
+    _ = next_run(access) if by == "run" else creation.clean(access)
     assert NEW in names(pg15)
 
 
@@ -118,11 +119,11 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
 ) -> None:
     """The note of it is in the home of somebody else."""
     pg15.execute(f"CREATE DATABASE {NEW}")
-    with database.connect(access) as admin:
+    with connect(access) as admin:
         set_ownership(admin, NEW, Ownership("select-only", "f", "preparing"))
         admin.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))".encode())
         next_run(access)
-        database.clean(access)
+        creation.clean(access)
         assert NEW in names(pg15)
     next_run(access)
     assert NEW not in names(pg15)
@@ -131,16 +132,16 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
 def test_copies_and_unfinished_data_go_once_no_process_holds_them(
     pg15: Postgres, access: Access
 ) -> None:
-    with database.prepare(access, spec("tpcb-like", 93), silent) as made:
+    with data.prepare(access, spec("tpcb-like", 93), silent) as made:
         next_run(access)
         assert made.dbname in names(pg15), "another run of ours is using it"
     unfinished = "pgpaces_unfinished_0123456789"
     for name, state in ((made.dbname, "copy"), (unfinished, "preparing")):
         pg15.execute(f"CREATE DATABASE {name}")
-        with database.connect(access) as admin:
+        with connect(access) as admin:
             set_ownership(admin, name, Ownership("tpcb-like", made.fingerprint, state))
     heard: list[str] = []
-    with database.prepare(access, spec(), heard.append):
+    with data.prepare(access, spec(), heard.append):
         assert not {made.dbname, unfinished} & names(pg15)
     assert any(text.startswith(f"dropping {made.dbname}, which a run") for text in heard), heard
 
@@ -151,10 +152,10 @@ def test_a_database_that_was_handed_over_stays_whatever_its_state(
     name = "pgpaces_handed_over"
     pg15.execute(f"CREATE DATABASE {name}")
     try:
-        with database.connect(access) as admin:
+        with connect(access) as admin:
             set_ownership(admin, name, Ownership("tpcb-like", "f", "preparing", own=True))
         next_run(access)
-        database.clean(access)
+        creation.clean(access)
         assert name in names(pg15)
     finally:
         pg15.execute(f"DROP DATABASE {name}")
@@ -163,11 +164,11 @@ def test_a_database_that_was_handed_over_stays_whatever_its_state(
 def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) -> None:
     name = "pgpaces_left_0000000000_run"
     pg15.execute(f"CREATE DATABASE {name}")
-    with database.connect(access) as admin:
+    with connect(access) as admin:
         set_ownership(admin, name, Ownership("tpcb-like", "f", "copy"))
     pg15.execute("ALTER ROLE u_trust CREATEDB")
     try:
-        with database.prepare(access_to(pg15, "u_trust"), replace(spec(), seed=91), silent):
+        with data.prepare(access_to(pg15, "u_trust"), replace(spec(), seed=91), silent):
             assert name in names(pg15)
     finally:
         pg15.execute("ALTER ROLE u_trust NOCREATEDB")
@@ -175,10 +176,10 @@ def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) ->
 
 def test_a_database_whose_drop_broke_off_is_made_anew(pg15: Postgres, access: Access) -> None:
     """The server lets no session into it, and its ownership is still there."""
-    with database.prepare(access, spec(seed=92), silent) as made:
+    with data.prepare(access, spec(seed=92), silent) as made:
         pass
     pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{made.dbname}'")
-    with database.prepare(access, spec(seed=92), silent) as again:
+    with data.prepare(access, spec(seed=92), silent) as again:
         assert (again.dbname, again.created) == (made.dbname, True)
 
 
@@ -187,10 +188,10 @@ def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(
 ) -> None:
     name = "pgpaces_half_dropped_run"
     pg15.execute(f"CREATE DATABASE {name}")
-    with database.connect(access) as admin:
+    with connect(access) as admin:
         set_ownership(admin, name, Ownership("tpcb-like", "f", "copy"))
     [(oid,)] = pg15.execute(f"SELECT oid FROM pg_database WHERE datname = '{name}'")
     pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{name}'")
     shutil.rmtree(pg15.data / "base" / str(oid))
-    assert database.clean(access) >= 0
+    assert creation.clean(access) >= 0
     assert name not in names(pg15)

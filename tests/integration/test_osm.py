@@ -14,8 +14,10 @@ from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 
 import pgpaces
-from pgpaces import database, programs, workload
-from pgpaces.database import Access, DatasetSpec
+from pgpaces import programs, workload
+from pgpaces.database import data
+from pgpaces.database.access import Access
+from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import PgpacesError, PrepareError
 from pgpaces.programs import files
 
@@ -60,7 +62,7 @@ def maps(extract: None, pg15: Postgres) -> Iterator[Mapping[str, Any]]:
         found = {}
         for name in ("raw", "structured"):
             prepared = stack.enter_context(prepare(access, name))
-            found[name] = stack.enter_context(database.connect(access, prepared.dbname))
+            found[name] = stack.enter_context(access.connect(access, prepared.dbname))
         yield found
     for (name,) in pg15.execute("SELECT datname FROM pg_database WHERE datname ~ '^pgpaces_osm_'"):
         pg15.execute(f'DROP DATABASE "{name}"')
@@ -69,7 +71,7 @@ def maps(extract: None, pg15: Postgres) -> Iterator[Mapping[str, Any]]:
 def prepare(access: Access, variant: str, **variables: str) -> Any:
     found = workload.find(f"osm/{variant}")
     spec = DatasetSpec(found, 1, 1, variables={**found.variables, **variables})
-    return database.prepare(access, spec, lambda text: None)
+    return data.prepare(access, spec, lambda text: None)
 
 
 def text_of(variant: str, script: str, place: int) -> bytes:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pgpaces import database
-from pgpaces.database import Access
+from pgpaces.database.access import Access
 from pgpaces.errors import ServerError
 from pgpaces.observe.plans import explain
 
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture
 def tables(access: Access) -> Iterator[Access]:
-    with database.connect(access) as admin:
+    with access.connect(access) as admin:
         admin.execute(
             "CREATE TABLE plans_t AS SELECT i, i % 10 AS j FROM generate_series(1, 50000) i"
         )
@@ -29,7 +28,7 @@ def tables(access: Access) -> Iterator[Access]:
 
 
 def ask(access: Access, query: str) -> Any:
-    with database.connect(access) as session:
+    with access.connect(access) as session:
         row = session.execute(query.encode()).fetchone()
         return row[0] if row else None
 

@@ -240,7 +240,7 @@ def test_sql_of_a_whole_kind_that_fails_is_counted_under_every_protocol(
 
 MEMORY = """
 import resource, sys
-from dataclasses import replace
+from msgspec.structs import replace
 sys.path.insert(0, {tests!r})
 from conftest import PLAN, Load
 before = None

@@ -19,10 +19,12 @@ from urllib.parse import quote
 import pytest
 from tests.conftest import PASSWORD, Postgres, quoted
 
-from pgpaces import experiment, plan, workload
+from pgpaces import plan, workload
 from pgpaces.cli.pgbench.options import Options
 from pgpaces.cli.pgbench.setup import Setup
-from pgpaces.database import Access
+from pgpaces.database.access import Access
+from pgpaces.experiment.request import Request
+from pgpaces.experiment.site import Site
 from pgpaces.generators import engine
 
 pytestmark = pytest.mark.postgres
@@ -340,9 +342,9 @@ def test_nothing_that_holds_a_password_shows_it_in_its_repr() -> None:
     target = plan.TargetPlan(dsn=f"password='{PASSWORD}'", overrides=(("password", PASSWORD),))
     access = Access({"host": "h", **secrets}, Path("psql"))
     load = plan.TrialPlan(plan.Load("closed"))
-    request = experiment.Request(workload.find("select-only"), load, target)
+    request = Request(workload.find("select-only"), load, target)
     holders = [
-        connection, connection.resolved, target, access, request, experiment.Site(access, True),
+        connection, connection.resolved, target, access, request, Site(access, True),
         Options(1, dbname=f"password='{PASSWORD}'"),
         Setup(None, {"password": PASSWORD}),  # type: ignore[arg-type]
         engine.Connection(secrets, PASSWORD, (), connection.resolved),

@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 import pytest
+from msgspec import Struct
 
 from pgpaces.errors import ServerError
 from pgpaces.servers import binaries, embedded
@@ -51,8 +51,7 @@ def spec() -> ServerSpec:
     return ServerSpec(binaries.find())
 
 
-@dataclass(frozen=True)
-class Child:
+class Child(Struct, frozen=True):
     """A pgpaces in a process of its own, that said one line about its server."""
 
     process: subprocess.Popen[str]

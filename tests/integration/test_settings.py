@@ -8,17 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.conftest import ROOT, Postgres, _postgres
 from tests.integration.conftest import access_to
 
-from pgpaces import database
-from pgpaces.database import Access, Terms, applied, settings
+from pgpaces.database import identity, settings
+from pgpaces.database.access import Access
 from pgpaces.database.ownership import Ownership, set_ownership
+from pgpaces.database.settings import Terms, applied
 from pgpaces.errors import ConsentError, PlanError, ServerError
 
 pytestmark = pytest.mark.postgres
@@ -38,7 +39,7 @@ def own(certificates: Any) -> Iterator[Postgres]:
 
 
 def ask(access: Access, query: str, dbname: str = "postgres") -> Any:
-    with database.connect(access, dbname) as session:
+    with access.connect(access, dbname) as session:
         row = session.execute(query.encode()).fetchone()
         return row[0] if row else None
 
@@ -54,7 +55,7 @@ def auto_conf(access: Access) -> Any:
 @pytest.fixture
 def ours(access: Access) -> Iterator[str]:
     """A database that pgpaces owns."""
-    with database.connect(access) as admin:
+    with access.connect(access) as admin:
         admin.execute('CREATE DATABASE "pgpaces_ "" x"')
         set_ownership(admin, 'pgpaces_ " x', Ownership("w", "f", "ready"))
         yield 'pgpaces_ " x'
@@ -96,7 +97,7 @@ def test_what_a_session_can_set_travels_with_the_connections(
         [(spelt, carried)] = effect.options
         assert (spelt.lower(), carried) == (name.lower(), value)
         assert (effect.how, effect.verified) == ({spelt: "connection"}, {spelt: shown})
-        options = database.as_options("", effect.options)
+        options = settings.as_options("", effect.options)
     loaded = Access({**access.keywords, "options": options}, access.psql)
     assert ask(loaded, f"SELECT current_setting('{name}')") == shown
 
@@ -115,7 +116,7 @@ def test_options_that_get_lost_become_settings_of_our_database(
         assert (effect.options, effect.how) == ((), {name: "database"})
         assert ask(access, query, ours) == value
     assert ask(access, query, ours) == before
-    with database.connect(access) as admin:
+    with access.connect(access) as admin:
         admin.execute(f'ALTER DATABASE "pgpaces_ "" x" SET {name} = "{other}"'.encode())
     with applied(access, ours, {name: value}, Terms()):
         assert ask(access, query, ours) == value
@@ -137,7 +138,7 @@ def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_the
 
 
 def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Access) -> None:
-    with database.connect(access) as admin:
+    with access.connect(access) as admin:
         admin.execute("ALTER SYSTEM SET checkpoint_timeout = '11min'")
     try:
         before = auto_conf(access)
@@ -152,7 +153,7 @@ def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Acc
         assert ask(access, "SHOW checkpoint_timeout") == "11min"
         assert ask(access, "SHOW bgwriter_delay") == "200ms"
     finally:
-        with database.connect(access) as admin:
+        with access.connect(access) as admin:
             admin.execute("ALTER SYSTEM RESET checkpoint_timeout")
             admin.execute("SELECT pg_reload_conf()")
 
@@ -172,12 +173,12 @@ def test_what_somebody_else_changed_in_the_meantime_stays(access: Access) -> Non
     terms = Terms(alter_system=True, say=told.append)
     with (
         applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms),
-        database.connect(access) as admin,
+        access.connect(access) as admin,
     ):
         admin.execute("ALTER SYSTEM SET bgwriter_delay = '150ms'")
     assert auto_conf(access) == "bgwriter_delay=150ms"
     assert "bgwriter_delay was changed by somebody else" in told[-1]
-    with database.connect(access) as admin:
+    with access.connect(access) as admin:
         admin.execute("ALTER SYSTEM RESET bgwriter_delay")
         admin.execute("SELECT pg_reload_conf()")
 
@@ -274,7 +275,7 @@ def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own: 
 
 def test_a_restart_within_is_survived_and_seen(own: Postgres) -> None:
     access = access_to(own)
-    before = database.facts(access, "postgres")
+    before = identity.facts(access, "postgres")
     terms = Terms(alter_system=True, restart=own.restart)
     with (
         applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED),
@@ -283,7 +284,7 @@ def test_a_restart_within_is_survived_and_seen(own: Postgres) -> None:
         assert ask(access, "SHOW bgwriter_delay") == "100ms"
         assert ask(access, "SHOW max_connections") == "50"
     assert auto_conf(access) is None
-    [said] = database.same_server(before, database.facts(access, "postgres"))
+    [said] = identity.same_server(before, identity.facts(access, "postgres"))
     assert said.startswith("it was restarted")
 
 
@@ -309,7 +310,9 @@ def test_a_server_that_does_not_start_with_a_setting_is_started_without(own: Pos
 KILLED = """
 import os, signal
 from pathlib import Path
-from pgpaces.database import Access, Terms, applied, changes
+from pgpaces.database import changes
+from pgpaces.database.access import Access
+from pgpaces.database.settings import Terms, applied
 where = {where!r}
 if where != "inside":
     def die(*_):

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy.exc import OperationalError
 from tests.conftest import PASSWORD, Postgres
 from tests.integration.test_stores import whole

@@ -21,7 +21,7 @@ from tests.faults.conftest import until
 from tests.integration.test_run import Command
 
 from pgpaces import sweeps as api
-from pgpaces.experiment import SweepListener
+from pgpaces.experiment.listener import SweepListener
 from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
 

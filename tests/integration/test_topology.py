@@ -10,23 +10,27 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from tests.conftest import PASSWORD, Postgres, quoted
 from tests.faults.conftest import until
 from tests.integration.conftest import access_to
 from tests.integration.test_run import Command, adds_up, interval_count, started
 from tests.integration.test_secrets import Cage, cage
 
-from pgpaces import database, experiment, workload
+from pgpaces import workload
 from pgpaces.database import streaming
+from pgpaces.database.access import Access
 from pgpaces.errors import PlanError, ServerError
-from pgpaces.experiment import Outcome, Request
-from pgpaces.experiment.request import besides
+from pgpaces.experiment import trial as pipeline
+from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.request import Request, besides
+from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.record import Interval
@@ -103,7 +107,7 @@ def value(dsn: str, query: str) -> Any:
 
 
 @dataclass
-class Watcher(experiment.Listener):
+class Watcher(Listener):
     """Asks every managed server at the seconds at which it is told to."""
 
     at: dict[int, Callable[[Watcher], None]] = field(default_factory=dict)
@@ -160,7 +164,7 @@ def run(
     found = what if isinstance(what, workload.Workload) else workload.find(str(what))
     request = Request(found, TrialPlan(**trial), store=store, scale=1, **changes)
     request = replace(request, beside=besides(request, backgrounds))
-    outcome = experiment.run(request, watcher)
+    outcome = pipeline.run(request, watcher)
     assert outcome.error is None, outcome.error
     return outcome, Store.open(store).load(outcome.trial.id)
 
@@ -431,8 +435,8 @@ class Cluster:
     primary: ServerRecord
     standby: ServerRecord
 
-    def access(self, server: ServerRecord) -> database.Access:
-        return database.Access(dict(engine.resolve(server.dsn()).keywords), server.bin / "psql")
+    def access(self, server: ServerRecord) -> Access:
+        return Access(dict(engine.resolve(server.dsn()).keywords), server.bin / "psql")
 
 
 @pytest.fixture(scope="module", params=["15", pytest.param("18", marks=pytest.mark.slow)])
@@ -457,7 +461,7 @@ def execute(server: ServerRecord, query: str) -> None:
 
 def wait(cluster: Cluster) -> None:
     ways = {"standby1": cluster.access(cluster.standby)}
-    database.wait_for_standbys(cluster.access(cluster.primary), ways, lambda _: None, lambda: None)
+    streaming.wait_for_standbys(cluster.access(cluster.primary), ways, lambda _: None, lambda: None)
 
 
 def test_a_standby_has_what_its_primary_wrote_when_it_was_waited_for(cluster: Cluster) -> None:
@@ -488,7 +492,7 @@ def test_settings_of_the_whole_server_reach_standbys_and_are_put_back(cluster: C
 
     before = shown()
     ways = {"standby1": cluster.access(cluster.standby)}
-    with database.on_standbys(ways, {"checkpoint_timeout": "41min"}):
+    with streaming.on_standbys(ways, {"checkpoint_timeout": "41min"}):
         until(lambda: shown() == "41min", "the setting on the standby")
     until(lambda: shown() == before, "the setting put back")
 
@@ -511,12 +515,12 @@ def test_a_server_that_is_no_standby_of_the_target_is_refused(
 ) -> None:
     for found in (cluster.access(cluster.primary), access_to(pg15)):
         with pytest.raises(PlanError, match="standby1 is no standby"):
-            database.wait_for_standbys(
+            streaming.wait_for_standbys(
                 cluster.access(cluster.primary), {"standby1": found}, lambda _: None, lambda: None
             )
     ways = {"standby1": cluster.access(cluster.standby)}
     with pytest.raises(PlanError, match="standby1 is a standby of another server"):
-        database.wait_for_standbys(access_to(pg15), ways, lambda _: None, lambda: None)
+        streaming.wait_for_standbys(access_to(pg15), ways, lambda _: None, lambda: None)
 
 
 def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) -> None:

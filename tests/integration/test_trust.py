@@ -9,7 +9,8 @@ from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 from tests.integration.test_run import Command
 
-from pgpaces import actions, database, psql, trust
+from pgpaces import actions, psql, trust
+from pgpaces.database import identity
 from pgpaces.errors import TrustError
 
 pytestmark = pytest.mark.postgres
@@ -106,4 +107,4 @@ def test_unconfirmed_sql_as_a_superuser_of_an_external_server_is_warned_of(
     assert "warning: workload theirs was not confirmed" in ended.err
     findings = pgpaces(*words, "--trust").json()["validity"]["findings"]
     assert "trust" not in {each["source"] for each in findings}
-    assert not database.is_superuser(access_to(pg15, "u_trust"))
+    assert not identity.is_superuser(access_to(pg15, "u_trust"))

@@ -13,7 +13,7 @@ from tests.integration.test_run import Command, adds_up, interval_count, started
 from tests.unit.test_users_load import failures, said, total
 
 import pgpaces as api
-from pgpaces.database import Access
+from pgpaces.database.access import Access
 from pgpaces.experiment.functions import uri
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.integration.test_run import Command
 
-from pgpaces import database
-from pgpaces.experiment import server_settings
+from pgpaces.database import identity
+from pgpaces.experiment.site import server_settings
 from pgpaces.observe.server import CounterReader
 from pgpaces.servers import binaries, embedded, packages
 from pgpaces.servers.access import Listen
@@ -375,4 +375,4 @@ def test_the_store_holds_how_a_server_was_built(pgpaces: Command) -> None:
     done = pgpaces("run", "select-only", "-c", "1", *QUICK)
     trial = Store.open(pgpaces.store).load(done.json()["run"])
     assert "--" in json.dumps(trial.server.configure)
-    assert database.same_server(trial.server, trial.server.but(configure="--other"))
+    assert identity.same_server(trial.server, trial.server.but(configure="--other"))

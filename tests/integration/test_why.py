@@ -11,12 +11,13 @@ from click.testing import CliRunner
 from tests.integration import causes
 
 import pgpaces
-from pgpaces import experiment
 from pgpaces.answers.attribution.following import following
 from pgpaces.cli.main import cli
-from pgpaces.database import Access
+from pgpaces.database.access import Access
 from pgpaces.errors import PlanError
-from pgpaces.experiment import Outcome, Request
+from pgpaces.experiment import trial as pipeline
+from pgpaces.experiment.request import Request
+from pgpaces.experiment.trial import Outcome
 from pgpaces.generators.engine import resolve
 from pgpaces.store import Store
 
@@ -64,7 +65,7 @@ def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(
     script.write_text("SELECT pg_sleep(0.03);\n")
     target = " ".join(f"{k}={v}" for k, v in pg18.keywords.items() if k in ("host", "port", "user"))
     asked: list[Request] = []
-    real = experiment.run
+    real = pipeline.run
 
     def run(request: Request, listener: object = None) -> Outcome:
         asked.append(request)
@@ -72,7 +73,7 @@ def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(
             raise PlanError("far enough")
         return real(request, listener)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(experiment, "run", run)
+    monkeypatch.setattr(pipeline, "run", run)
     words = ["run", "-f", str(script), "--target", f"{target} dbname=postgres", "--rate", "40",
              "-c", "1", "-L", "60ms", "-T", "2s", "--store", str(store)]  # fmt: skip
     told = CliRunner().invoke(cli, words)

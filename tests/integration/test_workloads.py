@@ -15,8 +15,8 @@ from tests.integration.conftest import access_to
 from tests.integration.test_run import Command
 
 import pgpaces
-from pgpaces import database, psql, workload
-from pgpaces.database import Access
+from pgpaces import psql, workload
+from pgpaces.database.access import Access
 
 pytestmark = pytest.mark.postgres
 
@@ -138,7 +138,7 @@ def test_what_long_texts_take_is_what_the_variant_is_about(pg18: Access) -> None
 def made(access: Access, name: str, seed: int) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """A database with the data of a workload at scale 1, for as long as it is looked at."""
     dbname = f"made_{uuid.uuid4().hex}"
-    with database.connect(access, "postgres") as admin:
+    with access.connect(access, "postgres") as admin:
         admin.execute(f"CREATE DATABASE {dbname}")
         try:
             way = psql.Way(access.psql, access.keywords, dbname)

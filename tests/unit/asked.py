@@ -7,7 +7,6 @@ they asked for on the day they were frozen is in tests/golden/requests.json;
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -23,11 +22,12 @@ from typing import Any
 from unittest import mock
 
 from click.testing import CliRunner
+from msgspec import Struct
 
-from pgpaces import experiment
 from pgpaces.cli import running
 from pgpaces.cli.main import cli
 from pgpaces.errors import PgpacesError
+from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.request import Request
 from pgpaces.workload import Workload
 
@@ -107,11 +107,11 @@ def lines(count: int = 300) -> Iterator[list[str]]:
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Every leaf of a value with the way to it. Of a workload what tells it from others."""
     if isinstance(value, Workload):
-        text = repr(value).replace(str(Path(experiment.__file__).parents[1]), "")
+        text = repr(value).replace(str(Path(pipeline.__file__).parents[1]), "")
         yield path, f"{value.name} {hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for each in dataclasses.fields(value):
-            yield from flat(getattr(value, each.name), f"{path}.{each.name}".lstrip("."))
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from flat(getattr(value, name), f"{path}.{name}".lstrip("."))
     elif isinstance(value, Mapping):
         for name in value:
             yield from flat(value[name], f"{path}.{name}")
@@ -144,7 +144,7 @@ def asked(words: Sequence[str], home: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, clean, clear=True))
         os.environ.update(PGPACES_HOME=str(home), HOME=str(home))
-        stack.enter_context(mock.patch.object(experiment, "run", run))
+        stack.enter_context(mock.patch.object(pipeline, "run", run))
         stack.enter_context(mock.patch.object(running, "carry_out", carry_out))
         done = CliRunner().invoke(cli, given)
     if isinstance(done.exception, ReachedError) or found:

@@ -6,11 +6,11 @@ what a real one does: it holds few clients and breaks with many.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.answers.waits import PER_SECOND, Event, WaitTally
@@ -21,8 +23,7 @@ CPU: Event = ("load", "CPU", "")
 BAD = frozenset(range(8, 12))
 
 
-@dataclass(frozen=True)
-class Story:
+class Story(Struct, frozen=True):
     """What a trial is made of: a second is bad or good, and what sensors read follows from that.
 
     late: transactions of a bad second that were late, of all that were due. bad_ms, good_ms:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from pgpaces._engine import Histogram
@@ -30,8 +31,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _BESIDE, _LONG_S = 100, 2000
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     """100 transactions a second in the mean on `servers` that are busy for `utilization` of it.
 
     users: 0, or so many users; think: they wait for so many mean service times in the mean after
@@ -129,8 +129,7 @@ def _first_come(due: Numbers, service: Numbers, servers: int) -> Numbers:
     return ends - due
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(Struct, frozen=True):
     """What is so in the long run: latencies in ms, and the rate in 1/s. limit_ms: 5 % miss it."""
 
     mean: float

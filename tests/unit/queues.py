@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from pgpaces.answers.capacity.answer import Capacity
@@ -18,8 +18,7 @@ Counts = NDArray[np.int64]
 Service = Callable[[np.random.Generator, tuple[int, int]], Numbers]
 
 
-@dataclass(frozen=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """First come, first served, policy run. always: a share that misses at any load.
 
     later: so much later each is answered, by a generator that is late itself; forgiven: of what
@@ -89,8 +88,7 @@ def constant(seconds: float) -> Service:
     return lambda rng, shape: np.full(shape, seconds)
 
 
-@dataclass(frozen=True)
-class Searches:
+class Searches(Struct, frozen=True):
     """What many searches found, an element each; nothing proved is 0, nothing refuted infinite."""
 
     found: list[Capacity]

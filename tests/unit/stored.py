@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.design import Design, Experiment
 from pgpaces.experiment import document
@@ -18,8 +20,7 @@ START = datetime(2026, 11, 1, 3, 0, tzinfo=UTC)
 SCRIPTS = [{"name": "a", "weight": 1, "commands": []}]
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """A run: so many transactions a second, all of them as long. at: days after START."""
 
     id: str

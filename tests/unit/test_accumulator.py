@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple, replace
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.summary import summarize

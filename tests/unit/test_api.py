@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import pgpaces
-from pgpaces import experiment, levels
+from pgpaces import levels
 from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.errors import PlanError
-from pgpaces.experiment import Request
+from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.order import Order
+from pgpaces.experiment.request import Request
 from pgpaces.plan import PoolPlan
 
 
@@ -30,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(request: Request, _: object) -> None:
         raise AskedError(request)
 
-    monkeypatch.setattr(experiment, "run", run)
+    monkeypatch.setattr(pipeline, "run", run)
 
     def call(*words: Any, **more: Any) -> Request:
         with pytest.raises(AskedError) as found:

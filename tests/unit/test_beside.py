@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from pgpaces import experiment, experiment_file, levels, options
+from pgpaces import experiment_file, levels, options
 from pgpaces.answers.accumulator import Accumulator, own_scripts
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError
-from pgpaces.experiment import document, sweep
+from pgpaces.experiment import document, one, sweep
 from pgpaces.questions.run import section
 from pgpaces.questions.sweep.page import About, gather
 from pgpaces.record import Interval, Tally
@@ -165,7 +165,7 @@ def test_a_text_that_is_no_workload_beside_another_is_refused(text: str, said: s
 
 
 def beside_of(texts: list[str]) -> dict[str, dict[str, str]]:
-    return experiment.beside_of(levels.every_beside(texts))
+    return one.beside_of(levels.every_beside(texts))
 
 
 def test_two_workloads_beside_another() -> None:

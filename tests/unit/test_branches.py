@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from pgpaces.answers.branches import alike
 from pgpaces.answers.summary import summarize

@@ -6,12 +6,12 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.answers import placed
 from pgpaces.answers.capacity import value

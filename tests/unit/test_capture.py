@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 pgparse = pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
 

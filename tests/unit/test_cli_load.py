@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pgpaces import experiment
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError
+from pgpaces.experiment import trial as pipeline
 from tests.unit.asked import ReachedError, asked
 
 RESTORE = "pg_restore -d shop shop.dump"
@@ -33,7 +33,7 @@ def test_the_old_spelling_asks_for_the_same_and_names_the_new_one_once(
     def reached(*_: object) -> None:
         raise ReachedError
 
-    monkeypatch.setattr(experiment, "run", reached)
+    monkeypatch.setattr(pipeline, "run", reached)
     told = [CliRunner().invoke(cli, words).stderr for words in (now, before)]
     assert told[0] == ""
     assert told[1].splitlines() == [

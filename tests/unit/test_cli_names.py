@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pgpaces import experiment
 from pgpaces.cli import kept, running
 from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
+from pgpaces.experiment import trial as pipeline
 from pgpaces.result import Place
 from pgpaces.store import ExperimentRow, Store, new_id
 from tests.unit.asked import asked
@@ -153,7 +153,7 @@ def test_last_deletes_no_experiment_unasked(store: Store, tmp_path: Path) -> Non
 def test_a_dry_run_says_what_it_would_take_and_starts_nothing(
     words: str, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "run", lambda *_: pytest.fail("it runs"))
+    monkeypatch.setattr(pipeline, "run", lambda *_: pytest.fail("it runs"))
     place = ("--store", str(tmp_path / "results.db"), "--dry-run")
     done = CliRunner().invoke(cli, [*shlex.split(words), *place], input="SELECT 1;")
     assert [text for text in texts if text not in said(done)] == []
@@ -182,7 +182,7 @@ def test_a_dry_run_refuses_what_could_not_run() -> None:
 def test_a_report_that_could_not_be_written_is_refused_before_the_load(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "run", lambda *_: pytest.fail("it runs"))
+    monkeypatch.setattr(pipeline, "run", lambda *_: pytest.fail("it runs"))
     assert refused(call(*command, "-o", "/nowhere/run.html")).exit_code == 2
     assert refused(call(*command, "-o", "run.docx")).exit_code == 2
 

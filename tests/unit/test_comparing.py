@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.answers import compare, stored
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, judge

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces import workload
-from pgpaces.database import Access, Prepared
+from pgpaces.database.access import Access
 from pgpaces.errors import ConnectionsError, PlanError
 from pgpaces.experiment import ready
 from pgpaces.experiment.components import Work, clients_at, component_loads, limits
 from pgpaces.experiment.request import Request, besides, check, commands_of
 from pgpaces.experiment.site import Site
+from pgpaces.facts import Prepared
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.workload import WorkloadScript
 
@@ -253,7 +254,7 @@ def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(
 def test_a_server_needs_connections_for_the_clients_that_come_to_it(
     monkeypatch: pytest.MonkeyPatch, clients: int, node: str, lacks: str | None
 ) -> None:
-    monkeypatch.setattr(ready.database, "free_connections", lambda access: 97)
+    monkeypatch.setattr(ready.identity, "free_connections", lambda access: 97)
     request = work(trial={"clients": clients}, node=node, target=TargetPlan(standbys=2)).request
     access = Access({}, Path("psql"))
     where = Site(access, ours=True, nodes={"standby1": access, "standby2": access})

@@ -136,7 +136,7 @@ def test_the_words_say_what_held_what_broke_and_what_moves_it() -> None:
 
 
 def test_without_a_limit_nothing_is_said_to_hold() -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     plan = Design((Factor("clients", ("2", "8")),))
     digests = [made(slot, 20) for slot in plan.slots()]

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import database
-from pgpaces.database import source
+from pgpaces.database import identity, settings, source
 from pgpaces.database.changes import Note, SettingChange, names_in
 from pgpaces.errors import ServerError
 from pgpaces.facts import ServerFacts
@@ -40,13 +39,13 @@ changed = FACTS.but
     ],
 )  # fmt: skip
 def test_what_changed_of_a_server_is_said_in_words(after: ServerFacts, said: list[str]) -> None:
-    assert database.same_server(FACTS, after) == said
+    assert identity.same_server(FACTS, after) == said
 
 
 def test_settings_that_were_meant_to_change_are_no_change() -> None:
     after = changed(settings={"work_mem": "8MB", "fsync": "off"})
-    assert database.same_server(FACTS, after, ["WORK_MEM"]) == []
-    assert database.same_server(FACTS, after, ["fsync"]) != []
+    assert identity.same_server(FACTS, after, ["WORK_MEM"]) == []
+    assert identity.same_server(FACTS, after, ["fsync"]) != []
 
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), max_size=5)
@@ -123,5 +122,5 @@ def test_a_connection_string_that_cannot_be_read_is_not_quoted() -> None:
 
 
 def test_settings_become_words_that_the_server_takes_apart_again() -> None:
-    assert database.as_options("", []) == ""
-    assert database.as_options("-c a=1", [("b", "x y\\z")]) == "-c a=1 -c b=x\\ y\\\\z"
+    assert settings.as_options("", []) == ""
+    assert settings.as_options("-c a=1", [("b", "x y\\z")]) == "-c a=1 -c b=x\\ y\\\\z"

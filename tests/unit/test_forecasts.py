@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pgpaces.answers import cells, crossing, differences
 from pgpaces.answers.compare import METRICS

@@ -12,7 +12,8 @@ import pgpaces
 from pgpaces import experiment_file, workload
 from pgpaces.cli.main import cli
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import Request, request
+from pgpaces.experiment import request
+from pgpaces.experiment.request import Request
 from pgpaces.plan import Load, PoolPlan, TrialPlan
 
 HUGE = str(2**70)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import pgpaces
-from pgpaces import experiment, levels, options
+from pgpaces import levels, options
 from pgpaces.cli import drafting
 from pgpaces.cli.main import cli
 from pgpaces.cli.sweep import sweep
 from pgpaces.errors import PlanError
-from pgpaces.experiment import Request
+from pgpaces.experiment import trial as pipeline
+from pgpaces.experiment.request import Request
 from tests.unit.asked import ReachedError, asked, flat
 
 # An option as it is typed, and as Python has it; each with what it needs beside it.
@@ -91,7 +92,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         found.append(request)
         raise ReachedError
 
-    monkeypatch.setattr(experiment, "run", run)
+    monkeypatch.setattr(pipeline, "run", run)
     return found
 
 

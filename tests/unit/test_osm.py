@@ -9,12 +9,12 @@ import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pgpaces import fetch, programs, psql, workload
 from pgpaces.errors import PrepareError, RunError, ServerError

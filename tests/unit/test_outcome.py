@@ -5,12 +5,12 @@ And what a late generator means for it, beside what its own figures say.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.answers import outcome, volume
 from pgpaces.answers.capacity.goal import CapacityGoal

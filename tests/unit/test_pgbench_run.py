@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from pgpaces import experiment
 from pgpaces.cli.pgbench import Voice, run
 from pgpaces.cli.pgbench.options import Options, ScriptOption
 from pgpaces.errors import RunError, StoreError
+from pgpaces.experiment.trial import Outcome
 from pgpaces.questions import pgbench as report
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
@@ -39,7 +39,7 @@ def ended(
 ) -> int:
     watch = run._Watch(options, ASKED, Voice("p"))
     watch.interval(replace(SECOND, aborted=aborted))
-    outcome = experiment.Outcome(replace(TRIAL, state=state), summary=None, **more)  # type: ignore[arg-type]
+    outcome = Outcome(replace(TRIAL, state=state), summary=None, **more)  # type: ignore[arg-type]
     return run._end(options, outcome, watch, Voice("p"))
 
 

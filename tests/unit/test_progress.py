@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.summary import summarize
 from pgpaces.cli.progress import LiveLine, SweepProgress, TrialProgress
 from pgpaces.design import Cell, Slot
 from pgpaces.errors import PgpacesError, PlanError, StoreError
-from pgpaces.experiment import Outcome, Progress
+from pgpaces.experiment.listener import Progress
+from pgpaces.experiment.trial import Outcome
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Estimate
 from tests.unit.trials import series, times

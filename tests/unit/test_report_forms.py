@@ -7,13 +7,13 @@ import io
 import json
 import re
 from base64 import b64encode
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.validity import Validity

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import math
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from pgpaces.answers.summary import as_json, summarize

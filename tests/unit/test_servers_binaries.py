@@ -1,9 +1,9 @@
 """Which PostgreSQL programs are here: tried on fake programs, no server is started."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pgpaces.errors import ServerError
 from pgpaces.servers import binaries

@@ -11,10 +11,11 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pgpaces import fetch
 from pgpaces.errors import PlanError, ServerError

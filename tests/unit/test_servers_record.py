@@ -1,11 +1,11 @@
 """A server's address as a conninfo string and PG* variables, and its record as JSON."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.servers import record
 from pgpaces.servers.record import ServerRecord, Transport

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import WAITS_MAX, Digest, Track, digest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import combinations
 from statistics import fmean
@@ -12,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 from scipy.stats import kendalltau
 
 from pgpaces.answers import crossing, stats, time_budget
@@ -336,8 +337,7 @@ def test_what_became_of_a_budget_is_a_sentence() -> None:
 # ---- the first article in half an hour ----
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """What half an hour said, against trials of an hour. pairs: that those tell apart.
 
     tau: Kendall's, over them; every: over all pairs. unknown, wrong: verdicts of the 18 cells.

@@ -481,7 +481,7 @@ def test_from_python_nobody_is_asked_and_trust_says_it(
     def run(*_: object) -> None:
         raise RunError
 
-    monkeypatch.setattr("pgpaces.experiment.run", run)
+    monkeypatch.setattr("pgpaces.experiment.trial.run", run)
     monkeypatch.setattr("pgpaces.experiment.sweep.run", run)
     made = str(folder(tmp_path, program('"x"')))
     more = {"store": tmp_path / "results.db"}

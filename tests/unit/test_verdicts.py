@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pgpaces.answers import stored
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, Verdict, judge, next_pairs

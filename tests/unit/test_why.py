@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.answers import attribution as answers
 from pgpaces.answers.attribution import attribute, following, lift, limiting
@@ -45,9 +45,7 @@ def test_a_cause_that_takes_their_time_is_named_also_where_it_never_ends(key: st
     story = STORIES[key]
     if key == "lock":
         [pair] = story.blocked
-        story = dataclasses.replace(
-            story, blocked=(dataclasses.replace(pair, first_s=0, last_s=SECONDS),)
-        )
+        story = replace(story, blocked=(replace(pair, first_s=0, last_s=SECONDS),))
     found = attribute([always(story).told()])
     assert found.cause is not None
     assert found.cause.key == key
@@ -78,7 +76,7 @@ def test_what_most_saw_that_were_on_time_tells_nothing_apart() -> None:
     found = attribute([story.told()])
     assert found.causes[0].key == "disk"
     assert found.cause is None
-    most = attribute([dataclasses.replace(story, late=25).told()])
+    most = attribute([replace(story, late=25).told()])
     assert most.cause is not None
     assert most.cause.key == "disk"
 
@@ -93,13 +91,13 @@ def test_nothing_is_said_of_few() -> None:
 
 def test_one_moment_beside_is_chance() -> None:
     """What is seen once and beside once says nothing, however rare both are."""
-    story = dataclasses.replace(STORIES["autovacuum"], bad_seconds=frozenset((7,)))
+    story = replace(STORIES["autovacuum"], bad_seconds=frozenset((7,)))
     assert attribute([story.told()]).outcome == "no dominant cause"
 
 
 def test_waiting_behind_a_cause_counts_as_the_cause() -> None:
     """Who was due while the backlog of a lock was served met that lock by name only."""
-    story = dataclasses.replace(STORIES["lock"], lag=0.9)
+    story = replace(STORIES["lock"], lag=0.9)
     found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "lock"
@@ -115,7 +113,7 @@ def test_who_queues_for_a_row_waits_for_what_its_holder_waits_for() -> None:
 
 
 def test_a_quota_is_not_a_frozen_server() -> None:
-    story = dataclasses.replace(STORIES["quota"], hung=frozenset((*range(82, 89), *range(95, 102))))
+    story = replace(STORIES["quota"], hung=frozenset((*range(82, 89), *range(95, 102))))
     found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "quota"
@@ -123,27 +121,25 @@ def test_a_quota_is_not_a_frozen_server() -> None:
 
 def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
     """A look hangs as the quota begins; its counter moves with the second behind."""
-    trial, summary = dataclasses.replace(
-        STORIES["quota"], hung=frozenset(range(85, 95)), bad_ms=2500.0
-    ).told()
+    trial, summary = replace(STORIES["quota"], hung=frozenset(range(85, 95)), bad_ms=2500.0).told()
     late = [
-        dataclasses.replace(s, second=s.second + 1) if s.name == "cgroup_throttled_share" else s
+        replace(s, second=s.second + 1) if s.name == "cgroup_throttled_share" else s
         for s in trial.samples
     ]
-    found = attribute([(dataclasses.replace(trial, samples=tuple(late)), summary)])
+    found = attribute([(replace(trial, samples=tuple(late)), summary)])
     assert "freeze" not in [card.key for card in found.causes]
     assert found.cause is not None
     assert found.cause.key == "quota"
 
 
 def test_rows_read_by_others_are_no_plan_of_the_load() -> None:
-    story = dataclasses.replace(STORIES["others"], bad={("tuples", "returned"): 4e6})
+    story = replace(STORIES["others"], bad={("tuples", "returned"): 4e6})
     assert "plan" not in [card.key for card in attribute([story.told()]).causes if card.named]
 
 
 def test_what_was_skipped_waited_for_a_client() -> None:
     """All were too late to be sent, so the times are of those alone that were not."""
-    story = dataclasses.replace(STORIES["connections"], skipped=True, late=30)
+    story = replace(STORIES["connections"], skipped=True, late=30)
     found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "connections"
@@ -155,7 +151,7 @@ def test_too_few_clients_are_named_where_a_transaction_takes_more_than_half_of_t
     long_ms: float, *, never_ends: bool
 ) -> None:
     """Sleeps of 30 to 49 ms and a limit of 50: sent at once, each would have been on time."""
-    story = dataclasses.replace(STORIES["connections"], bad_ms=long_ms, lag=0.965)
+    story = replace(STORIES["connections"], bad_ms=long_ms, lag=0.965)
     found = attribute([(always(story) if never_ends else story).told()])
     assert found.cause is not None
     assert found.cause.key == "connections"
@@ -163,7 +159,7 @@ def test_too_few_clients_are_named_where_a_transaction_takes_more_than_half_of_t
 
 
 def test_who_waited_and_would_have_been_late_anyway_did_not_lack_a_client() -> None:
-    story = dataclasses.replace(STORIES["connections"], bad_ms=900.0, lag=0.9)
+    story = replace(STORIES["connections"], bad_ms=900.0, lag=0.9)
     assert "connections" not in [
         card.key for card in attribute([story.told()]).causes if card.named
     ]
@@ -196,9 +192,7 @@ def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does
     )  # fmt: skip
     for one in (story, always(story)):
         trial, summary = one.told()
-        found = attribute(
-            [(dataclasses.replace(trial, **known(server={"target": {"host": host}})), summary)]
-        )
+        found = attribute([(replace(trial, **known(server={"target": {"host": host}})), summary)])
         assert found.cause is not None
         assert found.cause.key == "contention"
 
@@ -209,7 +203,7 @@ def test_rows_that_the_load_itself_reads_from_some_moment_on_are_its_plan() -> N
         bad_seconds=frozenset(range(9, SECONDS)), late=39, bad={("tuples", "returned"): 4e6},
         sessions={CPU: 8, ("others", "CPU", ""): 1},
     )  # fmt: skip
-    found = attribute([dataclasses.replace(story, explained=(planned(),)).told()])
+    found = attribute([replace(story, explained=(planned(),)).told()])
     assert found.cause is not None
     assert found.cause.key == "plan"
     assert "a:1 reads all of items" in found.cause.said[0]
@@ -222,7 +216,7 @@ def test_a_way_that_gets_longer_is_named_although_most_of_the_time_is_spent_on_i
     found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "network"
-    slower = dataclasses.replace(story, sessions={CPU: 4}, flying=8.0)
+    slower = replace(story, sessions={CPU: 4}, flying=8.0)
     assert "network" not in [card.key for card in attribute([slower.told()]).causes if card.named]
 
 
@@ -236,8 +230,8 @@ def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way(
         lag=late_ms / long_ms,
     )  # fmt: skip
     trial, summary = story.told()
-    limited = dataclasses.replace(summary.generator, limited=True)
-    found = attribute([(trial, dataclasses.replace(summary, generator=limited))])
+    limited = replace(summary.generator, limited=True)
+    found = attribute([(trial, replace(summary, generator=limited))])
     assert found.cause is not None
     assert found.cause.key == "network"
 
@@ -251,13 +245,11 @@ def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
     trial, summary = story.told()
     sample = trial.samples[0]
     more = tuple(
-        dataclasses.replace(
-            sample, second=second, source="checkpoints", name="written", value=value
-        )
+        replace(sample, second=second, source="checkpoints", name="written", value=value)
         for second in range(SECONDS)
         for value in [400.0 if 8 <= second <= 11 else 0.0]
     )
-    found = attribute([(dataclasses.replace(trial, samples=trial.samples + more), summary)])
+    found = attribute([(replace(trial, samples=trial.samples + more), summary)])
     assert found.cause is not None
     assert found.cause.key == "checkpoint"
 
@@ -266,7 +258,7 @@ def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
 def test_a_short_stop_does_not_explain_what_waits_for_clients_all_the_time(due: int) -> None:
     """A sample that hung for half a second, in lives of four, on a machine that is short of CPU."""
     story = always(
-        dataclasses.replace(
+        replace(
             STORIES["connections"], due=due, late=due, bad_ms=4000.0, lag=0.99,
             hung=frozenset(range(40, 46)),
         )
@@ -276,7 +268,7 @@ def test_a_short_stop_does_not_explain_what_waits_for_clients_all_the_time(due: 
 
 
 def test_what_goes_on_beside_all_the_time_takes_nothing_from_too_few_clients() -> None:
-    story = dataclasses.replace(STORIES["connections"], bad={("io", "autovacuum_read"): 1e7})
+    story = replace(STORIES["connections"], bad={("io", "autovacuum_read"): 1e7})
     found = attribute([always(story).told()])
     assert [card.key for card in found.causes if card.named] == ["connections"]
 
@@ -288,13 +280,11 @@ def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_t
     commands = [[1, "SELECT 1", True], [2, "SELECT 2", True]]
     script = like(trial.workload.scripts[0], commands=commands)
     intervals = tuple(
-        each
-        if each.second in BAD
-        else dataclasses.replace(each, statements=(*each.statements, other))
+        each if each.second in BAD else replace(each, statements=(*each.statements, other))
         for each in trial.intervals
     )
     workload = trial.workload.but(scripts=(script,))
-    trial = dataclasses.replace(trial, intervals=intervals, workload=workload)
+    trial = replace(trial, intervals=intervals, workload=workload)
     found = attribute([(trial, summarize(trial))])
     assert found.cause is not None
     assert found.cause.key == "plan"
@@ -302,7 +292,7 @@ def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_t
 
 def test_what_is_not_named_itself_takes_nothing_from_others() -> None:
     """Rows that may be read by others do not stand before a CPU that is used up."""
-    story = dataclasses.replace(
+    story = replace(
         STORIES["cpu"],
         bad_seconds=frozenset(range(9, SECONDS)),
         bad={("host", "cpu_busy"): 99.0, ("tuples", "returned"): 4e6},
@@ -313,7 +303,7 @@ def test_what_is_not_named_itself_takes_nothing_from_others() -> None:
 
 def test_near_ties_are_told_and_what_proves_most_is_first() -> None:
     """A quota that ran out, and a scan that the same transactions spent their time in."""
-    story = dataclasses.replace(
+    story = replace(
         STORIES["quota"],
         bad={**STORIES["quota"].bad, ("tuples", "returned"): 40 * 500_000.0},
         explained=(scan(),),
@@ -335,7 +325,7 @@ def test_there_is_no_network_behind_a_socket() -> None:
         sessions={CPU: 1}, bad={("host", "cpu_busy"): 99.0}, good={("host", "cpu_busy"): 20.0}
     )
     trial, summary = always(story).told()
-    by_socket = dataclasses.replace(trial, **known(server={"target": {"host": "/run/postgresql"}}))
+    by_socket = replace(trial, **known(server={"target": {"host": "/run/postgresql"}}))
     found = attribute([(by_socket, summary)])
     assert found.cause is not None
     assert found.cause.key == "cpu"
@@ -376,7 +366,7 @@ def test_what_a_server_runs_out_of_is_its_limit(key: str, is_limit: bool) -> Non
 
 def test_what_no_sensor_read_is_told() -> None:
     trial, summary = Story().told()
-    blind = dataclasses.replace(trial, samples=(), observed=())
+    blind = replace(trial, samples=(), observed=())
     found = attribute([(blind, summary)])
     assert len(found.unseen) == 4
     said = " ".join(s.text for s in reported.section(found, "run T").said)
@@ -485,12 +475,12 @@ def test_clean_trials_are_hardly_ever_blamed_on_anything() -> None:
         trial, summary = story.told()
         kept = tuple(s for s in trial.samples if s.source != "io")
         more = tuple(
-            dataclasses.replace(kept[0], second=second, source=source, name=name, value=value)
+            replace(kept[0], second=second, source=source, name=name, value=value)
             for (source, name), value in rare.items()
             for second in range(SECONDS)
             if draw.random() < 0.2
         )
-        found = attribute([(dataclasses.replace(trial, samples=kept + more), summary)])
+        found = attribute([(replace(trial, samples=kept + more), summary)])
         named += found.outcome == "cause"
     assert named <= 5
 
@@ -505,7 +495,7 @@ def test_clean_trials_are_hardly_ever_blamed_on_anything() -> None:
 def test_shares_are_shares_whatever_happens(
     key: str, bad: frozenset[int], late: int, lag: float
 ) -> None:
-    story = dataclasses.replace(STORIES[key], bad_seconds=bad, late=late, lag=lag)
+    story = replace(STORIES[key], bad_seconds=bad, late=late, lag=lag)
     found = attribute([story.told()])
     assert 0 <= found.unexplained <= 1 + 1e-9
     for card in found.causes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,16 +9,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import asdict, replace
 
-from pgpaces import experiment
 from pgpaces.answers.attribution import following
 from pgpaces.cli import drafting
 from pgpaces.cli.main import cli
 from pgpaces.design import Slot
 from pgpaces.errors import PlanError
-from pgpaces.experiment import Request
+from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.cell import requested
 from pgpaces.experiment.order import Builder, Order
+from pgpaces.experiment.request import Request
 from pgpaces.facts import stored
 from pgpaces.generators import engine
 from pgpaces.result import Trial
@@ -44,9 +44,7 @@ def test_the_next_experiment_is_on_the_server_that_was_asked_for(
     """An installed PostgreSQL 18 and the embedded one are both called pg18."""
     trial, _ = STORIES["lock"].told()
     server = {"ours": True, "name": "pg18", "stays": False, "asked": asked}
-    command = following.following(
-        "lock", dataclasses.replace(trial, **known(server=server))
-    ).command
+    command = following.following("lock", replace(trial, **known(server=server))).command
     assert option in command
     assert ("--server" in command) == (asked is not None)
 
@@ -83,7 +81,7 @@ def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: i
     trial, _ = Story(plan=plan).told()
     server = {"target": {"host": "db.example", "port": "5433", "user": "me", "sslmode": "prefer"}}
     named = trial.workload.but(name="tpcb-like")
-    trial = dataclasses.replace(trial, workload=named, **known(server=server))
+    trial = replace(trial, workload=named, **known(server=server))
     for key in following.CAUSES:
         command = following.following(key, trial).command.split(";")[0]
         program, face, *words = shlex.split(command.split("&&")[0])
@@ -153,7 +151,7 @@ def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
         found.append(request)
         raise PlanError("far enough")
 
-    monkeypatch.setattr(experiment, "run", run)
+    monkeypatch.setattr(pipeline, "run", run)
     told = CliRunner().invoke(cli, ["run", *words])
     assert found, (words, told.output, told.exception)
     return found[0]
@@ -163,7 +161,7 @@ def trial_of(request: Request) -> Trial:
     """As it would have been stored."""
     trial, load = STORIES["lock"].told()[0], request.trial.load
     plan: dict[str, Any] = {
-        **{f.name: getattr(request.trial, f.name) for f in dataclasses.fields(request.trial)},
+        **asdict(request.trial),
         "load": load.model,
         **{
             name: getattr(load, name) for name in ("model", "rate", "arrivals", "think", "think_ns")
@@ -174,7 +172,7 @@ def trial_of(request: Request) -> Trial:
         "grace_ns": request.trial.grace,
         "settings": dict(request.trial.settings),
     }
-    return dataclasses.replace(
+    return replace(
         trial,
         **known(
             plan=plan,
@@ -198,8 +196,8 @@ def plain(request: Request) -> Request:
     """Without DSNs, which may be written in several ways; `place` compares them."""
     scale = request.scale or request.workload.scale
     scale = 1 if request.as_is else scale
-    target = dataclasses.replace(request.target, dsn=None, nodes=())
-    return dataclasses.replace(request, target=target, scale=scale)
+    target = replace(request.target, dsn=None, nodes=())
+    return replace(request, target=target, scale=scale)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -252,11 +250,9 @@ def test_what_cannot_be_known_is_a_word_in_capitals(
 ) -> None:
     """The standard input is gone; of trials of earlier versions there are only the texts."""
     piped = request_of(["-f", "b.sql", "-c", "1"], monkeypatch)
-    script = dataclasses.replace(piped.workload.scripts[0], name="-", source="-")
-    piped = dataclasses.replace(
-        piped, workload=dataclasses.replace(piped.workload, scripts=(script,))
-    )
+    script = replace(piped.workload.scripts[0], name="-", source="-")
+    piped = replace(piped, workload=replace(piped.workload, scripts=(script,)))
     assert "-f FILE " in following.following("lock", trial_of(piped)).command
     old = trial_of(piped)
-    old = dataclasses.replace(old, **known(workload={"name": "scripts", "scale": 1}))
+    old = replace(old, **known(workload={"name": "scripts", "scale": 1}))
     assert "-f FILE " in following.following("lock", old).command

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from pgpaces import workload
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, WorkloadError
-from pgpaces.experiment import choose
+from pgpaces.experiment.request import choose
 from pgpaces.generators.engine import commands
 
 GOOD = 'description = "d"\ninit = ["i.sql"]\n[[scripts]]\nfile = "s.sql"\n'

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.errors import StoreError
 from pgpaces.record import Interval, StatementTally, Tally
@@ -104,8 +105,7 @@ def _added(parts: Sequence[_Rows], since: int) -> Numbers:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptSeconds:
+class ScriptSeconds(Struct, frozen=True):
     """The seconds of one script, or of several added up: `rows` from second `first` on.
 
     Columns: due, the five outcomes, retried, retries, count (of those with times), and the sums of
@@ -141,8 +141,7 @@ class ScriptSeconds:
         return Counts(*(int(self.column(name).sum()) for name in ("due", *_OUTCOMES)))
 
 
-@dataclass(frozen=True, slots=True)
-class Outages:
+class Outages(Struct, frozen=True):
     """What became of connections that were lost, over the whole trial, its warm-up included.
 
     count: clients that got theirs back. longest_s: of these, and of those that were not back at

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import across
 from pgpaces.answers.cells import Row, board
@@ -11,8 +12,7 @@ from pgpaces.answers.summary import BesideSummary
 from pgpaces.result import Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class BesideRow:
+class BesideRow(Struct, frozen=True):
     """One workload beside another in one cell. missed: from 0 to 1 of what was due; times in ms."""
 
     row: Row

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pgpaces.facts import CommandFacts
 
@@ -21,16 +22,14 @@ _CONSTANT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
+class Alike(Struct, frozen=True):
     """Statements of several branches. places: in the script; text: `?` where they differ."""
 
     places: tuple[int, ...]
     text: str
 
 
-@dataclass(slots=True)
-class _Choice:
+class _Choice(Struct):
     """An `\\if` that has not ended: the places of the statements of each of its branches."""
 
     branches: list[list[int]] = field(default_factory=lambda: [[]])

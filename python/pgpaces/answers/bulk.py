@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.answers.across import students
 from pgpaces.facts import ScriptFacts
@@ -38,8 +39,7 @@ _UNITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bulk:
+class Bulk(Struct, frozen=True):
     """The executions of a command in a trial, and what they did together.
 
     label: what it is called. main: it is what the trial is about, and not beside it. seconds: of

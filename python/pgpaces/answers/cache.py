@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.result import Finding
 
@@ -13,8 +14,7 @@ _SOURCE = "cache"
 _WARMED = "warm-up cache"
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """Blocks that one second of a trial found in the server's cache, and that it read."""
 
     second: int

@@ -6,7 +6,8 @@ Pure: digests in, rows out. Which way the numbers point is said in crossing.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pgpaces.answers import across, bulk
 from pgpaces.answers.digest import Digest
@@ -19,8 +20,7 @@ TIMES = ("mean", "p50", "p95", "p99", "p99.9")
 _WINDOW_S = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A cell and what its trials say together. Shares from 0 to 1 of what was due, times in ms.
 
     trials: those that the numbers are of. left_out: finished ones that are not valid, where valid

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.answers.cells import TIMES
 from pgpaces.answers.effect import ALPHA, Effect, bca, holm, over_pairs, ratio_of, share_error
@@ -33,8 +35,7 @@ _LOOKS = 3
 BOUNDS = (0.0005, 0.0141, 0.0451)
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """What is compared. delta: by default, a difference that does not matter.
 
     ratio: B over A by logarithms, delta a share of it. share: B - A, as a share may be 0 and has no
@@ -57,8 +58,7 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonGoal:
+class ComparisonGoal(Struct, frozen=True):
     """What is asked, before anything is run.
 
     metric: the primary one, on which the verdict is. secondary: others, with Holm. delta: see
@@ -108,8 +108,7 @@ class ComparisonGoal:
         return tuple(zip(thirds, BOUNDS, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """What one trial says. values: by a metric's name; infinite where it fell among what missed."""
 
     values: Mapping[str, float]
@@ -117,8 +116,7 @@ class Side:
     due: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Two trials that ran beside each other. same: both were of A, the noise of the place."""
 
     number: int
@@ -127,8 +125,7 @@ class Pair:
     same: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPair:
+class PlannedPair(Struct, frozen=True):
     """A pair to run. b_first: what is in B's place comes first. seed: of both trials' arrivals."""
 
     number: int
@@ -137,15 +134,13 @@ class PlannedPair:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class NextPairs:
+class NextPairs(Struct, frozen=True):
     """What has to be run before anything can be said, in this order."""
 
     pairs: tuple[PlannedPair, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Secondary:
+class Secondary(Struct, frozen=True):
     """A metric beside the primary one. p: by Holm, over all of them."""
 
     metric: Metric
@@ -154,8 +149,7 @@ class Secondary:
     outcome: Literal["better", "worse", "inconclusive"]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The answer, and what it rests on.
 
     estimate: B over A, or B - A of shares; bootstrap: the same by BCa, from 25 pairs on. p is held

@@ -6,8 +6,9 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError
 from pgpaces.units import duration_ns, rate_per_s
@@ -27,8 +28,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 _FORM = re.compile(r"\s*([a-z_0-9.]+(?: time)?)\s*(>=|<=|>|<)\s*(.+?)\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A condition, and what it looks at. value: of a summary, in the unit of the bound."""
 
     text: str

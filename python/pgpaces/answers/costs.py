@@ -7,8 +7,10 @@ are of a currency; several machines add up where all are of the same one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from statistics import fmean
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces import costs as stored
 from pgpaces.answers import across
@@ -31,8 +33,7 @@ SERVER = "by the server's counters, without what its file system adds"
 _VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """What the server's data wrote a day, in bytes, at the rate of its trials.
 
     source: whose count that is: the server's, or that of a whole disk, with what others wrote to
@@ -45,8 +46,7 @@ class Written:
     checkpoints: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Economy:
+class Economy(Struct, frozen=True):
     """What machines cost and what that buys; None: not known.
 
     month: in `currency`, price and energy, or what is known of the two: price, energy. watts: of
@@ -299,8 +299,7 @@ def of_row(row: Row, *, clients: bool) -> Economy | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
+class Priced(Struct, frozen=True):
     """A machine, and its economy at one of its cells: the largest that held, else the busiest.
 
     name: of the targets or of the machine. held: it did, or there is no limit to hold.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import goal
 from pgpaces.answers.cells import Row
@@ -91,8 +92,7 @@ def needed_s(row: Row, missed_max: float) -> float | None:
     return goal.needed_s(row.missed, seconds, missed_max)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """The rows that share all levels but that of the main factor, in its order."""
 
     levels: tuple[tuple[str, str], ...]
@@ -121,8 +121,7 @@ def level_of(row: Row, factor: str) -> str:
     return dict(row.cell.levels).get(factor, "")
 
 
-@dataclass(frozen=True, slots=True)
-class ThresholdCrossing:
+class ThresholdCrossing(Struct, frozen=True):
     """Where a line crosses its threshold. held: the highest that held below all that did not.
 
     broke: the lowest that did not hold. unknown: between them, or below what held. irregular: one
@@ -158,8 +157,7 @@ def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """Whether a factor moves the crossing. better, worse: cells that differ in it alone, of which
 
     one held and the other did not, as pairs. known: all lines broke, or held to their end, and

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces import levels, options
 from pgpaces.answers.cells import Row
@@ -27,8 +28,7 @@ _RENAMED = {"think_ns": "think time"}
 _OWN = frozenset(("seed", "variables", "log", "missed_max"))
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Something that was not the same for all trials: each value with the cells that had it.
 
     within: trials of one cell differ in it, so it is none of the design's doing.
@@ -39,8 +39,7 @@ class Difference:
     within: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Struct, frozen=True):
     """Something in which the trials of A are not those of B: the values of each, none if absent."""
 
     name: str
@@ -48,8 +47,7 @@ class Between:
     b: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Varied:
+class Varied(Struct, frozen=True):
     """Something that was not the same in all of some trials: each value, and how many had it."""
 
     name: str

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import waits
 from pgpaces.answers.accumulator import Accumulator, own_scripts, together
@@ -52,8 +54,7 @@ WAITS_MAX = 6
 SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(Struct, frozen=True):
     """Some seconds of a trial, by due time. start_s: from the start of the measured part.
 
     Times are of what succeeded, in ms; None where nothing did. lag_p99_ms: of sent - due.
@@ -70,8 +71,7 @@ class Bucket:
     lag_p99_ms: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(Struct, frozen=True):
     """What a sensor read, as a mean for each bucket; None where it read nothing."""
 
     source: str
@@ -80,8 +80,7 @@ class Track:
     values: tuple[float | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(Struct, frozen=True):
     """A trial without its seconds and samples, its answer, and what charts show of it.
 
     series: the measured part from its start, also what the summary leaves out as warm-up.

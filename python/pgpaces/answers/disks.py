@@ -9,8 +9,9 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field, to_builtins
 
 from pgpaces import facts
 from pgpaces.answers import stats
@@ -42,8 +43,7 @@ _WHOLE_MS = 500
 _HALF_MIN = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """What one run of one job found. run: from 1.
 
     per_s: commands a second of each second. times: quantiles of a command, in ns; flushes: of the
@@ -103,8 +103,7 @@ class Measured:
         return None if first is None or second is None else ratio(second, first)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """Where a folder lies. id: the same file system has the same one, also after a restart.
 
     Nothing in it tells one disk of a kind from another: no serial number. encryption: how it is
@@ -123,16 +122,14 @@ class Device:
     encryption: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Flushes:
+class Flushes(Struct, frozen=True):
     """What pg_test_fsync of a PostgreSQL found: writes of 8 kB a second by method."""
 
     version: str
     per_s: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Cipher:
+class Cipher(Struct, frozen=True):
     """What `cryptsetup benchmark` found, in memory alone: MiB a second."""
 
     name: str
@@ -140,8 +137,7 @@ class Cipher:
     decrypts: float
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(Struct, frozen=True):
     """All that was measured of a disk. absent: what is not available here, and what it would need.
 
     missing: what was not measured because somebody ended it.
@@ -164,7 +160,8 @@ class Disk:
 
     def document(self) -> dict[str, Any]:
         """As plain values, to be stored."""
-        return asdict(self)
+        found: dict[str, Any] = to_builtins(self)
+        return found
 
 
 def read(document: Mapping[str, Any]) -> Disk:

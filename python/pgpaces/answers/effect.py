@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers.distributions import student_cdf, student_quantile
 from pgpaces.result import Estimate
@@ -23,8 +24,7 @@ _RESAMPLES = 9999
 _NEEDED_MAX = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """A difference between B and A. error: its standard error. freedom: of Student's t. n: pairs.
 
     Differences that are all the same have an error of 0: then any other value is refuted.

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.result import Estimate
 
@@ -32,8 +34,7 @@ _STEPS, _STEP_MIN = 60, 1e-7
 Refusal = Literal["", "few loads", "few trials", "nothing done", "hold-out"]
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """One trial: how many users or clients, and what they got done a second.
 
     busy: the share of each resource, from 0 to 1 of all of it, that was in use; by its name.
@@ -44,8 +45,7 @@ class Point:
     busy: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Usl:
+class Usl(Struct, frozen=True):
     """X(N) = g N / (1 + a (N - 1) + b N (N - 1)).
 
     g: throughput of one; a: contention, the share of work that goes one after the other; b:
@@ -66,8 +66,7 @@ class Usl:
         return math.sqrt((1 - self.a) / self.b) if self.b > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What no system can exceed: X(N) <= min(1 / Dmax, N / (D + Z)).
 
     each: 1 / (D + Z), the most that one user got done at any load that was tried, by Little's law
@@ -86,8 +85,7 @@ class Bounds:
         return min(load * self.each, math.inf if self.most is None else self.most)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """The forecast at one load. tried: it lies within what was tried. bound: see Bounds."""
 
     load: float
@@ -96,8 +94,7 @@ class Reading:
     tried: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """What the trials allow to say. refusal: why there is no curve, else empty.
 
     loads: how many there are; trials: the fewest of one of them. holdout: the larger relative error

@@ -6,7 +6,8 @@ Pure. What a load is and which lines are asked for is decided by who asks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers.cells import sound
 from pgpaces.answers.crossing import Line, level_of, quantity
@@ -16,8 +17,7 @@ from pgpaces.answers.forecast import Forecast, Point, forecast
 SOURCE = "host"
 
 
-@dataclass(frozen=True, slots=True)
-class LineForecast:
+class LineForecast(Struct, frozen=True):
     """The forecast of one line. levels: what tells it from the others. unit: clients or users.
 
     left_out: trials that did not end or are not valid.

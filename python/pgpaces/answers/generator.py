@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pgpaces.answers import goal
 from pgpaces.answers.accumulator import by_functions, own_scripts
@@ -35,8 +36,7 @@ _QUEUED, _HELD = 0.1, 0.05
 _CAUTION = "latencies may be overstated; the server is not worse than shown"
 
 
-@dataclass(frozen=True, slots=True)
-class Generator:
+class Generator(Struct, frozen=True):
     """What the generator says of itself.
 
     cpu: share of the busiest thread over the trial, 0 to 1. dispatch_p99: lag of transactions
@@ -67,8 +67,7 @@ class Generator:
         return all(abs(share - 1) <= _LITTLE for share in told)
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratorWork:
+class GeneratorWork(Struct, frozen=True):
     """What a generator did in a trial that lasted `seconds`.
 
     every: all that was due, warm-up included; own: of the trial's own workload alone. phi: the

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from pgpaces.result import Estimate, Trial
 
@@ -59,8 +60,7 @@ def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | N
     return seconds * now * share * (1 - share) / then
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """The resource that was the limit where trials missed, and what says so."""
 
     key: str

@@ -13,8 +13,9 @@ Medians, because one slow sample, or one report among many sessions, is everyday
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 BASELINE = 5  # samples before the load, one a second
 WINDOW = 5  # samples that a verdict looks back on; the larger half of them decides
@@ -23,8 +24,7 @@ SILENCE_S = 5.0
 FLOOR_MS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class KillSwitchSample:
+class KillSwitchSample(Struct, frozen=True):
     """One look at the server: how long it took, and the median age of others' statements.
 
     age_ms: 0 where no other session was executing anything.
@@ -34,8 +34,7 @@ class KillSwitchSample:
     age_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(Struct, frozen=True):
     """What was usual before the load."""
 
     probe_ms: float

@@ -7,8 +7,9 @@ tells nothing of what it holds while it answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pgpaces.result import Counts, Finding, Trial
 
@@ -27,8 +28,7 @@ _UNTOLD = "failed"
 _TIMES_USUAL = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPart:
+class LoadPart(Struct, frozen=True):
     """What became of a part of a load: a script, or a background workload.
 
     error: what its first failure said, see `first_error`.
@@ -109,8 +109,7 @@ def no_trial(summaries: Iterable[Summary]) -> tuple[str, str] | None:
     return why, what
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(Struct, frozen=True):
     """A time in which transactions were in flight and none ended, in s of the measured part.
 
     last: until the trial's end. elsewhere: the server answered another session in that time; None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
+
+from msgspec import Struct
 
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row, board, of_kind
@@ -29,8 +30,7 @@ Levels = tuple[tuple[str, str], ...]
 Key = tuple[str, str, Levels]
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Struct, frozen=True):
     """A level of a factor against another one, where all else is the same.
 
     at: the levels of the other factors; none where it is of all of them together. rate, latency:

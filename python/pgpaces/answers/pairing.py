@@ -7,7 +7,8 @@ which a trial was not valid is run again, both of them: a pair is two trials bes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import compare
 from pgpaces.answers.cells import sound
@@ -20,8 +21,7 @@ AGAIN = "again"
 _ROUNDS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
+class Pairing(Struct, frozen=True):
     """A and B, as levels of the same names, and what is asked."""
 
     a: Levels
@@ -41,8 +41,7 @@ def names(pairing: Pairing) -> tuple[str, str]:
     return str(a), str(b)
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Struct, frozen=True):
     """A trial of a pair: its cell, and those that were run of it, in their order.
 
     attempts: how often it was begun in all.

@@ -6,8 +6,9 @@ Pure: digests in, digests with a place, factors and cells out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pgpaces.answers.crossing import quantity
 from pgpaces.answers.digest import Digest

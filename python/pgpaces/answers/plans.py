@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers.cells import Row
 from pgpaces.result import Explained
 
 
-@dataclass(frozen=True, slots=True)
-class SeenPlan:
+class SeenPlan(Struct, frozen=True):
     """A plan of a statement in a cell: in how many of its trials, and one of them in full."""
 
     row: Row
@@ -18,8 +18,7 @@ class SeenPlan:
     trials: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOf:
+class PlanOf(Struct, frozen=True):
     """A statement and the plans it had. shapes: different ones, the most frequent first."""
 
     script: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from pgpaces.plan import TrialPlan
@@ -21,8 +23,7 @@ _TRIAL_BYTES, _SECOND_BYTES = 35_000, 1_700
 _TIMES_BYTES, _TIMES_ROOT_BYTES, _TIMES_MAX_BYTES = 200, 60, 2_800
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A duration in seconds: likely, and between what and what."""
 
     value: float
@@ -34,8 +35,7 @@ class Span:
         return Span(self.value + other.value, self.low + other.low, self.high + other.high)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One trial that is to be run.
 
     commands: how many SQL commands each script has. writes: it gets a copy of its data. data: what
@@ -73,8 +73,7 @@ class Step:
         return _TRIAL_BYTES + seconds * (_SECOND_BYTES + kept * times)
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """What is left of an experiment to be run.
 
     trials: at most, trials_least at least, where each is chosen by those before it. seconds: until

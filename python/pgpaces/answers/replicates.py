@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
+
+from msgspec import Struct
 
 from pgpaces.answers.cells import board, sound
 from pgpaces.answers.digest import Digest
@@ -20,8 +21,7 @@ _PAIRS_MIN = 3
 Logs = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
+class Apart(Struct, frozen=True):
     """A machine against the others of its kind.
 
     ratio: its mean service time over theirs, with the interval of Student's t over pairs (n).

@@ -7,14 +7,14 @@ that was interrupted goes on by asking it again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pgpaces.answers.digest import Digest
 from pgpaces.design import ROLE, Cell
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """What became of a trial; of one that could not be run no digest, and why is in error."""
 
     cell: Cell
@@ -33,8 +33,7 @@ class Tell:
         return cls(cell, place.block, digest, attempt=place.attempt)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """The next trial. given: levels of it alone, that tell no cells apart; None: without this one.
 
     why: in a few words, for whoever waits for it.

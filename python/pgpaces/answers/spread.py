@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.answers import stats
 from pgpaces.answers.stats import Clusters
@@ -27,8 +28,7 @@ _CHAINED = 0.95
 _RARER = (0.0, 0.02, 0.005, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """A distribution in milliseconds.
 
     Quantiles rank over all that was due; one that falls among what was skipped, failed or
@@ -53,8 +53,7 @@ class Spread:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Tails:
+class Tails(Struct, frozen=True):
     """How transactions resemble each other: all of them, and those above each of `QUANTILES`."""
 
     body: Clusters = stats.INDEPENDENT

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import across
 from pgpaces.answers.cells import Row, board
@@ -11,8 +12,7 @@ from pgpaces.answers.summary import StatementSummary
 from pgpaces.result import Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class StatementRow:
+class StatementRow(Struct, frozen=True):
     """One SQL command of a script in one cell; times in ms."""
 
     row: Row

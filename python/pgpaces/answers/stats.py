@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.answers.distributions import binomial_cdf, student_quantile
 from pgpaces.result import Estimate
@@ -54,8 +55,7 @@ def dispersion(windows: Sequence[tuple[int, int]]) -> float:
     return max(1.0, pearson(windows))
 
 
-@dataclass(frozen=True, slots=True)
-class Clusters:
+class Clusters(Struct, frozen=True):
     """How much transactions of a trial resemble those next to them; as made: not at all.
 
     effect: the design effect, how many transactions tell as much as one independent one, from 1.

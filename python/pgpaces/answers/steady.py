@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from pgpaces.answers.stats import inefficiency
 from pgpaces.result import Estimate
@@ -34,8 +35,7 @@ _SEGMENT_MIN = 5
 _PENALTY = 6.0
 
 
-@dataclass(frozen=True, slots=True)
-class WarmUp:
+class WarmUp(Struct, frozen=True):
     """How many points at the beginning to leave out; too_short: it would be half or more."""
 
     points: int
@@ -84,8 +84,7 @@ def _differs(points: Numbers, first: int) -> bool:
     return bool(abs(start.mean() - rest.mean()) > _ERRORS * math.sqrt(variance))
 
 
-@dataclass(frozen=True, slots=True)
-class Flatness:
+class Flatness(Struct, frozen=True):
     """The shape of a trial behind its warm-up.
 
     drift: how much the latency changed over the trial, as a share of its median. changes: the

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.answers import outcome, stats, steady, validity
 from pgpaces.answers.accumulator import (
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptSummary:
+class ScriptSummary(Struct, frozen=True):
     """One script of a trial."""
 
     name: str
@@ -43,8 +43,7 @@ class ScriptSummary:
     latency: Spread
 
 
-@dataclass(frozen=True, slots=True)
-class StatementSummary:
+class StatementSummary(Struct, frozen=True):
     """One SQL command of a script: its times, in milliseconds, failures and retries.
 
     Those in branches of one `\\if` that differ in constants alone are one, at the first's line.
@@ -58,8 +57,7 @@ class StatementSummary:
     times: Spread
 
 
-@dataclass(frozen=True, slots=True)
-class BesideSummary:
+class BesideSummary(Struct, frozen=True):
     """A workload that ran beside the trial's own. phi: dispersion of what missed."""
 
     name: str
@@ -70,8 +68,7 @@ class BesideSummary:
     latency: Spread
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """The answer of one trial: of its own workload; each one beside it has an answer of its own.
 
     scripts, statements, generator, validity and connections are of all of them.
@@ -105,8 +102,7 @@ class Summary:
     beside: tuple[BesideSummary, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """The part of a trial that its answer is about: `start` to `end`, in seconds of due time."""
 
     trial: Trial

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from pgpaces.answers.accumulator import Accumulator, own_scripts, together
 from pgpaces.answers.bulk import about_command
@@ -51,8 +52,7 @@ _PI_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature 
 Track = Mapping[int, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """What the load did in each second of the measured part.
 
     succeeded: transactions. latency_ms: mean of those that were due in it; NaN where none was.
@@ -76,8 +76,7 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
     return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
 
 
-@dataclass(frozen=True, slots=True)
-class LevelShift:
+class LevelShift(Struct, frozen=True):
     """From one level to another: `before` until `start_s`, `after` from `end_s` on.
 
     explained: the share of the series' variance that this takes away.
@@ -162,16 +161,14 @@ def _levels(x: Numbers, way: Numbers, gain_min: float) -> tuple[float, float, fl
     return before, after, step * step * spread / float(((x - x.mean()) ** 2).sum())
 
 
-@dataclass(frozen=True, slots=True)
-class _Culprit:
+class _Culprit(Struct, frozen=True):
     """What may have slowed the machine down. amount: percent, more is worse."""
 
     amount: Mapping[int, float]
     say: Callable[[float], str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Host:
+class _Host(Struct, frozen=True):
     """Samples of a machine by name and second, of the measured part."""
 
     seconds: int

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row, row
@@ -37,8 +38,7 @@ _CUT = ("interrupted", "running")
 _WRONG = 0.025
 
 
-@dataclass(frozen=True, slots=True)
-class TimeBudget:
+class TimeBudget(Struct, frozen=True):
     """A time budget: how the time of a machine is spent.
 
     budget_s: of each machine, from its first trial on. missed_max: up to this share missed a cell
@@ -53,8 +53,7 @@ class TimeBudget:
     warmup_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(Struct, frozen=True):
     """What a trial of a cell helps to know. rank, then need: what comes first."""
 
     cell: Cell

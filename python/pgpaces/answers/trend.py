@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import compare
 from pgpaces.answers.compare import ComparisonGoal, Side, Verdict
@@ -26,16 +28,14 @@ _PENALTY = 3.0
 _ERROR_MIN = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One run: what it is called, and the number that is watched, above 0."""
 
     name: str
     estimate: Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A new level. before, first: the runs around it. ratio: the new level over the one before."""
 
     before: str
@@ -44,8 +44,7 @@ class Change:
     p: float
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """Runs between two changes: first and last, how many, and their geometric mean."""
 
     first: str
@@ -54,8 +53,7 @@ class Level:
     value: Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """What a series of runs shows. needed: so many runs it takes, where there are too few.
 
     spread: how far runs of one level are from each other, as a ratio less 1 (standard deviation).

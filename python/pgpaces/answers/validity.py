@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from pgpaces.answers import generator, outcome, steady
 from pgpaces.answers.bulk import about_command
@@ -25,8 +26,7 @@ _CHANGING = Finding(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Validity:
+class Validity(Struct, frozen=True):
     """Whether a trial is valid, and everything that was found, the heaviest first."""
 
     state: Literal["valid", "invalid"]
@@ -43,8 +43,7 @@ class Validity:
         return tuple(f.text for f in self.findings if f.severity == "warning")
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """What was left out behind the minimum of the warm-up.
 
     seconds: so many. points: seconds with a latency that were looked at; None where the trial ended
@@ -57,8 +56,7 @@ class Cut:
     left_out: Counts = field(default_factory=Counts)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """What the numbers of a trial tell of their own worth.
 
     counts: of its own workload. all_down_s: for how long nobody had a connection. error: what the

@@ -5,8 +5,9 @@ Of one trial, from its counts and from how many queries each script sends. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pgpaces.answers.accumulator import own_scripts
 from pgpaces.result import Estimate, Trial
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 _MINUTE_S, _DAY_S = 60.0, 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Volume:
+class Volume(Struct, frozen=True):
     """Queries of the transactions that succeeded, those that the trial's rate counts.
 
     seconds: that it took. queries: in all. per_s: a second, with the interval of that rate.

@@ -13,8 +13,9 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from pgpaces.result import Sample, WaitEvent, Waits
 
@@ -35,8 +36,7 @@ Who = Literal["load", "others"]
 Event = tuple[Who, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Tenth:
+class Tenth(Struct, frozen=True):
     """One look: the sessions in each event, by their place in `Waits.events`."""
 
     tenth: int

@@ -9,8 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.capture.seen import CatalogColumn, Type
 from pgpaces.capture.uses import Role, Use
@@ -63,8 +65,7 @@ class SourceKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class ValueSource:
+class ValueSource(Struct, frozen=True):
     """Values of a parameter. why: from where, in words, for a comment.
 
     One of these has them. steps: expressions of the script language, each with its weight. choices:
@@ -82,8 +83,7 @@ class ValueSource:
     leans: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter: what it is used for, its type as the server has it, or None.
 
     literal: only a literal can stand there. values: those of the database may be written.

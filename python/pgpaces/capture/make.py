@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces import trust
 from pgpaces.capture import choice, folder, guess, logs, parsed, read, script, uses
@@ -28,8 +30,7 @@ _SOME = 0.1
 _NUMBER = re.compile(r"'(-?(?:0|[1-9]\d{0,17})(?:\.\d+)?)'")
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureOptions:
+class CaptureOptions(Struct, frozen=True):
     """What to make. folder: None for one that is called after the database.
 
     logs: files of a server's log. top: how many statements at most. values: those of the database
@@ -43,8 +44,7 @@ class CaptureOptions:
     values: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     entry: Entry
     parsed: Parsed
 
@@ -139,8 +139,7 @@ def _real(
     return (note,), real
 
 
-@dataclass(frozen=True, slots=True)
-class _Making:
+class _Making(Struct, frozen=True):
     """What every script is made with."""
 
     reader: Reader

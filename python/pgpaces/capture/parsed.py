@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces.capture.seen import Function, Name
 from pgpaces.errors import WorkloadError
@@ -50,8 +51,7 @@ class UnusableError(Exception):
     """A statement that cannot be a script; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Struct, frozen=True):
     """Where a parameter stands: bytes of the text. squashed: for a list that was longer.
 
     typed: where the name of a type before it begins: what stands here must be a literal.
@@ -64,8 +64,7 @@ class Spot:
     typed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True):
     """A statement. text: as a script may have it. relations, functions: what it names.
 
     writes: what it is changes data; what functions of it do is not known.

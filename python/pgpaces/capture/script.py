@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.capture.guess import CHOICES_MAX, NUMBERS_MAX, ValueSource
 from pgpaces.capture.parsed import Parsed, Spot
@@ -26,8 +27,7 @@ _STRIDES = (1, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 Tuples = Sequence[tuple[int, Mapping[int, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenScript:
+class WrittenScript(Struct, frozen=True):
     """A script: its comments and commands, and the statement as each branch sends it.
 
     probes: these statements with a number for every variable, for a server to look at.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 # Schema, or nothing where a statement leaves it to the search_path, and name.
 Name = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One text of pg_stat_statements in this database: every role's calls of it together."""
 
     text: str
@@ -19,16 +19,14 @@ class Entry:
     total_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(Struct, frozen=True):
     """A type: its name as the server writes it, its category (N: a number, S: a text, ...)."""
 
     name: str
     category: str
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogColumn:
+class CatalogColumn(Struct, frozen=True):
     """A column of a table and its statistics, as pg_stats has them; values as texts.
 
     unique: it alone is a key. known: there are statistics that the role may see.
@@ -54,16 +52,14 @@ class CatalogColumn:
         return f"{self.table}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogTable:
+class CatalogTable(Struct, frozen=True):
     """A table with its columns, in their order."""
 
     name: str
     columns: Mapping[str, CatalogColumn]
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """A function: its arguments' names in order, its language and its text."""
 
     name: Name
@@ -73,8 +69,7 @@ class Function:
     body: str
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What the server says of its statements.
 
     hidden, nested: calls and ms of texts that the role may not see, and of statements in functions.
@@ -91,8 +86,7 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """A statement that is left out, and why."""
 
     text: str
@@ -101,8 +95,7 @@ class Left:
     total_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """A statement that became a script. sources: how many parameters have which kind of values.
 
     script: in the encoding of the database, bytes of it that are not UTF-8 as surrogates.
@@ -116,8 +109,7 @@ class Taken:
     sources: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(Struct, frozen=True):
     """A workload that was made. calls, total_ms: of all statements of the database."""
 
     folder: Path

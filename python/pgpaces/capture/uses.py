@@ -7,9 +7,11 @@ function is what the function's own text does with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.capture import parsed as parsing
 from pgpaces.capture.seen import CatalogColumn, CatalogTable, Function, Name
@@ -48,8 +50,7 @@ _ROLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """One use of a parameter. partner: of a range's end, the parameter that is the other one.
 
     within: the function that has it for an argument.
@@ -61,8 +62,7 @@ class Use:
     within: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Struct, frozen=True):
     """Tables and functions by the names that statements use."""
 
     tables: Mapping[Name, CatalogTable]

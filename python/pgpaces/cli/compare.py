@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import asdict, replace
 
 from pgpaces.cli import drafting, gate, options
 from pgpaces.cli.telling import tell
@@ -187,6 +186,6 @@ def _document(found: Compared) -> dict[str, object]:
         "a": group(found.a.name, [digest.trial.id for digest in found.a.digests]),
         "b": group(found.b.name, [digest.trial.id for digest in found.b.digests]),
         "compared": list(found.factors),
-        "differences": [dataclasses.asdict(each) for each in found.beside],
+        "differences": [asdict(each) for each in found.beside],
         "verdict": plain(found.verdict),
     }

@@ -7,9 +7,10 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from pgpaces import draft as drafts
 from pgpaces import experiment_file, levels

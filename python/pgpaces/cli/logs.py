@@ -40,7 +40,8 @@ def import_(files: Sequence[str], store_path: str | None, **given: str | None) -
     """Import a run of pgbench: logs of all its threads, aggregated ones, its printed report."""
     from importlib.metadata import version
 
-    from pgpaces import experiment, imported
+    from pgpaces import imported
+    from pgpaces.experiment import recorder
     from pgpaces.store import Store, new_id
     from pgpaces.units import duration_ns
 
@@ -53,7 +54,7 @@ def import_(files: Sequence[str], store_path: str | None, **given: str | None) -
     read = [_read(Path(name)) for name in files]
     trial = imported.trial(read, told, new_id(), version("pgpaces"))
     store = Store.open(store_path)
-    experiment.record(store, trial)
+    recorder.record(store, trial)
     if given["tag"] is not None:
         store.tag(given["tag"], trial.id)
     for finding in trial.findings:

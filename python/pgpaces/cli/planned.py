@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pgpaces import database, experiment
 from pgpaces.answers.goal import ALLOWED
 from pgpaces.cli.main import put
 from pgpaces.cli.running import warn_of_names
+from pgpaces.database import data
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import ServerError
 from pgpaces.experiment import shown, sweep
-from pgpaces.experiment.request import spec_of
+from pgpaces.experiment.request import choose, spec_of
 from pgpaces.questions.sweep import preview
 from pgpaces.report import escape
 from pgpaces.servers import binaries
 
 if TYPE_CHECKING:
-    from pgpaces.experiment import Request
+    from pgpaces.experiment.request import Request
 
 
 def show(request: Request, *, as_json: bool) -> None:
@@ -39,7 +39,7 @@ def show(request: Request, *, as_json: bool) -> None:
 
 def _document(request: Request) -> dict[str, Any]:
     """The plan as plain values; milliseconds."""
-    trial, scripts = request.trial, experiment.choose(request.workload, request.scripts)
+    trial, scripts = request.trial, choose(request.workload, request.scripts)
     limit = trial.limit_ns
     return {
         "workload": request.workload.name,
@@ -77,7 +77,7 @@ def _databases(request: Request) -> list[str]:
             major = binaries.find(request.target.server).major
         except ServerError:
             major = None
-    return list(database.names(spec_of(request), major))
+    return list(data.names(spec_of(request), major))
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pgpaces.experiment import Listener, SweepListener
+from pgpaces.experiment.listener import Listener, SweepListener
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
     from pgpaces.design import Slot
     from pgpaces.errors import PgpacesError
-    from pgpaces.experiment import Outcome, Progress
+    from pgpaces.experiment.listener import Progress
+    from pgpaces.experiment.trial import Outcome
     from pgpaces.record import Interval
     from pgpaces.result import Trial
     from pgpaces.times import Times

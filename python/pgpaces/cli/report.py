@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pgpaces.questions.sweep.page import Page
     from pgpaces.report.render import Form
     from pgpaces.section import Report
+    from pgpaces.store import Store
 
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
@@ -80,6 +81,16 @@ def text(found: Report) -> str:
         for part in parts(found, console.width):
             console.print(part)
     return shown.get()
+
+
+def show(store: Store, name: str, *, as_json: bool) -> None:
+    """Prints the report of a run or an experiment."""
+    from pgpaces.questions.sweep.report import report as report_of
+    from pgpaces.questions.sweep.stored import page_of
+    from pgpaces.report import render
+
+    found = report_of(page_of(store, (name,)))
+    put(render.render(found, "json").decode() if as_json else text(found))
 
 
 def write_of(store_path: str | None, name: str, output: str) -> None:

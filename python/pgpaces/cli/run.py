@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from pgpaces.cli import consent, options
 from pgpaces.errors import PlanError, RunError
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
-    from pgpaces.experiment import Outcome
+    from collections.abc import Sequence
+
+    from pgpaces.answers.digest import Bucket
+    from pgpaces.answers.summary import Summary
+    from pgpaces.experiment.trial import Outcome
+    from pgpaces.result import Trial
     from pgpaces.workload import Workload
 
 FAIL_IF_EXIT = 30
@@ -58,20 +63,22 @@ def run(**given: Any) -> int:
 
 def measure(found: Workload, given: dict[str, Any]) -> int:
     """Runs it once and shows the answer; the exit code."""
-    from pgpaces import experiment, levels
+    from pgpaces import levels
     from pgpaces.answers import condition
-    from pgpaces.cli import planned, report, running
+    from pgpaces.cli import running
     from pgpaces.cli.progress import TrialProgress
     from pgpaces.draft import share
+    from pgpaces.experiment import one
+    from pgpaces.experiment import trial as pipeline
 
     running.check_output(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
-    request = experiment.run_of(
+    request = one.run_of(
         found,
         options.values(given),
-        experiment.beside_of(levels.every_beside(given["beside"])),
+        one.beside_of(levels.every_beside(given["beside"])),
         consent.of(given),
         given["host_file"],
         store=given["store_path"],
@@ -80,15 +87,25 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
         missed_max=None if given["missed"] is None else share(given["missed"], "--missed"),
     )
     if given["dry_run"]:
+        from pgpaces.cli import planned
+
         planned.show(request, as_json=given["as_json"])
         return 0
     progress = TrialProgress(given["progress"])
     try:
-        outcome = experiment.run(request, progress)
+        outcome = pipeline.run(request, progress)
     finally:
         progress.done()
-    show(outcome, as_json=given["as_json"], verbose=given["verbose"])
+    show(
+        outcome.trial,
+        outcome.summary,
+        outcome.series,
+        as_json=given["as_json"],
+        verbose=given["verbose"],
+    )
     if given["output"]:
+        from pgpaces.cli import report
+
         report.write_of(given["store_path"], outcome.trial.id, given["output"])
     if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
         text = f"--fail-if '{given['fail_if']}' is decided by the warm-up that was left out"
@@ -142,20 +159,27 @@ def of_command(given: Mapping[str, Any]) -> Workload:
     return workload.of_command(workload.Command(text, None, given["inputs"], given["rows"]))
 
 
-def show(outcome: Outcome, *, as_json: bool, verbose: bool) -> None:
+def show(
+    trial: Trial,
+    summary: Summary,
+    series: Sequence[Bucket],
+    *,
+    as_json: bool,
+    verbose: bool = True,
+) -> None:
     """Prints an answer: in one screen, or with every table; or as JSON."""
     from pgpaces.cli.main import put
     from pgpaces.questions import run as question
 
     if as_json:
-        put(escape.json_text(question.document(outcome.trial, outcome.summary)))
+        put(escape.json_text(question.document(trial, summary)))
         return
     from rich.console import Console
 
     from pgpaces.report import terminal
 
     console = Console(highlight=False, markup=False, emoji=False)
-    section = question.section(outcome.trial, outcome.summary, outcome.series)
+    section = question.section(trial, summary, series)
     parts = (terminal.whole if verbose else terminal.brief)(section, console.width)
     with console.capture() as text:
         for part in parts:

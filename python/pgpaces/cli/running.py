@@ -14,7 +14,7 @@ from pgpaces.errors import RunError, ServerError
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
-    from pgpaces.experiment import Request
+    from pgpaces.experiment.request import Request
     from pgpaces.experiment.strategies import Goal
     from pgpaces.experiment.sweep import Order, Planned, Swept
     from pgpaces.questions.sweep.page import Page

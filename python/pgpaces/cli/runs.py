@@ -315,24 +315,18 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
     A name is a tag, the name of an experiment, an id, or the end of one.
     """
     from pgpaces.answers.summary import summarize
-    from pgpaces.cli import run
-    from pgpaces.cli.report import text, write_of
-    from pgpaces.experiment import Outcome
-    from pgpaces.questions.sweep.report import report as report_of
-    from pgpaces.questions.sweep.stored import page_of
-    from pgpaces.report import render
+    from pgpaces.cli import report, run
 
     store = _open(store_path)
     id_ = kept.find(store, name)
     if output:
-        write_of(store_path, id_, output)
+        report.write_of(store_path, id_, output)
     if store.is_experiment(id_):
-        found = report_of(page_of(store, (id_,)))
-        put(render.render(found, "json").decode() if as_json else text(found))
+        report.show(store, id_, as_json=as_json)
         return
     trial = store.load(id_)
-    outcome = Outcome(trial, summarize(trial), series=store.digests([trial.id])[0].series)
-    run.show(outcome, as_json=as_json, verbose=True)
+    series = store.digests([trial.id])[0].series
+    run.show(trial, summarize(trial), series, as_json=as_json)
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from pgpaces.cli import options
 from pgpaces.cli.main import put
@@ -157,8 +157,7 @@ def profiles() -> None:
             put(escape.line(f"{'':12} {setting} = {value}") + "\n")
 
 
-@dataclass(frozen=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """One side of a difference. profile: it says only some of the settings, the rest is default."""
 
     settings: Mapping[str, str]
@@ -178,7 +177,7 @@ class _Side:
 
 def _settings_of(name: str) -> _Side:
     """A managed server that runs, a profile, or else a DSN. Raises PlanError, ServerError."""
-    from pgpaces.experiment import server_settings
+    from pgpaces.experiment.site import server_settings
     from pgpaces.servers import embedded, profiles
 
     running = {found.name: found for found in embedded.running()}
@@ -211,13 +210,14 @@ def stop(name: str) -> None:
 @options.options(options.of_trial("data_dir", "target", target=OURS))
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on our server NAME (the embedded one by default)."""
-    from pgpaces import database, experiment
+    from pgpaces.database import creation
+    from pgpaces.experiment.site import site
     from pgpaces.plan import TargetPlan
 
     ours = None if name in {"", "pg18"} else _version_of(name) or name
     plan = TargetPlan(dsn=target, server=ours, data_dir=data_dir)
-    with experiment.site(plan, lambda _: None) as where:
-        freed = database.clean(where.access)
+    with site(plan, lambda _: None) as where:
+        freed = creation.clean(where.access)
     click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)
 
 

@@ -87,7 +87,7 @@ def _executed(found: Workload) -> Iterator[str]:
 
 def _work(found: Workload) -> Iterator[str]:
     """What a workload does: its users' file, its scripts, or its command."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     if found.users_file is not None:
         # All of it: what each user has, and what is imported, stand beside the tasks.

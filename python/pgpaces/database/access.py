@@ -10,9 +10,10 @@ import hashlib
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.errors import ConsentError, PrepareError, ServerError
 from pgpaces.plan import without_secrets
@@ -28,8 +29,7 @@ LOCK_CLASS = 0x70677061  # "pgpa"
 _NOTICED_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """How to administer a server: libpq keywords (the password among them) and psql.
 
     folders: of programs, the preferred first, where pg_dump is looked for.

@@ -13,9 +13,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from pgpaces.database.access import Access, Say, common, connect, locked, server_id
 from pgpaces.errors import ServerError
@@ -41,8 +43,7 @@ _LOADED_S = 10.0
 SYSTEM = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingChange:
+class SettingChange(Struct, frozen=True):
     """A setting of the whole server (dbname is SYSTEM) or of one database.
 
     before: what postgresql.auto.conf or the database's own settings held, None: nothing. after:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pgpaces.database import creation, ownership
 from pgpaces.database.access import Access, Say, connect, explained, size, within

@@ -11,8 +11,9 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pgpaces import programs, psql
 from pgpaces.database import changes, copies, creation, making, ownership, source
@@ -67,8 +68,7 @@ def as_is(access: Access) -> Prepared:
     return Prepared(dbname, "", created=False, seconds=0.0, size_bytes=size)
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseTarget:
+class DatabaseTarget(Struct, frozen=True):
     """A database to make sure of."""
 
     dbname: str

@@ -11,8 +11,9 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pgpaces import psql
 from pgpaces.database.access import Say

@@ -7,8 +7,10 @@ nothing of how data is made.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces.database.access import Access, connect
 from pgpaces.errors import ConsentError
@@ -24,8 +26,7 @@ COPY, PREPARING, READY = "copy", "preparing", "ready"
 _FORCE_SINCE = 130_000
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
+class Ownership(Struct, frozen=True):
     """What a managed database says of itself; own: it was handed over, not made by us."""
 
     workload: str

@@ -10,8 +10,10 @@ import contextlib
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.database import changes
 from pgpaces.database.access import Access, Say, connect
@@ -36,8 +38,7 @@ def _silent(_: str) -> None:
     """For those who want to hear nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What may be done to a server for a setting.
 
     ours: it is a managed server. alter_system: its owner allows settings of the whole server.
@@ -57,8 +58,7 @@ class Terms:
         return self.ours or self.alter_system
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """Settings that are in effect. options: what the load's connections must carry.
 
     how: the way of each. verified: the value of each as a session like the load's shows it.
@@ -69,8 +69,7 @@ class Applied:
     verified: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True):
     """A setting, as the server spells it, with the value wanted and where it can be set."""
 
     name: str

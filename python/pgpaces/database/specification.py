@@ -6,14 +6,16 @@ Knows no server.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import ClassVar
+
+from msgspec import field
 
 from pgpaces.errors import PlanError
+from pgpaces.redaction import Redacted
 from pgpaces.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetSpec:
+class DatasetSpec(Redacted, frozen=True):
     """The data wanted: a workload's, at a scale, for a seed, in a managed database or `own`.
 
     from_database: instead, a copy of this one, a name on the same server or a DSN of another, in
@@ -21,13 +23,14 @@ class DatasetSpec:
     fresh: made anew, whatever is there. variables: what programs that make the data may name.
     """
 
+    REDACTED: ClassVar = ("from_database",)
     workload: Workload
     scale: int
     seed: int
     own: str | None = None
     fresh: bool = False
     # Not in the repr: it may hold a password.
-    from_database: str | None = field(default=None, repr=False)
+    from_database: str | None = None
     occasion: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
 

@@ -11,8 +11,9 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgpaces.answers.disks import Device
 
@@ -34,8 +35,7 @@ _FILE_ENCRYPTION = {
 _GET_POLICY, _POLICY_BYTES = 0xC0096616, 24
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """A line of mountinfo."""
 
     number: str

@@ -7,7 +7,8 @@ written is known before, and a disk that is fast is not worn out for a number th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import disks
 from pgpaces.errors import PlanError
@@ -27,8 +28,7 @@ FILL = "fill"
 CARD_BYTES_PER_S = 20_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(Struct, frozen=True):
     """How long jobs last, and how often their file is written at most by each of them."""
 
     card_s: int
@@ -41,8 +41,7 @@ FULL = Lengths(card_s=10, postgres_s=60, card_times=8, postgres_times=32)
 QUICK = Lengths(card_s=2, postgres_s=5, card_times=1, postgres_times=3)
 
 
-@dataclass(frozen=True, slots=True)
-class DiskRequest:
+class DiskRequest(Struct, frozen=True):
     """What is to be measured. runs: of each job of the card."""
 
     size_bytes: int = SIZE
@@ -57,8 +56,7 @@ class DiskRequest:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """One job of one run, as fio's options. seconds: how long it lasts at most; None: no limit.
 
     written_max: bytes.

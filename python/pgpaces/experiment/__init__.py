@@ -23,27 +23,3 @@ capacity.py, pairs.py, time_budget.py  questions as people write them, made into
 
 Knows no terminal.
 """
-
-from pgpaces.experiment.listener import Listener, Progress, SweepListener
-from pgpaces.experiment.one import beside_of, run_of
-from pgpaces.experiment.recorder import record
-from pgpaces.experiment.request import OnStoreError, Request, choose
-from pgpaces.experiment.site import Site, server_settings, site
-from pgpaces.experiment.trial import Outcome, run
-
-__all__ = [
-    "Listener",
-    "OnStoreError",
-    "Outcome",
-    "Progress",
-    "Request",
-    "Site",
-    "SweepListener",
-    "beside_of",
-    "choose",
-    "record",
-    "run",
-    "run_of",
-    "server_settings",
-    "site",
-]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
@@ -77,8 +79,7 @@ def _sensing(
     return machines, servers
 
 
-@dataclass(frozen=True, slots=True)
-class _Sensors:
+class _Sensors(Struct, frozen=True):
     """Of the machines, and of the servers, by node; the primary has no name."""
 
     machines: Mapping[str, host.HostSensor]

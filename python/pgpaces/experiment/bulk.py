@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces import programs, psql
 from pgpaces.answers import bulk
@@ -86,8 +88,7 @@ def script_limit(component: ComponentLoad) -> int | None:
     return found or None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandJob:
+class CommandJob(Struct, frozen=True):
     """The command of a component, ready to be run. input_bytes: of the files that it reads."""
 
     component: ComponentLoad
@@ -302,8 +303,7 @@ class Counters:
             time.sleep(_LOOK_S)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     """Numbers of a moment: rows by table, position of the WAL and size of the database in bytes.
 
     why: why the query for rows told none.

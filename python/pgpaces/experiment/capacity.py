@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces import levels, options, trust
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, Mode
@@ -35,8 +37,7 @@ _OTHERS: Mapping[Kind, tuple[str, ...]] = {
 _GOAL = re.compile(r"\s*p(\d+(?:\.\d+)?)\s*<=?\s*(\S.*?)\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityQuestion:
+class CapacityQuestion(Struct, frozen=True):
     """How much it holds, as asked; None: not said.
 
     missed: a share, `5%`. quantile: `p99 <= 250ms`, instead of a share and a latency limit. by:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pgpaces import database
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from pgpaces.database import identity, settings
+from pgpaces.database.access import Access
+from pgpaces.database.settings import Applied
 from pgpaces.disk.device import device_of
 from pgpaces.experiment import costs, shown
 from pgpaces.experiment.components import ComponentLoad, Work, limits
@@ -20,6 +24,7 @@ from pgpaces.facts import (
     CommandFacts,
     PlanFacts,
     PoolFacts,
+    Prepared,
     RequestFacts,
     ScriptFacts,
     ServerFacts,
@@ -36,8 +41,7 @@ from pgpaces.workload import WorkloadScript
 _KEPT_MAX = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyTrial:
+class ReadyTrial(Struct, frozen=True):
     """A trial whose data and servers stand ready.
 
     works: its own workload, and those beside it. nodes: the ways to its servers, and to a pool,
@@ -47,13 +51,13 @@ class ReadyTrial:
     request: Request
     works: tuple[Work, ...]
     site: Site
-    applied: database.Applied
+    applied: Applied
     components: tuple[ComponentLoad, ...]
-    nodes: Mapping[str, database.Access]
+    nodes: Mapping[str, Access]
     pool: PoolFacts
 
     @property
-    def prepared(self) -> database.Prepared:
+    def prepared(self) -> Prepared:
         """The data of its own workload."""
         return self.works[0].prepared
 
@@ -63,7 +67,7 @@ class ReadyTrial:
         present = access.keywords.get("options", "")
         overrides = {k: v for k, v in access.keywords.items() if k != "options"}
         overrides["dbname"] = dbname
-        overrides["options"] = database.as_options(present, self.applied.options)
+        overrides["options"] = settings.as_options(present, self.applied.options)
         overrides.setdefault("application_name", "pgpaces")
         return generator.resolve("", **overrides)
 
@@ -138,7 +142,7 @@ def _plan(cell: ReadyTrial) -> PlanFacts:
     every = [component.engine_plan() for component in cell.components]
     ours = [component for component in cell.components if not component.work.name]
     asked: dict[str, Any] = {
-        **{field.name: getattr(plan, field.name) for field in fields(plan)},
+        **asdict(plan),
         "rate": trial.load.rate or plan.rate,
         "clients": sum(each.clients for each in every),
         "threads": sum(each.threads for each in every),
@@ -231,7 +235,7 @@ def _server(cell: ReadyTrial) -> ServerFacts:
     access = replace(cell.site.access, keywords=for_driver(connection))
     ways = {PRIMARY: connection.keywords} | {n: way.keywords for n, way in cell.nodes.items()}
     nodes = {name: {k: v for k, v in way.items() if k in shown} for name, way in ways.items()}
-    found: ServerFacts = database.facts(access, cell.prepared.dbname).but(
+    found: ServerFacts = identity.facts(access, cell.prepared.dbname).but(
         target={k: v for k, v in connection.keywords.items() if k in shown},
         ours=cell.site.ours,
         **cell.site.server,
@@ -269,7 +273,7 @@ def as_superuser(where: Site, request: Request) -> str | None:
     """What workloads that were not confirmed may do on an external server; None: nothing much."""
     every = (request, *(other for _, other in request.beside))
     names = [each.workload.name for each in every if not each.workload.trusted]
-    if not names or where.ours or not database.is_superuser(where.access):
+    if not names or where.ours or not identity.is_superuser(where.access):
         return None
     return (
         f"workload {', '.join(names)} was not confirmed and is run as a superuser of this server:"
@@ -302,6 +306,6 @@ def _changed(cell: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
     if cell.site.ours or request.target.restart:  # we start these ourselves
         before = before.but(postmaster_started=None)
     meant = [name for name, _ in request.trial.settings]
-    for text in database.same_server(before, now, meant):
+    for text in identity.same_server(before, now, meant):
         said = f"the server is not as it was for earlier trials of the experiment: {text}"
         yield Finding("server", "warning", said)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from pgpaces import database
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pgpaces.experiment import functions
 from pgpaces.experiment.request import Request, check_clients, choose, node_of, nodes_of, source_of
-from pgpaces.facts import ComponentFacts
+from pgpaces.facts import ComponentFacts, Prepared
 from pgpaces.generators import engine as generator
 from pgpaces.generators.together import RunningLoad
 from pgpaces.plan import TrialPlan
@@ -30,8 +31,7 @@ _OF_A_PROCESS = 8
 _SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """A workload whose data stands ready.
 
     name: empty of the trial's own, else of one beside it.
@@ -41,7 +41,7 @@ class Work:
     request: Request
     scripts: tuple[WorkloadScript, ...]
     commands: list[Sequence[generator.ScriptCommand]]
-    prepared: database.Prepared
+    prepared: Prepared
     scale: int
 
     def variables(self) -> dict[str, str]:
@@ -50,8 +50,7 @@ class Work:
         return {"scale": str(self.scale), **own, **dict(self.request.trial.variables)}
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentLoad:
+class ComponentLoad(Struct, frozen=True):
     """Scripts of a work that go to a node.
 
     places: of its scripts among those of the work; weights: of each, here. plan: with its share of
@@ -62,7 +61,7 @@ class ComponentLoad:
     node: str
     places: tuple[int, ...]
     weights: tuple[int, ...]
-    plan: TrialPlan = field(repr=False)
+    plan: TrialPlan
     labels: tuple[str, ...] = ()
 
     @property

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from pgpaces import facts
 from pgpaces.design import Experiment, Target
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.experiment import shown, strategies
-from pgpaces.experiment.strategies import Goal
+from pgpaces.experiment import shown
+
+if TYPE_CHECKING:
+    from pgpaces.experiment.strategies import Goal
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentExtras:
+class DocumentExtras(Struct, frozen=True):
     """What a document holds beside the experiment.
 
     command: what was typed to run it. workload_hash: of data and scripts. goal: what trials are
@@ -28,18 +31,24 @@ class DocumentExtras:
 
 def write(experiment: Experiment, beside: DocumentExtras) -> dict[str, Any]:
     """The document."""
+    from pgpaces.experiment import strategies
+
     targets = tuple(_shown(target) for target in experiment.targets)
     source = shown.source(experiment.from_database)
     stored = replace(experiment, targets=targets, from_database=source)
     found = {"command": beside.command, "workload_hash": beside.workload_hash}
     goal = {} if beside.goal is None else {"goal": strategies.write(beside.goal)}
-    return {"experiment": asdict(stored), **found, **goal}
+    return {"experiment": to_builtins(stored), **found, **goal}
 
 
 def goal(document: Mapping[str, Any]) -> Goal | None:
     """What trials are chosen for; None for those of a design. Raises StoreError."""
     written = document.get("goal")
-    return None if written is None else strategies.read(written)
+    if written is None:
+        return None
+    from pgpaces.experiment import strategies
+
+    return strategies.read(written)
 
 
 def _shown(target: Target) -> Target:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from pgpaces.record import Interval
 from pgpaces.result import Trial
@@ -48,8 +49,7 @@ class SweepListener(Listener):
         """A server was not there for several trials; so many of its trials are left out."""
 
 
-@dataclass
-class Progress:
+class Progress(Struct):
     """How far an experiment is. done: trials that were run, also before it was resumed.
 
     total: None where nobody knows beforehand.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
-from pgpaces import database
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pgpaces.database import settings
 from pgpaces.errors import (
     ConnectionsError,
     ConsentError,
@@ -38,20 +40,19 @@ BACK_S = 120.0
 _LOOK_S = 1.0
 
 
-@dataclass
-class Machine:
+class Machine(Struct):
     """One machine and what is to be run on it.
 
     expected: facts of each server as it was for its first trial. broken: what nobody foresaw.
     """
 
     name: str
-    queue: Queue = field(repr=False)
+    queue: Queue
     progress: Progress
-    expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict, repr=False)
+    expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict)
     broken: BaseException | None = None
     _away: dict[object, int] = field(default_factory=dict)
-    _reached: set[TargetPlan] = field(default_factory=set, repr=False)
+    _reached: set[TargetPlan] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.progress.left[self.name] = self.queue.left
@@ -196,7 +197,7 @@ class _Sites:
         known = self._contexts.setdefault(target, {})
         if unknown := {name: value for name, value in wanted.items() if name not in known}:
             where = self._open(target, say)
-            of_server = database.of_server(where.access, unknown)
+            of_server = settings.of_server(where.access, unknown)
             known |= {name: of_server.get(name, "") for name in unknown}
         given = tuple((n, v) for n, v in wanted.items() if known[n] == "postmaster")
         return self._open(replace(target, server_settings=given), say)

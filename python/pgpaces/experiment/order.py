@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces import levels, trust, workload
 from pgpaces.costs import Costs
@@ -16,6 +19,7 @@ from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
 from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
+from pgpaces.redaction import Redacted
 from pgpaces.result import Place
 from pgpaces.units import digits
 
@@ -28,8 +32,7 @@ _MANAGED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """An experiment that is to be run, or resumed.
 
     store: where results go; None for the default. resume: the id of the one to go on with.
@@ -45,7 +48,7 @@ class Order:
     command: str = ""
     costs: Costs | None = None
     goal: Goal | None = None
-    consent: trust.Consent = field(default=trust.refuse, repr=False)
+    consent: trust.Consent = trust.refuse
 
 
 def _workload(experiment: Experiment, consent: trust.Consent) -> workload.Workload:
@@ -62,12 +65,12 @@ def _weighted(file: str) -> tuple[str, int]:
     return (file, 1) if number is None else (path, number)
 
 
-@dataclass(frozen=True, slots=True)
-class _Resolved:
+class _Resolved(Redacted, frozen=True):
     """A target with everything that the environment says of it; machine: HERE if it is this one."""
 
+    REDACTED: ClassVar = ("keywords",)
     target: Target
-    keywords: Mapping[str, str] = field(repr=False)
+    keywords: Mapping[str, str]
     machine: str
 
 
@@ -77,13 +80,13 @@ def _resolved(target: Target) -> _Resolved:
     return _Resolved(target, keywords, HERE if is_local(keywords) else host)
 
 
-@dataclass(frozen=True, slots=True)
-class Builder:
+class Builder(Redacted, frozen=True):
     """Makes the requests of an experiment's trials."""
 
+    REDACTED: ClassVar = ("targets",)
     order: Order
     base: workload.Workload
-    targets: Mapping[str, _Resolved] = field(repr=False)
+    targets: Mapping[str, _Resolved]
 
     @classmethod
     def of(cls, order: Order) -> Builder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pgpaces import levels
 from pgpaces.answers.compare import ComparisonGoal

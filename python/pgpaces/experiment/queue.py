@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct
 
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.sequential import Ask, Tell
@@ -16,12 +17,11 @@ from pgpaces.experiment.strategies import Strategy
 from pgpaces.experiment.trial import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Struct, frozen=True):
     """The next trial. why: in a few words, empty for one of a design."""
 
     slot: Slot
-    request: Request = field(repr=False)
+    request: Request
     why: str = ""
 
 
@@ -58,8 +58,7 @@ class Listed:
         return len(self._due)
 
 
-@dataclass
-class Chosen:
+class Chosen(Struct):
     """Trials that follow from what earlier ones found.
 
     told: of this machine, in their order. request: makes one of an ask. read: a trial's

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
-from pgpaces import database
-from pgpaces.database import Applied
+from msgspec.structs import replace
+
+from pgpaces.database import data, identity, settings, streaming
+from pgpaces.database.access import Access
+from pgpaces.database.settings import Applied, Terms
 from pgpaces.errors import ConnectionsError
 from pgpaces.experiment.cell import ReadyTrial, as_superuser
 from pgpaces.experiment.components import ComponentLoad, Work, clients_at, component_loads
@@ -26,7 +28,7 @@ from pgpaces.experiment.request import (
     spec_of,
 )
 from pgpaces.experiment.site import Say, Site, restarting
-from pgpaces.facts import PoolFacts
+from pgpaces.facts import PoolFacts, Prepared
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import pooler
 
@@ -43,36 +45,36 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Rea
     target = request.target
     restart = restarting(target.restart, where.access) if target.restart else None
     pooled = request.pool is not None
-    terms = database.Terms(where.ours, target.alter_system, restart, say, pooled)
+    terms = Terms(where.ours, target.alter_system, restart, say, pooled)
     wanted = {n: v for n, v in request.trial.settings if n not in where.given}
-    whole = database.of_server(where.access, wanted) if wanted else {}
+    whole = settings.of_server(where.access, wanted) if wanted else {}
     of_server = {name: wanted[name] for name in whole}
     rest = {name: value for name, value in wanted.items() if name not in whole}
     untouched = request.as_is and not wanted
     with contextlib.ExitStack() as stack:
         around = Applied()
         if of_server:
-            way = database.applied(where.access, where.access.dbname, of_server, terms)
+            way = settings.applied(where.access, where.access.dbname, of_server, terms)
             around = stack.enter_context(way)
             if where.ours:
-                stack.enter_context(database.on_standbys(where.standbys, of_server))
+                stack.enter_context(streaming.on_standbys(where.standbys, of_server))
         _check_connections(where, request)
         works = stack.enter_context(_works(where, request, say, check))
         inner = Applied()
         # One database first: what is said of it is said of the trial.
         for dbname in [] if untouched else dict.fromkeys(w.prepared.dbname for w in works):
-            found = stack.enter_context(database.applied(where.access, dbname, rest, terms))
+            found = stack.enter_context(settings.applied(where.access, dbname, rest, terms))
             inner = inner if inner.how else found
         effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
         effect = replace(effect, verified={**around.verified, **inner.verified})
         check()
-        free = database.free_connections(where.access)
+        free = identity.free_connections(where.access)
         components = component_loads(
             works, (*request.target.node_names, *([POOL] if pooled else [])), free
         )
         if where.standbys:
             say("waiting for the standbys")
-            database.wait_for_standbys(where.access, where.standbys, say, check)
+            streaming.wait_for_standbys(where.access, where.standbys, say, check)
         nodes, about = stack.enter_context(_pool(where, request, components, say))
         yield ReadyTrial(request, works, where, effect, components, nodes, about)
 
@@ -101,21 +103,21 @@ def _works(where: Site, request: Request, say: Say, check: Check) -> Iterator[tu
         yield tuple(works)
 
 
-def _work(name: str, request: Request, prepared: database.Prepared) -> Work:
+def _work(name: str, request: Request, prepared: Prepared) -> Work:
     scripts = choose(request.workload, request.scripts)
     scale = request.scale or (1 if request.as_is else request.workload.scale)
     return Work(name, request, scripts, commands_of(request.workload, scripts), prepared, scale)
 
 
 @contextlib.contextmanager
-def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[database.Prepared]:
+def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[Prepared]:
     """The database that a load goes to. writes: what goes there changes it."""
     if request.as_is:
-        yield database.as_is(where.access)
+        yield data.as_is(where.access)
         return
     spec = spec_of(request)
     spec = replace(spec, workload=replace(spec.workload, writes=writes))
-    with database.prepare(where.access, spec, say) as prepared:
+    with data.prepare(where.access, spec, say) as prepared:
         yield prepared
 
 
@@ -131,7 +133,7 @@ def _check_connections(where: Site, request: Request) -> None:
         through = wanted.pop(POOL, 0)
         wanted[PRIMARY] += min(through, request.pool.size or through)
     for node, access in {PRIMARY: where.access, **where.standbys}.items():
-        free = database.free_connections(access) if wanted[node] else None
+        free = identity.free_connections(access) if wanted[node] else None
         if free is not None and free < wanted[node]:
             name = "the server" if node == PRIMARY else node
             raise ConnectionsError(
@@ -144,7 +146,7 @@ def _check_connections(where: Site, request: Request) -> None:
 @contextlib.contextmanager
 def _pool(
     where: Site, request: Request, found: tuple[ComponentLoad, ...], say: Say
-) -> Iterator[tuple[Mapping[str, database.Access], PoolFacts]]:
+) -> Iterator[tuple[Mapping[str, Access], PoolFacts]]:
     """The ways to all nodes, with that to a managed pool if one is wanted, and what is known of it.
 
     It is started for each trial: no connection in it is older than the trial's settings.

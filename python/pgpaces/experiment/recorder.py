@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest

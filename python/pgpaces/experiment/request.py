@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pgpaces import database, levels, trust, workload
+from msgspec import field
+from msgspec.structs import replace
+
+from pgpaces import levels, trust, workload
 from pgpaces.costs import Costs
+from pgpaces.database import data
+from pgpaces.database.specification import DatasetSpec
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError, nearest
 from pgpaces.experiment import bulk, functions
@@ -16,6 +20,7 @@ from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.levels import CellOptions
 from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan
+from pgpaces.redaction import Redacted
 from pgpaces.result import Place
 from pgpaces.servers import pooler
 from pgpaces.units import SEED_MAX, whole
@@ -29,8 +34,7 @@ PRIMARY, STANDBYS, ANY, POOL = "primary", "standbys", "any", "pool"
 OnStoreError = Literal["continue", "stop"]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Redacted, frozen=True):
     """A trial to be run: of what, how, where.
 
     scripts: names, with weights, to run of all. keep: it is stored. on_store_error: whether the
@@ -45,6 +49,7 @@ class Request:
     machine. missed_max: the share of what is due that may be missed, where that was asked.
     """
 
+    REDACTED: ClassVar = ("from_database", "expected")
     workload: Workload
     trial: TrialPlan
     target: TargetPlan = field(default_factory=TargetPlan)
@@ -56,14 +61,14 @@ class Request:
     on_store_error: OnStoreError = "continue"
     place: Place | None = None
     # Not in the repr: it may hold a password.
-    from_database: str | None = field(default=None, repr=False)
+    from_database: str | None = None
     occasion: str = ""
     observe: bool = True
     node: str | None = None
     nodes: tuple[tuple[str, str], ...] = ()
     pool: PoolPlan | None = None
     beside: tuple[tuple[str, Request], ...] = ()
-    expected: ServerFacts | None = field(default=None, repr=False)
+    expected: ServerFacts | None = None
     costs: Costs | None = None
     missed_max: float | None = None
 
@@ -150,12 +155,12 @@ def shares_data(main: Request, other: Request) -> bool:
         return True
     if main.from_database is not None or main.as_is or main.target.own is not None:
         return False
-    return database.fingerprints(spec_of(main)) == database.fingerprints(spec_of(other))
+    return data.fingerprints(spec_of(main)) == data.fingerprints(spec_of(other))
 
 
-def spec_of(request: Request) -> database.DatasetSpec:
+def spec_of(request: Request) -> DatasetSpec:
     """The data that a trial goes to, where that is made for it."""
-    return database.DatasetSpec(
+    return DatasetSpec(
         request.workload,
         request.scale or request.workload.scale,
         request.data_seed,

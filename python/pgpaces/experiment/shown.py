@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pgpaces import database
+from pgpaces.database.source import is_dsn
 from pgpaces.errors import PgpacesError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
@@ -17,7 +17,7 @@ _ODD = re.compile(r"^$|[\s'\\]")
 
 def source(from_database: str | None) -> str | None:
     """A database to be copied, by its name or a DSN without a password."""
-    if from_database is None or not database.is_dsn(from_database):
+    if from_database is None or not is_dsn(from_database):
         return from_database
     return dsn(from_database)
 

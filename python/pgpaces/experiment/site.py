@@ -7,11 +7,16 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pgpaces import database, psql
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pgpaces import psql
+from pgpaces.database import identity
+from pgpaces.database.access import Access, connect
+from pgpaces.database.source import is_dsn
 from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
@@ -23,23 +28,22 @@ Say = Callable[[str], None]
 _BACK_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     """Where the load goes: the way to administer it, and whether the server is ours.
 
     given: settings that it was started with. nodes: the ways to others that belong to it, by name:
     standbys, and somebody's pooler. servers: of ours, the primary first.
     """
 
-    access: database.Access
+    access: Access
     ours: bool
     server: dict[str, Any] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
-    nodes: Mapping[str, database.Access] = field(default_factory=dict)
+    nodes: Mapping[str, Access] = field(default_factory=dict)
     servers: tuple[embedded.Server, ...] = ()
 
     @property
-    def standbys(self) -> dict[str, database.Access]:
+    def standbys(self) -> dict[str, Access]:
         """The ways to the standbys, by name."""
         return {name: way for name, way in self.nodes.items() if name.startswith("standby")}
 
@@ -55,7 +59,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
             say(f"warning: {warning}")
         generator.probe(connection)
         program = psql.find(None, candidates)
-        access = database.Access(for_driver(connection), program, folders)
+        access = Access(for_driver(connection), program, folders)
         nodes = {name: _node(access, dsn) for name, dsn in target.nodes}
         yield Site(access, ours=False, nodes=nodes)
         return
@@ -71,7 +75,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         about = {"name": server.name, "stays": server.stays, "tls": target.tls}
         about["asked"] = target.server
         about["build"] = packages.family(server.bin)
-        access = database.Access(keywords, program, folders)
+        access = Access(keywords, program, folders)
         nodes = {
             f"standby{number}": _node(access, other.dsn(transport=way))
             for number, other in enumerate(others, 1)
@@ -80,7 +84,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         yield Site(access, True, about, given, nodes, (server, *others))
 
 
-def _node(primary: database.Access, dsn: str) -> database.Access:
+def _node(primary: Access, dsn: str) -> Access:
     """The way to another server of the same layout. Raises ServerError where there is none."""
     connection = generator.resolve(dsn)
     generator.probe(connection)
@@ -174,7 +178,7 @@ def source_database(text: str | None) -> str | None:
 
     To be called before `site`, which hides what is not meant for a managed server.
     """
-    if text is None or not database.is_dsn(text):
+    if text is None or not is_dsn(text):
         return text
     from psycopg.conninfo import make_conninfo
 
@@ -190,8 +194,8 @@ def for_driver(connection: generator.Connection) -> dict[str, str]:
 
 def server_settings(dsn: str) -> dict[str, str]:
     """Every setting of a server that runs. Raises ServerError, PlanError."""
-    access = database.Access(for_driver(generator.resolve(dsn)), Path("psql"))
-    return database.settings_of(access)
+    access = Access(for_driver(generator.resolve(dsn)), Path("psql"))
+    return identity.settings_of(access)
 
 
 def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
@@ -207,7 +211,7 @@ def _existing(path: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def restarting(command: str, access: database.Access) -> Callable[[], None]:
+def restarting(command: str, access: Access) -> Callable[[], None]:
     """Restarts a server by a shell command of its owner's, and waits until it is back."""
 
     def restart() -> None:
@@ -229,7 +233,7 @@ def restarting(command: str, access: database.Access) -> Callable[[], None]:
         deadline = time.monotonic() + _BACK_S
         while True:
             try:
-                with database.connect(access):
+                with connect(access):
                     return
             except ServerError as error:
                 if time.monotonic() > deadline:

@@ -7,8 +7,9 @@ here is only which of them is asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct, to_builtins
 
 from pgpaces import facts
 from pgpaces.answers import outcome, pairing, time_budget
@@ -53,8 +54,7 @@ class Strategy(Protocol):
         """Why it ended without an answer; empty where it has one, or goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Searches:
+class Searches(Struct, frozen=True):
     """A search for the capacity of each cell, in turn: the one with the fewest trials is next."""
 
     sought: Sought
@@ -129,8 +129,7 @@ def _hopeless(told: Sequence[Tell]) -> str | None:
     return None if found is None else found[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """Pairs of A and B."""
 
     pairing: Pairing
@@ -157,8 +156,7 @@ class Pairs:
         return pairing.given_up(self.pairing, told)
 
 
-@dataclass(frozen=True, slots=True)
-class Budgeted:
+class Budgeted(Struct, frozen=True):
     """A budget of time over the cells of a machine."""
 
     goal: TimeBudget
@@ -220,7 +218,7 @@ def asked(goal: Goal) -> tuple[str, ...]:
 def write(goal: Goal) -> dict[str, Any]:
     """The goal as plain values."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(goal, cls))
-    return {"kind": kind, **asdict(goal)}
+    return {"kind": kind, **to_builtins(goal)}
 
 
 def read(document: Any) -> Goal:

@@ -10,15 +10,18 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from pgpaces import database, levels, workload
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pgpaces import levels, workload
 from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, between, preview
 from pgpaces.answers.sequential import Ask, Tell
+from pgpaces.database import data
 from pgpaces.design import HERE, Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document, shown
@@ -43,8 +46,7 @@ _BEAT_S = 5.0
 PATIENCE_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """An experiment of which every trial was checked, as far as that can be without a server.
 
     slots: what is missing of a design. total: with what was run before; None where trials are
@@ -52,17 +54,16 @@ class Planned:
     """
 
     order: Order
-    builder: Builder = field(repr=False)
+    builder: Builder
     slots: tuple[Slot, ...]
     total: int | None
     preview: Preview
-    requests: Mapping[tuple[int, str], Request] = field(repr=False)
+    requests: Mapping[tuple[int, str], Request]
     id: str = ""
     workload_hash: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(Struct, frozen=True):
     """How an experiment went. failed: trials that were tried twice in vain.
 
     missing: trials of a design that were not run. given_up: why there is no answer, where trials
@@ -231,7 +232,7 @@ def preview_of(request: Request) -> Preview:
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
     spec, as_is = spec_of(request), request.as_is
-    fingerprints = database.fingerprints(spec)
+    fingerprints = data.fingerprints(spec)
     known = fingerprints & sizes.keys() if spec.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
@@ -281,8 +282,7 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """The trials of each machine. before: how many were run already. expected: servers' facts.
 
     chosen: who chooses them, where they are not those of a design.

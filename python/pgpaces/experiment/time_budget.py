@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.design import Experiment, Levels

@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.answers import throttle
 from pgpaces.answers.digest import Bucket, digest
@@ -35,8 +37,7 @@ from pgpaces.store import Store
 _MEASURED_MAX_NS = 2**61
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """A trial that was run, its answer, and why it could not all be stored, if so.
 
     The trial's intervals are in the store. aborted: how many clients gave up. killed: why the kill
@@ -69,8 +70,7 @@ def run(request: Request, listener: Listener | None = None) -> Outcome:
         return run_at(where, request, keeping)
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(Struct, frozen=True):
     """Who hears of a trial, who may end it, and what keeps it.
 
     wait_s: so long is waited at its end for a store that takes nothing. held: what lasts from the

@@ -10,8 +10,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces.errors import RunError
 from pgpaces.programs import CommandOrder, Execution, Runner
@@ -24,8 +25,7 @@ FOREVER_NS = 2**62
 PAUSE_NS = SECOND_NS
 
 
-@dataclass(frozen=True, slots=True)
-class Executions:
+class Executions(Struct, frozen=True):
     """How often a command is run, and how it is judged.
 
     transactions: so many times; None: as long as something new falls due, that is for duration_ns.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces import _engine
 from pgpaces.errors import ServerError
@@ -20,8 +21,7 @@ from pgpaces.texts import decoded, encoded
 ScriptText = tuple[str, int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptCommand:
+class ScriptCommand(Struct, frozen=True):
     """A command of a script: line, first line of its text, whether it is SQL."""
 
     line: int
@@ -29,8 +29,7 @@ class ScriptCommand:
     is_sql: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePlan:
+class EnginePlan(Struct, frozen=True):
     """A trial with every choice made, as the binding reads it.
 
     shape: segments, none where the rate does not change. limits: of scripts that have one of their
@@ -114,8 +113,7 @@ class EnginePlan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """Where the load goes: resolved keywords for Python's driver, and the engine's own form."""
 
     keywords: Mapping[str, str]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
+
+from msgspec import Struct
 
 from pgpaces.errors import PgpacesError
 from pgpaces.record import Interval, Offset, merged
@@ -56,8 +57,7 @@ class RunningLoad(Protocol):
         """Ends at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Struct, frozen=True):
     """A load, and where its numbers begin among those of all."""
 
     load: RunningLoad

@@ -8,7 +8,8 @@ were late, and quantiles, are not in it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError
 from pgpaces.record import Interval, Tally
@@ -19,8 +20,7 @@ WIDTHS = (6, 10, 11, 15, 16)
 _MARKS = ("40001", "40P01", "other")
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadInterval:
+class ThreadInterval(Struct, frozen=True):
     """What one thread did in one interval."""
 
     start_s: int
@@ -78,7 +78,7 @@ def lines(name: str, texts: Iterable[str]) -> list[ThreadInterval]:
 
 def intervals(found: Iterable[ThreadInterval], start_s: int) -> tuple[Interval, ...]:
     """The seconds of a run; what threads did in the same one stands together."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     together: dict[int, Tally] = {}
     for line in found:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Literal
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError
 from pgpaces.facts import (
@@ -39,8 +40,7 @@ _SUMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PgbenchFile:
+class PgbenchFile(Struct, frozen=True):
     """A file that pgbench wrote: what it is called, when it ended, and its text."""
 
     name: str
@@ -48,8 +48,7 @@ class PgbenchFile:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """What the user knows and the files may not say. command: pgbench's command line."""
 
     limit_ns: int | None = None
@@ -57,8 +56,7 @@ class Told:
     command: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(Struct, frozen=True):
     """What the files say: the seconds of the trial, from its start; sentences about them."""
 
     intervals: tuple[Interval, ...]

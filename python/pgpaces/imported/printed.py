@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 # Of all versions: "latency average: 1 ms" until 9.6, "latency average = 1 ms" from 10 on.
@@ -38,8 +39,7 @@ _SCRIPT = re.compile(r"^SQL script (\d+): (.*)\n - weight: (\d+)", re.MULTILINE)
 REPORT = re.compile(r"^transaction type: |^number of transactions actually processed: ", re.M)
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(Struct, frozen=True):
     """A report. numbers: those that are in it, by the names above. scripts: name and weight."""
 
     version: str | None

@@ -8,8 +8,9 @@ its end - its time; of one that was skipped or failed no time is logged.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError
 from pgpaces.record import Interval, Tally
@@ -20,8 +21,7 @@ Seventh = Literal["lag", "retries"]
 _FAILED = {"failed": "failed", "serialization": "40001", "deadlock": "40P01", "other": "other"}
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """What stands in the columns behind the sixth; their places, or None."""
 
     lag: int | None
@@ -44,8 +44,7 @@ class Columns:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedTransaction:
+class LoggedTransaction(Struct, frozen=True):
     """A transaction, times in us. outcome: a class of ours, or how it failed."""
 
     client: int
@@ -97,8 +96,7 @@ def _entry(words: list[str], columns: Columns, limit_us: float) -> LoggedTransac
     )
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     """What became known in one second about a due second and script."""
 
     entries: list[LoggedTransaction]

@@ -7,7 +7,8 @@ never a zero. Knows no connection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import cache
 from pgpaces.result import Moved, Sample
@@ -16,8 +17,7 @@ PERIOD_S = 1.0
 _LATEST = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Struct, frozen=True):
     """A counter of the server: the SQL that gives it, and what its differences are called.
 
     unit: with "/s" at its end the difference is divided by the time that it took. scale: what the
@@ -33,8 +33,7 @@ class Counter:
     gauge: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CounterGroup:
+class CounterGroup(Struct, frozen=True):
     """Counters that one view gives to one kind of server. versions: from, and below.
 
     setting: one that must be on, else the view has zeros.
@@ -242,8 +241,7 @@ PARTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class CounterReading:
+class CounterReading(Struct, frozen=True):
     """What the counters were at a time of the monotonic clock; None: not known then.
 
     rows: what was read of standbys, slots and a standby itself; see replication.py.

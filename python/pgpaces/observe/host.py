@@ -14,10 +14,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from pgpaces.errors import PgpacesError
 from pgpaces.observe import procfs
@@ -38,8 +39,7 @@ _VCGENCMD_EVERY_S = 10.0
 _CPUS_MAX, _ZONES_MAX, _HWMON_MAX, _TRIPS_MAX, _DISKS_MAX = 8, 16, 8, 8, 16
 
 
-@dataclass(frozen=True, slots=True)
-class HostSample:
+class HostSample(Struct, frozen=True):
     """What was seen, as gauges, of the seconds that end at `at_s` of a monotonic clock."""
 
     at_s: float
@@ -251,8 +251,7 @@ def _between(before: tuple[float, list[Item]], at_s: float, items: list[Item]) -
     return HostSample(at_s, tuple(found)) if found else None
 
 
-@dataclass
-class HostSensor:
+class HostSensor(Struct):
     """Looks by a source until it is closed. cost_s: CPU time that looking took so far."""
 
     source: HostSource

@@ -13,8 +13,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import cache
 from pgpaces.answers import replication as standbys
@@ -127,8 +129,7 @@ class Reads(Protocol):
         """One reading."""
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
+class Others(Struct, frozen=True):
     """What is looked at beside counters. more: what would show more. sessions: that cost."""
 
     waits: Sampler
@@ -137,8 +138,7 @@ class Others:
     sessions: tuple[SessionSnapshot, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """CPU time of our threads, and of the server's processes that served them, as % of one core.
 
     server: None where it is not seen.

@@ -7,8 +7,9 @@ them is pure. Knows no thread and no trial.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from pgpaces.observe.session import MARK
 from pgpaces.result import Executed, Grown
@@ -39,8 +40,7 @@ WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """A relation: bytes with its TOAST and maps, and dead tuples of a table."""
 
     kind: Literal["table", "index"]
@@ -103,8 +103,7 @@ _OWN = """
 Key = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """The counters of a statement."""
 
     calls: int
@@ -118,8 +117,7 @@ class Counted:
 Statements = Mapping[Key, Counted]
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """The statistics of statements where the database has them. schema: quoted."""
 
     schema: str

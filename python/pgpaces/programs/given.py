@@ -12,14 +12,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from pgpaces import psql
 from pgpaces.errors import PlanError, RunError
 from pgpaces.home import home
 from pgpaces.programs.files import Say, located
 from pgpaces.programs.runner import CommandOrder
+from pgpaces.redaction import Redacted
 from pgpaces.workload import Workload
 
 _SHELL = "/bin/sh"
@@ -29,20 +30,20 @@ _VARIABLE = re.compile(r"PGPACES_([A-Z_][A-Z0-9_]*)")
 _DSN = ("host", "hostaddr", "port", "user", "dbname")
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Redacted, frozen=True):
     """What programs are given as long as `given` lasts.
 
     values: by the names that words have in braces. variables: of the environment, without those
     that repeat the values. scratch: an empty folder. files: open ones that they inherit.
     """
 
+    REDACTED: ClassVar = ("variables", "secret")
     folder: Path
     scratch: Path
     values: Mapping[str, str]
-    variables: Mapping[str, str] = field(repr=False)
+    variables: Mapping[str, str]
     files: tuple[int, ...] = ()
-    secret: str | None = field(default=None, repr=False)
+    secret: str | None = None
 
     def order(
         self, name: str, run: tuple[str, ...] | str, hidden: Set[str] = frozenset()

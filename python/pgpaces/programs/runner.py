@@ -16,11 +16,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
+
+from msgspec import Struct
 
 from pgpaces.errors import RunError
+from pgpaces.redaction import Redacted
 from pgpaces.units import SECOND_NS
 
 _TAIL_LINES = 12
@@ -29,30 +31,29 @@ _TAIL_PATIENCE_S = 10.0
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOrder:
+class CommandOrder(Redacted, frozen=True):
     """A command as it is run: its name, words, variables, folder, the descriptors that it inherits.
 
     secret: what is never repeated of what it says.
     """
 
+    REDACTED: ClassVar = ("variables", "secret")
     name: str
     words: tuple[str, ...]
-    variables: Mapping[str, str] = field(repr=False)
+    variables: Mapping[str, str]
     folder: Path
     files: tuple[int, ...] = ()
     timeout_ns: int = 2 * 3600 * SECOND_NS
     polite_ns: int = 5 * SECOND_NS
     succeeds: tuple[int, ...] = (0,)
-    secret: str | None = field(default=None, repr=False)
+    secret: str | None = None
 
     def shown(self, said: str) -> str:
         """What it said, as it may be kept."""
         return said.replace(self.secret, "***") if self.secret else said
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(Struct, frozen=True):
     """One that has ended. Times by the monotonic clock; failed: its class, empty if it did not.
 
     said: what it said last, where it failed. cpu_s: of it and of all that it waited for.

@@ -6,15 +6,16 @@ Names and currencies are as others wrote them: whoever renders them escapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces.answers import costs as rules
 from pgpaces.answers.cells import Row
 from pgpaces.answers.costs import Economy, Priced, Written
 from pgpaces.answers.stats import proportion
 from pgpaces.answers.summary import Summary
-from pgpaces.questions.sweep.words import cell_name
+from pgpaces.questions.trials import cell_name
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.result import Estimate, Trial, plain
 from pgpaces.section import Sentence
@@ -119,7 +120,7 @@ def sentences(found: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
 
 
 def _said(one: Priced, did: str) -> Iterator[str]:
-    economy, at, name = one.economy, f"With {cell_name(one.row)}", one.name or "the machine"
+    economy, at, name = one.economy, f"With {cell_name(one.row.cell)}", one.name or "the machine"
     if economy.month is not None:
         yield f"{name} costs {_month(economy)}."
     if gains := list(_gains(economy)):
@@ -132,8 +133,7 @@ def _said(one: Priced, did: str) -> Iterator[str]:
         yield f"{at} {name} writes {_written(economy.written)}{_life(economy)}."
 
 
-@dataclass(frozen=True, slots=True)
-class CostColumn:
+class CostColumn(Struct, frozen=True):
     """A column of the table: its title, what it shows, and that as a text with its interval."""
 
     title: str

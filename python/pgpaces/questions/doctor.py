@@ -14,9 +14,11 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces import home, host
 from pgpaces.disk import programs
@@ -45,8 +47,7 @@ _SENSORS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Something that pgpaces uses.
 
     found: what is here of it; empty where it is missing. gives: what it is for. remedy: how to get
@@ -61,8 +62,7 @@ class Part:
     needed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """Every part that was looked for, in order."""
 
     parts: tuple[Part, ...]

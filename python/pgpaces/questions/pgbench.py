@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pgpaces.record import Interval, Tally
 from pgpaces.times import Times
@@ -20,8 +21,7 @@ _SERIALIZATION, _DEADLOCK = "40001", "40P01"
 _LINE_BYTES = 127  # of an SQL command's first line that pgbench keeps
 
 
-@dataclass(frozen=True, slots=True)
-class ReportScript:
+class ReportScript(Struct, frozen=True):
     """A script in the report: what it is called, its weight, and its commands' first lines."""
 
     description: str
@@ -29,8 +29,7 @@ class ReportScript:
     commands: Sequence[tuple[str, bool]] = ()  # text, whether it is SQL
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
+class ReportOptions(Struct, frozen=True):
     """What the report repeats of what was asked for. limit_us: 0 for none.
 
     transactions or duration_s ends the run. throttled: transactions fall due by a rate.
@@ -60,8 +59,7 @@ class ReportOptions:
         return len(self.scripts) > 1
 
 
-@dataclass(slots=True)
-class Moments:
+class Moments(Struct):
     """Count, sum, sum of squares and maximum of times, ns."""
 
     count: int = 0
@@ -90,8 +88,7 @@ class Moments:
         return math.sqrt(max(0.0, self.square_sum / self.count - mean_ns * mean_ns)) / 1e6
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(Struct):
     """What pgbench counts: of all transactions, or of one script's."""
 
     processed: int = 0
@@ -133,8 +130,7 @@ class Sums:
         return self.processed + self.skipped + self.failed
 
 
-@dataclass(slots=True)
-class CommandTimes:
+class CommandTimes(Struct):
     """A command's times, and how often it failed."""
 
     times: Moments = field(default_factory=Moments)
@@ -142,8 +138,7 @@ class CommandTimes:
     retries: int = 0
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(Struct):
     """A run as it goes on: feed it every interval. Times in ns.
 
     aborted_thread: of the first client that gave up, if one did.

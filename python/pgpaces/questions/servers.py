@@ -6,7 +6,8 @@ Texts are as others wrote them: whoever prints them escapes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pgpaces.answers import waits
 from pgpaces.report.numbers import milliseconds, percent

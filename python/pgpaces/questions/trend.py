@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answer import Answer
 from pgpaces.answers import differences
@@ -33,8 +35,7 @@ from pgpaces.store import Store
 _WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ratio")
 
 
-@dataclass(frozen=True, slots=True)
-class Trended:
+class Trended(Struct, frozen=True):
     """A series of runs and what it shows. unlike: in what they differ beside time.
 
     left_out: how many did not end or are not valid.
@@ -162,8 +163,7 @@ _HEIGHT = 230
 _CHANGED_SHOWN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """A run of the series: its id, when it began, and its number under its name."""
 
     id: str
@@ -171,8 +171,7 @@ class Timed:
     run: Run
 
 
-@dataclass(frozen=True, slots=True)
-class RunSeries:
+class RunSeries(Struct, frozen=True):
     """Runs in the order of time. beside: what else was not the same before and behind a change,
 
     by the change's first run. notes: what else is to be said.

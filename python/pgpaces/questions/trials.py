@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.validity import Validity
+from pgpaces.design import Cell
 from pgpaces.facts import ComponentFacts, PlanFacts, Prepared, ServerFacts
 from pgpaces.report.numbers import seconds
 from pgpaces.units import duration_text
@@ -96,3 +97,15 @@ def above(plan: PlanFacts, script: str | None = None) -> str:
     else:
         limit_ns = own.get(script, load.limit_ns)
     return f"> {limit_ns / 1e6:g}" if limit_ns else "none"
+
+
+def factor_name(name: str) -> str:
+    """A factor as the page calls it: settings and variables without their family."""
+    family, _, rest = name.partition(".")
+    return rest if family in ("set", "define") and rest else name.replace("_", " ")
+
+
+def cell_name(cell: Cell) -> str:
+    """A cell in a sentence."""
+    pairs = cell.levels
+    return ", ".join(f"{factor_name(name)} = {level}" for name, level in pairs) or "the one cell"

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.report.look import NUMBER, Look, configuration
@@ -39,8 +41,7 @@ def specification(charts: Sequence[Chart], look: Look, *, told: bool = False) ->
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """A chart where it is drawn. bare: without texts at the x axis: another stands below."""
 
     chart: Chart
@@ -135,7 +136,7 @@ def _short(place: Place) -> str:
 
 
 def _datum(point: Point) -> _SPEC:
-    found = {name: getattr(point, name) for name in Point.__slots__}
+    found = asdict(point)
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 

@@ -6,8 +6,9 @@ the page's light and dark are the charts' too; in files of their own it is a col
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces.chart import WIDTH
 
@@ -15,8 +16,7 @@ from pgpaces.chart import WIDTH
 NUMBER = ".6~g"
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """The colours of a chart. lines: told apart also by people who do not see all colours.
 
     heat: from good over the middle to bad; on_heat: of text upon each. font: of all text.

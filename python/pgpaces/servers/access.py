@@ -8,8 +8,9 @@ Standbys stream over the same socket. Starts no server.
 import os
 import secrets
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.servers.record import ServerRecord
@@ -25,8 +26,7 @@ host  replication all all {method}
 SCRAM_SINCE = 10
 
 
-@dataclass(frozen=True)
-class Listen:
+class Listen(Struct, frozen=True):
     """TCP beside the socket: an address of this machine, and a port or None for a free one."""
 
     host: str = "127.0.0.1"

@@ -11,9 +11,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgpaces.errors import ServerError
 from pgpaces.home import home
@@ -50,8 +51,7 @@ FOLDERS = (  # below /
 )
 
 
-@dataclass(frozen=True)
-class Installation:
+class Installation(Struct, frozen=True):
     """One set of PostgreSQL programs of one version, such as "18.6", in one folder."""
 
     bin: Path

@@ -12,9 +12,11 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.home import home
@@ -47,8 +49,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 
 
-@dataclass(frozen=True)
-class ServerSpec:
+class ServerSpec(Struct, frozen=True):
     """What server is wanted. An empty name is its version: pg15; listen None is the socket only.
 
     With tls, TCP is by TLS, which needs listen. standby_of: it is a standby of this managed server,
@@ -68,7 +69,7 @@ class ServerSpec:
 
     def __post_init__(self) -> None:
         if not self.name:
-            object.__setattr__(self, "name", self.installation.server_name)
+            force_setattr(self, "name", self.installation.server_name)
         if not _NAME.fullmatch(self.name):
             raise PlanError(
                 f"a server cannot be named {self.name!r}",
@@ -86,15 +87,14 @@ class ServerSpec:
                 )
 
 
-@dataclass(frozen=True)
-class Server(ServerRecord):
+class Server(ServerRecord, frozen=True, kw_only=True):
     """A running server. As a context manager it ends one that does not stay, and leaves others.
 
     Keep it as long as the server is needed: one that does not stay ends when its Server goes.
     """
 
-    folder: ServerFolder = field(kw_only=True, repr=False)
-    held: postmaster.Postmaster | None = field(default=None, repr=False, compare=False)
+    folder: ServerFolder
+    held: postmaster.Postmaster | None = None
 
     def stop(self) -> None:
         """End the server, also one that stays; nothing happens if it has ended already."""
@@ -159,8 +159,7 @@ def stop(name: str) -> None:
     _end(folder, record)
 
 
-@dataclass(frozen=True)
-class _Terms:
+class _Terms(Struct, frozen=True):
     """How a start goes: under which lock, whether the server stays, whom to tell."""
 
     lock: int

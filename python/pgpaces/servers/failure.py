@@ -4,15 +4,15 @@ Pure: text in, ServerError out. Knows nothing of processes, folders and users.
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.errors import ServerError
 
 LINES_SHOWN = 5
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """A line that PostgreSQL writes, and the way out; {1}, {2} are the pattern's groups."""
 
     pattern: re.Pattern[str]

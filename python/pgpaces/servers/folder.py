@@ -16,8 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgpaces.errors import ServerError
 from pgpaces.home import home
@@ -32,8 +33,7 @@ POLL_S = 0.02
 STATUS_LINE = 7  # of postmaster.pid, counted from 0; since PostgreSQL 10
 
 
-@dataclass(frozen=True)
-class ServerFolder:
+class ServerFolder(Struct, frozen=True):
     """The folder of one server."""
 
     path: Path

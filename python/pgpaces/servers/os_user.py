@@ -12,9 +12,11 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.errors import ServerError
 from pgpaces.home import ROOT_HOME
@@ -26,8 +28,7 @@ FOLDER_MODE_USER = 0o700
 PROBE_TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True)
-class OsUser:
+class OsUser(Struct, frozen=True):
     """A user of this machine with a passwd entry; the server's processes belong to it."""
 
     name: str

@@ -14,8 +14,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.servers import libraries

@@ -13,8 +13,9 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.plan import PoolPlan
@@ -38,8 +39,7 @@ _CLIENTS_MAX = 100_000
 _ENDING_S = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class PoolerProgram:
+class PoolerProgram(Struct, frozen=True):
     """A pooler that is here."""
 
     path: Path
@@ -51,8 +51,7 @@ class PoolerProgram:
         return tuple(int(part) for part in self.version.split("."))
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """A pooler that runs. size: how many server connections it has at most."""
 
     host: str
@@ -163,8 +162,7 @@ def _answers(where: str) -> bool:
     return pq.PGconn.ping(f"{where} dbname=postgres connect_timeout=2".encode()) == pq.Ping.OK
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What a configuration is made of. servers: the primary first."""
 
     plan: PoolPlan

@@ -16,9 +16,10 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from pgpaces.errors import ServerError
 from pgpaces.servers import failure
@@ -104,8 +105,7 @@ def _done(
     )
 
 
-@dataclass(frozen=True)
-class SupervisorOrder:
+class SupervisorOrder(Struct, frozen=True):
     """What supervise.py is told: what to run, as whom, and what to remove afterwards.
 
     ending: the signal that ends it politely.

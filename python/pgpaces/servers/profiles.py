@@ -11,10 +11,11 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from pgpaces.errors import PlanError
 from pgpaces.home import home
@@ -40,8 +41,7 @@ _UNITS: Mapping[str, tuple[str, Fraction]] = {
 _SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off", "no": "off"}
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """Settings with a name."""
 
     name: str

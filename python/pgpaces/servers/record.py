@@ -7,10 +7,11 @@ the PG* variables. Never holds a password: TCP names a password file. Starts and
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 FORMAT = 1
 
@@ -22,8 +23,7 @@ class Transport(StrEnum):
     TCP = "tcp"
 
 
-@dataclass(frozen=True)
-class ServerRecord:
+class ServerRecord(Struct, frozen=True):
     """One managed server. `pid` is the postmaster's, 0 while it is starting."""
 
     name: str
@@ -123,4 +123,4 @@ def from_json(text: str) -> ServerRecord | None:
 
 def as_values(record: ServerRecord) -> dict[str, Any]:
     """The fields of a record by name, without what a subclass adds."""
-    return {f.name: getattr(record, f.name) for f in fields(ServerRecord)}
+    return {name: getattr(record, name) for name in ServerRecord.__struct_fields__}

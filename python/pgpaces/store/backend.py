@@ -10,11 +10,11 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.errors import StoreError, StoreVersionError
@@ -56,8 +56,7 @@ _LOGIN_HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+class Backend(Struct, frozen=True):
     """A database that results lie in. address: for messages. path: of SQLite's file."""
 
     engine: sa.Engine
@@ -205,16 +204,15 @@ def _explained_file(shown: str, error: Exception) -> tuple[str, str | None]:
 # --- PostgreSQL -------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Way:
+class _Way(Struct):
     """The way to a server: as it was written, and once it worked, as libpq resolved it.
 
     So that later connections do not depend on an environment that may have changed: PG* are hidden
     while a managed server is measured.
     """
 
-    written: str = field(repr=False)
-    keywords: address.Keywords = field(repr=False)
+    written: str
+    keywords: address.Keywords
     worked: bool = False
 
     def connect(self) -> psycopg.Connection[Any]:

@@ -5,11 +5,11 @@ Every value of a digest that is read is checked.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces.answers import digest as rules
 from pgpaces.answers.accumulator import Accumulator
@@ -20,8 +20,7 @@ from pgpaces.result import Trial
 VERSION = rules.VERSION
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """A digest without its trial."""
 
     summary: Summary
@@ -31,17 +30,13 @@ class _Kept:
     lag: tuple[tuple[float, float | None], ...]
 
 
-_NAMES = [field.name for field in dataclasses.fields(_Kept)]
+_NAMES = _Kept.__struct_fields__
 
 
 def text(digest: Digest) -> str:
     """A digest without its trial as JSON, in ASCII; infinity stands in it as JavaScript has it."""
     kept = {name: getattr(digest, name) for name in _NAMES}
-    return json.dumps(kept, default=_fields, separators=(",", ":"))
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return json.dumps(kept, default=asdict, separators=(",", ":"))
 
 
 def read(trial: Trial, text: str) -> Digest:

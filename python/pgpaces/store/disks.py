@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from pgpaces import facts
 from pgpaces.answers.disks import Device, Disk, read
@@ -15,8 +15,7 @@ from pgpaces.store.rows import Row
 from pgpaces.store.schema import disk
 
 
-@dataclass(frozen=True, slots=True)
-class DiskRow:
+class DiskRow(Struct, frozen=True):
     """A disk that was measured. host: facts of its machine. name: what somebody calls it."""
 
     id: str

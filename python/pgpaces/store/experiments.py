@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, get_args
 
 import sqlalchemy as sa
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces.result import State
 from pgpaces.store import form, rows
@@ -16,8 +17,7 @@ from pgpaces.store.schema import experiment, failure, trial
 from pgpaces.validation import check_place, check_summary
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentRow:
+class ExperimentRow(Struct, frozen=True):
     """An experiment: what it is called, how far it is, and what was asked for, as plain values."""
 
     id: str
@@ -29,8 +29,7 @@ class ExperimentRow:
     document: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedTrial:
+class PlacedTrial(Struct, frozen=True):
     """A trial of an experiment, and what lists show of it."""
 
     id: str
@@ -41,8 +40,7 @@ class PlacedTrial:
     brief: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A trial that never began, and why."""
 
     cell: str
@@ -54,7 +52,7 @@ class Failure:
 
 def begin(connection: sa.Connection, row: ExperimentRow) -> None:
     """Stores an experiment that starts."""
-    values = {name: getattr(row, name) for name in ExperimentRow.__dataclass_fields__}
+    values = asdict(row)
     values |= {"document": dict(row.document), "heartbeat": datetime.now(UTC)}
     connection.execute(sa.insert(experiment), values)
 
@@ -139,8 +137,7 @@ def note_failure(connection: sa.Connection, id_: str, what: Failure) -> None:
     same = (f.experiment == id_) & (f.cell == what.cell)
     same &= (f.block == what.block) & (f.attempt == what.attempt)
     connection.execute(sa.delete(failure).where(same))
-    values = {name: getattr(what, name) for name in Failure.__dataclass_fields__}
-    connection.execute(sa.insert(failure), {"experiment": id_, **values})
+    connection.execute(sa.insert(failure), {"experiment": id_, **asdict(what)})
 
 
 def failures(connection: sa.Connection, id_: str) -> list[Failure]:

@@ -9,10 +9,11 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, get_args
+
+from msgspec import Struct, field
 
 from pgpaces.result import State
 from pgpaces.store import address, form, sqlite
@@ -21,8 +22,7 @@ from pgpaces.validation import check_summary
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRow:
+class TrialRow(Struct, frozen=True):
     """A trial without its intervals, as a list of runs shows it.
 
     load: in words. experiment: the id of the one that it is part of. names: baselines and tags.
@@ -43,8 +43,7 @@ class TrialRow:
     plan: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentLine:
+class ExperimentLine(Struct, frozen=True):
     """An experiment as a list shows it. runs: how many of its trials are in the store."""
 
     id: str
@@ -56,8 +55,7 @@ class ExperimentLine:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True):
     """Which trials: at most `limit`, of an experiment (its id), with a tag; single: of none."""
 
     limit: int | None = None
@@ -66,8 +64,7 @@ class RunFilter:
     single: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Struct, frozen=True):
     """A cursor of a driver, and how that marks the place of a value."""
 
     driver: Any

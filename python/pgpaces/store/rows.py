@@ -6,11 +6,12 @@ What cannot be read raises one of UNREADABLE (form.py); the store makes a senten
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from msgspec import to_builtins
+from msgspec.structs import asdict, replace
 
 from pgpaces import facts, record
 from pgpaces.record import Interval, StatementTally, Tally
@@ -26,7 +27,7 @@ from pgpaces.result import (
 from pgpaces.store import form
 
 Row = sa.RowMapping
-_OF_SAMPLE = [field.name for field in fields(Sample)]
+_OF_SAMPLE = Sample.__struct_fields__
 ExperimentState = Literal["running", "finished", "interrupted"]
 
 
@@ -83,7 +84,7 @@ def sample_row(trial_id: str, sample: Sample) -> dict[str, Any]:
 
 def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
     """What else was seen of a server."""
-    values = asdict(observed)
+    values = to_builtins(observed, builtin_types=(bytes,))
     waits = values.pop("waits")
     return {"trial": trial_id, **values, **waits}
 

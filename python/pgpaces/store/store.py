@@ -11,12 +11,12 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from msgspec.structs import replace
 
 from pgpaces.errors import PlanError, StoreError, nearest
 from pgpaces.record import Interval

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers.attribution import lift as arithmetic
 from pgpaces.answers.attribution import machine, server
@@ -56,8 +58,7 @@ _SENSORS = (
 Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing missed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """A possible cause. named: associated with what was missed, as far as the trials tell.
 
     proof: what its sign is by itself. share: of what was missed that it goes with, 0 to 1. on_time:
@@ -81,8 +82,7 @@ class Card:
     by_second: tuple[float | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Struct, frozen=True):
     """Why transactions of trials were late.
 
     missed, due: transactions. causes: the likeliest first. unexplained: the share of what was

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces.facts import PlanFacts, RequestFacts
 from pgpaces.result import Trial
 
 
-@dataclass(frozen=True, slots=True)
-class Following:
+class Following(Struct, frozen=True):
     """What to do next. command: one line for a shell."""
 
     advice: str
     command: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
+class _Cause(Struct, frozen=True):
     """title: as in "associated with ...". advice: before the experiment. sweep: its factor; without
 
     one the run is done once more, and compared with this one.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.answers.distributions import student_quantile
 from pgpaces.answers.stats import inefficiency
@@ -26,8 +27,7 @@ _TAIL = 0.025
 _HALF_MAX = 500.0
 
 
-@dataclass(frozen=True, slots=True)
-class DueSeconds:
+class DueSeconds(Struct, frozen=True):
     """Seconds in which something was due. missed, on_time: transactions of each.
 
     late, punctual: the sign for those that missed, and for those that were on time, 0 to 1; NaN

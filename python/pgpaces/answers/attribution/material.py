@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.answers.accumulator import own_scripts
 from pgpaces.answers.attribution.sessions import Sessions, sessions
@@ -34,8 +35,7 @@ _SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
 _MISSED = ("late", "skipped", "unfinished")
 
 
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(Struct, frozen=True):
     """A trial, by second.
 
     By second of due time: missed, on_time and failed: transactions; latency_s: mean of those that

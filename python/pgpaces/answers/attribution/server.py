@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sessions import Kind
@@ -176,8 +177,7 @@ def _autovacuum(material: Material) -> Iterator[Sign]:
         yield alike("autovacuum", material.touched(busy), "beside", (said,))
 
 
-@dataclass(frozen=True, slots=True)
-class _Waste:
+class _Waste(Struct, frozen=True):
     """A scan that reads a whole relation for next to nothing. part: of its statement's time."""
 
     relation: str

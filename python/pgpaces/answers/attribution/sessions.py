@@ -6,9 +6,10 @@ Looks of a tenth of a second in, numbers of seconds out. A second without looks 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from pgpaces.answers import waits
 from pgpaces.result import Observed, WaitEvent
@@ -44,8 +45,7 @@ def kind_of(event: WaitEvent) -> Kind:
     return kinds.get(kind, "other")
 
 
-@dataclass(frozen=True, slots=True)
-class Sessions:
+class Sessions(Struct, frozen=True):
     """Mean sessions in each second of the clock from 0; NaN where nobody looked.
 
     by: of the load, by kind. others: of everybody else. frozen: the share of a second in which a

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +36,7 @@ _BEFORE: Mapping[str, tuple[str, ...]] = {
 _REST = ("connections",)
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(Struct, frozen=True):
     """What a cause would show, by second of due time, 0 to 1; NaN where it is not known.
 
     late, punctual: for those that missed and for those that were on time; mostly the same. said:

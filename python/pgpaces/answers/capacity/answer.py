@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
+
+from msgspec import Struct
 
 from pgpaces.answers.capacity.centre import bracket, indicated, judged, line
 from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint, excused, of_role
@@ -43,8 +44,7 @@ _JUMP, _CLIFF, _SHARE_MIN = 3.0, 8.0, 1e-6
 _NOISE_P, _NOISE_SPEED = 0.01, 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """A load that was tried for long, judged by its own trials alone.
 
     share: what missed; least, most: of one of its trials; low, high: the one-sided bounds of its
@@ -61,8 +61,7 @@ class Load:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Soak:
+class Soak(Struct, frozen=True):
     """What the long trial at 0.9 of what is proved said."""
 
     load: float
@@ -73,8 +72,7 @@ class Soak:
     held: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(Struct, frozen=True):
     """What a server holds: proved, refuted, and between them it is not known.
 
     proved: None where no load is shown to hold; refuted: None where none is shown not to. estimate:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint, excused, of_role, own
 from pgpaces.answers.capacity.rule import TAIL, Drawn, Fit, drawn, fit

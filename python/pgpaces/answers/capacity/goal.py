@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.errors import PlanError
 
@@ -23,8 +25,7 @@ _WARM_UP = 0.1
 _WARM_UP_MAX_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityGoal:
+class CapacityGoal(Struct, frozen=True):
     """The most that may miss (a share between 0 and 1), and which loads can be offered.
 
     load: transactions a second, users with a pace each, or clients in a closed loop; the latter
@@ -66,8 +67,7 @@ class CapacityGoal:
         return self.load != "rate"
 
 
-@dataclass(frozen=True, slots=True)
-class TrialPoint:
+class TrialPoint(Struct, frozen=True):
     """What a trial at a load found. windows: (missed, due) by 10 s, in order.
 
     excused: of what missed, so much as may be the fault of a generator that was late itself: it
@@ -103,8 +103,7 @@ class TrialPoint:
         return self.missed / self.due
 
 
-@dataclass(frozen=True, slots=True)
-class NextLoad:
+class NextLoad(Struct, frozen=True):
     """The next trial: a load, for so many seconds without its warm-up, and why."""
 
     load: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
 from pgpaces.answers.capacity.search import LEAST, fine_most, step
@@ -10,8 +10,7 @@ from pgpaces.answers.capacity.search import LEAST, fine_most, step
 _STEPS_MOST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """How many trials of which length, and seconds in all, at least and at most, without the soak.
 
     soak_s: of the soak with all that belongs to it, 0 where there is none. The least is where the

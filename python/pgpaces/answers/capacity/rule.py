@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint
 from pgpaces.answers.distributions import chi_squared_quantile, student_cdf, student_quantile
@@ -32,8 +34,7 @@ _BENT_MIN, _BENT_P = 8, 0.05
 _SCAN, _SCAN_MOST = 0.01, 60
 
 
-@dataclass(frozen=True, slots=True)
-class ShareBounds:
+class ShareBounds(Struct, frozen=True):
     """Of the long-run share of a load: low and high, one-sided each; of how many trials."""
 
     low: float
@@ -78,8 +79,7 @@ def by_load(points: Iterable[TrialPoint]) -> dict[float, list[TrialPoint]]:
     return dict(sorted(found.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound).
 
     slope: of the log odds against log load, there. variance: between trials at one load, of the log
@@ -96,8 +96,7 @@ class Fit:
     bent: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Curve:
+class _Curve(Struct, frozen=True):
     """Least squares in orthogonal polynomials: y = mean + slope z + bend (z^2 - skew z - spread/n).
 
     z = x - middle; spread: sum of z^2; curve: sum of the squares of what bend multiplies.
@@ -166,8 +165,7 @@ def fit(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float) -> Fit | 
     return Fit(at, low, high, slope, curve.variance, within, curve.n, curve.bend > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """The fitted curve at a load: its mean share, and from where to where that may be.
 
     Each end is one-sided, so that `high` is the threshold at what is proved and `low` at what is

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
@@ -41,8 +43,7 @@ _RATE_USUAL = 50.0
 _PACES = ("rate", "rate_per_client", "pace", "users", "start_every", "shape")
 
 
-@dataclass(frozen=True, slots=True)
-class Sought:
+class Sought(Struct, frozen=True):
     """How much each cell holds.
 
     each: how many transactions a second a load of 1 brings; with it a saturating trial comes first
@@ -55,8 +56,7 @@ class Sought:
     clients: int = SATURATING
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """What is known of one cell so far: the question as it was put, and the answer.
 
     digests: of all trials, in the order in which they ran.
@@ -65,7 +65,7 @@ class Found:
     cell: Cell
     goal: CapacityGoal
     capacity: Capacity
-    digests: tuple[Digest, ...] = field(repr=False)
+    digests: tuple[Digest, ...]
     ended: bool
 
     @property

@@ -6,7 +6,8 @@ Pure: what was found of cells in, values out. None: not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers.capacity import words, worth
 from pgpaces.answers.capacity.answer import Flag, Load, Soak
@@ -19,8 +20,7 @@ from pgpaces.result import Estimate
 _UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What holding means: at most missed_max, a share, may miss; how it was searched."""
 
     missed_max: float
@@ -30,8 +30,7 @@ class Asked:
     soak_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Holds:
+class Holds(Struct, frozen=True):
     """How much one cell holds, in `unit`.
 
     cell: its key. proved, refuted: rounded to three digits, to the safe side; None: not known.
@@ -72,8 +71,7 @@ class Holds:
         return self.indicative if self.goal.mode == "quick" else (self.proved, self.refuted)
 
 
-@dataclass(frozen=True, slots=True)
-class Most:
+class Most(Struct, frozen=True):
     """Which of several cells holds most.
 
     known: what it holds is no less than what is refuted of each other one. rivals: the keys of
@@ -85,8 +83,7 @@ class Most:
     rivals: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Capacities:
+class Capacities(Struct, frozen=True):
     """The answer: how much each cell holds, and which holds most, None of one cell alone."""
 
     cells: tuple[Holds, ...]

@@ -6,8 +6,9 @@ For capacities that are proved; of a quick search for the highest load that held
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from pgpaces.answers import costs, volume
 from pgpaces.answers.capacity import words
@@ -24,8 +25,7 @@ _NEAR = (0.75, 1.1)
 Trials = Sequence[tuple[Digest, TrialPoint]]
 
 
-@dataclass(frozen=True, slots=True)
-class Worth:
+class Worth(Struct, frozen=True):
     """What a load is worth; None: not known.
 
     rate: transactions a second at it. users: that it serves, where they have a pace of their own or

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from pgpaces.cli.pgbench.help import usage
 from pgpaces.cli.pgbench.values import (
@@ -23,6 +25,7 @@ from pgpaces.cli.pgbench.values import (
     whole,
 )
 from pgpaces.pgbench_tables import DEFAULT_STEPS, StepsError, parse_steps
+from pgpaces.redaction import Redacted
 
 VERSION = "20devel"
 _SCRIPTS_MAX = 128
@@ -37,8 +40,7 @@ BUILTINS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class InfoText:
+class InfoText(Struct, frozen=True):
     """What an option asks for instead of a run: a text, and where it is printed."""
 
     text: str
@@ -53,8 +55,7 @@ class _AnsweredError(Exception):
         self.answer = answer
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptOption:
+class ScriptOption(Struct, frozen=True):
     """A script that was asked for: a builtin's name, or the name of a file ("-": stdin)."""
 
     name: str
@@ -80,16 +81,16 @@ class OptionHandler:
         """A script is to be read; what is wrong with it ends everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Redacted, frozen=True):
     """Everything that was asked for; None where an option was not given and has no default.
 
     limit_us: 0 for none. dbname: also a connection string. defines: names and values as given.
     """
 
+    REDACTED: ClassVar = ("dbname",)
     seed: int
     initialize: bool = False
-    dbname: str = field(default="", repr=False)  # a connection string may hold a password
+    dbname: str = ""  # a connection string may hold a password
     host: str | None = None
     port: str | None = None
     user: str | None = None
@@ -136,8 +137,7 @@ class Options:
         return any(script.builtin for script in self.scripts)
 
 
-@dataclass(slots=True, repr=False)
-class _Line:
+class _Line(Struct):
     """A command line while it is being read: what was found so far."""
 
     command: str
@@ -313,8 +313,7 @@ def _partition_method(line: _Line, text: str) -> None:
 # --- the table ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PgbenchOption:
+class PgbenchOption(Struct, frozen=True):
     """An option: its names, what it belongs to, whether a value follows, and what it does.
 
     ours: pgbench has it not, or not any more, so it is not to be met by an abbreviation.

@@ -6,16 +6,20 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import psycopg
+from msgspec import Struct
 
-from pgpaces import experiment, pgbench_tables, workload
+from pgpaces import pgbench_tables, workload
 from pgpaces.cli.main import put
 from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.setup import Session, Setup, connect
+from pgpaces.experiment import trial as pipeline
+from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.request import Request
+from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
 from pgpaces.plan import Load, LogPlan, TargetPlan, TrialPlan
 from pgpaces.questions import pgbench as report
@@ -48,8 +52,7 @@ SELECT pg_catalog.pg_backend_pid(),
 # --- a run ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
+class _Facts(Struct, frozen=True):
     """What the tables say of themselves."""
 
     scale: int
@@ -78,7 +81,7 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
         if not _locked(session, options.clients, voice):
             session.close()
         watch = _Watch(options, _asked(options, facts, texts), voice)
-        outcome = experiment.run(_request(options, facts, texts, setup), watch)
+        outcome = pipeline.run(_request(options, facts, texts, setup), watch)
     return _end(options, outcome, watch, voice)
 
 
@@ -147,16 +150,14 @@ def _asked(options: Options, facts: _Facts, texts: Sequence[str]) -> report.Repo
     )
 
 
-def _request(
-    options: Options, facts: _Facts, texts: Sequence[str], setup: Setup
-) -> experiment.Request:
+def _request(options: Options, facts: _Facts, texts: Sequence[str], setup: Setup) -> Request:
     """The run as the pipeline takes it: the database as it stands, nothing made or copied."""
     scripts = [
         workload.WorkloadScript(script.description, script.weight, text, source=script.description)
         for script, text in zip(options.scripts, texts, strict=True)
     ]
     name = options.scripts[0].name if len(scripts) == 1 else "multiple scripts"
-    return experiment.Request(
+    return Request(
         workload=workload.of_scripts(name, scripts, "run by pgpaces pgbench"),
         trial=_trial(options, facts),
         target=TargetPlan(dsn="", overrides=tuple(setup.parameters.items())),
@@ -206,7 +207,7 @@ def _trial(options: Options, facts: _Facts) -> TrialPlan:
     )
 
 
-class _Watch(experiment.Listener):
+class _Watch(Listener):
     """Counts what happens, and tells of it while it does."""
 
     def __init__(self, options: Options, asked: report.ReportOptions, voice: Voice) -> None:
@@ -235,7 +236,7 @@ class _Watch(experiment.Listener):
             self._voice.tell(("info", "stopping, waiting for what runs (again to end at once)"))
 
 
-def _end(options: Options, outcome: experiment.Outcome, watch: _Watch, voice: Voice) -> int:
+def _end(options: Options, outcome: Outcome, watch: _Watch, voice: Voice) -> int:
     """Prints the report and what is to be known besides it; the exit code."""
     totals = watch.totals
     aborted = totals.aborted_thread is not None or outcome.error is not None
@@ -257,9 +258,7 @@ def _end(options: Options, outcome: experiment.Outcome, watch: _Watch, voice: Vo
     return _INTERRUPTED_EXIT if outcome.trial.state == "interrupted" else 0
 
 
-def _afterwards(
-    options: Options, outcome: experiment.Outcome, lost: str | None
-) -> Iterator[tuple[str, str]]:
+def _afterwards(options: Options, outcome: Outcome, lost: str | None) -> Iterator[tuple[str, str]]:
     """What pgbench has nothing for: why there is no result, what never finished."""
     if outcome.store_error is not None:
         yield "warning", f"the result is not stored: {outcome.store_error.message}"

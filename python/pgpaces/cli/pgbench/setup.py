@@ -6,8 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import psycopg
 from psycopg import conninfo
@@ -15,6 +14,7 @@ from psycopg.pq import ConnStatus, PGconn, abc
 
 from pgpaces import pgbench_tables, sessions
 from pgpaces.cli.pgbench.values import PgbenchError
+from pgpaces.redaction import Redacted
 from pgpaces.texts import decoded, encoded
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ Session = psycopg.Connection[tuple[Any, ...]]
 # --- the connection for setup ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Redacted, frozen=True):
     """The connection for setup, and what it was made from, the password included."""
 
+    REDACTED: ClassVar = ("parameters",)
     session: Session
-    parameters: dict[str, str] = field(repr=False)
+    parameters: dict[str, str]
 
 
 def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:

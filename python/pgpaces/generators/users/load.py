@@ -15,11 +15,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces import _engine
 from pgpaces.errors import RunError, WorkloadError
@@ -27,6 +29,7 @@ from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import SharedCounter
 from pgpaces.generators.users.order import STUCK, ProcessOrder, hidden
 from pgpaces.record import Interval, Tally, copied
+from pgpaces.redaction import Redacted
 from pgpaces.result import Finding
 from pgpaces.times import merge, times_of
 from pgpaces.users import Users
@@ -47,8 +50,7 @@ _OURS = re.compile(r'File "[^"]*(/threading|/selectors|/generators/users/\w+)\.p
 _PACKAGES = Path(__file__).resolve().parents[3]
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(Struct):
     """One process. told: seconds that nobody has read yet. over: it has told its last."""
 
     child: subprocess.Popen[bytes]
@@ -295,13 +297,13 @@ def _with_names(tally: Tally, names: Mapping[str, str]) -> Tally:
     return replace(tally, failed=failed)
 
 
-@dataclass(frozen=True, slots=True)
-class UserConnection:
+class UserConnection(Redacted, frozen=True):
     """Where users go. dsn: as a URI; secrets: what is never repeated of what they say."""
 
-    dsn: str = field(repr=False)
+    REDACTED: ClassVar = ("dsn", "secrets")
+    dsn: str
     variables: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = field(default=(), repr=False)
+    secrets: tuple[str, ...] = ()
 
 
 def pickled(users: Users) -> bytes:

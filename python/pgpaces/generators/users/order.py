@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, quote_plus
+
+from msgspec import Struct
 
 from pgpaces.generators.engine import EnginePlan
 
@@ -18,8 +19,7 @@ CODES = 64
 STUCK = "Timeout (0:"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessOrder:
+class ProcessOrder(Struct, frozen=True):
     """What a process is to do.
 
     path, text, folder: the file of its users, what it says, where the modules beside it are; or
@@ -36,7 +36,7 @@ class ProcessOrder:
     variables: Mapping[str, str]
     secrets: tuple[str, ...] = ()
     path: Path | None = None
-    text: str = field(default="", repr=False)
+    text: str = ""
     folder: Path | None = None
     functions: bytes = b""
     modules: tuple[str, ...] = ()

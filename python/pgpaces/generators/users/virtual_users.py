@@ -15,9 +15,10 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+
+from msgspec import Struct, field
 
 from pgpaces import _engine
 from pgpaces.errors import WorkloadError
@@ -119,8 +120,7 @@ def _says(value: Any, name: str) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class VirtualUser:
+class VirtualUser(Struct):
     """One user. given: what its functions get by name; setup: its generator, once it is begun."""
 
     stage: Stage
@@ -317,8 +317,7 @@ def _wake(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(Struct, frozen=True):
     """What the users of a process are made from.
 
     names: of the tasks that run, in the order in which the record numbers them. secrets: what no

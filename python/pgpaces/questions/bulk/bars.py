@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from textwrap import wrap
+
+from msgspec.structs import replace
 
 from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import Row, sound
 from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.bulk.words import BulkColumn
-from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval
 from pgpaces.section import Figure
@@ -58,7 +59,7 @@ def _figure(page: Page, rows: Sequence[Row], column: BulkColumn) -> Figure:
 
 def _name(row: Row) -> str:
     """A cell at the axis, by its levels alone; the axis says of what they are."""
-    return shown(", ".join(level for _, level in row.cell.levels) or words.cell_name(row))
+    return shown(", ".join(level for _, level in row.cell.levels) or cell_name(row.cell))
 
 
 def _said(row: Row, column: BulkColumn) -> tuple[str, str]:
@@ -93,7 +94,7 @@ def _chart(rows: Sequence[Row], column: BulkColumn) -> Chart:
             farthest[point.y] = max(place, farthest.get(point.y, 0.0))
     top = max(farthest.values(), default=0.0) or 1.0
     # Above the bars: beside few of them there is no room for the name of a factor.
-    factors = ", ".join(words.factor_name(name) for name, _ in rows[0].cell.levels)
+    factors = ", ".join(factor_name(name) for name, _ in rows[0].cell.levels)
     title = tuple(wrap(shown(factors), WIDTH // 7))
     form = "~s" if top >= 1e4 else ""
     return Chart(

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from pgpaces.answers import bulk
 from pgpaces.answers.bulk import Bulk
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
+from pgpaces.questions.trials import cell_name
 from pgpaces.report.numbers import interval, rate, seconds
 from pgpaces.result import Estimate, Trial
 from pgpaces.units import size_text
@@ -119,8 +121,7 @@ def load_text(trial: Trial) -> str:
     return f"again and again for {span((plan.duration_ns or 0) / 1e9)}"
 
 
-@dataclass(frozen=True, slots=True)
-class BulkColumn:
+class BulkColumn(Struct, frozen=True):
     """A number of cells: its key, its name in tables and on axes, what it is, and how it reads."""
 
     key: str
@@ -153,11 +154,8 @@ def columns(rows: Iterable[Row]) -> tuple[BulkColumn, ...]:
     return tuple(column for column in COLUMNS if column.key in known)
 
 
-def sentences(rows: Sequence[Row], name: Callable[[Row], str]) -> Iterator[tuple[str, bool]]:
-    """What the cells did, the most important first; and whether one tells it the boss.
-
-    name: of a cell.
-    """
+def sentences(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
+    """What the cells did, the most important first; and whether one tells it the boss."""
     able = [row for row in rows if row.bulk]
     main = _compared(able)
     if main is None:
@@ -166,8 +164,8 @@ def sentences(rows: Sequence[Row], name: Callable[[Row], str]) -> Iterator[tuple
         yield f"{_did(able[0])}.", True
     else:
         best, worst = _ends_of(able, main)
-        yield f"Fastest: {name(best)}. {_did(best)}.", True
-        yield _worst(best, worst, main, name), True
+        yield f"Fastest: {cell_name(best.cell)}. {_did(best)}.", True
+        yield _worst(best, worst, main), True
         if main.key == "us_row":
             yield "Cells are compared by the time that a row took, so that sizes compare.", False
     lost, due, why = failed(rows)
@@ -191,12 +189,12 @@ def _ends_of(rows: Sequence[Row], column: BulkColumn) -> tuple[Row, Row]:
     return ranked[0], ranked[-1]
 
 
-def _worst(best: Row, worst: Row, column: BulkColumn, name: Callable[[Row], str]) -> str:
+def _worst(best: Row, worst: Row, column: BulkColumn) -> str:
     """How much longer the slowest took, where that can be told."""
     fast, slow = best.bulk[column.key], worst.bulk[column.key]
     times = slow.value / fast.value if fast.value else math.inf
     each = " for a row" if column.key == "us_row" else ""
-    said = f"Slowest: {name(worst)}, {times:.3g} times as long{each}"
+    said = f"Slowest: {cell_name(worst.cell)}, {times:.3g} times as long{each}"
     if not (fast.estimable and slow.estimable):
         return f"{said}; with one execution of each it is not known how much the next would differ."
     if fast.high >= slow.low:

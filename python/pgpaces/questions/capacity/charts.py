@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import crossing
 from pgpaces.answers.capacity import value, words
@@ -16,7 +18,7 @@ from pgpaces.answers.capacity.value import Capacities, Holds
 from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
 from pgpaces.design import Factor
 from pgpaces.questions.sweep.axes import axis_of_names
-from pgpaces.questions.sweep.words import factor_name
+from pgpaces.questions.trials import factor_name
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.section import Figure
@@ -52,8 +54,7 @@ def along(factors: Sequence[Factor]) -> Factor | None:
 # --- by level -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(Struct, frozen=True):
     """What a chart by level shows of a cell. at: the dot; low, high: None where it is open."""
 
     x: str

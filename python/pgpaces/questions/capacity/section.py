@@ -7,7 +7,8 @@ out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pgpaces.answers.across import share
 from pgpaces.answers.capacity import value, words
@@ -22,7 +23,7 @@ from pgpaces.design import Cell as DesignCell
 from pgpaces.design import Factor
 from pgpaces.questions.capacity import charts as capacity_charts
 from pgpaces.questions.sweep import facts
-from pgpaces.questions.sweep.words import factor_name
+from pgpaces.questions.trials import factor_name
 from pgpaces.report.numbers import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell

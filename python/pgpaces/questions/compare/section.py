@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import compare
 from pgpaces.answers.compare import METRICS, Metric, Pair, Side, Verdict
@@ -37,8 +39,7 @@ _LINEAR = (0.5, 2.0)
 _RATIO_MAX = 1e4
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictBasis:
+class VerdictBasis(Struct, frozen=True):
     """What a verdict rests on: pairs, or trials in the order of time, each with whether it is B's.
 
     ids: of all trials. left_out: how many there were that did not end or are not valid. notes: what
@@ -66,8 +67,7 @@ class VerdictBasis:
         return (*paired, *(side for is_b, side in self.trials if is_b == b))
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(Struct, frozen=True):
     """One metric: its effect, and what the verdict on it is."""
 
     metric: Metric

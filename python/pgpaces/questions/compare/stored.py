@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces import levels
 from pgpaces.answers import differences, stored
@@ -22,8 +24,7 @@ from pgpaces.section import Section
 from pgpaces.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """The trials that a name means. levels: those that it names, of an experiment."""
 
     name: str
@@ -31,8 +32,7 @@ class Group:
     levels: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """A and B, in what they differ beside what is compared, and what that allows to say."""
 
     a: Group

@@ -7,7 +7,8 @@ about it is the last sentence. Names of A and B are as others wrote them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pgpaces.answers.compare import PAIRS_MIN, Metric, Secondary, Verdict
 from pgpaces.answers.differences import Between

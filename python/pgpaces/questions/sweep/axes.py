@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
@@ -14,6 +15,7 @@ from pgpaces.chart import LABELED_WIDTH, SERIES_MAX, Axis
 from pgpaces.design import Factor
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import factor_name
 from pgpaces.report.escape import line as shown
 
 PANELS_MAX = 6
@@ -25,8 +27,7 @@ _NAMES_MAX = LABELED_WIDTH // 8
 _TICKS_MAX = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(Struct, frozen=True):
     """Lines that share a chart. name: what they have in common and others have not."""
 
     name: str
@@ -80,8 +81,7 @@ def line_label(line: Line, panel: Panel) -> str:
     return shown(dict(line.levels).get(panel.legend, "")) or "all"
 
 
-@dataclass(frozen=True, slots=True)
-class MainAxis:
+class MainAxis(Struct, frozen=True):
     """The axis of the main factor. step: between numbers; 0 where levels are names."""
 
     factor: Factor | None
@@ -127,7 +127,7 @@ def axis_of(page: Page) -> MainAxis:
     """The axis of all charts over the main factor."""
     if page.main is None:
         factor = _along(page)
-        title = shown(words.factor_name(factor.name)) if factor else ""
+        title = shown(factor_name(factor.name)) if factor else ""
         return MainAxis(factor, title, 1.0, 0.0, False)
     name, levels = page.main.name, page.main.levels
     unit, suffix = _unit(levels)
@@ -135,7 +135,7 @@ def axis_of(page: Page) -> MainAxis:
     log = places[0] > 0 and places[-1] / places[0] >= LOG_FROM
     pairs = list(itertools.pairwise(places))
     step = min(b / a for a, b in pairs) - 1 if log else min(b - a for a, b in pairs)
-    title = f"{shown(words.factor_name(name))}{suffix}"
+    title = f"{shown(factor_name(name))}{suffix}"
     room = 1.0 if log else (places[-1] - places[0]) * 0.2
     return MainAxis(page.main, title, unit, min(step, room), log)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from pgpaces.answers import crossing
 from pgpaces.answers.bulk import NAMES
@@ -15,7 +16,6 @@ from pgpaces.answers.digest import Digest
 from pgpaces.chart import Axis, Chart, Layer, Point, bound, number_at, series
 from pgpaces.questions.bulk import bars
 from pgpaces.questions.bulk import words as bulk
-from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.axes import (
     LOG_FROM,
     MainAxis,
@@ -27,6 +27,7 @@ from pgpaces.questions.sweep.axes import (
 )
 from pgpaces.questions.sweep.heatmap import heat_map
 from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import factor_name
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
@@ -38,8 +39,7 @@ DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 _BESIDE = ("missed", "p95")
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """A number of cells that charts show over the main factor.
 
     scale: from the number to what the axis shows. bound: a line that it is held against.
@@ -175,7 +175,7 @@ def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) 
         where = f", {shown(panel.name)}" if panel.name else ""
         columns = (
             shown(axis.title),
-            shown(words.factor_name(panel.legend)) if panel.legend else "cell",
+            shown(factor_name(panel.legend)) if panel.legend else "cell",
             measure.axis,
             "95 % interval",
             "trials",
@@ -224,8 +224,7 @@ def _said(estimate: Estimate | None, measure: Measure) -> tuple[str, str]:
     return measure.form(estimate.value), interval(estimate, measure.form) or "-"
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
+class _Ends(Struct, frozen=True):
     """An estimate as a chart has it. value, high: infinite where they are above every number."""
 
     x: float | str
@@ -238,16 +237,14 @@ class _Ends:
     sound: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """What a chart draws: estimates with their ends, and single trials."""
 
     cells: tuple[_Ends, ...]
     trials: tuple[Point, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Vertical:
+class _Vertical(Struct, frozen=True):
     """The vertical axis of charts side by side. top: where what is above every number stands."""
 
     axis: Axis
@@ -330,7 +327,7 @@ def _chart(panel: Panel, x: Axis, vertical: _Vertical, seen: _Seen, measure: Mea
             if math.isinf(cell.value)
         }
         layers.append(Layer("text", tuple(above.values()), "muted", dy=-9))
-    legend = shown(words.factor_name(panel.legend)) if panel.legend else ""
+    legend = shown(factor_name(panel.legend)) if panel.legend else ""
     return Chart(x, vertical.axis, tuple(layers), series(names), legend)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import bulk, crossing, waits
 from pgpaces.answers.cells import Row
@@ -14,6 +15,7 @@ from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, 
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.axes import LOG_FROM, MainAxis, axis_of, panels
 from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import cell_name
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval, milliseconds, percent
 from pgpaces.result import Estimate
@@ -31,8 +33,7 @@ _TICKS = (0.0, 0.30103, 1.0, 2.0, 3.0, 4.0)
 _TICK_TEXTS = ("0", "50", "90", "99", "99.9", "99.99")
 
 
-@dataclass(frozen=True, slots=True)
-class Closeup:
+class Closeup(Struct, frozen=True):
     """One cell in detail: its charts."""
 
     row: Row
@@ -134,7 +135,7 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
 
 def _of_cell(row: Row) -> str:
     """Which cell a chart is of, where there are several."""
-    return f", {shown(words.cell_name(row))}" if row.cell.levels else ""
+    return f", {shown(cell_name(row.cell))}" if row.cell.levels else ""
 
 
 def _moving(digest: Digest) -> list[Track]:

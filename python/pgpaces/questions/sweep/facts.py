@@ -6,8 +6,9 @@ Knows no HTML and no terminal; texts are as others wrote them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces.answers import bulk, differences
 from pgpaces.answers.accumulator import by_functions
@@ -33,8 +34,7 @@ _PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
 _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSeen:
+class ServerSeen(Struct, frozen=True):
     """A server with its machine: facts, and the settings that are not at their default.
 
     generator: the machine that made the load. trials: how many ran there.

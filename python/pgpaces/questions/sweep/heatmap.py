@@ -10,8 +10,8 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
 from pgpaces.chart import WIDTH, Axis, Chart, Layer, Point
 from pgpaces.design import Factor
-from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import factor_name
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import milliseconds, percent
 from pgpaces.section import Figure
@@ -29,8 +29,8 @@ def heat_map(page: Page, main: Factor) -> Figure:
     steps = _steps_of(numbers, page.missed_max if by_limit else None)
     texts = [_heat_text(row, by_limit) for _, row in cells]
     name = "Missed %" if by_limit else "p95 in ms"
-    aside = shown(", ".join(words.factor_name(factor.name) for factor in others))
-    columns = (shown(words.factor_name(main.name)), aside, name, "verdict")
+    aside = shown(", ".join(factor_name(factor.name) for factor in others))
+    columns = (shown(factor_name(main.name)), aside, name, "verdict")
     table = tuple(
         (
             shown(crossing.level_of(row, main.name)),
@@ -100,7 +100,7 @@ def _chart(points: tuple[Point, ...], main: Factor, aside: str) -> Chart:
     names = tuple(dict.fromkeys(str(point.y) for point in points))
     levels = tuple(shown(level) for level in main.levels)
     return Chart(
-        Axis(shown(words.factor_name(main.name)), levels),
+        Axis(shown(factor_name(main.name)), levels),
         Axis(names=names),
         (Layer("rect", points), Layer("text", points, size=12)),
         height=max(90, 34 * len(names) + 44),

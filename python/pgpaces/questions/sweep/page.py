@@ -6,9 +6,11 @@ Knows no HTML, no charts, no store. Texts are as others wrote them: whoever rend
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.answers import cells, crossing, differences, paired, placed, replicates
 from pgpaces.answers.beside import BesideRow, beside_of
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from pgpaces.section import Section
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """What the caller knows beside the trials. Times are of somebody's clock, so given.
 
     rerun: one command that runs all of it again. id, started_at: the experiment's. failures: cell
@@ -52,8 +53,7 @@ class About:
     chosen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """All that a report says. factors: those with several levels; main: along the axis of charts.
 
     lines: the rows in groups that share all levels but the main one's. places: servers with their

@@ -6,7 +6,8 @@ Values in, values out; the forms of the report show any section.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pgpaces.answers import crossing, goal
 from pgpaces.answers.bulk import alone as of_alone
@@ -19,7 +20,7 @@ from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.charts import Measure
 from pgpaces.questions.sweep.page import Page
-from pgpaces.questions.trials import judgement
+from pgpaces.questions.trials import cell_name, judgement
 from pgpaces.report.numbers import interval
 from pgpaces.section import Bar, Bars, Block, Figure, Headline, Rank, Report, Section, Sentence
 
@@ -233,7 +234,7 @@ def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
     seen = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
     return Section(
         f"cell-{page.rows.index(row) + 1}",
-        words.cell_name(row),
+        cell_name(row.cell),
         said=tuple(Sentence(text) for text in _said(row)),
         tables=(tables.trials(page, [row]), *seen),
         figures=closeup.figures,

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from pgpaces.answer import Answer
-from pgpaces.answers import differences, outcome, pairing, placed
-from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.trials import Sought
-from pgpaces.answers.digest import Digest
-from pgpaces.answers.pairing import Pairing
-from pgpaces.answers.sequential import Tell
-from pgpaces.answers.time_budget import TimeBudget, took_s
-from pgpaces.design import Cell, Experiment
 from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import document, strategies
-from pgpaces.experiment.strategies import Goal
-from pgpaces.questions import forecast as forecasting
-from pgpaces.questions.capacity import section as capacity
-from pgpaces.questions.compare import section as comparing
-from pgpaces.questions.compare import words as verdicts
-from pgpaces.questions.sweep import closeups, facts, words
+from pgpaces.experiment import document
 from pgpaces.questions.sweep.page import About, Page, gather
-from pgpaces.questions.why import stored as attribution
-from pgpaces.section import Section, Sentence
+from pgpaces.section import Section
 from pgpaces.store import Store
 
 
@@ -35,7 +21,9 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
     With the answers that its trials allow. Raises PlanError for unknown names, StoreError for what
     cannot be read.
     """
-    return forecasting.added(gathered(store, names))
+    from pgpaces.questions import forecast
+
+    return forecast.added(gathered(store, names))
 
 
 def gathered(store: Store, names: Sequence[str] = ()) -> Page:
@@ -58,73 +46,15 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
         digests = store.digests(ids)
         if goal is None:
             return _observed(store, gather(digests, shown, experiment))
-        return _observed(store, _chosen(store, digests, shown, (experiment, goal)))
+        from pgpaces.questions.sweep import chosen
+
+        return _observed(store, chosen.page_of(store, digests, shown, (experiment, goal)))
     ids = [
         id_
         for what, kind in found
         for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
     ]
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
-
-
-def _chosen(
-    store: Store, digests: Sequence[Digest], about: About, asked: tuple[Experiment, Goal]
-) -> Page:
-    """The page of trials that were chosen as it went: what they were chosen for comes first.
-
-    Of a budget over the cells of a design it is the page of any sweep, and how it was spent.
-    """
-    experiment, goal = asked
-    if isinstance(goal, TimeBudget):
-        page = gather(digests, replace(about, chosen=True), experiment)
-        said = words.spent(page.rows, goal.budget_s, took_s(digests))
-        return replace(page, answer=(*page.answer, said), asked=_without_trials(page))
-    made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
-    page = gather(digests, replace(about, chosen=True), made)
-    found = _standing(store, goal, experiment.design.cells(), digests)
-    first = replace(found, said=())
-    failed = outcome.no_trial(digest.summary for digest in digests)
-    return replace(
-        page,
-        answer=found.said if failed is None else (Sentence(f"FAIL: {failed[0]}.", "main"),),
-        sections=(first, *page.sections),
-        searched=isinstance(goal, Sought),
-        asked=_without_trials(page),
-    )
-
-
-def _standing(
-    store: Store, goal: Sought | Pairing, cells: Sequence[Cell], digests: Sequence[Digest]
-) -> Section:
-    """The answer so far of what trials are chosen for. cells: those of the design."""
-    told = [Tell.of(digest) for digest in digests]
-    if isinstance(goal, Pairing):
-        return _compared(goal, told, digests)
-    own = strategies.Searches(goal, tuple(cells)).own(told)
-    found = [trials.found(goal, cell, own[cell.key]) for cell in cells]
-    return capacity.section(
-        found, {each.cell.key: attribution.limit(store, each) for each in found}
-    )
-
-
-def _compared(goal: Pairing, told: Sequence[Tell], digests: Sequence[Digest]) -> Section:
-    pairs = tuple(pairing.pairs(goal, told))
-    a, b, _ = (cell.key for cell in goal.cells)
-    of = {key: [t.digest for t in told if t.digest and t.cell.key == key] for key in (a, b)}
-    names = [name for name, level in goal.a.items() if goal.b[name] != level]
-    differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
-    seen = comparing.VerdictBasis(
-        pairs,
-        ids=tuple(digest.trial.id for digest in digests),
-        left_out=len(digests) - 2 * len(pairs),
-        notes=comparing.differing(differing),
-    )
-    return comparing.section(pairing.standing(goal, told), *pairing.names(goal), seen)
-
-
-def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:
-    """What was asked: nobody asked for so many of each cell."""
-    return tuple(pair for pair in page.asked if pair[0] != facts.TRIALS)
 
 
 def page_behind(store: Store, section: Section) -> Page:
@@ -150,6 +80,9 @@ def _observed(store: Store, page: Page) -> Page:
 
     why those were late that did not hold.
     """
+    from pgpaces.questions.sweep import closeups
+    from pgpaces.questions.why import stored as attribution
+
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
     # Loads of a search that were too high are late for what was the limit, which it says.
     late = () if page.searched else attribution.of_cells(store, page)

@@ -6,7 +6,8 @@ Texts are as others wrote them: whoever renders them escapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pgpaces.answers import crossing, outcome
 from pgpaces.answers.cells import Row, sound, trial_share
@@ -14,8 +15,8 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import PlanOf, SeenPlan
 from pgpaces.questions import costs as money
 from pgpaces.questions.bulk import words as bulk
-from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.report.numbers import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Table, TableCell
@@ -55,7 +56,7 @@ def cells(page: Page) -> Table:
     """The table that people know: a row for each cell."""
     if bulk.about_commands(page.rows):
         return _commands(page)
-    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    names = tuple(factor_name(factor.name) for factor in page.factors)
     shares = ("late %", "skipped %") if page.limits else ()
     others = tuple(name for name in ("failed", "unfinished") if _any(page, name))
     columns = (
@@ -97,7 +98,7 @@ def brief(page: Page) -> Table:
     """A line for each cell: what it did, what missed, and whether it held."""
     if bulk.about_commands(page.rows):
         return replace(_commands(page), brief=True)
-    names = tuple(words.factor_name(factor.name) for factor in page.factors) or ("cell",)
+    names = tuple(factor_name(factor.name) for factor in page.factors) or ("cell",)
     last = ("missed %", "verdict") if page.limits else ("failed %",)
     columns = (*names, "tx/s", "p95 ms", *last)
     rows = []
@@ -123,7 +124,7 @@ def brief(page: Page) -> Table:
 
 def _commands(page: Page) -> Table:
     """A row for each cell of what commands did."""
-    names = tuple(words.factor_name(factor.name) for factor in page.factors) or ("cell",)
+    names = tuple(factor_name(factor.name) for factor in page.factors) or ("cell",)
     numbers = bulk.columns(page.rows)
     lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     late = ("late %", "missed %", "verdict") if page.limits else ("missed %",) if lost else ()
@@ -203,7 +204,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     found = tuple(
         _trial(page, digest, digest in row.trials) for row in shown for digest in row.every
     )
-    of = f" of {words.cell_name(shown[0])}" if len(shown) == 1 else ""
+    of = f" of {cell_name(shown[0].cell)}" if len(shown) == 1 else ""
     return Table("trials", f"Trials{of}", columns, 2, found)
 
 
@@ -250,7 +251,7 @@ def _executions(digest: Digest) -> Iterator[TableCell]:
 def statements(page: Page) -> Table:
     """What each statement took in each cell."""
     shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
-    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    names = tuple(factor_name(factor.name) for factor in page.factors)
     columns = ("statement", *names, "done", *shown, "mean ms", "p95 ms")
     rows = tuple(
         (
@@ -274,14 +275,14 @@ def ratios(page: Page) -> Table:
     columns = (
         "level",
         "against",
-        *(words.factor_name(factor.name) for factor in others),
+        *(factor_name(factor.name) for factor in others),
         "pairs",
         "TPS, times",
         "mean latency, times",
     )
     rows = tuple(
         (
-            TableCell(f"{words.factor_name(each.factor)} = {each.level}"),
+            TableCell(f"{factor_name(each.factor)} = {each.level}"),
             TableCell(each.base),
             *(TableCell(dict(each.at).get(factor.name, "-")) for factor in others),
             TableCell(str(max(e.n for e in (each.rate, each.latency) if e))),
@@ -302,7 +303,7 @@ def times(value: float) -> str:
 
 def beside(page: Page) -> Table:
     """What became of the workloads that ran beside the one that the cells are about."""
-    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    names = tuple(factor_name(factor.name) for factor in page.factors)
     columns = ("workload", *names, "due", "TPS", "missed %", "mean ms", "p95 ms", "p99 ms")
     rows = tuple(
         (
@@ -323,7 +324,7 @@ def beside(page: Page) -> Table:
 
 def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
     """How one statement was executed: cells with the same in a row, then every cell."""
-    names = tuple(words.factor_name(factor.name) for factor in page.factors)
+    names = tuple(factor_name(factor.name) for factor in page.factors)
     columns = ("plan", "workers planned", "launched", "spilled", "trials")
     every = tuple(
         (
@@ -389,7 +390,7 @@ def costs(page: Page) -> Table:
     rows = tuple(
         (
             TableCell(one.name or "this machine"),
-            TableCell(words.cell_name(one.row), "" if one.held else "not known to meet it"),
+            TableCell(cell_name(one.row.cell), "" if one.held else "not known to meet it"),
             *(TableCell(*(column.show(one) or ("-",))) for column in columns),
         )
         for one in page.costs
@@ -430,7 +431,7 @@ def _named(page: Page, rows: Sequence[Row]) -> str:
     fitting = sum(common <= set(row.cell.levels) for row in page.rows)
     if common and fitting == len(rows):
         pairs = [pair for pair in rows[0].cell.levels if pair in common]
-        return ", ".join(f"{words.factor_name(name)} = {level}" for name, level in pairs)
-    names = "; ".join(words.cell_name(row) for row in rows[:_CELLS_NAMED])
+        return ", ".join(f"{factor_name(name)} = {level}" for name, level in pairs)
+    names = "; ".join(cell_name(row.cell) for row in rows[:_CELLS_NAMED])
     more = len(rows) - _CELLS_NAMED
     return f"{names}; {more} more" if more > 0 else names

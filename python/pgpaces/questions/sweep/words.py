@@ -7,7 +7,8 @@ nowhere else; the word for all the rest is "unknown".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgpaces.answers import cells, crossing, outcome
 from pgpaces.answers.cells import Row
@@ -16,6 +17,7 @@ from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import facts
+from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.report.numbers import clock, in_words, interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Sentence
@@ -27,8 +29,7 @@ _LINES_SHOWN = 12
 _SHORT_S, _LONG_S = 60, 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class ReportMaterial:
+class ReportMaterial(Struct, frozen=True):
     """What the words are about."""
 
     factors: tuple[Factor, ...]
@@ -39,12 +40,6 @@ class ReportMaterial:
     apart: tuple[Apart, ...]
     missing: int
     failures: tuple[tuple[str, str], ...] = ()
-
-
-def factor_name(name: str) -> str:
-    """A factor as the page calls it: settings and variables without their family."""
-    family, _, rest = name.partition(".")
-    return rest if family in ("set", "define") and rest else name.replace("_", " ")
 
 
 def amount(factor: str, level: str) -> str:
@@ -67,12 +62,6 @@ def amounts(factor: str, levels: Sequence[str]) -> str:
 def line_name(line: Line) -> str:
     """What tells a line from the others, in a sentence."""
     return " and ".join(f"{factor_name(name)} = {level}" for name, level in line.levels)
-
-
-def cell_name(row: Row) -> str:
-    """A cell in a sentence."""
-    pairs = row.cell.levels
-    return ", ".join(f"{factor_name(name)} = {level}" for name, level in pairs) or "the one cell"
 
 
 def share(estimate: Estimate) -> str:
@@ -118,7 +107,7 @@ def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
     text += f" {_count(sum(counts), 'trial')}, {of_each} of each cell"
     if least < most:
         many = [row for row in rows if len(row.every) == most]
-        where = f" ({cell_name(many[0])})" if len(many) == 1 else ""
+        where = f" ({cell_name(many[0].cell)})" if len(many) == 1 else ""
         text += (
             f", more where that decides{where}. Who looks after each trial is wrong about a cell"
             " near the threshold more often than its interval says"
@@ -127,7 +116,7 @@ def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
 
 
 def _of_commands(rows: Sequence[Row]) -> Iterable[tuple[str, bool]]:
-    return bulk.sentences(rows, cell_name)
+    return bulk.sentences(rows)
 
 
 def _within(rows: Sequence[Row]) -> str:
@@ -397,8 +386,9 @@ def _hanging(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence
     """What would be said otherwise if no warm-up had been cut."""
     for row in rows:
         if (with_it := crossing.hangs_on_the_cut(row, material.missed_max)) is not None:
-            text = f"{cell_name(row)}: with the warm-up that was cut {100 * with_it:.2g} % missed"
-            yield Sentence(f"{text}, so the verdict hangs on the cut.", "warning")
+            missed = f"with the warm-up that was cut {100 * with_it:.2g} % missed"
+            text = f"{cell_name(row.cell)}: {missed}, so the verdict hangs on the cut."
+            yield Sentence(text, "warning")
 
 
 def _group(verdict: str, found: Sequence[Row], total: int) -> str:
@@ -407,7 +397,7 @@ def _group(verdict: str, found: Sequence[Row], total: int) -> str:
     if len(found) == total:
         which, names = ("Both cells" if total == 2 else f"All {total} cells"), ""
     else:
-        named = "; ".join(cell_name(row) for row in found[:_SHOWN])
+        named = "; ".join(cell_name(row.cell) for row in found[:_SHOWN])
         more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         which, names = f"{len(found)} of {total} cells", f" ({named}{more})"
     if verdict == "meets":
@@ -423,7 +413,7 @@ def _without_limit(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Se
     named = len(rows) > 1
     best = max(rows, key=lambda row: row.rate.value if row.rate else 0.0)
     if best.rate:
-        where = f"Most transactions succeeded with {cell_name(best)}: " if named else ""
+        where = f"Most transactions succeeded with {cell_name(best.cell)}: " if named else ""
         yield Sentence(f"{where}{in_words(best.rate, rate, '/s')}.", "main")
         low = best.rate.low
         alike = sum(
@@ -458,8 +448,8 @@ def _extremes(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentenc
             )
         return
     yield Sentence(
-        f"Least missed: {cell_name(best)} with {share(best.missed)}, p95 {_time(best.p95)}."
-        f" Most missed: {cell_name(worst)} with {share(worst.missed)}, p95 {_time(worst.p95)}."
+        f"Least missed: {cell_name(best.cell)} with {share(best.missed)}, p95 {_time(best.p95)}."
+        f" Most missed: {cell_name(worst.cell)} with {share(worst.missed)}, p95 {_time(worst.p95)}."
     )
 
 
@@ -501,7 +491,7 @@ def _doubts(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]
         )
     unsound = [row for row in rows if not row.sound]
     if unsound:
-        names = "; ".join(cell_name(row) for row in unsound[:_SHOWN])
+        names = "; ".join(cell_name(row.cell) for row in unsound[:_SHOWN])
         more = f"; {len(unsound) - _SHOWN} more" if len(unsound) > _SHOWN else ""
         only = "" if len(rows) == 1 else f" in {len(unsound)} of {len(rows)} cells ({names}{more})"
         yield Sentence(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pgpaces.answers import crossing
 from pgpaces.answers.attribution import attribute, limiting
-from pgpaces.answers.capacity.trials import Found
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.goal import Limit
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.questions.sweep import words
-from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import cell_name
 from pgpaces.questions.why import section as reported
 from pgpaces.section import Section
 from pgpaces.store import Store
+
+if TYPE_CHECKING:
+    from pgpaces.answers.capacity.trials import Found
+    from pgpaces.questions.sweep.page import Page
 
 CELLS_MAX = 3
 # Whole trials are read for it, and after so many of a cell more say little.
@@ -69,7 +72,7 @@ def limit(store: Store, found: Found) -> Limit | None:
 def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
     ranked = sorted(rows, key=_share, reverse=True)
     return tuple(
-        _section(store, _worst(row), words.cell_name(row), f"why-{number}")
+        _section(store, _worst(row), cell_name(row.cell), f"why-{number}")
         for number, row in enumerate(ranked[:CELLS_MAX], 1)
     )
 
