@@ -15,8 +15,8 @@ from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.integration.conftest import access_to
 
 from pgpaces import psql, workload
-from pgpaces.database import access, copies, creation, data, source
-from pgpaces.database.access import Access
+from pgpaces.database import copies, creation, data, source
+from pgpaces.database.access import Access, connect
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.design import Design, Experiment
@@ -40,21 +40,21 @@ def silent(_: str) -> None:
 
 
 def rows(access: Access, query: str, dbname: str = "postgres") -> list[Any]:
-    with access.connect(access, dbname) as session:
+    with connect(access, dbname) as session:
         return [row[0] for row in session.execute(query.encode()).fetchall()]
 
 
 @pytest.fixture
 def source_name(access: Access) -> Iterator[str]:
     """An external database, with data and a setting of its own."""
-    with access.connect(access) as admin:
+    with connect(access) as admin:
         admin.execute('CREATE DATABASE "sensors ""a"""')
         admin.execute('ALTER DATABASE "sensors ""a""" SET search_path = "two words", public')
-    with access.connect(access, SOURCE) as session:
+    with connect(access, SOURCE) as session:
         session.execute("CREATE TABLE reading AS SELECT i FROM generate_series(1, 1000) i")
         session.execute("CREATE INDEX ON reading (i)")
     yield SOURCE
-    with access.connect(access) as admin:
+    with connect(access) as admin:
         admin.execute('DROP DATABASE "sensors ""a""" WITH (FORCE)')
     creation.clean(access)
 
@@ -73,7 +73,7 @@ def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
         assert made.dbname.startswith("pgpaces_from_sensors_a_")
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == before
         assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
-        with access.connect(access, made.dbname) as session:
+        with connect(access, made.dbname) as session:
             session.execute("DROP TABLE reading")
     with data.prepare(access, wanted, silent) as again:
         assert (again.dbname, again.created) == (made.dbname, False)
@@ -95,7 +95,7 @@ def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, source_name
         assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
         assert 0 < made.clone_seconds <= made.seconds
         assert 0 < made.settle_seconds <= made.seconds
-        with access.connect(access, made.dbname) as session:
+        with connect(access, made.dbname) as session:
             session.execute("DROP TABLE reading")
     with data.prepare(access, wanted, silent) as again:
         assert rows(access, "SELECT count(*) FROM reading", again.dbname) == [1000]
@@ -104,7 +104,7 @@ def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, source_name
 
 def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Access) -> None:
     role = replace(pg18, keywords={**pg18.keywords, "user": "copies_owner"})
-    with access.connect(pg18) as admin:
+    with connect(pg18) as admin:
         admin.execute("CREATE ROLE copies_owner LOGIN CREATEDB")
         admin.execute("CREATE DATABASE owned OWNER copies_owner")
         admin.execute("ALTER DATABASE owned SET log_statement_stats = on")
@@ -117,7 +117,7 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Acce
         assert "log_statement_stats (permission denied" in warning
     finally:
         creation.clean(role)
-        with access.connect(pg18) as admin:
+        with connect(pg18) as admin:
             admin.execute("DROP DATABASE owned")
             admin.execute("DROP ROLE copies_owner")
 
@@ -133,7 +133,7 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
 ) -> None:
     used = replace(access, keywords={**access.keywords, "dbname": source_name})
     with (
-        access.connect(used),
+        connect(used),
         pytest.raises(ConsentError, match=r"1 of postgres \(pgpaces admin\)") as raised,
         data.prepare(access, spec(from_database=source_name), silent),
     ):
@@ -183,7 +183,7 @@ def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
     source_dsn = dsn(access, source_name)
     used = replace(access, keywords={**access.keywords, "dbname": source_name})
     wanted = spec(from_database=source_dsn)
-    with access.connect(used), data.prepare(with_programs(access), wanted, silent) as made:
+    with connect(used), data.prepare(with_programs(access), wanted, silent) as made:
         assert made.dbname.startswith("pgpaces_from_sensors_a_")
         assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
         assert rows(access, "SHOW search_path", made.dbname) == ['"two words", public']
@@ -194,7 +194,7 @@ def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
 def test_an_older_server_is_copied_to_a_newer_one(pg15: Postgres, pg18: Access) -> None:
     pg15.execute("CREATE DATABASE elder")
     try:
-        with access.connect(access_to(pg15), "elder") as session:
+        with connect(access_to(pg15), "elder") as session:
             session.execute("CREATE TABLE reading AS SELECT 7 AS i")
         source_dsn = dsn(access_to(pg15), "elder")
         with data.prepare(with_programs(pg18), spec(from_database=source_dsn), silent) as made:
@@ -212,11 +212,11 @@ def test_a_newer_server_takes_a_newer_pg_dump(pg18: Access) -> None:
 
 
 def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
-    with access.connect(pg18) as admin:
+    with connect(pg18) as admin:
         admin.execute("CREATE DATABASE locked")
         admin.execute("CREATE ROLE copies_weak LOGIN")
     try:
-        with access.connect(pg18, "locked") as session:
+        with connect(pg18, "locked") as session:
             session.execute("CREATE TABLE reading (i int)")
         source_dsn = dsn(pg18, "locked", user="copies_weak")
         with (
@@ -227,7 +227,7 @@ def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
         query = "SELECT count(*) FROM pg_database WHERE datname LIKE 'pgpaces_from%'"
         assert rows(pg18, query) == [0]
     finally:
-        with access.connect(pg18) as admin:
+        with connect(pg18) as admin:
             admin.execute("DROP DATABASE locked")
             admin.execute("DROP ROLE copies_weak")
 
@@ -271,7 +271,7 @@ def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> No
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname, application_name="pgpaces"))
     try:
         with (
-            access.connect(access) as admin,
+            connect(access) as admin,
             pytest.raises(PrepareError, match=r"sessions use it: 1 of postgres \(pgpaces\)"),
         ):
             copies.copy(admin, "pgpaces_never", made.dbname)
@@ -286,7 +286,7 @@ def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_fr
     with data.prepare(access, spec("tpcb-like"), silent) as made:
         pass
     pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
-    with access.connect(access) as admin:
+    with connect(access) as admin:
         set_ownership(admin, made.dbname, Ownership("tpcb-like", made.fingerprint, "copy"))
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
     with data.prepare(access, spec("tpcb-like"), silent) as again:
@@ -315,7 +315,7 @@ def test_autovacuum_at_work_is_waited_for_and_then_noted(
     made = Prepared("postgres", "f", created=False, seconds=1.0, size_bytes=0)
     seen = iter([True, True, False])
     monkeypatch.setattr(copies, "_is_vacuumed", lambda *_: next(seen))
-    with access.connect(access_to(pg15)) as admin:
+    with connect(access_to(pg15)) as admin:
         settled = copies.settle(admin, made, checkpoint=False)
         assert (settled.notes, next(seen, None)) == ((), None)
         monkeypatch.setattr(copies, "_is_vacuumed", lambda *_: True)

@@ -15,6 +15,7 @@ from tests.integration.test_run import Command
 
 from pgpaces import workload as workloads
 from pgpaces.database import data
+from pgpaces.database.access import connect
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import PgpacesError
 
@@ -53,7 +54,7 @@ def prepare(made: Path, server: Postgres, user: str = "postgres", **more: Any) -
     spec = DatasetSpec(workloads.read(made), 1, 1, variables=variables)
     access = access_to(server, user, **more)
     with data.prepare(access, spec, lambda text: None) as prepared:
-        with access.connect(access, prepared.dbname) as session:
+        with connect(access, prepared.dbname) as session:
             rows = session.execute("SELECT count(*) FROM t").fetchone()
         return prepared.created, int(rows[0]) if rows else 0
 

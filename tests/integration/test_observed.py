@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import PG15_BIN, Certificates, Postgres, _free_port, _postgres, _server_user
 from tests.integration.conftest import access_to
 
-from pgpaces.database.access import Access
+from pgpaces.database.access import Access, connect
 from pgpaces.observe.server import Sensor, sensing
 
 pytestmark = pytest.mark.postgres
@@ -48,7 +48,7 @@ def seen(sensor: Sensor, name: str, source: str = "") -> list[float]:
 @contextmanager
 def row_that_is_locked(access: Access) -> Iterator[psycopg.Connection[Any]]:
     """Three sessions want one row: one has it, one waits for it, one waits for its turn to wait."""
-    with access.connect(access) as session:
+    with connect(access) as session:
         session.execute("DROP TABLE IF EXISTS locked")
         session.execute("CREATE TABLE locked AS SELECT 1 AS id, 0 AS value")
     words = {**access.keywords, "dbname": "postgres"}
@@ -66,7 +66,7 @@ def row_that_is_locked(access: Access) -> Iterator[psycopg.Connection[Any]]:
         holder.rollback()
         for thread in waiting:
             thread.join(DEADLINE_S)
-    with access.connect(access) as session:
+    with connect(access) as session:
         session.execute("DROP TABLE locked")
 
 
@@ -115,16 +115,16 @@ def test_a_role_without_rights_is_told_once_what_would_show_more(pg15: Postgres)
 def test_what_an_insert_script_grows_is_seen(access: Access) -> None:
     long = "(SELECT string_agg(md5(i::text || n), '') FROM generate_series(1, 200) n)"
     rows = f"SELECT i, CASE WHEN i <= 50 THEN {long} END FROM generate_series(1, 20000) i"
-    with access.connect(access) as session:
+    with connect(access) as session:
         session.execute("CREATE TABLE grows (id int PRIMARY KEY, text text)")
     with looking(access) as sensor:
         until(sensor.samples, sensor)
-        with access.connect(access) as session:
+        with connect(access) as session:
             session.execute(f"INSERT INTO grows {rows}".encode())
             session.execute("DELETE FROM grows WHERE id > 19000")
             # What a session has counted is known to others later, unless it says so.
             session.execute("SELECT pg_stat_force_next_flush()")
-    with access.connect(access) as session:
+    with connect(access) as session:
         session.execute("DROP TABLE grows")
     found = {one.name: one for one in sensor.observed().grown}
     table, index = found["public.grows"], found["public.grows_pkey"]

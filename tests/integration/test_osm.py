@@ -16,7 +16,7 @@ from tests.integration.conftest import access_to
 import pgpaces
 from pgpaces import programs, workload
 from pgpaces.database import data
-from pgpaces.database.access import Access
+from pgpaces.database.access import Access, connect
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import PgpacesError, PrepareError
 from pgpaces.programs import files
@@ -62,7 +62,7 @@ def maps(extract: None, pg15: Postgres) -> Iterator[Mapping[str, Any]]:
         found = {}
         for name in ("raw", "structured"):
             prepared = stack.enter_context(prepare(access, name))
-            found[name] = stack.enter_context(access.connect(access, prepared.dbname))
+            found[name] = stack.enter_context(connect(access, prepared.dbname))
         yield found
     for (name,) in pg15.execute("SELECT datname FROM pg_database WHERE datname ~ '^pgpaces_osm_'"):
         pg15.execute(f'DROP DATABASE "{name}"')

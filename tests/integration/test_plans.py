@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pgpaces.database.access import Access
+from pgpaces.database.access import Access, connect
 from pgpaces.errors import ServerError
 from pgpaces.observe.plans import explain
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture
 def tables(access: Access) -> Iterator[Access]:
-    with access.connect(access) as admin:
+    with connect(access) as admin:
         admin.execute(
             "CREATE TABLE plans_t AS SELECT i, i % 10 AS j FROM generate_series(1, 50000) i"
         )
@@ -28,7 +28,7 @@ def tables(access: Access) -> Iterator[Access]:
 
 
 def ask(access: Access, query: str) -> Any:
-    with access.connect(access) as session:
+    with connect(access) as session:
         row = session.execute(query.encode()).fetchone()
         return row[0] if row else None
 

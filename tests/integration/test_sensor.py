@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 
-from pgpaces.database.access import Access
+from pgpaces.database.access import Access, connect
 from pgpaces.observe.counters import PARTS
 from pgpaces.observe.server import CounterReader, Sensor, sensing
 
@@ -27,7 +27,7 @@ def test_what_a_load_does_is_seen(access: Access) -> None:
     with sensing(access.keywords, "postgres") as sensor:
         sensor.begin(time.monotonic())
         until_names(sensor, {"connected"})
-        with access.connect(access) as session:
+        with connect(access) as session:
             session.execute("SET work_mem = '64kB'")
             session.execute("CREATE TEMP TABLE s AS SELECT i FROM generate_series(1, 50000) i")
             session.execute("CREATE TABLE sensed AS SELECT i FROM generate_series(1, 50000) i")
@@ -63,7 +63,7 @@ def test_every_counter_of_the_version_is_read(access: Access) -> None:
     reading = reader.read()
     assert reader.notes == {}
     assert all(isinstance(value, int) for value in reading.values.values())
-    with access.connect(access) as session:
+    with connect(access) as session:
         version = session.info.server_version
     fitting = [part for part in PARTS if part.fits(version, {"track_io_timing": "off"})]
     assert set(reading.values) == {c for part in fitting for c in part.counters}

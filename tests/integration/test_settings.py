@@ -17,7 +17,7 @@ from tests.conftest import ROOT, Postgres, _postgres
 from tests.integration.conftest import access_to
 
 from pgpaces.database import identity, settings
-from pgpaces.database.access import Access
+from pgpaces.database.access import Access, connect
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.settings import Terms, applied
 from pgpaces.errors import ConsentError, PlanError, ServerError
@@ -39,7 +39,7 @@ def own(certificates: Any) -> Iterator[Postgres]:
 
 
 def ask(access: Access, query: str, dbname: str = "postgres") -> Any:
-    with access.connect(access, dbname) as session:
+    with connect(access, dbname) as session:
         row = session.execute(query.encode()).fetchone()
         return row[0] if row else None
 
@@ -55,7 +55,7 @@ def auto_conf(access: Access) -> Any:
 @pytest.fixture
 def ours(access: Access) -> Iterator[str]:
     """A database that pgpaces owns."""
-    with access.connect(access) as admin:
+    with connect(access) as admin:
         admin.execute('CREATE DATABASE "pgpaces_ "" x"')
         set_ownership(admin, 'pgpaces_ " x', Ownership("w", "f", "ready"))
         yield 'pgpaces_ " x'
@@ -116,7 +116,7 @@ def test_options_that_get_lost_become_settings_of_our_database(
         assert (effect.options, effect.how) == ((), {name: "database"})
         assert ask(access, query, ours) == value
     assert ask(access, query, ours) == before
-    with access.connect(access) as admin:
+    with connect(access) as admin:
         admin.execute(f'ALTER DATABASE "pgpaces_ "" x" SET {name} = "{other}"'.encode())
     with applied(access, ours, {name: value}, Terms()):
         assert ask(access, query, ours) == value
@@ -138,7 +138,7 @@ def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_the
 
 
 def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Access) -> None:
-    with access.connect(access) as admin:
+    with connect(access) as admin:
         admin.execute("ALTER SYSTEM SET checkpoint_timeout = '11min'")
     try:
         before = auto_conf(access)
@@ -153,7 +153,7 @@ def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Acc
         assert ask(access, "SHOW checkpoint_timeout") == "11min"
         assert ask(access, "SHOW bgwriter_delay") == "200ms"
     finally:
-        with access.connect(access) as admin:
+        with connect(access) as admin:
             admin.execute("ALTER SYSTEM RESET checkpoint_timeout")
             admin.execute("SELECT pg_reload_conf()")
 
@@ -173,12 +173,12 @@ def test_what_somebody_else_changed_in_the_meantime_stays(access: Access) -> Non
     terms = Terms(alter_system=True, say=told.append)
     with (
         applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms),
-        access.connect(access) as admin,
+        connect(access) as admin,
     ):
         admin.execute("ALTER SYSTEM SET bgwriter_delay = '150ms'")
     assert auto_conf(access) == "bgwriter_delay=150ms"
     assert "bgwriter_delay was changed by somebody else" in told[-1]
-    with access.connect(access) as admin:
+    with connect(access) as admin:
         admin.execute("ALTER SYSTEM RESET bgwriter_delay")
         admin.execute("SELECT pg_reload_conf()")
 

@@ -16,7 +16,7 @@ from tests.integration.test_run import Command
 
 import pgpaces
 from pgpaces import psql, workload
-from pgpaces.database.access import Access
+from pgpaces.database.access import Access, connect
 
 pytestmark = pytest.mark.postgres
 
@@ -138,7 +138,7 @@ def test_what_long_texts_take_is_what_the_variant_is_about(pg18: Access) -> None
 def made(access: Access, name: str, seed: int) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """A database with the data of a workload at scale 1, for as long as it is looked at."""
     dbname = f"made_{uuid.uuid4().hex}"
-    with access.connect(access, "postgres") as admin:
+    with connect(access, "postgres") as admin:
         admin.execute(f"CREATE DATABASE {dbname}")
         try:
             way = psql.Way(access.psql, access.keywords, dbname)
