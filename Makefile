@@ -8,6 +8,8 @@ ALONE := tests/integration/test_host.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Also in a shell where another environment is active: what is built goes to ours.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+# Tests run thousands of commands: where bytecode is not kept, each compiles all of our modules.
+export PYTHONDONTWRITEBYTECODE :=
 READY := $(VENV)/.ready
 # What builds and checks wheels is large, and in an environment of its own.
 PACKERS := target/packaging

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pgpaces.store import new_id
+from tests.unit.stored import Kept, keep, opened
+
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "crates" / "engine"
 PACKAGE = ROOT / "python" / "pgpaces"
@@ -158,3 +161,25 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "ours_max", "all_max"),
+    [("runs", 35, 240), ("show last", 80, 580), ("why last", 90, 580)],
+)
+def test_a_command_that_reads_loads_what_it_needs(
+    tmp_path: Path, line: str, ours_max: int, all_max: int
+) -> None:
+    keep(opened(tmp_path), Kept(new_id()))
+    words = [*line.split(), "--store", str(tmp_path / "results.db")]
+    code = (
+        "import sys, contextlib, io\n"
+        "from pgpaces.cli.main import cli\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    cli.main({words!r}, standalone_mode=False)\n"
+        "print(len([m for m in sys.modules if m.startswith('pgpaces.')]), len(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours, every = (int(word) for word in done.stdout.split())
+    assert ours <= ours_max
+    assert every <= all_max
