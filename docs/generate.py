@@ -27,7 +27,6 @@ from pgpaces import (
     options,
     plan,
     result,
-    sweeps,
     workload_toml,
 )
 from pgpaces import costs as prices
@@ -39,6 +38,7 @@ from pgpaces.cli import gate
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
 from pgpaces.cli.pgbench.help import usage
+from pgpaces.questions.sweep import asked
 
 # How many cases crates/engine/tests/figures.rs has.
 FIGURES = 7
@@ -551,8 +551,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "host-keys": lambda: "".join(entry(key, text) for key, text in prices.KEYS.items()),
     "level-names": level_names,
     "run-arguments": run_arguments,
-    "sweep-arguments": lambda: _arguments(sweeps.sweep),
-    "sweep-members": lambda: _members(sweeps.Sweep, hidden=("page",)),
+    "sweep-arguments": lambda: _arguments(asked.sweep),
+    "sweep-members": lambda: _members(asked.Sweep, hidden=("page",)),
     "answer-functions": answer_functions,
     "answer-members": lambda: _members(pgpaces.Answer),
     "capacity-arguments": lambda: _arguments(pgpaces.capacity),

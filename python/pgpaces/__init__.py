@@ -18,26 +18,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pgpaces.answer import Answer
     from pgpaces.api import Result, load, run
+    from pgpaces.questions.capacity.asked import capacity
+    from pgpaces.questions.compare.asked import check, compare
     from pgpaces.questions.forecast import forecast
+    from pgpaces.questions.sweep.asked import Sweep, load_sweep, sweep
     from pgpaces.questions.trend import trend
     from pgpaces.questions.why.named import why
-    from pgpaces.sweeps import Sweep, load_sweep, sweep
     from pgpaces.users import task, user
-    from pgpaces.verdicts import capacity, check, compare
 
 _PLACES = {
     "Result": "api",
     "load": "api",
     "run": "api",
-    "Sweep": "sweeps",
-    "load_sweep": "sweeps",
-    "sweep": "sweeps",
+    "Sweep": "questions.sweep.asked",
+    "load_sweep": "questions.sweep.asked",
+    "sweep": "questions.sweep.asked",
     "task": "users",
     "user": "users",
     "Answer": "answer",
-    "capacity": "verdicts",
-    "check": "verdicts",
-    "compare": "verdicts",
+    "capacity": "questions.capacity.asked",
+    "check": "questions.compare.asked",
+    "compare": "questions.compare.asked",
     "forecast": "questions.forecast",
     "trend": "questions.trend",
     "why": "questions.why.named",

@@ -17,6 +17,7 @@ from pgpaces import costs, levels, options, tables
 from pgpaces.design import Target
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
+from pgpaces.levels import of_values
 from pgpaces.units import COUNT_MAX, SEED_MAX
 
 TEMPLATE = Path(__file__).parent / "experiments" / "new.toml"
@@ -301,3 +302,24 @@ def create(path: Path) -> None:
 def named(draft: Draft, name: str | None) -> Draft:
     """With another name, if one is given."""
     return draft if name is None else replace(draft, name=name)
+
+
+def drafted(
+    what: str | Path,
+    levels: Mapping[str, Any],
+    targets: Mapping[str, str | Target] | None,
+    *,
+    quick: bool = False,
+    within: str | None = None,
+) -> Draft:
+    """The experiment that arguments describe. Raises PlanError."""
+    text = str(what)
+    draft = read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
+    draft = draft.quickly() if quick else draft
+    draft = draft if within is None else draft.with_time_budget(within)
+    draft = draft.with_levels(of_values(levels))
+    own = [
+        found if isinstance(found, Target) else Target(target, found)
+        for target, found in (targets or {}).items()
+    ]
+    return replace(draft, targets=(*draft.targets, *own))

@@ -11,7 +11,7 @@ from tests.faults.conftest import until
 from tests.integration.test_run import Command
 from tests.integration.test_sweep import rows_of
 
-from pgpaces import verdicts
+from pgpaces.questions.capacity.asked import load_capacity
 from pgpaces.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -51,6 +51,6 @@ def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: P
     assert (cell["unit"], cell["indicative"][0], cell["ended"]) == ("users", 2, True)
     assert cell["worth"]["users"] == 2
     assert "2 users most likely meet it" in page.read_text()
-    answer = verdicts.load_capacity(store=pgpaces.store)
+    answer = load_capacity(store=pgpaces.store)
     assert answer.value.cells[0].levels == {}
     assert answer.said[0] == "Quick estimate: 2 users most likely meet it."

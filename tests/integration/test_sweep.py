@@ -20,8 +20,8 @@ from tests.conftest import Postgres
 from tests.faults.conftest import until
 from tests.integration.test_run import Command
 
-from pgpaces import sweeps as api
 from pgpaces.experiment.listener import SweepListener
+from pgpaces.questions.sweep import asked as api
 from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
 

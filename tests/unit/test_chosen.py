@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pgpaces.answers import compare, pairing
 from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.goal import CapacityGoal
+from pgpaces.answers.capacity.searches import Searches
 from pgpaces.answers.capacity.trials import PREFLIGHT, Sought
 from pgpaces.answers.digest import Bucket, Digest
 from pgpaces.answers.pairing import AGAIN, Pairing
@@ -22,7 +23,7 @@ from pgpaces.answers.validity import Validity
 from pgpaces.design import ROLE, Cell, Slot
 from pgpaces.errors import StoreError
 from pgpaces.experiment import strategies
-from pgpaces.experiment.strategies import Pairs, Searches, Strategy
+from pgpaces.experiment.strategies import Pairs, Strategy
 from pgpaces.result import Counts, Estimate, Finding, Place
 from tests.unit.experiments import made
 

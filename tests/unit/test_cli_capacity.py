@@ -23,9 +23,9 @@ from pgpaces.draft import Draft
 from pgpaces.errors import PlanError
 from pgpaces.experiment import capacity, document, sweep
 from pgpaces.experiment.order import Builder, Order
+from pgpaces.questions.capacity.asked import load_capacity
 from pgpaces.result import Trial
 from pgpaces.store import ExperimentRow, Store
-from pgpaces.verdicts import load_capacity
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 

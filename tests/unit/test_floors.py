@@ -21,6 +21,10 @@ FEATURES = {
     "trend": ("answers.trend", "questions.trend", "cli.trend"),
     "forecast": ("answers.forecast", "answers.forecasts", "questions.forecast", "cli.forecast"),
     "why": ("answers.attribution", "questions.why", "cli.why"),
+    "capacity": (
+        *("answers.capacity", "experiment.capacity", "questions.capacity", "cli.capacity"),
+    ),
+    "disk": ("answers.disks", "disk", "questions.disk", "store.disks", "cli.disk"),
     "capture": ("capture",),
     "imported": ("imported",),
 }

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from pgpaces.answers import outcome, volume
 from pgpaces.answers.capacity.goal import CapacityGoal
+from pgpaces.answers.capacity.searches import Searches
 from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.design import Cell, Factor
-from pgpaces.experiment.strategies import Searches
 from pgpaces.questions.run import headline
 from pgpaces.questions.sweep.page import gather
 from pgpaces.questions.sweep.report import report as report_of

@@ -6,7 +6,7 @@ that was interrupted goes on by asking it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -44,6 +44,10 @@ class Ask(Struct, frozen=True):
     given: Mapping[str, str | None] = field(default_factory=dict)
     why: str = ""
     attempt: int = 1
+
+
+# The fewest trials that there will be, and the most.
+Expected = tuple[Sequence[Ask], Sequence[Ask]]
 
 
 def settled(told: Iterable[Tell]) -> list[Tell]:

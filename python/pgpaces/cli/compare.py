@@ -168,7 +168,7 @@ def _goal(given: Mapping[str, Any]) -> ComparisonGoal:
 
 def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> Section:
     """Prints the comparison. Raises PlanError where more differs than what is compared."""
-    from pgpaces.verdicts import of_comparison
+    from pgpaces.questions.compare.asked import of_comparison
 
     answer = of_comparison(store, found, anyway=given["anyway"])
     tell(answer, given, _document(found))

@@ -19,6 +19,8 @@ from pgpaces.experiment.listener import Listener, SweepListener
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from pgpaces.design import Slot
     from pgpaces.errors import PgpacesError
     from pgpaces.experiment.listener import Progress
@@ -294,36 +296,24 @@ def _at(seconds: float) -> str:
 
 def _searched(slot: Slot) -> str | None:
     """What a trial of a search for a capacity is called; None for another one."""
-    from pgpaces.answers.capacity.trials import label
-
-    return label(slot.cell)
+    name: str | None = _search().trial_name(slot.cell)
+    return name
 
 
 def _of_search(found: Outcome | PgpacesError) -> str:
     """How long a trial of a search took and what missed, behind its load."""
-    from pgpaces.answers.capacity.trials import PREFLIGHT, objections
-    from pgpaces.answers.sequential import role
-    from pgpaces.design import Cell
     from pgpaces.errors import PgpacesError
-    from pgpaces.report.numbers import percent, rate
 
     if isinstance(found, PgpacesError) or found.error or found.store_error:
         return f": {_found(found)}"
-    trial, summary, missed = found.trial, found.summary, found.summary.missed
-    took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s"
-    if missed is None:
-        return f"{took}: nothing was due"
-    of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
-    if of == PREFLIGHT:
-        return f"{took}: {rate(summary.rate.value)}/s"
-    share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
-    if trial.state != "finished":
-        return f"{took}: {share}, {trial.state}"
-    wrong = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
-    if wrong:
-        return f"{took}: {share}, not valid: {wrong}"
-    late = ", the generator was late" if summary.generator.late else ""
-    return f"{took}: {share}{late}"
+    result: str = _search().trial_result(found.trial, found.summary)
+    return result
+
+
+def _search() -> ModuleType:
+    from pgpaces.questions.capacity import progress
+
+    return progress
 
 
 def _found(found: Outcome | PgpacesError) -> str:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from pgpaces import levels, workload
 from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, between, preview
-from pgpaces.answers.sequential import Ask, Tell
+from pgpaces.answers.sequential import Ask, Expected, Tell
 from pgpaces.database import data
 from pgpaces.design import HERE, Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
@@ -32,7 +32,7 @@ from pgpaces.experiment.queue import Chosen, Listed, Queue
 from pgpaces.experiment.request import Request, check, choose, commands_of, spec_of
 from pgpaces.experiment.site import without_pg_variables
 from pgpaces.experiment.stops import Stops, kept, signals
-from pgpaces.experiment.strategies import Expected, Goal, Strategy, strategies
+from pgpaces.experiment.strategies import Goal, Strategy, strategies
 from pgpaces.experiment.trial import Keeping
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator

@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import os
 import platform
+import re
 import resource
 import shutil
 import sqlite3
@@ -21,7 +22,6 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from pgpaces import home, host
-from pgpaces.disk import programs
 from pgpaces.errors import PgpacesError
 from pgpaces.observe import host as machine
 from pgpaces.section import Headline, Section, Sentence, Table, TableCell
@@ -31,6 +31,7 @@ from pgpaces.units import memory_text
 
 # Read without a system call; others cost one for every reading of the clock.
 _FAST_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page")
+_TIMEOUT_S = 5
 # What the generator needs beside a descriptor for each client.
 _FILES_OWN = 64
 _FILES_FEW = 1024
@@ -176,11 +177,7 @@ def _postgresql() -> Iterator[Part]:
 def _programs() -> Iterator[Part]:
     group = "programs"
 
-    def fio() -> str:
-        return programs.fio_version(programs.find_fio()).removeprefix("fio-")
-
     asked: tuple[tuple[str, Callable[[], str], str], ...] = (
-        ("fio", fio, "`pgpaces disk`: the class of a disk"),
         ("pgbouncer", lambda: pooler.find("pgbouncer").version, "--pool pgbouncer"),
         ("pgpool", lambda: pooler.find("pgpool").version, "--pool pgpool"),
     )
@@ -191,12 +188,25 @@ def _programs() -> Iterator[Part]:
         debian = {"pgpool": "pgpool2"}.get(name, name)
         yield Part(group, name, found, gives, f"Debian: apt install {debian}")
     for name, debian, gives in (
+        ("fio", "fio", "`pgpaces disk`: the class of a disk"),
         ("osm2pgsql", "osm2pgsql", "the workload osm"),
         ("cryptsetup", "cryptsetup-bin", "`pgpaces disk`: the speed of encryption"),
     ):
-        path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-        found = "yes" if shutil.which(name, path=path) else ""
-        yield Part(group, name, found, gives, f"Debian: apt install {debian}")
+        yield Part(group, name, _version_of(name), gives, f"Debian: apt install {debian}")
+
+
+def _version_of(name: str) -> str:
+    """The version that a program prints, "yes" where it prints none, empty where it is not here."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    if (program := shutil.which(name, path=path)) is None:
+        return ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
+        if (found := re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)) is not None:
+            return found[0]
+    return "yes"
 
 
 def _libraries() -> Iterator[Part]:

@@ -24,7 +24,6 @@ from pgpaces.result import Observed, Sample, Trial
 from pgpaces.store import (
     backend,
     copying,
-    disks,
     experiments,
     form,
     listing,
@@ -32,8 +31,10 @@ from pgpaces.store import (
     rows,
     schema,
 )
+from pgpaces.store import (
+    disks as disk_rows,
+)
 from pgpaces.store.backend import Backend
-from pgpaces.store.disks import DiskRow
 from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
 from pgpaces.store.listing import TrialRow
 from pgpaces.store.rows import ExperimentState, Row
@@ -310,23 +311,23 @@ class Store:
 
     # --- disks --------------------------------------------------------------------------------
 
-    def add_disk(self, row: DiskRow) -> None:
+    def add_disk(self, row: disk_rows.DiskRow) -> None:
         """Stores what a disk was found to do; durable when this returns."""
         with self._backend.writing() as connection:
-            disks.add(connection, row)
+            disk_rows.add(connection, row)
 
-    def disks(self, limit: int | None = None) -> list[DiskRow]:
+    def disks(self, limit: int | None = None) -> list[disk_rows.DiskRow]:
         """The disks that were measured, newest first."""
         with self._reading("a disk") as connection:
-            return disks.listed(connection, limit)
+            return disk_rows.listed(connection, limit)
 
-    def disk(self, name: str) -> DiskRow:
+    def disk(self, name: str) -> disk_rows.DiskRow:
         """The disk that `name` means: `last`, its name (the newest), an id, or a part of one.
 
         Raises PlanError where none or several fit.
         """
         with self._reading(f"disk {name}") as connection:
-            return disks.listed(connection, id_=self._find(schema.disk, name))[0]
+            return disk_rows.listed(connection, id_=self._find(schema.disk, name))[0]
 
     # --- names --------------------------------------------------------------------------------
 
@@ -386,7 +387,7 @@ class Store:
         with self._reading("a name") as here, other._backend.writing() as there:
             copying.copy_names(here, there, None if ids is None else set(ids))
             if ids is None:
-                disks.copy(here, there)
+                disk_rows.copy(here, there)
 
     def delete(self, id_: str) -> None:
         """Deletes a run, or an experiment with its runs, for good.

@@ -7,21 +7,17 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pgpaces.answers import differences, outcome, pairing, placed
-from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.trials import Sought
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.sequential import Tell
 from pgpaces.answers.time_budget import TimeBudget, took_s
-from pgpaces.design import Cell, Experiment
-from pgpaces.experiment import strategies
+from pgpaces.design import Experiment
 from pgpaces.experiment.strategies import Goal
-from pgpaces.questions.capacity import section as capacity
+from pgpaces.questions.capacity import stored as capacity
 from pgpaces.questions.compare import section as comparing
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.sweep import facts, words
 from pgpaces.questions.sweep.page import About, Page, gather
-from pgpaces.questions.why import stored as attribution
 from pgpaces.section import Section, Sentence
 from pgpaces.store import Store
 
@@ -40,29 +36,20 @@ def page_of(
         return replace(page, answer=(*page.answer, said), asked=_without_trials(page))
     made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
-    found = _standing(store, goal, experiment.design.cells(), digests)
+    told = [Tell.of(digest) for digest in digests]
+    searched = not isinstance(goal, Pairing)
+    if isinstance(goal, Pairing):
+        found = _compared(goal, told, digests)
+    else:
+        found = capacity.section_of(store, goal, experiment.design.cells(), told)
     first = replace(found, said=())
     failed = outcome.no_trial(digest.summary for digest in digests)
     return replace(
         page,
         answer=found.said if failed is None else (Sentence(f"FAIL: {failed[0]}.", "main"),),
         sections=(first, *page.sections),
-        searched=isinstance(goal, Sought),
+        searched=searched,
         asked=_without_trials(page),
-    )
-
-
-def _standing(
-    store: Store, goal: Sought | Pairing, cells: Sequence[Cell], digests: Sequence[Digest]
-) -> Section:
-    """The answer so far of what trials are chosen for. cells: those of the design."""
-    told = [Tell.of(digest) for digest in digests]
-    if isinstance(goal, Pairing):
-        return _compared(goal, told, digests)
-    own = strategies.Searches(goal, tuple(cells)).own(told)
-    found = [trials.found(goal, cell, own[cell.key]) for cell in cells]
-    return capacity.section(
-        found, {each.cell.key: attribution.limit(store, each) for each in found}
     )
 
 

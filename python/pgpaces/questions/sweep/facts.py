@@ -6,7 +6,7 @@ Knows no HTML and no terminal; texts are as others wrote them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -15,10 +15,13 @@ from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Experiment
-from pgpaces.questions.disk import Known, in_short
+from pgpaces.questions.disk import in_short
 from pgpaces.questions.trials import at_nodes, layout
 from pgpaces.result import Trial
 from pgpaces.units import duration_text
+
+if TYPE_CHECKING:
+    from pgpaces.questions.disk import Known
 
 Pairs = tuple[tuple[str, str], ...]
 # What is asked of a design, and of no trials that are chosen as it goes.

@@ -25,13 +25,13 @@ from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.questions import costs, volume
-from pgpaces.questions.disk import Known
 from pgpaces.questions.sweep import facts, words
 from pgpaces.questions.sweep.facts import ServerSeen
 from pgpaces.result import Observed
 from pgpaces.section import Sentence
 
 if TYPE_CHECKING:
+    from pgpaces.questions.disk import Known
     from pgpaces.section import Section
 
 

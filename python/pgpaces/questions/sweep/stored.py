@@ -67,6 +67,12 @@ def answer_behind(store: Store, section: Section) -> Answer:
     return Answer(section, lambda: page_behind(store, section))
 
 
+def answer_of(store: Store, experiment_id: str) -> Answer:
+    """The answer of an experiment whose trials were chosen as it went. Raises as page_of."""
+    page = page_of(store, (experiment_id,))
+    return Answer(replace(page.sections[0], said=page.answer), lambda: page)
+
+
 def fronted(page: Page, section: Section) -> Page:
     """A page as that of one answer: its title and its answer, what to mind of the trials behind."""
     rest = (each for each in page.sections if each.key != section.key)

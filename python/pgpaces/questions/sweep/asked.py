@@ -1,4 +1,4 @@
-"""The Python face of experiments: one call, the same values, tables and charts in a notebook."""
+"""An experiment in Python: one call, the same values, tables and charts in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pgpaces import experiment_file
 from pgpaces import levels as kinds
 from pgpaces.answer import Answer
 from pgpaces.design import Levels, Target
-from pgpaces.draft import Draft
 from pgpaces.errors import PlanError
 from pgpaces.experiment import sweep as pipeline
 from pgpaces.experiment import time_budget
@@ -92,7 +91,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
             f"{'quick' if trials is None else 'trials'} and within exclude each other",
             "within a time trials are run where they decide: choose one",
         )
-    draft = drafted(what, levels, targets, quick=quick, within=within)
+    draft = experiment_file.drafted(what, levels, targets, quick=quick, within=within)
     if trials is not None:
         draft = replace(draft, trials=trials, time_budget=None)
     excluded: tuple[Levels, ...] = tuple(
@@ -118,27 +117,6 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     )
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
-
-
-def drafted(
-    what: str | Path,
-    levels: Mapping[str, Any],
-    targets: Mapping[str, str | Target] | None,
-    *,
-    quick: bool = False,
-    within: str | None = None,
-) -> Draft:
-    """The experiment that arguments describe. Raises PlanError."""
-    text = str(what)
-    draft = experiment_file.read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
-    draft = draft.quickly() if quick else draft
-    draft = draft if within is None else draft.with_time_budget(within)
-    draft = draft.with_levels(kinds.of_values(levels))
-    own = [
-        found if isinstance(found, Target) else Target(target, found)
-        for target, found in (targets or {}).items()
-    ]
-    return replace(draft, targets=(*draft.targets, *own))
 
 
 def load_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:

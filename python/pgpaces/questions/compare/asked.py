@@ -1,4 +1,4 @@
-"""Comparisons and capacities in Python, also of trials that are run for them; no arithmetic."""
+"""Comparisons in Python, also of pairs that are run for them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from pgpaces.answer import Answer
 from pgpaces.errors import PlanError, RunError
-from pgpaces.sweeps import drafted
+from pgpaces.experiment_file import drafted
 from pgpaces.trust import answer
 
 if TYPE_CHECKING:
-    from pgpaces.answers.capacity.goal import Kind, Mode
     from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.design import Target
     from pgpaces.draft import Draft
@@ -89,6 +86,8 @@ def _new_pairs(
 ) -> Answer:
     from pgpaces.experiment import pairs
     from pgpaces.experiment import sweep as pipeline
+    from pgpaces.questions.sweep.stored import answer_of
+    from pgpaces.store import Store
 
     experiment, pairing = pairs.ask(draft, names, goal)
     store, consent = where
@@ -96,18 +95,7 @@ def _new_pairs(
     swept = pipeline.run(pipeline.plan(order), listener)
     if swept.given_up:
         raise RunError(swept.given_up)
-    return _chosen(swept.id, store)
-
-
-def _chosen(experiment_id: str, store: str | Path | None) -> Answer:
-    """The answer of an experiment whose trials were chosen as it went."""
-    from pgpaces.questions.sweep.stored import page_of
-    from pgpaces.store import Store
-
-    opened = Store.existing(store)
-    page = page_of(opened, (experiment_id,))
-    section = replace(page.sections[0], said=page.answer)
-    return Answer(section, lambda: page_of(opened, (experiment_id,)))
+    return answer_of(Store.existing(store), swept.id)
 
 
 def check(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -132,78 +120,3 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
     found = checked(opened, (baseline, run), goal, factors)
     return of_comparison(opened, found, anyway=anyway)
-
-
-def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
-    what: str | Path | None = None,
-    *,
-    missed: str | None = None,
-    goal: str | None = None,
-    by: Kind | None = None,
-    quick: bool = False,
-    strict: bool = False,
-    soak: str = "10min",
-    seed: int | None = None,
-    name: str | None = None,
-    targets: Mapping[str, str | Target] | None = None,
-    resume: str | None = None,
-    store: str | Path | None = None,
-    host_file: str | Path | None = None,
-    trust: bool = False,
-    listener: SweepListener | None = None,
-    **levels: Any,
-) -> Answer:
-    """Searches how much each combination of levels holds; the same as `pgpaces capacity`.
-
-    what: as for `pgpaces.sweep`. missed: the share that may miss the latency limit, or goal: a
-    bound on a quantile, `p99 <= 250ms`. levels: as for `pgpaces.sweep`; of the load itself one is
-    where the search begins, two are the least and the most that is offered. resume: the experiment
-    to go on with, as it stands in the store where `what` is left out. trust: as for `pgpaces.run`.
-
-    Its value is a `pgpaces.answers.capacity.value.Capacities`. Ctrl-C ends the search: the answer
-    is what is known so far. Raises PgpacesError for what keeps it from beginning.
-    """
-    from pgpaces import host_file as costs
-    from pgpaces.experiment import capacity as asking
-    from pgpaces.experiment import sweep as pipeline
-
-    if quick and strict:
-        raise PlanError("quick and strict exclude each other", "choose one")
-    for chosen in ("duration", "transactions"):
-        if chosen in levels:
-            raise PlanError(f"{chosen} is for the search to choose", "leave it out")
-    known = None
-    if resume is not None:
-        known, experiment, sought = asking.stored(resume, store)
-    elif what is None:
-        raise PlanError("nothing to search was named", "name a workload or an experiment file")
-    if what is not None:
-        mode: Mode = "quick" if quick else "strict" if strict else "normal"
-        draft = drafted(what, levels, targets)
-        draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
-        question = asking.CapacityQuestion(missed, goal, by, mode, soak)
-        experiment, sought = asking.ask(draft, question, answer(trust))
-    order = pipeline.Order(
-        experiment,
-        store,
-        resume=known,
-        costs=costs.find(host_file),
-        goal=sought,
-        consent=answer(trust),
-    )
-    swept = pipeline.run(pipeline.plan(order), listener)
-    if swept.given_up:
-        hint = f"pgpaces.verdicts.load_capacity('{swept.id}') has what is known all the same"
-        raise RunError(swept.given_up, hint)
-    return load_capacity(swept.id, store=store)
-
-
-def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Answer:
-    """The answer of a stored search: `last`, an id, the end or start of one, or its name.
-
-    Raises PlanError for an experiment that is no search, StoreError.
-    """
-    from pgpaces.experiment import capacity as asking
-
-    id_, _, _ = asking.stored(name, store)
-    return _chosen(id_, store)

@@ -1,0 +1,34 @@
+"""A trial of a search in a few words, while the search goes on."""
+
+from __future__ import annotations
+
+from pgpaces.answers.capacity.trials import PREFLIGHT, label, objections
+from pgpaces.answers.sequential import role
+from pgpaces.answers.summary import Summary
+from pgpaces.design import Cell
+from pgpaces.report.numbers import percent, rate
+from pgpaces.result import Trial
+
+
+def trial_name(cell: Cell) -> str | None:
+    """What a trial is called; None for one of no search."""
+    return label(cell)
+
+
+def trial_result(trial: Trial, summary: Summary) -> str:
+    """How long it took and what missed, behind its load."""
+    missed = summary.missed
+    took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s"
+    if missed is None:
+        return f"{took}: nothing was due"
+    of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
+    if of == PREFLIGHT:
+        return f"{took}: {rate(summary.rate.value)}/s"
+    share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
+    if trial.state != "finished":
+        return f"{took}: {share}, {trial.state}"
+    wrong = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
+    if wrong:
+        return f"{took}: {share}, not valid: {wrong}"
+    late = ", the generator was late" if summary.generator.late else ""
+    return f"{took}: {share}{late}"

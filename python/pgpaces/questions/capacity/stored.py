@@ -1,0 +1,23 @@
+"""How much it holds, from the trials of a search so far, and what was the limit there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgpaces.answers.capacity import trials
+from pgpaces.answers.capacity.searches import Searches, Sought
+from pgpaces.answers.sequential import Tell
+from pgpaces.design import Cell
+from pgpaces.questions.capacity.section import section
+from pgpaces.questions.why import stored as attribution
+from pgpaces.section import Section
+from pgpaces.store import Store
+
+
+def section_of(
+    store: Store, sought: Sought, cells: Sequence[Cell], told: Sequence[Tell]
+) -> Section:
+    """The answer so far. cells: those of the design. Raises StoreError."""
+    own = Searches(sought, tuple(cells)).own(told)
+    found = [trials.found(sought, cell, own[cell.key]) for cell in cells]
+    return section(found, {each.cell.key: attribution.limit(store, each) for each in found})
