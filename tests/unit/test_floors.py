@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -47,14 +48,14 @@ def imported(tree: ast.AST, *, when_called: bool) -> Iterator[str]:
             yield from imported(node, when_called=when_called)
 
 
-def read(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def imports(name: str, *, when_called: bool) -> tuple[str, ...]:
+    tree = ast.parse(FILES[name].read_text(encoding="utf-8"))
+    return tuple(imported(tree, when_called=when_called))
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    graph = {
-        name: set(imported(read(path), when_called=False)) - {name} for name, path in FILES.items()
-    }
+    graph = {name: set(imports(name, when_called=False)) - {name} for name in FILES}
     try:
         list(TopologicalSorter(graph).static_order())
     except CycleError as found:
@@ -71,9 +72,9 @@ def test_a_feature_goes_with_its_own_files_and_a_few_lines(feature: str) -> None
     assert all(any(is_own(name) for name in FILES if name.startswith(each)) for each in own)
     lines = [
         f"{name}: {target}"
-        for name, path in FILES.items()
+        for name in FILES
         if not is_own(name)
-        for target in imported(read(path), when_called=True)
+        for target in imports(name, when_called=True)
         if is_own(target)
     ]
     assert len(lines) <= REGISTERING_MAX, lines

@@ -22,10 +22,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from pgpaces import home, host
-from pgpaces.errors import PgpacesError
 from pgpaces.observe import host as machine
 from pgpaces.section import Headline, Section, Sentence, Table, TableCell
-from pgpaces.servers import binaries, packages, pooler
+from pgpaces.servers import binaries, packages
 from pgpaces.store import address
 from pgpaces.units import memory_text
 
@@ -175,24 +174,15 @@ def _postgresql() -> Iterator[Part]:
 
 
 def _programs() -> Iterator[Part]:
-    group = "programs"
-
-    asked: tuple[tuple[str, Callable[[], str], str], ...] = (
-        ("pgbouncer", lambda: pooler.find("pgbouncer").version, "--pool pgbouncer"),
-        ("pgpool", lambda: pooler.find("pgpool").version, "--pool pgpool"),
-    )
-    for name, find, gives in asked:
-        found = ""
-        with contextlib.suppress(PgpacesError, OSError, subprocess.SubprocessError):
-            found = find()
-        debian = {"pgpool": "pgpool2"}.get(name, name)
-        yield Part(group, name, found, gives, f"Debian: apt install {debian}")
     for name, debian, gives in (
         ("fio", "fio", "`pgpaces disk`: the class of a disk"),
+        ("pgbouncer", "pgbouncer", "--pool pgbouncer"),
+        ("pgpool", "pgpool2", "--pool pgpool"),
         ("osm2pgsql", "osm2pgsql", "the workload osm"),
         ("cryptsetup", "cryptsetup-bin", "`pgpaces disk`: the speed of encryption"),
     ):
-        yield Part(group, name, _version_of(name), gives, f"Debian: apt install {debian}")
+        found = _version_of(name)
+        yield Part("programs", name, found, gives, f"Debian: apt install {debian}")
 
 
 def _version_of(name: str) -> str:
