@@ -19,7 +19,8 @@ from session import Session
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Design, Experiment, Factor, Slot
 from pgpaces.experiment import document
-from pgpaces.store import ExperimentRow, Store
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 

@@ -36,7 +36,7 @@ from pgpaces.keywords import RunOptions
 from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, defaults
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Counts, Estimate, Trial
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 
 class Result(Answer, frozen=True):

@@ -24,7 +24,7 @@ from msgspec import Struct
 from tests.conftest import PASSWORD, PG15_BIN, Postgres
 
 from pgpaces.cli.pgbench.run import LOCK
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 HERE = Path(__file__).parent
 TABLE = tomllib.loads((HERE / "face.toml").read_text())

@@ -20,7 +20,7 @@ from tests.faults.test_nothing_lost import ENDLESS
 from tests.integration.test_run import Command
 from tests.integration.test_sweep import expire, rows_of
 
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Postgres
 from tests.integration.test_run import Command
 
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 SIZE = 40_000_000

@@ -14,7 +14,7 @@ from tests.faults.conftest import until
 from tests.integration.test_run import Command
 
 from pgpaces.answers import bulk
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so

@@ -12,7 +12,7 @@ from tests.integration.test_run import Command
 from tests.integration.test_sweep import rows_of
 
 from pgpaces.questions.capacity.asked import load_capacity
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 

@@ -14,7 +14,7 @@ from tests.integration.test_sweep import Ear
 from pgpaces.answers.sequential import role
 from pgpaces.design import Cell
 from pgpaces.experiment import sweep as pipeline
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 

@@ -28,7 +28,8 @@ from pgpaces.disk import folder, jobs, measure, programs
 from pgpaces.disk.device import device_of, moved_bytes
 from pgpaces.errors import PlanError, RunError
 from pgpaces.facts import HostFacts
-from pgpaces.store import DiskRow, Store, new_id
+from pgpaces.store.disks import DiskRow
+from pgpaces.store.store import Store, new_id
 
 HAS_FIO = shutil.which("fio") is not None
 needs_fio = pytest.mark.skipif(not HAS_FIO, reason="needs fio (Debian: apt install fio)")

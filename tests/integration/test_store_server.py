@@ -22,7 +22,8 @@ from tests.integration.test_stores import whole
 from pgpaces.errors import StoreError, StoreVersionError
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Place, Sample
-from pgpaces.store import ExperimentRow, Store, new_id
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store, new_id
 
 pytestmark = pytest.mark.postgres
 NAME = "shared"

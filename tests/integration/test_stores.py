@@ -20,7 +20,9 @@ from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.result import Place, Sample, Trial
-from pgpaces.store import ExperimentRow, Store, listing, new_id
+from pgpaces.store import listing
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store, new_id
 
 
 @pytest.fixture(scope="module", params=["file", pytest.param("server", marks=pytest.mark.postgres)])

@@ -23,7 +23,8 @@ from tests.integration.test_run import Command
 from pgpaces.experiment.listener import SweepListener
 from pgpaces.questions.sweep import asked as api
 from pgpaces.result import Trial
-from pgpaces.store import ExperimentRow, Store
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 

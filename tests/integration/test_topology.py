@@ -39,7 +39,7 @@ from pgpaces.servers import embedded, packages, pooler, topology
 from pgpaces.servers.access import Listen
 from pgpaces.servers.folder import ServerFolder
 from pgpaces.servers.record import ServerRecord, Transport
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 __all__ = ["cage"]  # a fixture of this module as well

@@ -19,7 +19,7 @@ from pgpaces.servers import binaries, embedded, packages
 from pgpaces.servers.access import Listen
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.record import Transport
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 

@@ -19,7 +19,7 @@ from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.trial import Outcome
 from pgpaces.generators.engine import resolve
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 

@@ -22,7 +22,7 @@ from pgpaces.questions.sweep.report import report
 from pgpaces.questions.sweep.stored import page_of
 from pgpaces.report import terminal
 from pgpaces.section import Section
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from tests.unit import answered
 
 FROZEN = answered.GOLDEN / "faces.txt"

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from pgpaces.design import Design, Experiment
 from pgpaces.experiment import document
 from pgpaces.result import Place, Sample
-from pgpaces.store import Store
 from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store
 from tests.unit.trials import series
 
 START = datetime(2026, 11, 1, 3, 0, tzinfo=UTC)

@@ -25,7 +25,8 @@ from pgpaces.questions.run import section
 from pgpaces.questions.sweep.page import About, gather
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
-from pgpaces.store import ExperimentRow, Store
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store
 from tests.unit.trials import SECOND_NS, like, times, trial
 
 FILE = """

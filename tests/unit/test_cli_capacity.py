@@ -25,7 +25,8 @@ from pgpaces.experiment import capacity, document, sweep
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.questions.capacity.asked import load_capacity
 from pgpaces.result import Trial
-from pgpaces.store import ExperimentRow, Store
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 

@@ -16,7 +16,7 @@ from pgpaces.design import Design, Factor
 from pgpaces.questions import forecast as forecasting
 from pgpaces.questions.sweep.stored import gathered, page_of
 from pgpaces.result import Place, Sample
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from tests.unit.calling import refused, said
 from tests.unit.stored import Kept, begun, keep, opened
 

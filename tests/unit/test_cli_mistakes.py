@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pgpaces.cli import main
-from pgpaces.store import new_id
+from pgpaces.store.store import new_id
 from tests.unit.stored import Kept, keep, opened
 
 # What is typed, the exit code, what is wrong, what to do.

@@ -16,7 +16,8 @@ from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
 from pgpaces.experiment import trial as pipeline
 from pgpaces.result import Place
-from pgpaces.store import ExperimentRow, Store, new_id
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store, new_id
 from tests.unit.asked import asked
 from tests.unit.calling import refused, said
 from tests.unit.stored import Kept, keep, opened

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from pgpaces.cli import report as face
 from pgpaces.errors import PlanError, RunError
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.trials import series
 

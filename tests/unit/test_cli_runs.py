@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.result import Place, Sample, Trial
-from pgpaces.store import ExperimentRow, Store, new_id
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store, new_id
 from tests.unit import trials
 from tests.unit.calling import refused
 from tests.unit.trials import known

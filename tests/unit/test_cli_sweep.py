@@ -13,7 +13,7 @@ from pgpaces.costs import Costs
 from pgpaces.design import Experiment
 from pgpaces.errors import PlanError
 from pgpaces.experiment.sweep import Order
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from tests.unit.calling import refused
 
 FILE = """

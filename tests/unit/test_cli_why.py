@@ -17,7 +17,8 @@ from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document
 from pgpaces.result import Place
-from pgpaces.store import ExperimentRow, Store
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.store import Store
 from tests.unit.late_stories import STORIES, Story
 
 CELLS = {"1": Story(bad_seconds=frozenset()), "4": STORIES["lock"], "8": STORIES["network"]}

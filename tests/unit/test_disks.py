@@ -26,7 +26,7 @@ from pgpaces.questions.sweep import facts
 from pgpaces.report import terminal
 from pgpaces.result import Estimate
 from pgpaces.section import Section
-from pgpaces.store import DiskRow
+from pgpaces.store.disks import DiskRow
 from pgpaces.units import size_bytes
 from tests.unit import experiments
 

@@ -24,7 +24,7 @@ from pgpaces.cli.pgbench import options as pgbench_options
 from pgpaces.experiment import one
 from pgpaces.generators.engine import commands as script_commands
 from pgpaces.servers import profiles
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]

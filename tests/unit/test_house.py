@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pgpaces.store import new_id
+from pgpaces.store.store import new_id
 from tests.unit.stored import Kept, keep, opened
 
 ROOT = Path(__file__).parents[2]

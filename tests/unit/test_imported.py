@@ -19,7 +19,7 @@ from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError
 from pgpaces.imported import PgbenchFile, Told
 from pgpaces.result import Trial, counts
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from pgpaces.validation import check
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -28,7 +28,7 @@ from pgpaces.experiment.request import Request
 from pgpaces.experiment.trial import Keeping, Outcome
 from pgpaces.plan import Load, TargetPlan, TrialPlan
 from pgpaces.result import Place
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from tests.unit.trials import trial
 
 SOMEBODYS = TargetPlan(dsn="host=board")

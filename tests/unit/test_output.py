@@ -64,7 +64,7 @@ def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str
     """A store that was opened as stderr would be written to by whoever warns."""
     store = tmp_path / "results.db"
     command = f"exec {sys.executable} -m pgpaces runs copy {store} --store {store} {closed}"
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     Store.open(store).close()
     done = subprocess.run(

@@ -21,7 +21,7 @@ from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.report.numbers import interval, milliseconds
 from pgpaces.report.terminal import brief, whole
 from pgpaces.result import Estimate, Finding, Trial
-from pgpaces.store import TrialRow
+from pgpaces.store.listing import TrialRow
 
 from .trials import SECOND_NS, second, times, trial
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
 from pgpaces.cli.runs import told_apart
-from pgpaces.store import TrialRow
+from pgpaces.store.listing import TrialRow
 from tests.unit.answered import STORED
 
 

@@ -20,7 +20,7 @@ from pgpaces import _engine
 from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import Finding, Trial
-from pgpaces.store import Store, new_id
+from pgpaces.store.store import Store, new_id
 from pgpaces.times import Times
 from tests.unit.trials import known
 

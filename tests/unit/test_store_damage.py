@@ -18,7 +18,7 @@ from pgpaces.answers.summary import as_json, summarize
 from pgpaces.cli.main import cli
 from pgpaces.errors import StoreError
 from pgpaces.record import Tally
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from tests.unit.test_store import INTERVAL, TIMES, histogram, trial
 from tests.unit.trials import like
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pgpaces import home
 from pgpaces.cli.main import cli
 from pgpaces.errors import PgpacesError, StoreError
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.test_cli_runs import keep, whole
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pgpaces.questions.compare.stored import Compared
     from pgpaces.questions.sweep.page import Page
     from pgpaces.section import Section
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
 EXAMPLES = """\b
 Examples:
@@ -151,7 +151,7 @@ def check(run: str, **given: Any) -> int:
 
 
 def _open(given: Mapping[str, Any]) -> Store:
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     return Store.existing(given["store_path"])
 

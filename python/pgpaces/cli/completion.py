@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from pgpaces.store import TrialRow
+    from pgpaces.store.listing import TrialRow
 
 # The number of the newest runs and experiments that are offered.
 _NEWEST = 50

@@ -17,7 +17,8 @@ from pgpaces.errors import PlanError, RunError
 if TYPE_CHECKING:
     from pgpaces.answers.disks import Disk
     from pgpaces.disk.jobs import DiskRequest
-    from pgpaces.store import DiskRow, Store
+    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.store import Store
 
 INTERRUPTED_EXIT = 130
 
@@ -61,7 +62,7 @@ def disk(**given: Any) -> int:
     if action is None:
         return _measure(names, given)
     _check_names(names, action)
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     store = Store.existing(given["store_path"])
     if action == "list":
@@ -80,7 +81,7 @@ def _check_names(names: Sequence[str], action: str) -> None:
 
 
 def _open(path: str | None) -> Store:
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     return Store.open(path)
 
@@ -180,7 +181,8 @@ def _row(name: str, started: datetime, found: Disk) -> DiskRow:
     from importlib.metadata import version
 
     from pgpaces import host
-    from pgpaces.store import DiskRow, new_id
+    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.store import new_id
 
     return DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), found)
 

@@ -16,13 +16,13 @@ from pgpaces.errors import PlanError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
 LAST = frozenset(("last", "latest"))
 
 
 def _open(path: str | None) -> Store:
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     return Store.existing(path)
 
@@ -41,7 +41,7 @@ def find(store: Store, name: str) -> str:
 @options.options(options.of("dry_run", "store", dry_run="Say what it would copy, and stop."))
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
     """Copy runs and experiments with everything to another STORE: by default all that it lacks."""
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     store = _open(store_path)
     _check_place(store, other, names)

@@ -42,7 +42,7 @@ def import_(files: Sequence[str], store_path: str | None, **given: str | None) -
 
     from pgpaces import imported
     from pgpaces.experiment import recorder
-    from pgpaces.store import Store, new_id
+    from pgpaces.store.store import Store, new_id
     from pgpaces.units import duration_ns
 
     limit = given["latency_limit"]

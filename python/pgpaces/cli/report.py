@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pgpaces.questions.sweep.page import Page
     from pgpaces.report.render import Form
     from pgpaces.section import Report
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
@@ -96,7 +96,7 @@ def show(store: Store, name: str, *, as_json: bool) -> None:
 def write_of(store_path: str | None, name: str, output: str) -> None:
     """Writes the report of a run or an experiment, and says where. Raises as `write`."""
     from pgpaces.questions.sweep.stored import page_of
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     write_page(page_of(Store.existing(store_path), (name,)), output)
 

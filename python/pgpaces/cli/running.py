@@ -57,7 +57,7 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
     from pgpaces.questions.sweep.report import report as report_of
     from pgpaces.questions.sweep.stored import page_of
     from pgpaces.report import render
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     page = page_of(Store.open(given["store_path"]), (swept.id,))
     found = report_of(page)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgpaces.result import Trial
-    from pgpaces.store import Store, TrialRow
-    from pgpaces.store.listing import ExperimentLine
+    from pgpaces.store.listing import ExperimentLine, TrialRow
+    from pgpaces.store.store import Store
 
 
 # What stands first in a line of a table, and the rest by the names of its columns.
@@ -39,7 +39,7 @@ _FORMS = ("csv", "json", "parquet")
 
 
 def _open(path: str | None) -> Store:
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     return Store.existing(path)
 

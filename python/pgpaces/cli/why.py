@@ -23,7 +23,7 @@ def why(
     from pgpaces.questions.why import named as attribution
     from pgpaces.report import escape, render
     from pgpaces.report.data import section
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     # A form that cannot be is told before anything is read.
     if output:

@@ -33,7 +33,7 @@ from pgpaces.facts import (
 from pgpaces.generators import engine as generator
 from pgpaces.locality import is_local
 from pgpaces.result import Finding, Trial
-from pgpaces.store import new_id
+from pgpaces.store.store import new_id
 from pgpaces.texts import decoded
 from pgpaces.workload import WorkloadScript
 

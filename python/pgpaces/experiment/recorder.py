@@ -18,7 +18,7 @@ from pgpaces.errors import StoreError
 from pgpaces.experiment.site import Say
 from pgpaces.record import Interval
 from pgpaces.result import Estimate, Trial
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 
 class Recorder:

@@ -38,8 +38,10 @@ from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.servers import binaries, embedded, packages, tls
-from pgpaces.store import ExperimentRow, ExperimentState, Store, new_id
+from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.listing import sizes_at_once
+from pgpaces.store.rows import ExperimentState
+from pgpaces.store.store import Store, new_id
 
 _BEAT_S = 5.0
 # So long a store that takes nothing is waited for, before a trial and behind it.

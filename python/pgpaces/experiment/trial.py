@@ -32,7 +32,7 @@ from pgpaces.generators import engine as generator
 from pgpaces.generators.together import Together
 from pgpaces.locality import is_local
 from pgpaces.result import Finding, State, Trial
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 _MEASURED_MAX_NS = 2**61
 

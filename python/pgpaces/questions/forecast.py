@@ -31,7 +31,7 @@ from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 LOADS = ("users", "clients")
 # Under a rate, throughput is the rate until it is not.

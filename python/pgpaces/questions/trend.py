@@ -30,7 +30,7 @@ from pgpaces.report.escape import line
 from pgpaces.report.numbers import interval, sparkline
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 _WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ratio")
 

@@ -21,19 +21,8 @@ from msgspec.structs import replace
 from pgpaces.errors import PlanError, StoreError, nearest
 from pgpaces.record import Interval
 from pgpaces.result import Observed, Sample, Trial
-from pgpaces.store import (
-    backend,
-    copying,
-    experiments,
-    form,
-    listing,
-    names,
-    rows,
-    schema,
-)
-from pgpaces.store import (
-    disks as disk_rows,
-)
+from pgpaces.store import backend, copying, experiments, form, listing, names, rows, schema
+from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
 from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
 from pgpaces.store.listing import TrialRow

@@ -265,6 +265,6 @@ def _afterwards(options: Options, outcome: Outcome, lost: str | None) -> Iterato
     if lost:
         yield "warning", lost
     if options.debug and options.store and outcome.store_error is None:
-        from pgpaces.store import default_shown
+        from pgpaces.store.address import default_shown
 
         yield "info", f"stored as run {outcome.trial.id} in {default_shown()}"

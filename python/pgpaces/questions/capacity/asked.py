@@ -89,7 +89,7 @@ def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Ans
     """
     from pgpaces.experiment import capacity as asking
     from pgpaces.questions.sweep.stored import answer_of
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     id_, _, _ = asking.stored(name, store)
     return answer_of(Store.existing(store), id_)

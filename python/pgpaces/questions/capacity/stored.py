@@ -11,7 +11,7 @@ from pgpaces.design import Cell
 from pgpaces.questions.capacity.section import section
 from pgpaces.questions.why import stored as attribution
 from pgpaces.section import Section
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 
 def section_of(

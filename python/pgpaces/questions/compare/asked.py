@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pgpaces.draft import Draft
     from pgpaces.experiment.listener import SweepListener
     from pgpaces.questions.compare.stored import Compared
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
     from pgpaces.trust import Consent
 
 
@@ -61,7 +61,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.questions.compare.stored import compared
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     if run is not None:
         goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
@@ -87,7 +87,7 @@ def _new_pairs(
     from pgpaces.experiment import pairs
     from pgpaces.experiment import sweep as pipeline
     from pgpaces.questions.sweep.stored import answer_of
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     experiment, pairing = pairs.ask(draft, names, goal)
     store, consent = where
@@ -115,7 +115,7 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.questions.compare.stored import checked
-    from pgpaces.store import Store
+    from pgpaces.store.store import Store
 
     opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
     found = checked(opened, (baseline, run), goal, factors)

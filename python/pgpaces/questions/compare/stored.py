@@ -21,7 +21,7 @@ from pgpaces.questions.compare import section as shown
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.report.escape import line
 from pgpaces.section import Section
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 
 class Group(Struct, frozen=True):

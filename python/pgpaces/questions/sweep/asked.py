@@ -19,7 +19,7 @@ from pgpaces.experiment.listener import SweepListener
 from pgpaces.questions.sweep.report import top
 from pgpaces.questions.sweep.stored import page_of
 from pgpaces.servers import profiles
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 from pgpaces.trust import answer
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.sweep import facts, words
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.section import Section, Sentence
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 
 def page_of(

@@ -12,7 +12,7 @@ from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import document
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.section import Section
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 
 def page_of(store: Store, names: Sequence[str] = ()) -> Page:

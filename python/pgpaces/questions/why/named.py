@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pgpaces.answer import Answer
 from pgpaces.questions.why import stored as attribution
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
     from pgpaces.questions.sweep.page import Page

@@ -14,7 +14,7 @@ from pgpaces.errors import PlanError, StoreError
 from pgpaces.questions.trials import cell_name
 from pgpaces.questions.why import section as reported
 from pgpaces.section import Section
-from pgpaces.store import Store
+from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
     from pgpaces.answers.capacity.trials import Found
