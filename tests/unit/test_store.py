@@ -155,7 +155,7 @@ def test_a_store_of_an_older_version_is_read(store: Store, version: str) -> None
 
 
 def test_many_may_make_one_store_at_the_same_time(tmp_path: Path) -> None:
-    code = "import sys, pathlib, pgpaces.store as s; s.Store.open(pathlib.Path(sys.argv[1]))"
+    code = "import sys, pathlib, pgpaces.store.store as s; s.Store.open(pathlib.Path(sys.argv[1]))"
     path = tmp_path / "results.db"
     words = [sys.executable, "-c", code, str(path)]
     started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(6)]

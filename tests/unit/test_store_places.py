@@ -191,8 +191,8 @@ def test_somebody_elses_store_can_be_read(tmp_path: Path) -> None:
         store.close()
         code = (
             f"import sys; sys.path[:0] = {sys.path!r}\n"
-            "import os, sqlite3, sqlalchemy.dialects.sqlite, pgpaces.store.store\n"
-            "from pgpaces.store import Store\n"
+            "import os, sqlite3, sqlalchemy.dialects.sqlite\n"
+            "from pgpaces.store.store import Store\n"
             "os.setuid(65534)\n"
             f"print(len(Store.existing({str(folder / 'results.db')!r}).trials()))\n"
         )
