@@ -16,6 +16,7 @@ from typing import Any
 
 import answers
 import connections
+import characteristics
 import coverage
 import cpu
 import instructions
@@ -49,8 +50,11 @@ SECTIONS: dict[str, Section] = {
     "connections": connections.many,
     "connecting": connections.connecting,
     "coverage": coverage.section,
+    "characteristics": characteristics.section,
     "tools": tools.section,
 }
+# For hours, and without a server.
+SIMULATED = ("coverage", "characteristics")
 BACKENDS = ("epoll", "io_uring")
 PAIRS = 9
 
@@ -130,7 +134,7 @@ def main() -> int:
     """Measures, prints, writes what was asked for."""
     given = arguments()
     counting = given.check or given.write_baseline
-    every = [name for name in SECTIONS if name != "coverage"]  # simulations: hours, and no server
+    every = [name for name in SECTIONS if name not in SIMULATED]
     names = given.sections or (["instructions", "syscalls"] if counting else every)
     confine()
     began = time.monotonic()

@@ -1,0 +1,157 @@
+"""How often sweep, compare and check decide wrongly, and rightly: simulated minutes of known truth.
+
+`python bench/bench.py characteristics` writes the table of docs/explanation/coverage.md. Trials go
+through the whole summary, with the warm-up it cuts. Of each load 2,000 trials are made, and as many
+with service times 10 % longer; what is decided is of trials drawn from them.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from figures import Finding, Note
+from msgspec.structs import replace
+from page import fill
+from session import Session
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from tests.unit.loads import Load, stored, truth  # noqa: E402
+
+from pgpaces.answers import cells, compare, crossing, trend  # noqa: E402
+from pgpaces.answers.digest import Digest  # noqa: E402
+from pgpaces.answers.summary import summarize  # noqa: E402
+from pgpaces.design import Cell  # noqa: E402
+from pgpaces.result import Place  # noqa: E402
+
+SECTION = "Operating characteristics"
+PAGE = ROOT / "docs" / "explanation" / "coverage.md"
+SECONDS, TRIALS, DRAWS, BATCH = 60, 2000, 2000, 100
+SLOWER = 1.1
+# Of what may be missed, where 5 % are: the bound, and those that a verdict should tell from it.
+BOUND, BELOW, ABOVE = 0.05, 0.035, 0.07
+METRICS = ("mean", "p95", "missed")
+LOADS = (
+    Load("M/M/1", 1, 0.7),
+    Load("M/M/4", 4, 0.8),
+    Load("M/M/16", 16, 0.85),
+    Load("closed, 8 clients, 4 servers", 4, 0.8, users=8, think=1.2),
+)
+HEAD = ("load", "busy", "question", "wrong %", "right %", "undecided %")
+Row = tuple[str, ...]
+
+
+def slower(load: Load) -> Load:
+    """The same load on servers that take 10 % longer, against the same limit."""
+    # They think in service times.
+    return replace(load, utilization=load.utilization * SLOWER, think=load.think / SLOWER)
+
+
+def digests(load: Load, limit_ms: float, count: int, seed: int) -> list[Digest]:
+    """Trials of a load, of what decisions look at."""
+    found = []
+    for trial, accumulator in stored(load, SECONDS, count, seed, limit_ms):
+        summary = summarize(trial, accumulator)
+        found.append(Digest(trial, summary))
+    return found
+
+
+def pool(load: Load, limit_ms: float, count: int, base: int) -> list[Digest]:
+    """The same in batches that fit into memory."""
+    seeds = range(base, base + -(-count // BATCH))
+    return [each for seed in seeds for each in digests(load, limit_ms, BATCH, seed)][:count]
+
+
+def placed(drawn: Sequence[Digest]) -> list[Digest]:
+    """As the trials of one cell."""
+    return [
+        replace(each, trial=replace(each.trial, place=Place("e", Cell(()).key, {}, block)))
+        for block, each in enumerate(drawn, 1)
+    ]
+
+
+def of_sweep(trials: Sequence[Digest], each: int, draw: random.Random) -> Iterator[Row]:
+    """A cell of so many trials: claims at the truth itself, and at bounds beside it."""
+    seen: dict[float, Counter[str]] = {share: Counter() for share in (BOUND, BELOW, ABOVE)}
+    for _ in range(DRAWS):
+        row = cells.row(Cell(()), placed(draw.sample(trials, each)))
+        for share, counts in seen.items():
+            counts[crossing.verdict(row, share)] += 1
+    what = f"sweep, cells of {each} trial{'s' if each > 1 else ''}"
+    at, below, above = (seen[share] for share in (BOUND, BELOW, ABOVE))
+    wrong = f"{percent(at['meets'])} meets, {percent(at['misses'])} misses"
+    yield f"{what}, allowed what is missed", wrong, "-", percent(at["unknown"])
+    for bound, counts, right, no in (
+        (BELOW, below, "misses", "meets"), (ABOVE, above, "meets", "misses"),
+    ):  # fmt: skip
+        told = (percent(counts[name]) for name in (no, right, "unknown"))
+        yield f"{what}, 5 % missed of {100 * bound:g} allowed", *told
+
+
+def of_pairs(
+    a: Sequence[Digest], b: Sequence[Digest], metric: str, draw: random.Random
+) -> Counter[str]:
+    """Verdicts on 8 pairs of trials."""
+    goal, said = compare.ComparisonGoal(metric), Counter[str]()
+    for _ in range(DRAWS):
+        both = draw.sample(a, 8), draw.sample(b, 8)
+        pairs = [
+            compare.Pair(n, compare.side(one.summary), compare.side(two.summary))
+            for n, (one, two) in enumerate(zip(*both, strict=True), 1)
+        ]
+        said[compare.judge(pairs, goal).outcome] += 1
+    return said
+
+
+def of_check(
+    a: Sequence[Digest], b: Sequence[Digest], metric: str, draw: random.Random
+) -> Counter[str]:
+    """Verdicts on one run of b against a baseline of 8 runs of a."""
+    goal, said = compare.ComparisonGoal(metric), Counter[str]()
+    for _ in range(DRAWS):
+        old = [compare.side(each.summary) for each in draw.sample(a, 8)]
+        new = [compare.side(each.summary) for each in draw.sample(b, 1)]
+        said[trend.check(new, old, goal).outcome] += 1
+    return said
+
+
+def decided(load: Load, count: int) -> list[Row]:
+    """The rows of a load."""
+    limit_ms = truth(load, SECONDS).limit_ms
+    half = count // 2
+    own, other = pool(load, limit_ms, count, 5000), pool(slower(load), limit_ms, count, 7000)
+    draw, rows = random.Random(1), [*of_sweep(own, 1, random.Random(2))]
+    rows += of_sweep(own, 3, random.Random(3))
+    for what, judge in (("compare, 8 pairs", of_pairs), ("check, 1 run against 8", of_check)):
+        for metric in METRICS:
+            same = judge(own[:half], own[half:], metric, draw)
+            more = judge(own, other, metric, draw)
+            told = percent(same["better"] + same["worse"]), percent(same["equivalent"])
+            rows.append((f"{what}, {metric}, the same", *told, percent(same["inconclusive"])))
+            told = percent(more["better"] + more["equivalent"]), percent(more["worse"])
+            rows.append((f"{what}, {metric}, 10 % slower", *told, percent(more["inconclusive"])))
+    return [(load.name, f"{load.utilization:g}", *row) for row in rows]
+
+
+def percent(count: int) -> str:
+    """Of the draws."""
+    return f"{100 * count / DRAWS:.1f}"
+
+
+def section(session: Session) -> Iterator[Finding]:
+    """The table."""
+    count = session.trials or (2 * BATCH if session.quick else TRIALS)
+    with ProcessPoolExecutor() as workers:
+        rows = [row for each in workers.map(decided, LOADS, [count] * len(LOADS)) for row in each]
+    if not session.quick:
+        lines = [HEAD, ["---"] * len(HEAD), *rows]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        fill(PAGE, "characteristics", f"\n{table}\n\n")
+    for row in rows:
+        yield Note(SECTION, " | ".join(row))
