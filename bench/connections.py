@@ -105,7 +105,7 @@ def _idle(session: Session, way: dict[str, str], most: int) -> Iterator[Finding]
     ways += [_grown(partial(ours, backend), most) for backend in backends]
     theirs, *found = programs.columns(programs.alternately(1 if session.quick else 3, *ways))
     for backend, mine in zip(backends, found, strict=True):
-        name = f"CPU of a transaction: {most - ACTIVE} idle beside {ACTIVE} active, {backend}"
+        name = f"CPU of {ACTIVE} clients, {most - ACTIVE} others idle, {backend}"
         yield Figure(MANY, name, "times", mine, theirs, Goal("ours", "at most", 1.5))
 
 
@@ -121,8 +121,8 @@ def _in_turn(session: Session, way: dict[str, str], most: int) -> Iterator[Findi
             return float(programs.run_ours(_paced(session, backend, clients), way)["cpu_us"])
 
         ours = (_grown(cpu_us, most)(),)
-        name = f"CPU of a transaction: {most} in turn, over {ACTIVE}, {backend}"
-        yield Figure(MANY, name, "times", ours)
+        name = f"CPU of {most} clients in turn over {ACTIVE}, {backend}"
+        yield Figure(MANY, name, "times", ours, paged=False)
 
 
 def connecting(session: Session) -> Iterator[Finding]:

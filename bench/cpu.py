@@ -85,7 +85,8 @@ def _compare(session: Session, case: Case) -> Iterator[Finding]:
     for suffix, name, limit in rows:
         mine = tuple(cost.cpu_us for cost in by_name[name])
         goal = None if limit is None else Goal("ratio", "at most", limit)
-        yield Figure(SECTION, f"{case.label}{suffix}", "CPU us", mine, cpu, goal)
+        paged = goal is not None or suffix.startswith(", best")
+        yield Figure(SECTION, f"{case.label}{suffix}", "CPU us", mine, cpu, goal, paged=paged)
     mine, other = (tuple(cost.tps for cost in costs) for costs in (by_name[best], theirs))
     name = f"{case.label}, best ({best})"
     yield Figure(SECTION, name, "tps", mine, other, case.throughput)

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 HEAD = ("figure", "beside", "ours", "ratio", "quartiles", "goal", "met")
+# Of a page: ratio and quartiles share a column, and so do the goal and whether it is met.
+PAGE_HEAD = ("", "pgbench", "pgpaces", "ratio (quartiles)", "goal")
+PAGE_WIDTHS = (62, 15, 8, 17, 18)
 TOLERANCE = 0.1
 
 
@@ -39,6 +42,7 @@ class Figure:
 
     ours, theirs: one value for each pair, in `unit`; theirs is empty where there is nothing like
     it. gate: it depends on no clock, so that `make bench-check` may hold it against the baseline.
+    paged: it is on the page of the documentation too, not on the terminal alone.
     """
 
     section: str
@@ -49,6 +53,7 @@ class Figure:
     goal: Goal | None = None
     beside: str = "pgbench"
     gate: bool = False
+    paged: bool = True
 
     def __post_init__(self) -> None:
         if not self.ours or (self.theirs and len(self.theirs) != len(self.ours)):
@@ -133,22 +138,26 @@ def line(cells: Sequence[str], widths: Sequence[int] = (66, 15, 9, 7, 13, 11, 3)
 
 
 def markdown(findings: Iterable[Finding]) -> str:
-    """All of it as a page has it: a table for each section, its notes below."""
-    parts: dict[str, tuple[list[str], list[str]]] = {}
+    """All of it as a page has it: aligned columns below the name of each section; the notes."""
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    notes: list[str] = []
     for finding in findings:
-        rows, notes = parts.setdefault(finding.section, ([], []))
         if isinstance(finding, Note):
-            notes.append(f"- {finding.text}")
-        else:
-            rows.append(f"| {' | '.join(row(finding))} |")
-    return "\n".join(_part(title, rows, notes) for title, (rows, notes) in parts.items())
+            notes.append(f"- {finding.section}: {finding.text}")
+        elif finding.paged:
+            rows.setdefault(finding.section, []).append(_page_row(finding))
+    lines = [line(PAGE_HEAD, PAGE_WIDTHS)]
+    for title, cells in rows.items():
+        lines += ["", title, *(line((f"  {name}", *rest), PAGE_WIDTHS) for name, *rest in cells)]
+    return "\n".join(["```text", *lines, "```", "", *notes, ""])
 
 
-def _part(title: str, rows: list[str], notes: list[str]) -> str:
-    head = [f"| {' | '.join(HEAD)} |", "| --- |" + " ---: |" * (len(HEAD) - 1)] if rows else []
-    table = "\n".join([*head, *rows]) + "\n" if rows else ""
-    said = "\n".join(notes) + "\n" if notes else ""
-    return f"### {title}\n\n" + "\n".join(filter(None, (table, said)))
+def _page_row(figure: Figure) -> tuple[str, ...]:
+    name, beside, ours, ratio, between, goal, met = (c if c != "-" else "" for c in row(figure))
+    name = figure.name if figure.unit == figure.section.lower() else name
+    if between not in ("", f"{ratio} to {ratio}"):
+        ratio += f" ({between.replace(' to ', '–')})"
+    return name, beside, ours, ratio, goal.replace("ours", "pgpaces") + (f", {met}" if met else "")
 
 
 def document(findings: Iterable[Finding]) -> list[dict[str, Any]]:

@@ -77,9 +77,11 @@ def _compare(session: Session, case: Case) -> Iterator[Finding]:
     for counts, how in zip(ours, ("", ", Describe sent"), strict=False):
         mine = tuple(count.instructions for count in counts)
         label = case.label(how)
-        yield Figure(SECTION, label, "instructions", mine, other, case.goal, gate=True)
+        # With Describe it is about the same.
+        paged = not how and case.goal is not None
+        yield Figure(SECTION, label, "instructions", mine, other, case.goal, gate=True, paged=paged)
     mine, other = (tuple(count.clock_reads for count in counts) for counts in (ours[0], theirs))
-    yield Figure(SECTION, case.label(""), "clock reads", mine, other)
+    yield Figure(SECTION, case.label(""), "clock reads", mine, other, paged=False)
 
 
 def _each(session: Session, case: Case, commands: list[list[str]]) -> Count:

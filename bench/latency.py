@@ -30,7 +30,7 @@ class Lag:
 
 def queueing(session: Session) -> Iterator[Finding]:
     """Latency as 63 busy clients of one thread report it, over that of one client beside them."""
-    yield Note(QUEUEING, "the client beside is a pgbench of its own, the same for both")
+    yield Note(QUEUEING, "means; the one client is a pgbench of its own, the same for both")
     goal = Goal("ours", "at most", 2.0)
     yield from _queueing(session, session.place.environment(), "PostgreSQL", goal)
     if not fake.is_built():
@@ -38,8 +38,8 @@ def queueing(session: Session) -> Iterator[Finding]:
         return
     yield Note(
         QUEUEING,
-        "63 busy clients fill PostgreSQL's CPUs, so their requests wait there as well; the fake"
-        f" server has {SERVICE_MS} ms for each: what is over 1 with it is the client's own queue",
+        "63 clients fill PostgreSQL's CPUs, and requests wait there too; the fake server takes"
+        f" {SERVICE_MS} ms for each: what is over 1 with it is the client's own queue",
     )
     with fake.server(session.place.home, "--delay-ms", str(SERVICE_MS)) as way:
         yield from _queueing(session, way, "fake server", None)
@@ -52,7 +52,7 @@ def _queueing(
     ways += [lambda b=backend: _our_times(session, way, b) for backend in session.backends]  # type: ignore[misc]
     theirs, *found = programs.columns(programs.alternately(_rounds(session), *ways))
     for backend, ours in zip(session.backends, found, strict=True):
-        name = f"mean latency of {BUSY} clients over one beside, {server}, {backend}"
+        name = f"latency of {BUSY} clients over one, {server}, {backend}"
         yield Figure(QUEUEING, name, "times", ours, theirs, goal)
 
 
@@ -60,8 +60,8 @@ def dispatch(session: Session) -> Iterator[Finding]:
     """How late transactions of a Poisson schedule begin on an idle server."""
     yield Note(
         DISPATCH,
-        "of transactions whose client was idle (ours); of all, from its log (pgbench):"
-        f" {CLIENTS} clients, so that a free one is there",
+        "pgpaces: of transactions whose client was idle; pgbench: of all, from its log; with"
+        f" {CLIENTS} clients, so that one is free",
     )
     ways: list[Callable[[], Lag]] = [lambda: _pgbench_lag(session)]
     ways += [lambda b=backend: _our_lag(session, b) for backend in session.backends]  # type: ignore[misc]
@@ -71,7 +71,7 @@ def dispatch(session: Session) -> Iterator[Finding]:
         mine, other = (tuple(lag.p99 for lag in lags) for lags in (ours, theirs))
         yield Figure(DISPATCH, f"{name}, p99", "ms", mine, other, Goal("ours", "at most", 0.2))
         mine, other = (tuple(lag.mean for lag in lags) for lags in (ours, theirs))
-        yield Figure(DISPATCH, f"{name}, mean", "ms", mine, other)
+        yield Figure(DISPATCH, f"{name}, mean", "ms", mine, other, paged=False)
 
 
 def _rounds(session: Session) -> int:

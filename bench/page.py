@@ -14,9 +14,9 @@ from figures import Finding, markdown
 def measured(about: Mapping[str, Any], pairs: int, findings: Sequence[Finding]) -> str:
     """The part between the markers."""
     day = datetime.now(UTC).date().isoformat()
-    known = "\n".join(f"| {name.replace('_', ' ')} | {value} |" for name, value in about.items())
-    head = f"Measured on {day}, {pairs} pairs of runs against time, on this machine:"
-    return f"\n{head}\n\n| | |\n| --- | --- |\n{known}\n\n{markdown(findings)}\n"
+    known = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items())
+    head = f"Measured on {day}, {pairs} pairs of runs against time. The machine: {known}."
+    return f"\n{head}\n\n{markdown(findings)}\n"
 
 
 def write(page: Path, about: Mapping[str, Any], pairs: int, findings: Sequence[Finding]) -> None:

@@ -14,10 +14,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from pgpaces import host
 from pgpaces.errors import PgpacesError
@@ -111,15 +113,15 @@ def files_max() -> int:
 
 def takes_backend() -> bool:
     """Whether the engine that is installed lets one choose how it waits."""
-    return "poll" in {field.name for field in fields(TrialPlan)}
+    return "poll" in TrialPlan.__struct_fields__
 
 
 def facts(found: Place) -> dict[str, Any]:
     """What must be known of the machine to read the figures."""
-    known = host.facts()
-    known.pop("hostname", None)
+    known = msgspec.structs.asdict(host.facts())
+    unneeded = ("hostname", "data_disk", "costs")
     return {
-        **known,
+        **{name: value for name, value in known.items() if value and name not in unneeded},
         "cpus used": len(os.sched_getaffinity(0)),
         "load before": round(os.getloadavg()[0], 2),
         "libc": " ".join(platform.libc_ver()),

@@ -26,4 +26,4 @@ def section(_session: Session) -> Iterator[Finding]:
     for row in done.stdout.splitlines():
         threads, ns = row.split()
         what = f"taking the next of one schedule, {threads} threads at once"
-        yield Figure(SECTION, what, "ns", (float(ns),))
+        yield Figure(SECTION, what, "ns", (float(ns),), paged=False)

@@ -9,7 +9,6 @@ Reads the program's values; starts no server and no load.
 from __future__ import annotations
 
 import inspect
-import itertools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,18 +30,15 @@ from pgpaces import (
 )
 from pgpaces import costs as prices
 from pgpaces.answers import costs, generator, spread, summary, validity
-from pgpaces.answers.capacity import answer as capacity_answer
-from pgpaces.answers.capacity import value as capacity
-from pgpaces.answers.capacity import worth
 from pgpaces.cli import gate
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
-from pgpaces.cli.pgbench.help import usage
 from pgpaces.questions.sweep import asked
 
 # How many cases crates/engine/tests/figures.rs has.
 FIGURES = 7
-# From how many on the options that two commands share are said in one line.
+# From how many on the options that two commands share are said in one line, and those of a
+# command are shown in groups.
 MANY = 20
 DOCS = Path(__file__).resolve().parent
 KEYWORDS = DOCS.parent / "python" / "pgpaces" / "keywords.py"
@@ -52,6 +48,9 @@ MARKER = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DO
 
 # What click knows of an option's value is in brackets at the end of its help: [default: 1; x>=1].
 _BRACKETS = re.compile(r"\s*\[([^\]]*)\]")
+# What the page says of all functions.
+_SAME = re.compile(r"; (?:the same )?as `pgpaces \w+`")
+_RAISES = re.compile(r" Raises .*")
 # What docstrings say to the program's authors only.
 _INTERNAL = re.compile(r"\s*\(docs/explanation/method\.md[^)]*\)")
 
@@ -82,12 +81,11 @@ KEYS = {
     "description": "One sentence. `pgpaces workload list` shows those of shipped workloads.",
     "kind": "What runs: `scripts`, a timed `command`, or `users`, which are Python functions.",
     "scale": "Size of the data without `--scale`.",
-    "writes": "Whether the scripts change data. If so, each run gets a copy, which is dropped"
-    " afterwards. If not, runs use the data itself.",
+    "writes": "Whether the scripts change data: each run then gets a copy, which is dropped"
+    " afterwards.",
     "init": "What creates the data, in this order: SQL files, run by psql with the variables"
     " `scale` and `seed`, and programs, each a table `{ run = ... }`. Paths start at the folder and"
-    " stay in it; `[]` means no data. pgpaces does not track files that SQL includes (`\\i`,"
-    " `\\copy`): after changing one, use `--fresh`.",
+    " stay in it; `[]` means no data.",
     "init.run": "A program that creates data: words or a text, as in `command.run`. It gets only"
     " the variables that it names; data is made anew when what it names or reads has changed.",
     "init.input": "Patterns of further files that it reads. Files of the folder that are words of"
@@ -151,7 +149,7 @@ ANSWER_ARGUMENTS = {
     " one level is the start of the search, two are the least and the most to offer.",
     "compare.a": 'Levels of an experiment (`"variant=log"`), a tag, a run or an experiment.',
     "compare.b": "The same; the verdict says whether it is better or worse than `a`.",
-    "compare.delta": "As `--delta`, as a share: 0.02 is 2 %.",
+    "compare.delta": "As `--delta`, as a share: 0.02 is 2%.",
     "compare.factors": 'As `--factor`: `["set.work_mem"]`.',
     "compare.experiment": "As `--in`.",
     "compare.levels": "As for `sweep`, one of each: trials of new pairs.",
@@ -178,16 +176,6 @@ TRIAL_FIELDS = {
     "grace_ns": "Time for the backlog after the end, in nanoseconds.",
 }
 
-CAPACITY_CLASSES = (
-    capacity.Capacities,
-    capacity.Most,
-    capacity.Holds,
-    capacity.Asked,
-    worth.Worth,
-    capacity_answer.Load,
-    capacity_answer.Soak,
-)
-
 FIELD_CLASSES = (
     result.Estimate,
     result.Counts,
@@ -200,14 +188,6 @@ FIELD_CLASSES = (
     costs.Economy,
     costs.Written,
 )
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
-    lines = [list(head), *([*row] for row in rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    cells = ([cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def first_line(documented: object) -> str:
@@ -249,19 +229,18 @@ def _section(
     context: click.Context, command: click.Command, described: dict[str, Described]
 ) -> str:
     path = context.command_path
-    usage = " ".join([path, *command.collect_usage_pieces(context)])
     text = inspect.cleandoc(command.help or "").replace("\b\n", "")
-    parts = [f"## {path}\n", f"{text}\n", f"```text\n{usage}\n```\n"]
+    parts = [f"## {path}\n", f"{text}\n"]
     if isinstance(command, click.Group):
         links = (_link(f"{path} {name}") for name in command.list_commands(context))
         parts.append(f"Commands: {', '.join(links)}.\n")
+    elif pieces := command.collect_usage_pieces(context)[1:]:
+        parts.append(f"Arguments: `{' '.join(pieces)}`.\n")
     items = dict(found for p in command.params if (found := _option(context, p)) is not None)
     groups = {found[0]: options.GROUPS[p.place] for p in command.params if hasattr(p, "place")
               and (found := _option(context, p)) is not None}  # fmt: skip
     parts.append(_items(items, described, groups))
     described[path] = items
-    if examples := _examples(command):
-        parts.append("```sh\n" + "\n".join(examples) + "\n```\n")
     return "\n".join(filter(None, parts))
 
 
@@ -269,24 +248,33 @@ def _items(items: Described, described: Mapping[str, Described], groups: Mapping
     """The options of a command; those that commands before it describe by name only."""
     own, shared = "", dict[str, list[str]]()
     nearest = max(described, key=lambda path: len(described[path].keys() & items), default="")
-    most = described.get(nearest, {}).keys() & items
-    if len(most) > MANY:
-        lacking = (names for item, (names, _) in described[nearest].items() if item not in items)
-        shared[f"All options of {_link(nearest)} except"] = [*lacking]
+    near = described.get(nearest, {})
+    # One whose value becomes several is the same option.
+    several = {k for i, k in items.items() if " LEVELS`" in i and k[1]} & {*near.values()}
+    kept = {k for i, k in items.items() if i in near or k in several}
+    if len(kept) > MANY:
+        plain = several and " LEVELS`" not in "".join(near)
+        levels = " (with [LEVELS](experiment-toml.md#levels))" if plain else ""
+        lacking = [_long(names) for names, help_ in near.values() if (names, help_) not in kept]
+        shared[f"All options of {_link(nearest)}{levels} except"] = lacking
     for item, (names, help_) in items.items():
-        if len(most) > MANY and item in most:
+        if len(kept) > MANY and (names, help_) in kept:
             continue
         same = ((p, i) for p, e in described.items() for i, k in e.items() if k == (names, help_))
         path, first = next(same, ("", "")) if help_ else ("", "")
         if not path:
-            title = f"\n**{groups[item]}**\n\n" if item in groups else ""
-            own += (title if title not in own else "") + item
-        elif " LEVELS`" in item and " LEVELS`" not in first:
-            shared.setdefault(f"As in {_link(path)}, with LEVELS:", []).append(names)
+            title = f"**{groups[item]}**\n\n" if item in groups and len(items) > MANY else ""
+            own += ("\n" * bool(own) + title if title not in own else "") + item
         else:
-            name = names if item == first else item.split("`")[1]
+            name = _long(names if item == first else item.split("`")[1])
             shared.setdefault(f"As in {_link(path)}:", []).append(name)
+    own += "\n**Shared**\n\n" if "**" in own and shared else ""
     return own + "".join(f"- {of} `{'`, `'.join(names)}`.\n" for of, names in shared.items())
+
+
+def _long(names: str) -> str:
+    """The names of an option without its letter."""
+    return re.sub(r"^-\w, (?=--)", "", names)
 
 
 def _link(path: str) -> str:
@@ -304,13 +292,8 @@ def _option(
     notes = [n.strip() for found in _BRACKETS.findall(text) for n in found.split(";")]
     meaning = _BRACKETS.sub("", text).strip()
     several = getattr(parameter, "multiple", False) and not getattr(parameter, "once", False)
-    item = entry(names, meaning + (" May be repeated." if several else ""), *notes)
+    item = entry(names, meaning, *(["repeatable"] if several else []), *notes)
     return item, (", ".join(re.findall(r"(?<![\w-])--?[\w?][\w-]*", names)), meaning)
-
-
-def _examples(command: click.Command) -> list[str]:
-    lines = (command.epilog or "").replace("\b", "").splitlines()
-    return [line.strip() for line in lines if line.startswith("  ")]
 
 
 # Exit codes
@@ -327,7 +310,8 @@ def exit_codes() -> str:
             if before is None
             else (", ".join(filter(None, (name, before[0]))), f"{meaning} {before[1]}")
         )
-    return table(("code", "in Python", "meaning"), ((str(c), *rows[c]) for c in sorted(rows)))
+    listed = ((code, *rows[code]) for code in sorted(rows))
+    return "".join(f"- **{c}**{f' ({name})' if name else ''}: {text}\n" for c, name, text in listed)
 
 
 def _errors(base: type[errors.PgpacesError]) -> Iterator[type[errors.PgpacesError]]:
@@ -405,7 +389,7 @@ def experiment_keys() -> str:
     """The keys of an experiment file that are no levels."""
     shared = [f"targets.{key}" for key in prices.KEYS]
     own = {key: text for key, text in experiment_file.KEYS.items() if key not in shared}
-    costs = entry("`, `".join(shared), "The machine's, as in [host.toml](host-toml.md).")
+    costs = entry("targets.KEY", "The machine's costs, by the keys of [host.toml](#hosttoml).")
     return "".join(entry(key, text) for key, text in own.items()) + costs
 
 
@@ -439,20 +423,42 @@ class RunOptions(TypedDict, total=False):
 
 def run_arguments() -> str:
     """The arguments of pgpaces.run."""
-    return _arguments(api.run, *(_keyword(option) for option in options.OPTIONS if option.run))
+    taken = [option for option in options.OPTIONS if option.run]
+    known = {option.word for option in taken}
+    known |= {f"--{name.replace('_', '-')}" for name in inspect.signature(api.run).parameters}
+    [command] = (c for _, c in commands() if c.name == "run")
+    words = [p.opts[-1] for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    lacking = "`, `".join(word for word in words if word not in known)
+    named = [keyword for option in taken if (keyword := _keyword(option))]
+    line = f"- All options of [`pgpaces run`](cli.md#pgpaces-run) except `{lacking}`."
+    return f"{_arguments(api.run, line)} By another name or not a plain value: {_by_type(named)}.\n"
 
 
-def _keyword(option: options.Option) -> str:
+def _keyword(option: options.Option) -> tuple[str, str] | None:
+    """Its type and its name, where they do not follow from the option."""
     name, kind = option.python
-    word = "" if name == option.name else f" (`{option.word}`)"
-    return f"`{name}: {kind.removesuffix(' | None')}`{word}"
+    kind = kind.removesuffix(" | None")
+    if name == option.name and "[" not in kind.replace("Literal[", ""):
+        return None
+    return kind, f"`{name}`" if name == option.name else f"`{name}` (`{option.word}`)"
 
 
-def _arguments(function: Callable[..., Any], *more: str) -> str:
-    """Its arguments; those that are options of the command of that name without their meaning."""
+def _by_type(names: Iterable[tuple[str, str]]) -> str:
+    """Names in the order of the first one of their type."""
+    found = dict[str, list[str]]()
+    for kind, name in names:
+        found.setdefault(kind, []).append(name)
+    return "; ".join(f"{', '.join(each)}: {kind}" for kind, each in found.items())
+
+
+def _arguments(function: Callable[..., Any], more: str = "") -> str:
+    """Its arguments; those that are options of the command of that name without their meaning.
+
+    more: stands for these, of a function that takes all options.
+    """
     [command] = (c for _, c in commands() if c.name == function.__name__)
     words = {word for parameter in command.params for word in parameter.opts}
-    own, shared = "", []
+    own, shared, elsewhere = "", list[tuple[str, str]](), dict[str, list[str]]()
     said = " ".join((inspect.getdoc(function) or "").split())
     for name, parameter in inspect.signature(function).parameters.items():
         stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
@@ -462,16 +468,21 @@ def _arguments(function: Callable[..., Any], *more: str) -> str:
         whole = f"{stars.get(parameter.kind, '')}{name}: {kind}{default}"
         places = (p for p in (function.__name__, "compare", "sweep") if f"{p}.{name}" in ARGUMENTS)
         if (place := next(places, None)) is not None:
-            meaning = ARGUMENTS[f"{place}.{name}"]
-            own += entry(whole, meaning if place == function.__name__ else f"As for `{place}`.")
+            if place == function.__name__:
+                own += entry(whole, ARGUMENTS[f"{place}.{name}"])
+            else:
+                elsewhere.setdefault(place, []).append(name)
         elif f"--{name.replace('_', '-')}" in words:
-            shared.append(f"`{whole}`")
+            shared.append((kind, f"`{name}{default}`"))
         elif not more and (told := re.search(rf"\b{name}: (.+?)\.(\s|$)", said, re.DOTALL)):
             own += entry(whole, f"{told[1][:1].upper()}{told[1][1:]}.")
         elif not more:  # else it takes the others
             raise KeyError(f"{function.__name__}.{name}")
+    own += "".join(f"- As for `{of}`: `{'`, `'.join(each)}`.\n" for of, each in elsewhere.items())
+    if more:
+        return own + more
     link = f"[`pgpaces {command.name}`](cli.md#pgpaces-{command.name})"
-    return f"{own}- As options of {link}: {', '.join((*shared, *more))}.\n"
+    return f"{own}- As options of {link}: {_by_type(shared)}.\n"
 
 
 def _members(value: type, hidden: tuple[str, ...] = ()) -> str:
@@ -492,7 +503,7 @@ def answer_functions() -> str:
     for function in ANSWERS:
         text = " ".join((inspect.getdoc(function) or "").split())
         value = "".join(text.partition("Its value is ")[1:])
-        about = f"{first_line(function)} {value}".strip()
+        about = f"{_SAME.sub('', first_line(function))} {_RAISES.sub('', value)}".strip()
         parts.append(f"### pgpaces.{function.__name__}\n\n{about}\n\n{_arguments(function)}")
     return "\n".join(parts)
 
@@ -517,15 +528,8 @@ def result_fields() -> str:
 def _fields(classes: Iterable[type]) -> str:
     parts = []
     for value in classes:
-        gets = {n: m.fget for n, m in vars(value).items() if isinstance(m, property)}
-        kinds = {name: str(value.__annotations__[name]) for name in value.__struct_fields__}
-        kinds |= {n: inspect.signature(get).return_annotation for n, get in gets.items() if get}
-        # Neighbors of one type share it.
-        runs = (
-            (kind, [name for name, _ in run])
-            for kind, run in itertools.groupby(kinds.items(), lambda item: item[1])
-        )
-        listed = "; ".join(f"`{'`, `'.join(names)}`: {kind}" for kind, names in runs)
+        gets = [name for name, member in vars(value).items() if isinstance(member, property)]
+        listed = ", ".join(f"`{name}`" for name in (*value.__struct_fields__, *gets))
         text = _INTERNAL.sub("", " ".join((inspect.getdoc(value) or "").split()))
         parts.append(f"### {value.__name__}\n\n{text}\n\n{listed}.\n")
     return "\n".join(parts)
@@ -538,13 +542,13 @@ def figures() -> str:
         page = (DOCS / "explanation" / "figures.md").read_text(encoding="utf-8")
         standing = MARKER.search(page)
         return standing[0].partition("-->\n")[2].rpartition("<!--")[0] if standing else ""
-    head = table(("case", "what", "theory", "measured", "tolerance", "seeds"), ())
-    return head + "".join(rows[place].read_text(encoding="utf-8") for place in sorted(rows))
+    head = f"{'':16} {'theory':>9}  {'measured':>19}  {'tolerance':>9}\n"
+    lines = "".join(rows[place].read_text(encoding="utf-8") for place in sorted(rows))
+    return f"```text\n{head}{lines}```"
 
 
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
-    "pgbench-help": lambda: f"```text\n{usage('pgpaces pgbench').rstrip()}\n```",
     "exit-codes": exit_codes,
     "workload-keys": workload_keys,
     "experiment-keys": experiment_keys,
@@ -556,7 +560,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "answer-functions": answer_functions,
     "answer-members": lambda: _members(pgpaces.Answer),
     "capacity-arguments": lambda: _arguments(pgpaces.capacity),
-    "capacity-values": lambda: _fields(CAPACITY_CLASSES),
     "trial-fields": trial_fields,
     "result-fields": result_fields,
     "value-fields": lambda: _fields(FIELD_CLASSES),

@@ -52,7 +52,7 @@ class Result(Answer, frozen=True):
 
     @property
     def missed(self) -> Estimate | None:
-        """late + skipped + failed + unfinished, of due, with its 95 % interval."""
+        """late + skipped + failed + unfinished, of due, with its 95% interval."""
         return self.summary.missed
 
     @property
@@ -67,7 +67,7 @@ class Result(Answer, frozen=True):
 
     @property
     def rate(self) -> Estimate:
-        """Transactions that succeeded, a second, with its 95 % interval."""
+        """Transactions that succeeded, a second, with its 95% interval."""
         return self.summary.rate
 
     @property

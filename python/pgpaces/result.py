@@ -22,7 +22,7 @@ CLASSES = ("on_time", "late", "skipped", "failed", "unfinished")
 
 
 class Estimate(Struct, frozen=True):
-    """A number with its 95 % interval: value, low, high in the same unit; n observations.
+    """A number with its 95% interval: value, low, high in the same unit; n observations.
 
     Infinity is above every value: what did not succeed ranks there. An interval from minus to plus
     infinity says nothing: there are too few observations for one, it is not estimable.

@@ -19,12 +19,13 @@ const LIMIT: Ns = 50 * MS;
 
 /// Leaves what a case gave where `make docs` finds it, and holds the page against it. `rows`: what is
 /// measured, theory, measured, tolerance. The seeds are fixed, so that the page is always the same.
-fn publish(place: u32, case: &str, seeds: &str, rows: &[[String; 4]]) {
+fn publish(place: u32, case: &str, rows: &[[String; 4]]) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let line = |[what, theory, found, within]: &[String; 4]| {
-        format!("| {case} | {what} | {theory} | {found} | {within} | {seeds} |\n")
+        format!("  {what:<14} {theory:>9}  {found:>19}  {within:>9}\n")
     };
     let lines: String = rows.iter().map(line).collect();
+    let lines = format!("{case}\n{lines}");
     let folder = root.join("target/figures");
     std::fs::create_dir_all(&folder).expect("a folder for figures");
     std::fs::write(folder.join(format!("{place}.md")), &lines).expect("a file of figures");
@@ -76,7 +77,7 @@ fn tenes_stall_is_seen_whole_under_an_open_load() {
         exact("p99", "98 s"),
         exact("maximum", "100 s"),
     ];
-    publish(1, "Tene's stall, open, 1, 7 and 100 clients", "none: evenly spaced", &rows);
+    publish(1, "Tene's stall, open, 1, 7 and 100 clients", &rows);
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn tenes_stall_is_one_slow_transaction_to_a_closed_client() {
         ["mean".into(), "11 ms".into(), mean, "0.01 ms".into()],
         exact("p99.99", "1 ms"),
     ];
-    publish(2, "Tene's stall, closed, one client", "none: fixed think time", &rows);
+    publish(2, "Tene's stall, closed, one client", &rows);
 }
 
 /// How long a statement takes.
@@ -126,7 +127,6 @@ fn truth(class: Class, percent: f64, within: f64) -> Truth {
 }
 
 const SEEDS: u64 = 12;
-const SEEDS_SHOWN: &str = "1 to 12, 40,000 transactions each";
 const TRANSACTIONS: f64 = 40_000.0;
 
 /// The outcomes of one seed: ten seconds to settle, then `TRANSACTIONS`.
@@ -183,9 +183,9 @@ fn check(queue: Queue, truths: &[Truth]) -> (Vec<Vec<Outcome>>, Vec<[String; 4]>
         let (found, error) = estimate(&each);
         println!("{class:?}: {found:.4} % (standard error {error:.4}), truth {truth} %");
         assert!((found - truth).abs() <= *within, "{class:?}: {found} {error}, truth {truth}");
-        let found = format!("{found:.4} %, standard error {error:.4}");
+        let found = format!("{found:.4}% ± {error:.4}");
         let what = format!("{class:?} of due").to_lowercase();
-        rows.push([what, format!("{truth} %"), found, format!("{within} %")]);
+        rows.push([what, format!("{truth}%"), found, format!("{within}%")]);
     }
     (seeds, rows)
 }
@@ -196,7 +196,7 @@ fn one_client_under_pgbenchs_rules_is_late_and_skips_as_the_theory_says() {
         Queue { policy: Policy::Skip, rate: 80.0, clients: 1, mu: 100.0, work: Work::Exponential };
     let (_, rows) =
         check(queue, &[truth(Class::Late, 9.6233, 0.2), truth(Class::Skipped, 7.6987, 0.3)]);
-    publish(3, "pgbench's rules, one client: 80/s, 100/s served, limit 50 ms", SEEDS_SHOWN, &rows);
+    publish(3, "pgbench's rules, one client: 80/s, 100/s served, limit 50 ms", &rows);
 }
 
 #[test]
@@ -205,12 +205,7 @@ fn four_clients_under_pgbenchs_rules_are_late_and_skip_as_the_theory_says() {
         Queue { policy: Policy::Skip, rate: 120.0, clients: 4, mu: 50.0, work: Work::Exponential };
     let (_, rows) =
         check(queue, &[truth(Class::Late, 10.7675, 0.25), truth(Class::Skipped, 0.2110, 0.04)]);
-    publish(
-        4,
-        "pgbench's rules, four clients: 120/s, 50/s served each, limit 50 ms",
-        SEEDS_SHOWN,
-        &rows,
-    );
+    publish(4, "pgbench's rules, four clients: 120/s, 50/s served each, limit 50 ms", &rows);
 }
 
 #[test]
@@ -219,7 +214,7 @@ fn one_client_that_runs_everything_is_late_as_the_theory_says() {
         Queue { policy: Policy::Run, rate: 80.0, clients: 1, mu: 100.0, work: Work::Exponential };
     let (_, rows) =
         check(queue, &[truth(Class::Late, 36.788, 2.0), truth(Class::Skipped, 0.0, 0.0)]);
-    publish(5, "policy run, M/M/1: 80/s, 100/s served, limit 50 ms", SEEDS_SHOWN, &rows);
+    publish(5, "policy run, M/M/1: 80/s, 100/s served, limit 50 ms", &rows);
 }
 
 #[test]
@@ -228,7 +223,7 @@ fn four_clients_that_run_everything_are_late_as_the_theory_says() {
         Queue { policy: Policy::Run, rate: 320.0, clients: 4, mu: 100.0, work: Work::Exponential };
     let (_, rows) =
         check(queue, &[truth(Class::Late, 4.1265, 0.8), truth(Class::Skipped, 0.0, 0.0)]);
-    publish(6, "policy run, M/M/4: 320/s, 100/s served each, limit 50 ms", SEEDS_SHOWN, &rows);
+    publish(6, "policy run, M/M/4: 320/s, 100/s served each, limit 50 ms", &rows);
 }
 
 #[test]
@@ -246,9 +241,9 @@ fn constant_service_waits_as_the_theory_says() {
     let (found, error) = estimate(&means);
     println!("mean: {found:.4} ms (standard error {error:.4}), truth 30.0 ms");
     assert!((found - 30.0).abs() <= 1.0, "{found}");
-    let found = format!("{found:.4} ms, standard error {error:.4}");
+    let found = format!("{found:.4} ms ± {error:.4}");
     rows.push(["mean".into(), "30 ms".into(), found, "1 ms".into()]);
-    publish(7, "M/D/1: 80/s, 10 ms of work, limit 50 ms", SEEDS_SHOWN, &rows);
+    publish(7, "M/D/1: 80/s, 10 ms of work, limit 50 ms", &rows);
 }
 
 /// What the schedule and the service times say of every transaction (Kiefer and Wolfowitz'

@@ -43,7 +43,7 @@ class Generator(Struct, frozen=True):
     whose client was idle when they were due, ms. little: what was due and not done, integrated over
     the trial, over the sum of what every transaction waited, from schedule and outcomes apart; 1 is
     exact; None in a closed load. little_service: in flight x time over the sum of service times.
-    late: it sent late itself (p99 above max(1 ms, 1 % of the limit)). due, missed: of the trial's
+    late: it sent late itself (p99 above max(1 ms, 1% of the limit)). due, missed: of the trial's
     own workload, from the start of the measured part on. excused: how much of `missed` its lag can
     explain at most; 0 if it was not late, None if unknown: it had no CPU left, or the load waits
     for itself. limited: it had no CPU left (over 0.9), or was late and the verdict could be another
@@ -62,7 +62,7 @@ class Generator(Struct, frozen=True):
 
     @property
     def adds_up(self) -> bool:
-        """Whether Little's law holds within 2 %, both times; true where it cannot be told."""
+        """Whether Little's law holds within 2%, both times; true where it cannot be told."""
         told = (share for share in (self.little, self.little_service) if share is not None)
         return all(abs(share - 1) <= _LITTLE for share in told)
 
