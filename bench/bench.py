@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import answers
-import connections
 import characteristics
+import connections
 import coverage
 import cpu
 import instructions
