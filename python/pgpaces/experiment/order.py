@@ -143,7 +143,7 @@ class Builder(Redacted, frozen=True):
     def _settings(self, asked: levels.CellOptions) -> tuple[tuple[str, str], ...]:
         profiles = self.order.experiment.profiles
         profile = profiles.get(asked.profile or "", {})
-        return tuple({**profile, **dict(asked.settings)}.items())
+        return tuple({**profile, **dict(asked.trial.settings), **dict(asked.settings)}.items())
 
     def _target(self, asked: levels.CellOptions) -> TargetPlan:
         if asked.target is None:
