@@ -13,6 +13,7 @@ import click
 from pgpaces.cli import kept, options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, RunError
+from pgpaces.home import is_there
 
 if TYPE_CHECKING:
     from pgpaces.questions.sweep.page import Page
@@ -130,5 +131,6 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = f"name a file, such as {path / 'report.html'}" if path.is_dir() else None
+        is_folder = is_there(path, Path.is_dir)
+        hint = f"name a file, such as {path / 'report.html'}" if is_folder else "name another file"
         raise RunError(f"{path} cannot be written: {error.strerror or error}", hint) from None

@@ -11,6 +11,7 @@ import click
 
 from pgpaces.cli import consent, options
 from pgpaces.errors import PlanError, RunError
+from pgpaces.home import is_there
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def of_command(given: Mapping[str, Any]) -> Workload:
     text = given["command"]
     if not text.strip():
         raise PlanError("the command is empty", "name a program, such as 'pgbench -i -s 10'")
-    if text in workload.shipped() or (Path(text) / workload.FILE).is_file():
+    if text in workload.shipped() or is_there(Path(text, workload.FILE)):
         raise PlanError(f"{text} is a workload, and no command", f"`pgpaces run {text}` runs it")
     return workload.of_command(workload.Command(text, None, given["inputs"], given["rows"]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,7 +52,9 @@ def _absent(path: str | None) -> bool:
     from pgpaces.store import address
 
     found = address.default()
-    return path is None and isinstance(found, Path) and not found.exists()
+    with contextlib.suppress(OSError):  # whoever opens it says why it cannot be reached
+        return path is None and isinstance(found, Path) and not found.exists()
+    return False
 
 
 @click.group(
