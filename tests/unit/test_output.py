@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pgpaces.cli.main import output
+from pgpaces.errors import RunError
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
@@ -76,6 +80,13 @@ def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str
     done = subprocess.run(words, env=environment(tmp_path, True), capture_output=True, check=False)
     assert done.returncode == 3, done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_are_an_error_with_a_way_out(number: int) -> None:
+    with pytest.raises(RunError, match="no more files and connections") as caught, output():
+        raise OSError(number, os.strerror(number))
+    assert "ulimit -n" in str(caught.value.hint)
 
 
 def test_what_pgpaces_has_is_listed_before_it_is_imported() -> None:
