@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pgpaces.cli.main import output
+from pgpaces.cli.report import save
 from pgpaces.errors import RunError
 
 FULL = Path("/dev/full")
@@ -80,6 +81,27 @@ def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str
     done = subprocess.run(words, env=environment(tmp_path, True), capture_output=True, check=False)
     assert done.returncode == 3, done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_a_report_into_a_pipe_does_not_take_its_place(tmp_path: Path) -> None:
+    """Nor that of a device: root may replace /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reads = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    save(b"answer", pipe)
+    assert os.read(reads, 99) == b"answer"
+    os.close(reads)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_report_into_a_link_replaces_what_it_names(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for content in (b"first", b"second"):
+        save(content, tmp_path / "link")
+        assert (tmp_path / "file").read_bytes() == content
+    assert (tmp_path / "link").is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])

@@ -114,12 +114,19 @@ def write(found: Report, form: Form, path: Path) -> Path:
 
 
 def save(content: bytes, path: Path) -> Path:
-    """Writes a file; what was there stays until all of it is written. Raises RunError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Writes a file; what was there stays until all of it is written. Raises RunError.
+
+    A device, such as /dev/null, or a pipe is written to, and of a link what it names.
+    """
     with writing(path):
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return path
+        whole = path.resolve()
+        beside = whole.with_name(f".{whole.name}.{os.getpid()}")
         try:
             beside.write_bytes(content)
-            beside.replace(path)
+            beside.replace(whole)
         finally:
             beside.unlink(missing_ok=True)
     return path
