@@ -598,21 +598,25 @@ def test_data_cannot_be_made_on_a_standby_and_is_read_there_once_it_is(
 INTERRUPTED = """
 import os, signal, sys
 from pgpaces.experiment import trial
+from pgpaces.questions import run
 from pgpaces.cli.main import main
-real = trial.summarize
+real = {moment}
 def interrupted(*words, **more):
     os.kill(os.getpid(), signal.SIGINT)
     return real(*words, **more)
-trial.summarize = interrupted
+{moment} = interrupted
 sys.argv = ["pgpaces", *{words!r}]
 main()
 """
 
 
-def test_ctrl_c_after_the_load_does_not_cost_the_answer(pgpaces: Command, pg15: Postgres) -> None:
+@pytest.mark.parametrize("moment", ["trial.summarize", "run.section"])
+def test_ctrl_c_after_the_load_does_not_cost_the_answer(
+    pgpaces: Command, pg15: Postgres, moment: str
+) -> None:
     target = ("--target", pg15.dsn("postgres"))
     words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", "502", *target]
-    code = INTERRUPTED.format(words=words)
+    code = INTERRUPTED.format(words=words, moment=moment)
     ended = subprocess.run(
         [sys.executable, "-c", code],
         env=pgpaces.environment(), capture_output=True, text=True, check=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,7 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
     from pgpaces import experiment, levels
     from pgpaces.answers import condition
     from pgpaces.cli import planned, report, running
+    from pgpaces.cli.main import put
     from pgpaces.cli.progress import TrialProgress
     from pgpaces.draft import share
 
@@ -84,11 +86,14 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
         planned.show(request, as_json=given["as_json"])
         return 0
     progress = TrialProgress(given["progress"])
-    try:
-        outcome = experiment.run(request, progress)
-    finally:
-        progress.done()
-    show(outcome, as_json=given["as_json"], verbose=given["verbose"])
+    # What tells an answer takes a while to import: a signal meanwhile does not cost it.
+    with contextlib.ExitStack() as held:
+        try:
+            outcome = experiment.run(request, progress, held)
+        finally:
+            progress.done()
+        text = told(outcome, as_json=given["as_json"], verbose=given["verbose"])
+    put(text)
     if given["output"]:
         report.write_of(given["store_path"], outcome.trial.id, given["output"])
     if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
@@ -143,14 +148,12 @@ def of_command(given: Mapping[str, Any]) -> Workload:
     return workload.of_command(workload.Command(text, None, given["inputs"], given["rows"]))
 
 
-def show(outcome: Outcome, *, as_json: bool, verbose: bool) -> None:
-    """Prints an answer: in one screen, or with every table; or as JSON."""
-    from pgpaces.cli.main import put
+def told(outcome: Outcome, *, as_json: bool, verbose: bool) -> str:
+    """An answer: in one screen, or with every table; or as JSON."""
     from pgpaces.questions import run as question
 
     if as_json:
-        put(escape.json_text(question.document(outcome.trial, outcome.summary)))
-        return
+        return escape.json_text(question.document(outcome.trial, outcome.summary))
     from rich.console import Console
 
     from pgpaces.report import terminal
@@ -161,7 +164,7 @@ def show(outcome: Outcome, *, as_json: bool, verbose: bool) -> None:
     with console.capture() as text:
         for part in parts:
             console.print(part)
-    put(text.get())
+    return text.get()
 
 
 def _exit_code(outcome: Outcome, failed: bool) -> int:

@@ -335,7 +335,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
         return
     trial = store.load(id_)
     outcome = Outcome(trial, summarize(trial), series=store.digests([trial.id])[0].series)
-    run.show(outcome, as_json=as_json, verbose=True)
+    put(run.told(outcome, as_json=as_json, verbose=True))
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
