@@ -550,7 +550,7 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
     assert process.returncode == 0, err
     told = " ".join(out.split())
     assert "2 unfinished" in told
-    assert "warning: the server had not answered for" in told
+    assert "! the server had not answered for" in told
     assert "the next run drops the copy of the data" in told
     assert "plans cannot be had" not in told, "it was not asked for them"
     assert pgpaces(*words, "-T", "1s").code == 0
