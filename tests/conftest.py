@@ -449,6 +449,7 @@ class Outcome:
         return self.on_time + self.late
 
     def add(self, interval: _engine.Interval) -> None:
+        assert min(interval.pending_ns, interval.waited_ns) >= 0, "nothing is due before its time"
         for tally in interval.tallies:
             self.due += tally.due
             self.on_time += tally.on_time

@@ -1,6 +1,7 @@
 """The folder of everything pgpaces keeps: servers, their data, the store."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT_HOME = "/var/lib/pgpaces"
@@ -22,3 +23,11 @@ def home() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("pgpaces", appauthor=False))
+
+
+def is_there(path: str | Path, kind: Callable[[Path], bool] = Path.exists) -> bool:
+    """Whether something is there, such as a Path.is_file; what may not be looked at is not."""
+    try:
+        return kind(Path(path))
+    except OSError:
+        return False

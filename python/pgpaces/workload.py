@@ -293,6 +293,16 @@ def located(name: str) -> tuple[Path, str | None]:
 
     Raises WorkloadError where there is none.
     """
+    try:
+        return _located(name)
+    except OSError as error:
+        raise WorkloadError(
+            f"workload '{name}' cannot be read: {error.strerror}",
+            "name a folder that you may read, or a shipped one (`pgpaces workload list`)",
+        ) from None
+
+
+def _located(name: str) -> tuple[Path, str | None]:
     base, _, variant = name.rpartition("/")
     looks_like_path = "/" in name or name in {".", ".."}
     if not looks_like_path and (SHIPPED / name / FILE).is_file():
@@ -489,9 +499,15 @@ def _text(folder: Path, path: Path) -> str:
 def create(folder: Path) -> Path:
     """Writes a small workload to start from into `folder`, which must not exist or be empty.
 
-    Raises WorkloadError where it holds something.
+    Raises WorkloadError where it holds something, or cannot be written.
     """
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        taken = folder.exists() and any(folder.iterdir())
+    except OSError as error:
+        raise WorkloadError(
+            f"{folder} cannot be written: {error.strerror}", "name a folder that you may make"
+        ) from None
+    if taken:
         raise WorkloadError(f"{folder} is not empty", "name a new folder")
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", folder.name):
         raise WorkloadError(

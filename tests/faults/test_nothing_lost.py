@@ -550,7 +550,7 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
     assert process.returncode == 0, err
     told = " ".join(out.split())
     assert "2 unfinished" in told
-    assert "warning: the server had not answered for" in told
+    assert "! the server had not answered for" in told
     assert "the next run drops the copy of the data" in told
     assert "plans cannot be had" not in told, "it was not asked for them"
     assert pgpaces(*words, "-T", "1s").code == 0
@@ -598,21 +598,25 @@ def test_data_cannot_be_made_on_a_standby_and_is_read_there_once_it_is(
 INTERRUPTED = """
 import os, signal, sys
 from pgpaces.experiment import trial
+from pgpaces.questions import run
 from pgpaces.cli.main import main
-real = trial.summarize
+real = {moment}
 def interrupted(*words, **more):
     os.kill(os.getpid(), signal.SIGINT)
     return real(*words, **more)
-trial.summarize = interrupted
+{moment} = interrupted
 sys.argv = ["pgpaces", *{words!r}]
 main()
 """
 
 
-def test_ctrl_c_after_the_load_does_not_cost_the_answer(pgpaces: Command, pg15: Postgres) -> None:
+@pytest.mark.parametrize("moment", ["trial.summarize", "run.section"])
+def test_ctrl_c_after_the_load_does_not_cost_the_answer(
+    pgpaces: Command, pg15: Postgres, moment: str
+) -> None:
     target = ("--target", pg15.dsn("postgres"))
     words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", "502", *target]
-    code = INTERRUPTED.format(words=words)
+    code = INTERRUPTED.format(words=words, moment=moment)
     ended = subprocess.run(
         [sys.executable, "-c", code],
         env=pgpaces.environment(), capture_output=True, text=True, check=False,

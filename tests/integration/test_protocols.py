@@ -380,6 +380,35 @@ def test_a_run_that_is_aborted_cancels_at_once(server: Any, start_load: Any) -> 
     server.wait_until(GONE)
 
 
+@pytest.mark.parametrize("load", ["open", "paced"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_would_have_been_due_behind_an_abort_does_not_count(
+    server: Any, start_load: Any, load: str, threads: int
+) -> None:
+    running = start_load(server.dsn(application_name=NAME), "SELECT 1", load=load, rate=2000.0,
+                         transactions=None, duration_ns=1000 * SECOND_NS,
+                         threads=threads)  # fmt: skip
+    assert running.next()
+    running.run.abort()
+    done = running.finish()
+    assert done.unfinished <= done.due < 1000 * 2000
+    server.wait_until(GONE)
+
+
+@pytest.mark.parametrize("end", ["stop", "abort"])
+def test_a_run_that_is_ended_in_its_warm_up_does_not_go_on_with_it(
+    server: Any, start_load: Any, end: str
+) -> None:
+    load = start_load(server.dsn(application_name=NAME), "SELECT 1", load="open", rate=100.0,
+                      transactions=None, warmup_ns=1000 * SECOND_NS,
+                      duration_ns=1000 * SECOND_NS)  # fmt: skip
+    assert load.next()
+    getattr(load.run, end)()
+    assert load.run.end_ns < 0
+    assert load.finish().on_time > 0
+    server.wait_until(GONE)
+
+
 def test_a_run_that_is_dropped_leaves_no_backend(server: Any, start_load: Any) -> None:
     dsn = server.dsn(application_name=NAME)
     load = start_load(dsn, "SELECT pg_sleep(1000)", transactions=None, duration_ns=10**12)

@@ -67,7 +67,7 @@ def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(
     asked: list[Request] = []
     real = pipeline.run
 
-    def run(request: Request, listener: object = None) -> Outcome:
+    def run(request: Request, listener: object = None, *_: object) -> Outcome:
         asked.append(request)
         if len(asked) > 1:
             raise PlanError("far enough")

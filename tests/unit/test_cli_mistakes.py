@@ -15,6 +15,7 @@ from pgpaces.cli import main
 from pgpaces.store.store import new_id
 from tests.unit.stored import Kept, keep, opened
 
+TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may not be entered
 # What is typed, the exit code, what is wrong, what to do.
 MISTAKES = [
     ("rnu reporting", 2, "no such command 'rnu'", "did you mean run?"),
@@ -55,6 +56,15 @@ MISTAKES = [
     ("show nightlyy", 2, "there is no run 'nightlyy'", "did you mean nightly?"),
     ("export last --format cvs", 2, "--format 'cvs' is none of csv", "did you mean csv?"),
     ("forecast --to 12", 2, "there is no experiment in", "`pgpaces sweep reporting --clients 1,2"),
+    (f"run {TOO_LONG}", 3, "cannot be read: File name too long", "name a folder that you may"),
+    (f"sweep {TOO_LONG}", 3, "cannot be read: File name too long", "`pgpaces workload list`"),
+    (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "profiles are default"),
+    (f"run reporting --store {TOO_LONG} -T 1s", 20, "cannot be used", "another store with --store"),
+    (f"show --store {TOO_LONG}", 20, "cannot be used: File name", "another store with --store"),
+    (f"export last -o {TOO_LONG}", 5, "cannot be written: File name", "name another file"),
+    (f"workload show {TOO_LONG}", 3, "cannot be read: File name too long", "a folder that you may"),
+    (f"workload new {TOO_LONG}", 3, "cannot be written: File name too", "name a folder that you"),
+    (f"runs copy {TOO_LONG} last", 20, "cannot be used", "another store with --store"),
     ("disk /nowhere", 2, "/nowhere does not exist", "name a folder on the disk"),
 ]
 

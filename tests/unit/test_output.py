@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pgpaces.cli.main import output
+from pgpaces.cli.report import save
+from pgpaces.errors import RunError
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
@@ -76,6 +81,34 @@ def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str
     done = subprocess.run(words, env=environment(tmp_path, True), capture_output=True, check=False)
     assert done.returncode == 3, done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_a_report_into_a_pipe_does_not_take_its_place(tmp_path: Path) -> None:
+    """Nor that of a device: root may replace /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reads = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    save(b"answer", pipe)
+    assert os.read(reads, 99) == b"answer"
+    os.close(reads)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_report_into_a_link_replaces_what_it_names(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for content in (b"first", b"second"):
+        save(content, tmp_path / "link")
+        assert (tmp_path / "file").read_bytes() == content
+    assert (tmp_path / "link").is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_are_an_error_with_a_way_out(number: int) -> None:
+    with pytest.raises(RunError, match="no more files and connections") as caught, output():
+        raise OSError(number, os.strerror(number))
+    assert "ulimit -n" in str(caught.value.hint)
 
 
 def test_what_pgpaces_has_is_listed_before_it_is_imported() -> None:

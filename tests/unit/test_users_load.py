@@ -452,6 +452,25 @@ def test_it_is_aborted_and_what_goes_on_is_unfinished(make: Make, kind: str) -> 
     assert not any(alive(pid) for pid in children(made))
 
 
+@pytest.mark.parametrize("load", ["open", "paced"])
+def test_what_would_have_been_due_behind_an_abort_does_not_count(make: Make, load: str) -> None:
+    made = make(ACT, LOADS[load], duration_ns=3_600_000 * MS, threads=2)
+    made.begin()
+    threading.Timer(0.05, made.abort).start()
+    found = list(made)
+    assert is_whole(total(found))
+    assert all(interval.pending_ns >= 0 <= interval.waited_ns for interval in found)
+
+
+@pytest.mark.parametrize("end", ["stop", "abort"])
+def test_one_that_is_ended_in_its_warm_up_does_not_go_on_with_it(make: Make, end: str) -> None:
+    made = make(ACT, LOADS["open"], duration_ns=3_600_000 * MS, warmup_ns=3_600_000 * MS)
+    made.begin()
+    threading.Timer(0.05, getattr(made, end)).start()
+    assert is_whole(total(list(made)))
+    assert made.end_ns < 0
+
+
 def test_one_that_is_aborted_before_it_begins_leaves_nothing(make: Make) -> None:
     made = make(ACT, threads=2)
     made.abort()

@@ -29,6 +29,11 @@ def sources(run: Trial, seen: Evidence) -> list[tuple[str, Severity]]:
     return [(f.source, f.severity) for f in judge(run, seen).findings]
 
 
+def test_that_the_server_fell_silent_stands_before_lesser_warnings() -> None:
+    found = tuple(Finding(name, "warning", name) for name in ("host", "server", "store"))
+    assert judge(trial([], findings=found), evidence()).warnings == ("server", "host", "store")
+
+
 def test_a_trial_without_findings_is_valid() -> None:
     found = judge(trial([]), evidence())
     assert (found.state, found.findings) == ("valid", ())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pgpaces import workload
+from pgpaces import database, workload
 from pgpaces.design import Design, Experiment, Slot, Target
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.request import Request, besides
@@ -84,3 +84,13 @@ def test_a_script_beside_a_workload_works_on_its_data(tmp_path: Path) -> None:
     from pgpaces.experiment.request import shares_data
 
     assert shares_data(main, other)
+
+
+def test_a_database_whose_name_is_not_utf8_is_known_by_its_bytes() -> None:
+    """As it comes from a command line: its bytes as halves of surrogate pairs."""
+    of = workload.find("select-only")
+    found = [
+        database.fingerprints(database.DatasetSpec(of, 1, 1, from_database=name))
+        for name in ("\udce4", "\udcf6")
+    ]
+    assert not found[0] & found[1]

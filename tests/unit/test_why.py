@@ -119,6 +119,22 @@ def test_a_quota_is_not_a_frozen_server() -> None:
     assert found.cause.key == "quota"
 
 
+@pytest.mark.parametrize("waited_ms", [0.05, 1400.0])
+def test_a_stop_that_the_generator_saw_too_is_not_said_of_the_server_alone(
+    waited_ms: float,
+) -> None:
+    """It is back in second 10, and sent only one of 40 late itself: the others waited for that."""
+    made, summary = STORIES["freeze"].told()
+    intervals = [
+        replace(each, dispatch=times([0.05] * 39 + [waited_ms])) if each.second == 10 else each
+        for each in made.intervals
+    ]
+    found = attribute([(replace(made, intervals=tuple(intervals)), summary)])
+    assert found.cause is not None
+    assert found.cause.key == "freeze"
+    assert ("the generator stood still too" in found.cause.said[0]) == (waited_ms > 1000)
+
+
 def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
     """A look hangs as the quota begins; its counter moves with the second behind."""
     trial, summary = replace(STORIES["quota"], hung=frozenset(range(85, 95)), bad_ms=2500.0).told()

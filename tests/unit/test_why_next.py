@@ -147,7 +147,7 @@ def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
     """What `pgpaces run` would have done; nothing runs."""
     found: list[Request] = []
 
-    def run(request: Request, _: object) -> None:
+    def run(request: Request, *_: object) -> None:
         found.append(request)
         raise PlanError("far enough")
 

@@ -42,14 +42,12 @@ pub struct Handle {
 impl Handle {
     /// Lets nothing new fall due; what was due is still served within the grace period.
     pub fn stop(&self) {
-        let since = |origin: &Instant| Instant::now().checked_duration_since(*origin);
-        let elapsed = self.origin.get().and_then(since).unwrap_or_default();
-        let elapsed = Ns::try_from(elapsed.as_nanos()).unwrap_or(Ns::MAX / 4);
-        self.control.end_at(elapsed + STOP_NOTICE);
+        let now = self.origin.get().map_or(-NEVER, |origin| since(*origin, Instant::now()));
+        self.control.end_at(now + STOP_NOTICE);
         self.wake();
     }
 
-    /// Ends at once: what is in flight is cancelled and stays unfinished.
+    /// Ends at once, when all have seen it: what is in flight is cancelled and stays unfinished.
     pub fn abort(&self) {
         // The end first: a thread that sees the abort must see no later end.
         self.stop();
@@ -68,6 +66,12 @@ impl Handle {
             waker.wake();
         }
     }
+}
+
+/// How long after the origin a moment is; below zero in the warm-up.
+fn since(origin: Instant, moment: Instant) -> Ns {
+    let ns = |span: Duration| Ns::try_from(span.as_nanos()).unwrap_or(NEVER);
+    ns(moment.saturating_duration_since(origin)) - ns(origin.saturating_duration_since(moment))
 }
 
 /// A load whose clients are connected, or that is going on.

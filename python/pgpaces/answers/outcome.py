@@ -81,7 +81,10 @@ def nothing(counts: Counts, error: str = "") -> str:
 def advice(counts: Counts) -> str:
     """What to do about a load that measured nothing."""
     if not counts.due:
-        return "run longer: until one is due, and for longer than one takes"
+        return (
+            "run longer: until one is due, and for longer than one takes; or see what its clients"
+            " wait for since the warm-up: a lock, a firewall, a disk"
+        )
     if counts.failed:
         return "execute one by itself, in the same database and as the same role"
     if counts.unfinished:

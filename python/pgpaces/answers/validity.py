@@ -90,9 +90,15 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
     if not outcome.succeeded(evidence.counts):
         # What nothing was measured by was late, warm or steady for nobody.
         found = [each for each in found if each.source not in _OF_ANSWERS]
-    found.sort(key=lambda finding: ("invalid", "warning", "info").index(finding.severity))
+    found.sort(key=_weight)
     invalid = any(finding.severity == "invalid" for finding in found)
     return Validity("invalid" if invalid else "valid", tuple(found))
+
+
+def _weight(finding: Finding) -> tuple[int, bool]:
+    """What a screen has no room for is the least: of warnings not that the server fell silent."""
+    severity = ("invalid", "warning", "info").index(finding.severity)
+    return severity, finding.source != "server"
 
 
 def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:

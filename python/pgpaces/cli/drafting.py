@@ -19,6 +19,7 @@ from pgpaces.cli import options
 from pgpaces.costs import Costs
 from pgpaces.design import Target
 from pgpaces.errors import PlanError
+from pgpaces.home import is_there
 from pgpaces.units import SEED_MAX
 
 # A conninfo string begins with one of these, so that none can be the name of a target.
@@ -120,7 +121,7 @@ def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
         if _levels(given, targets=()):
             raise PlanError("levels are given, but no workload", "name an experiment file or one")
         return None
-    if what is not None and (what.endswith(".toml") or Path(what).is_file()):
+    if what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
         made = experiment_file.read(Path(what))
     else:
         made = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")

@@ -12,6 +12,7 @@ import click
 from pgpaces.cli import options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, StoreError
+from pgpaces.home import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +67,7 @@ def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None
 
 def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
     """Raises PlanError for a run where a store is expected, so that no file is called after it."""
-    if Path(other).name != other or Path(other).exists():
+    if Path(other).name != other or is_there(other):
         return
     try:
         store.find_any(other)

@@ -57,6 +57,8 @@ Examples:
 # What a stream says that takes no more.
 _NOT_TAKEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
+_NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
+
 _STDERR = 2
 
 # Never called: `main` hands pgbench's words to the face before click sees them.
@@ -185,10 +187,18 @@ def _tell(error: BaseException) -> None:
 
 @contextlib.contextmanager
 def output() -> Iterator[None]:
-    """Raises RunError where what is printed is not taken. A reader that has gone is no error."""
+    """Raises RunError where what is printed is not taken, or there is no room for another file.
+
+    A reader that has gone is no error.
+    """
     try:
         yield
     except OSError as error:
+        if error.errno in _NO_MORE_FILES:
+            raise RunError(
+                f"no more files and connections can be opened: {error.strerror}",
+                "raise the limit (`ulimit -n`), or use fewer --clients",
+            ) from None
         if error.errno not in _NOT_TAKEN or error.filename is not None:
             raise
         _silence(sys.stdout)

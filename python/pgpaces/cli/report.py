@@ -13,6 +13,7 @@ import click
 from pgpaces.cli import kept, options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, RunError
+from pgpaces.home import is_there
 
 if TYPE_CHECKING:
     from pgpaces.questions.sweep.page import Page
@@ -124,12 +125,19 @@ def write(found: Report, form: Form, path: Path) -> Path:
 
 
 def save(content: bytes, path: Path) -> Path:
-    """Writes a file; what was there stays until all of it is written. Raises RunError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Writes a file; what was there stays until all of it is written. Raises RunError.
+
+    A device, such as /dev/null, or a pipe is written to, and of a link what it names.
+    """
     with writing(path):
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return path
+        whole = path.resolve()
+        beside = whole.with_name(f".{whole.name}.{os.getpid()}")
         try:
             beside.write_bytes(content)
-            beside.replace(path)
+            beside.replace(whole)
         finally:
             beside.unlink(missing_ok=True)
     return path
@@ -141,5 +149,6 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = f"name a file, such as {path / 'report.html'}" if path.is_dir() else None
+        is_folder = is_there(path, Path.is_dir)
+        hint = f"name a file, such as {path / 'report.html'}" if is_folder else "name another file"
         raise RunError(f"{path} cannot be written: {error.strerror or error}", hint) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli import consent, options
 from pgpaces.errors import PlanError, RunError
+from pgpaces.home import is_there
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
     from pgpaces import levels
     from pgpaces.answers import condition
     from pgpaces.cli import running
+    from pgpaces.cli.main import put
     from pgpaces.cli.progress import TrialProgress
     from pgpaces.draft import share
     from pgpaces.experiment import one
@@ -92,17 +95,15 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
         planned.show(request, as_json=given["as_json"])
         return 0
     progress = TrialProgress(given["progress"])
-    try:
-        outcome = pipeline.run(request, progress)
-    finally:
-        progress.done()
-    show(
-        outcome.trial,
-        outcome.summary,
-        outcome.series,
-        as_json=given["as_json"],
-        verbose=given["verbose"],
-    )
+    # What tells an answer takes a while to import: a signal meanwhile does not cost it.
+    with contextlib.ExitStack() as held:
+        try:
+            outcome = pipeline.run(request, progress, held)
+        finally:
+            progress.done()
+        shown = (outcome.trial, outcome.summary, outcome.series)
+        text = told(*shown, as_json=given["as_json"], verbose=given["verbose"])
+    put(text)
     if given["output"]:
         from pgpaces.cli import report
 
@@ -154,26 +155,24 @@ def of_command(given: Mapping[str, Any]) -> Workload:
     text = given["command"]
     if not text.strip():
         raise PlanError("the command is empty", "name a program, such as 'pgbench -i -s 10'")
-    if text in workload.shipped() or (Path(text) / workload.FILE).is_file():
+    if text in workload.shipped() or is_there(Path(text, workload.FILE)):
         raise PlanError(f"{text} is a workload, and no command", f"`pgpaces run {text}` runs it")
     return workload.of_command(workload.Command(text, None, given["inputs"], given["rows"]))
 
 
-def show(
+def told(
     trial: Trial,
     summary: Summary,
     series: Sequence[Bucket],
     *,
     as_json: bool,
     verbose: bool = True,
-) -> None:
-    """Prints an answer: in one screen, or with every table; or as JSON."""
-    from pgpaces.cli.main import put
+) -> str:
+    """An answer: in one screen, or with every table; or as JSON."""
     from pgpaces.questions import run as question
 
     if as_json:
-        put(escape.json_text(question.document(trial, summary)))
-        return
+        return escape.json_text(question.document(trial, summary))
     from rich.console import Console
 
     from pgpaces.report import terminal
@@ -184,7 +183,7 @@ def show(
     with console.capture() as text:
         for part in parts:
             console.print(part)
-    put(text.get())
+    return text.get()
 
 
 def _exit_code(outcome: Outcome, failed: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,7 +52,9 @@ def _absent(path: str | None) -> bool:
     from pgpaces.store import address
 
     found = address.default()
-    return path is None and isinstance(found, Path) and not found.exists()
+    with contextlib.suppress(OSError):  # whoever opens it says why it cannot be reached
+        return path is None and isinstance(found, Path) and not found.exists()
+    return False
 
 
 @click.group(
@@ -326,7 +329,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
         return
     trial = store.load(id_)
     series = store.digests([trial.id])[0].series
-    run.show(trial, summarize(trial), series, as_json=as_json)
+    put(run.told(trial, summarize(trial), series, as_json=as_json))
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")

@@ -11,6 +11,7 @@ import click
 from pgpaces import experiment_file
 from pgpaces.cli import drafting, options, running
 from pgpaces.errors import PlanError
+from pgpaces.home import is_there
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
@@ -120,7 +121,7 @@ def _check_within(given: Mapping[str, Any]) -> None:
 def _of_file(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """`--resume FILE` as `FILE --resume`: no experiment is called like a file that is there."""
     file = given["resume"] or ""
-    if given["what"] is None and file.endswith(".toml") and Path(file).is_file():
+    if given["what"] is None and file.endswith(".toml") and is_there(file, Path.is_file):
         return {**given, "what": file, "resume": "last"}
     return given
 

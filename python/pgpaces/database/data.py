@@ -22,6 +22,7 @@ from pgpaces.database.ownership import PREPARING, READY, Ownership
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import ConsentError
 from pgpaces.facts import Prepared
+from pgpaces.texts import encoded
 
 if TYPE_CHECKING:
     from pgpaces.database.access import Session
@@ -92,7 +93,7 @@ def _identity(spec: DatasetSpec) -> str:
 
 
 def _fingerprint(identity: str, major: int) -> str:
-    return hashlib.sha256(f"{identity} {major}".encode()).hexdigest()[:10]
+    return hashlib.sha256(encoded(f"{identity} {major}")).hexdigest()[:10]
 
 
 def fingerprints(spec: DatasetSpec) -> frozenset[str]:

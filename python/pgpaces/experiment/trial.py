@@ -55,19 +55,23 @@ class Outcome(Struct, frozen=True):
     series: tuple[Bucket, ...] = ()
 
 
-def run(request: Request, listener: Listener | None = None) -> Outcome:
+def run(
+    request: Request, listener: Listener | None = None, held: ExitStack | None = None
+) -> Outcome:
     """Runs one trial and stores every second of it.
 
-    Raises PgpacesError for what keeps the load from starting. What ends it early stands in the
-    outcome, beside everything that was measured.
+    held: see Keeping; whoever gives it ends what it holds once the answer is told. Raises
+    PgpacesError for what keeps the load from starting. What ends it early stands in the outcome,
+    beside everything that was measured.
     """
     listener, stops = listener or Listener(), Stops()
     check(request)
     request = replace(request, from_database=source_database(request.from_database))
     store = Store.open(request.store) if request.keep else None
-    keeping = Keeping(listener, stops, store)
-    with keeping.held, site(request.target, listener.say) as where:
-        return run_at(where, request, keeping)
+    with ExitStack() as ours:
+        keeping = Keeping(listener, stops, store, held=held or ours)
+        with site(request.target, listener.say) as where:
+            return run_at(where, request, keeping)
 
 
 class Keeping(Struct, frozen=True):

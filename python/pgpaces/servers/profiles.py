@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from pgpaces.errors import PlanError
-from pgpaces.home import home
+from pgpaces.home import home, is_there
 
 SHIPPED = Path(__file__).with_name("profiles")
 JIT_SINCE = 11  # before, no server knows the setting
@@ -162,10 +162,10 @@ def _path(name: str) -> Path | None:
     """The file that a name means."""
     if name.endswith(".toml"):
         path = Path(name).expanduser()
-        return path if path.is_file() else None
+        return path if is_there(path, Path.is_file) else None
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
         return None
     # What has no settings at all is called so everywhere, whatever files there are.
     folders = (SHIPPED,) if name == "default" else (_own(), SHIPPED)
     candidates = (folder / f"{name}.toml" for folder in folders)
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if is_there(path, Path.is_file)), None)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.errors import StoreError, StoreVersionError
-from pgpaces.home import home
+from pgpaces.home import home, is_there
 from pgpaces.store import address, schema, sqlite
 from pgpaces.store.form import HEAD, json_text
 from pgpaces.store.listing import Cursor, as_far_as_it_is_text
@@ -134,7 +134,7 @@ def opened(place: Path | str | None) -> Backend:
     if found.parent == home():
         with backend.explained():
             found.parent.mkdir(parents=True, exist_ok=True)
-    elif not found.parent.is_dir():
+    elif not _reached(found.parent, str(found), Path.is_dir):
         raise StoreError(
             f"the store {found} cannot be made: there is no folder {found.parent}",
             "is the path right? else make the folder",
@@ -150,7 +150,7 @@ def existing(place: Path | str | None) -> Backend:
     found = address.default() if place is None else address.located(place)
     if not isinstance(found, Path):
         backend = _server(found)
-    elif not found.exists() or (found.is_file() and not found.stat().st_size):
+    elif not _reached(found, str(found), _holds_something):
         raise _absent(str(found), default=place is None)
     else:
         can_write = os.access(found, os.W_OK) and os.access(found.parent, os.W_OK)
@@ -163,6 +163,20 @@ def existing(place: Path | str | None) -> Backend:
     if empty:
         raise _absent(backend.address)
     return _up_to_date(backend)
+
+
+def _holds_something(path: Path) -> bool:
+    return path.exists() and not (path.is_file() and not path.stat().st_size)
+
+
+def _reached(path: Path, shown: str, is_so: Callable[[Path], bool]) -> bool:
+    """Whether it is so. Raises StoreError where the system does not say."""
+    try:
+        return is_so(path)
+    except OSError as error:
+        raise StoreError(
+            f"the store {shown} cannot be used: {error.strerror or error}", _OWN
+        ) from None
 
 
 def _absent(shown: str, *, default: bool = False) -> StoreError:
@@ -192,7 +206,7 @@ def _engine(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sa.Eng
 
 def _explained_file(shown: str, error: Exception) -> tuple[str, str | None]:
     origin = getattr(error, "orig", error)
-    if Path(shown).is_dir():
+    if is_there(shown, Path.is_dir):
         return f"the store {shown} is a folder", f"name a file in it, or {_OTHER}"
     if isinstance(origin, sqlite3.DatabaseError) and not isinstance(origin, _OF_USE):
         return f"{shown} is not a store of pgpaces: {origin}", _OTHER

@@ -182,7 +182,7 @@ def experiments_at_once(place: Path | str | None, limit: int) -> list[Experiment
 def _asked(place: Path | str | None, ask: Callable[[Cursor], T]) -> T | None:
     found = address.default() if place is None else address.located(place)
     if isinstance(found, Path):
-        with contextlib.suppress(sqlite3.Error), _file(found) as cursor:
+        with contextlib.suppress(sqlite3.Error, OSError), _file(found) as cursor:
             return ask(cursor) if _up_to_date(cursor) else None
         return None
     import psycopg

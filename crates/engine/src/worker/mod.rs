@@ -183,7 +183,9 @@ impl<P: Poll> Worker<P> {
             let now = self.poll.now();
             self.rotate(now);
             let end = self.setup.control.end();
-            if now >= end.saturating_add(self.setup.grace) || self.setup.control.is_aborted() {
+            // What is counted as due until `end` must have had the time to fall due.
+            let grace = if self.setup.control.is_aborted() { 0 } else { self.setup.grace };
+            if now >= end.saturating_add(grace) {
                 return Ok(());
             }
             if end != last_end {

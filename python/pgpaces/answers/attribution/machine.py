@@ -97,14 +97,30 @@ def _frozen(material: Material) -> Iterator[Sign]:
     frozen = np.where(_throttled(material), 0.0, material.sessions.frozen)
     events = (frozen >= _FROZEN_MIN).astype(float)
     said = f"for {frozen.sum():.1f} s in all the server answered no session, not even the sensor"
-    if np.nan_to_num(material.dispatch_s)[events > 0].max(initial=0.0) >= _FROZEN_MIN:
-        said += "; the generator stood still too, so it was this machine"
+    if _longest_dispatch_s(material)[events > 0].max(initial=0.0) >= _FROZEN_MIN:
+        said += "; the generator stood still too, so it was this machine, or pgpaces alone"
     stood_s = material.summed(frozen * events)
     # A short one in a long life is not why it was long; and what piled up takes its time to go.
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.where(stood_s > 0, _FROZEN_TIMES * stood_s / material.latency_s, 0.0)
     met = np.clip(np.nan_to_num(part), 0.0, 1.0)
     yield alike("freeze", met, "whole", (said,) if events.any() else ())
+
+
+def _longest_dispatch_s(material: Material) -> Numbers:
+    """How long at most what had a client waited for us, in a second and the next.
+
+    Who stood still sends at once what fell due meanwhile, and counts it when it is back. Of all
+    that it sends this may be one transaction for each client: their mean says nothing.
+    """
+    import numpy as np
+
+    longest = np.zeros(material.clock + 1)
+    for each in material.trial.intervals:
+        if 0 <= each.second <= material.clock:
+            longest[each.second] = each.dispatch.max_ns / 1e9
+    at_most: Numbers = np.maximum(longest[:-1], longest[1:])
+    return at_most
 
 
 def _steal(material: Material) -> Iterator[Sign]:

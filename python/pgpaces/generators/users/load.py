@@ -152,7 +152,7 @@ class UsersLoad:
         """Lets nothing new fall due; what is due is still done within the grace period."""
         if self._origin_ns is not None:
             passed = time.monotonic_ns() - self._origin_ns + _NOTICE_NS
-            self._end_ns = min(self._end_ns, max(passed, 0))
+            self._end_ns = min(self._end_ns, passed)
             self._say("end", self._end_ns)
 
     def abort(self) -> None:

@@ -172,8 +172,7 @@ class Process:
         self._stage.begin(words[0])
         self._performers.begin()
         grace_ns = self._order.plan.grace_ns
-        aborted = False
-        while not aborted:
+        while True:
             _has_turn(grace_ns / 1e9 + _STUCK_S)
             now, end_ns = self._stage.now(), self._stage.end_ns
             done = all(user.done for user in self._users)
@@ -184,8 +183,8 @@ class Process:
             for ready in wait([self._channel, self._wake_read], until / 1e9):
                 if ready == self._wake_read:
                     os.read(self._wake_read, 1)
-                else:
-                    aborted = self._hear() or aborted
+                elif self._hear():
+                    grace_ns = 0
             cpu_ns = time.process_time_ns()
             if batches := self._actors.fetch(self._stage.now(), cpu_ns - self._cpu_ns):
                 self._cpu_ns = cpu_ns
@@ -203,7 +202,7 @@ class Process:
         self._teller.end()
 
     def _hear(self) -> bool:
-        """What pgpaces says; whether it ends at once."""
+        """What pgpaces says; whether it ends at once: when nothing falls due any more."""
         kind, *words = self._channel.recv()
         if kind == "end":
             self._stage.end_at(words[0])
