@@ -211,18 +211,22 @@ def _intervals(due: Numbers, latency: Numbers, seconds: int, limit_ns: int) -> I
     due, ns = due[order], np.rint(latency[order] * 1e9).astype(np.int64)
     first = math.floor(due[0])
     edges = np.searchsorted(due, np.arange(first, seconds + 1))
-    for second, start, end in zip(range(first, seconds), edges[:-1], edges[1:], strict=True):
-        part = ns[start:end]
+    squares, lates = np.square(ns.astype(float)), (ns > limit_ns).astype(np.int64)
+    totals = [np.concatenate([[0], np.cumsum(each)]) for each in (ns, squares, lates)]
+    sums, square_sums, late = (np.diff(total[edges]).tolist() for total in totals)
+    values, cuts = ns.tolist(), edges.tolist()
+    for n, second in enumerate(range(first, seconds)):
+        part = values[cuts[n] : cuts[n + 1]]
         histogram = Histogram()
-        for value in part.tolist():
-            histogram.record(value)
-        late = int((part > limit_ns).sum())
+        record = histogram.record
+        for value in part:
+            record(value)
         found = Times(
             len(part),
-            int(part.sum()),
-            float(np.square(part.astype(float)).sum()),
-            int(part.max()) if len(part) else 0,
-            histogram.encode() if len(part) else b"",
+            sums[n],
+            square_sums[n],
+            max(part, default=0),
+            histogram.encode() if part else b"",
         )
-        tally = Tally(second, 0, len(part), len(part) - late, late, latency=found)
+        tally = Tally(second, 0, len(part), len(part) - late[n], late[n], latency=found)
         yield Interval(second, tallies=(tally,), ended_ns=(second + 1) * SECOND_NS)

@@ -17,6 +17,7 @@ from pgpaces.answers.stats import (
     clusters,
     clusters_of,
     inefficiency,
+    long_run,
     mean,
     proportion,
     quantile_rank,
@@ -204,7 +205,12 @@ def test_a_single_second_has_no_interval_of_its_mean() -> None:
 def test_few_seconds_are_taken_for_independent() -> None:
     sums, counts = np.array([1.0, 100.0, 1.0]), np.array([10, 10, 10])
     assert clusters(sums, counts, 1.0) == INDEPENDENT
-    assert clusters(np.tile(sums, 5), np.tile(counts, 5), 5.0).effect > 1.5
+    assert clusters(np.repeat(sums, 5), np.repeat(counts, 5), 5.0).effect > 1.5
+
+
+def test_that_neighbors_balance_each_other_is_believed_for_half_of_the_variance() -> None:
+    alone = 10 * 60 / 59
+    assert long_run(np.tile([3.0, -3.0], 30)).variance == pytest.approx(60 * 0.9 * alone / 2)
 
 
 def test_the_upper_end_of_a_mean_is_farther_than_the_lower_and_none_is_below_0() -> None:

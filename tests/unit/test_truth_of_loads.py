@@ -25,6 +25,7 @@ STEADY = [
     Load("M/M/4", 4, 0.8),
     Load("closed", 4, 0.7, users=8, think=1.5),
 ]
+SHAPED = Load("steps", 4, 0.6, steps=(0.5, 1.0, 1.5))
 TRIALS = 120
 # 0.93, the least that is asked for, less three standard errors of 120 trials.
 LEAST = 0.93 - 3 * (0.93 * 0.07 / TRIALS) ** 0.5
@@ -35,7 +36,7 @@ def cell(load: Load) -> coverage.Cell:
     return coverage.batch(load, 60, TRIALS, 11)
 
 
-@pytest.mark.parametrize("load", STEADY, ids=lambda load: load.name)
+@pytest.mark.parametrize("load", [*STEADY, SHAPED], ids=lambda load: load.name)
 def test_the_intervals_of_a_minute_hold_the_truth(load: Load) -> None:
     found = cell(load)
     held = {name: found.held[name] / TRIALS for name in coverage.NAMES}
@@ -49,6 +50,12 @@ def test_a_minute_of_a_steady_load_has_its_intervals_and_is_not_cut(load: Load) 
     assert found.cut <= 4
     bias, error = found.bias
     assert abs(bias) <= 2 * error
+
+
+def test_a_planned_change_of_the_rate_does_not_widen_its_interval() -> None:
+    for each in stored(SHAPED, 60, 3, 7):
+        found = summarize(*each).rate
+        assert (found.high - found.low) / found.value < 0.12
 
 
 def test_a_cold_start_is_cut() -> None:

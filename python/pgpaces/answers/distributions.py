@@ -27,6 +27,6 @@ def student_quantile(freedom: float, p: float) -> float:
     return _NORMAL.inv_cdf(p) if math.isinf(freedom) else _engine.student_quantile(freedom, p)
 
 
-def binomial_cdf(k: int, n: int, p: float) -> float:
-    """P(B <= k) of n events, each with probability p; 0 for k < 0."""
+def binomial_cdf(k: float, n: float, p: float) -> float:
+    """P(B <= k) of n events, each with probability p; 0 for k < 0. Beta between whole numbers."""
     return _engine.binomial_cdf(k, n, p)

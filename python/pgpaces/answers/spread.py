@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[Any]
 
-Blocks = Sequence[tuple[int, Sequence[Times]]]
-
 # Longer than any time that a histogram tells from another.
 _LONGEST_NS = 1 << 62
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
@@ -53,6 +51,28 @@ class Spread(Struct, frozen=True):
         return found
 
 
+class Blocks(Struct, frozen=True):
+    """What was due in equal stretches of time, and the times of what succeeded of it.
+
+    planned: the rate that was planned for each, None of a constant one.
+    """
+
+    due: Sequence[int]
+    parts: Sequence[Sequence[Times]]
+    planned: Numbers | None = None
+
+
+class Seconds(Struct, frozen=True):
+    """What succeeded in each second in their order: how many, and the sum of their times in ns.
+
+    planned: the rate that was planned for each, None of a constant one.
+    """
+
+    counts: Numbers
+    sums_ns: Numbers
+    planned: Numbers | None = None
+
+
 class Tails(Struct, frozen=True):
     """How transactions resemble each other: all of them, and those above each of `QUANTILES`."""
 
@@ -72,24 +92,23 @@ def spread(times: Times, due: int, mean: Estimate | None = None) -> Spread:
     return _spread(times, due, mean, Tails())
 
 
-def spread_of(
-    times: Times, due: int, counts: Numbers, sums_ns: Numbers, blocks: Blocks = ()
-) -> Spread:
-    """The same, with counts and sums of what succeeded for each second in their order.
-
-    blocks: what was due in equal stretches of time, and the times of what succeeded of it. With
-    them the interval of a quantile knows how those cluster that are above it, not only the mean.
-    """
-    return spread_and_tails(times, due, counts, sums_ns, blocks)[0]
+def spread_of(times: Times, due: int, counts: Numbers, sums_ns: Numbers) -> Spread:
+    """The same, with counts and sums of what succeeded for each second in their order."""
+    return spread_and_tails(times, due, Seconds(counts, sums_ns))[0]
 
 
 def spread_and_tails(
-    times: Times, due: int, counts: Numbers, sums_ns: Numbers, blocks: Blocks
+    times: Times, due: int, seconds: Seconds, blocks: Blocks | None = None
 ) -> tuple[Spread, Tails]:
-    """The same, and what it is known by."""
+    """The same, and what it is known by.
+
+    With blocks the interval of a quantile knows how those cluster that are above it, not only the
+    mean.
+    """
     stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
-    body = stats.clusters(sums_ns / 1e6, counts, stddev_ms)
-    mean = stats.mean(sums_ns / 1e6, counts, body.effect)
+    sums_ms, counts, planned = seconds.sums_ns / 1e6, seconds.counts, seconds.planned
+    body = stats.clusters(sums_ms, counts, stddev_ms, planned)
+    mean = stats.mean(sums_ms, counts, body.effect, planned)
     above = tuple(_above(times, due, body, blocks)) if due and times.shaped and blocks else ()
     tails = Tails(body, above)
     return _spread(times, due, mean, tails), tails
@@ -139,12 +158,12 @@ def _above(times: Times, due: int, body: Clusters, blocks: Blocks) -> Iterator[C
     """
     import numpy as np
 
-    due_of = np.array([each for each, _ in blocks])
+    due_of = np.array(blocks.due)
     asked = [_LONGEST_NS if value is None else value for value in _values(times, due)]
-    below = np.array([counts_at_most(parts, asked) for _, parts in blocks])
+    below = np.array([counts_at_most(parts, asked) for parts in blocks.parts])
     prior = body
     for q, column in zip(QUANTILES.values(), below.T, strict=True):
-        found = stats.clusters_of(due_of - column, due_of, prior)
+        found = stats.clusters_of(due_of - column, due_of, prior, blocks.planned)
         yield found
         if q >= _CHAINED:
             prior = Clusters(found.effect, body.freedom)

@@ -25,15 +25,24 @@ Z95 = student_quantile(math.inf, 0.975)
 _TAIL = 0.025
 # With fewer points than this their variance says next to nothing.
 _POINTS_MIN = 10
-# Chosen by simulation (docs/explanation/coverage.md). A share's own design effect weighs as many
-# events as there are, that of what is more frequent as many as this. Where transactions resemble
-# each other the number of a quiet trial is too low more often than that of a busy one too high: so
-# the upper end is at 99 %, the lower one at 4 %.
+# Cosines used: at most n^(2/3), and a third of the independent points.
+_COSINES_EXPONENT, _COSINES_PART = 2 / 3, 3.0
+# An excess kurtosis k of n values adds k / 2 n to 1 / degrees of freedom of their variance.
+# Exponential values, as waiting times are, have 6.
+_HALF_KURTOSIS = 3.0
+_FREEDOM_MIN = 2.0
+# That neighbors balance each other is believed for half of the variance.
+_BALANCED = 0.5
+# What a planned rate explains by chance is believed for as much.
+_REMAINING = 0.5
+# Chosen by simulation (docs/explanation/coverage.md). A rare share's own design effect weighs as
+# many events as there are, that of what is more frequent as many as this. Where transactions
+# resemble each other the number of a quiet trial is too low more often than that of a busy one too
+# high: so the upper end is at 99.5 %, the lower one at 4.5 %.
 _PRIOR_EVENTS = 20.0
-_FREEDOM_EVENTS, _FREEDOM_PRIOR = 0.4, 10.0
-_TAIL_ABOVE = 0.01
-_MEAN_FREEDOM = 5.0
+_TAIL_ABOVE = 0.005
 _EXPONENT_MAX = 700.0
+_HALVINGS = 50
 
 
 def pearson(windows: Sequence[tuple[int, int]]) -> float:
@@ -58,8 +67,8 @@ def dispersion(windows: Sequence[tuple[int, int]]) -> float:
 class Clusters(Struct, frozen=True):
     """How much transactions of a trial resemble those next to them; as made: not at all.
 
-    effect: the design effect, how many transactions tell as much as one independent one, from 1.
-    freedom: how many independent points it was estimated from (Student's degrees of freedom).
+    effect: the design effect, how many transactions tell as much as one independent one. Below 1
+    where they balance each other. freedom: Student's degrees of freedom of its estimate.
     """
 
     effect: float = 1.0
@@ -67,13 +76,13 @@ class Clusters(Struct, frozen=True):
 
     @property
     def phi(self) -> float:
-        """The dispersion with which Wilson's interval is as wide as Student's."""
-        return self.effect * (student_quantile(self.freedom, 1 - _TAIL) / Z95) ** 2
+        """The dispersion of a two-sided interval of 95 %."""
+        return self.divisor(_TAIL)
 
     @property
     def tails(self) -> tuple[float, float]:
         """The probabilities below and above an interval: both 2.5 % of independent transactions."""
-        above = _TAIL - (_TAIL - _TAIL_ABOVE) * (1 - 1 / self.effect)
+        above = _TAIL - (_TAIL - _TAIL_ABOVE) * _clumped(self.effect)
         return 2 * _TAIL - above, above
 
     @property
@@ -82,11 +91,26 @@ class Clusters(Struct, frozen=True):
         below, above = self.tails
         return student_quantile(self.freedom, 1 - below), student_quantile(self.freedom, 1 - above)
 
+    def divisor(self, tail: float) -> float:
+        """By what a number of transactions is divided for a bound beyond which `tail` lies.
+
+        The normal quantile is then as wide as Student's, but no narrower than of independent ones.
+        """
+        ratio = student_quantile(self.freedom, 1 - tail) / student_quantile(math.inf, 1 - tail)
+        return max(1.0, self.effect * ratio * ratio)
+
 
 INDEPENDENT = Clusters()
 
 
-def clusters(sums: Numbers, counts: Numbers, stddev: float | None) -> Clusters:
+def _clumped(effect: float) -> float:
+    """The share of a variance that is due to clusters."""
+    return max(0.0, 1 - 1 / effect) if effect > 0 else 0.0
+
+
+def clusters(
+    sums: Numbers, counts: Numbers, stddev: float | None, planned: Numbers | None = None
+) -> Clusters:
     """What a series with a count and a sum of values for each second tells of all its values.
 
     The variance of the mean as the seconds show it over the variance that as many independent
@@ -95,46 +119,133 @@ def clusters(sums: Numbers, counts: Numbers, stddev: float | None) -> Clusters:
     """
     if not stddev or len(counts) < _POINTS_MIN:
         return INDEPENDENT
-    variance, freedom = _variance(sums, counts)
-    return Clusters(max(1.0, variance * float(counts.sum()) / (stddev * stddev)), freedom)
+    found = _of_ratio(sums, counts, planned)
+    effect = found.variance / float(counts.sum()) / (stddev * stddev)
+    return Clusters(effect, found.freedom(effect))
 
 
-def clusters_of(hits: Numbers, due: Numbers, body: Clusters) -> Clusters:
+def clusters_of(
+    hits: Numbers, due: Numbers, body: Clusters, planned: Numbers | None = None
+) -> Clusters:
     """The same of a share: hits and due in equal stretches of time; body: that of the mean, or of a
     share that is more frequent.
 
     Few hits say little of how they cluster: in a quiet trial they seem to be alone. So their own
-    effect, from E events, and that of what is more frequent are weighed: (E own + 20 body) /
-    (E + 20) with E = hits / body. Where nearly all are hits, those that are none count.
+    effect, from E events, and that of what is more frequent are weighed: (E own + P body) /
+    (E + P) with E = hits / body and P = 20 (1 - 2 share), because half is not rare. Where nearly
+    all are hits, those that are none count. Two estimates are known better than one: the degrees of
+    freedom are those of the mean of two variances with these weights (Satterthwaite 1946).
     """
     total, all_due = float(hits.sum()), float(due.sum())
     rare = min(total, all_due - total)
-    own = body.effect
-    if rare > 0 and len(due) >= _POINTS_MIN:
-        share = total / all_due
-        variance, _ = _variance(hits, due)
-        own = max(1.0, variance * all_due / (share * (1 - share)))
-    events = rare / body.effect
-    effect = (events * own + _PRIOR_EVENTS * body.effect) / (events + _PRIOR_EVENTS)
-    if effect == 1:
-        return INDEPENDENT
-    slack = 1 / body.freedom + _FREEDOM_EVENTS / (rare / effect + _FREEDOM_PRIOR)
-    return Clusters(effect, max(1.0, 1 / slack))
+    if not rare or len(due) < _POINTS_MIN:
+        return body
+    share = rare / all_due
+    found = _of_ratio(hits, due, planned)
+    own = found.variance / all_due / (share * (1 - share))
+    events, prior = rare / max(1.0, body.effect), _PRIOR_EVENTS * (1 - 2 * share)
+    weight = events / (events + prior)
+    effect = weight * own + (1 - weight) * body.effect
+    return Clusters(effect, found.freedom(effect) / (weight**2 + (1 - weight) ** 2))
 
 
-def _variance(sums: Numbers, counts: Numbers) -> tuple[float, float]:
-    """The variance of a mean of which each second has a count and a sum, and independent seconds.
+class LongRun(Struct, frozen=True):
+    """The variance of the sum of a series whose neighbors resemble each other.
+
+    cosines: how many independent squares it is the mean of. points: independent points in it.
+    """
+
+    variance: float
+    cosines: float
+    points: float
+
+    def freedom(self, effect: float) -> float:
+        """Student's degrees of freedom for values with this design effect.
+
+        Clusters make values skewed and long-tailed: fewer than of normal ones (Cramer, Mathematical
+        Methods of Statistics, 1946, 27.4).
+        """
+        slack = _HALF_KURTOSIS * _clumped(effect) / self.points
+        return max(_FREEDOM_MIN, 1 / (1 / self.cosines + slack))
+
+
+def _of_ratio(sums: Numbers, counts: Numbers, planned: Numbers | None) -> LongRun:
+    """The long-run variance of a sum, less the mean times its count.
 
     A ratio of two sums (Cochran, Sampling Techniques, 1977, 6.3, seconds as clusters): the errors
-    e_s = sum_s - mean count_s have mean 0, and what neighbouring seconds have in common is in their
-    inefficiency. So seconds may be empty or busy, and values of a second may resemble each other.
+    e_s = sum_s - mean count_s have mean 0. So seconds may be empty or busy, and values of a second
+    may resemble each other.
+    """
+    return long_run(sums - float(sums.sum()) / float(counts.sum()) * counts, planned)
+
+
+def long_run(errors: Numbers, planned: Numbers | None = None) -> LongRun:
+    """What a series with mean 0 tells of the variance of its sum.
+
+    By the first B cosines: n times the mean of the squares of their orthonormal weights.
+
+    For n -> infinity these are independent, so B are the degrees of freedom of Student's t
+    (Mueller, Journal of Econometrics 141, 2007; Lazarus, Lewis, Stock and Watson, Journal of
+    Business and Economic Statistics 36, 2018). B is at most n^(2/3) and
+    n / (3 inefficiency): slow waves alone show what neighbors have in common.
+
+    planned: the rate that was planned for each point, None of a constant one. What a parabola of it
+    explains is no chance and is left out; each cosine counts for what is left of it, and each
+    column takes the chance of one independent point away. n is then the effective number of points,
+    (sum v)^2 / sum v^2 with v the variance at that rate (Kish 1965, 11.7): what happens in bursts
+    alone is known from these alone.
     """
     import numpy as np
 
-    n, total = len(counts), float(counts.sum())
-    errors = sums - float(sums.sum()) / total * counts
-    alike = inefficiency(errors)
-    return alike * float(np.square(errors).sum()) / (n - 1) * n / total**2, n / alike
+    explained = _explained(len(errors), planned)
+    rest = errors - explained @ (explained.T @ errors)
+    n, busy = len(rest), _effective_share(rest, explained)
+    points = n * busy / inefficiency(rest)
+    most = min((n * busy) ** _COSINES_EXPONENT, points / _COSINES_PART)
+    left = np.cumsum(1 - np.square(_cosines(explained)).sum(axis=1))
+    used = min(n - 1, 1 + int(np.searchsorted(left, max(2, int(most)) / busy - 1e-9)))
+    cosines = float(left[used - 1])
+    squares = float(np.square(_cosines(rest[:, None])[:used]).sum())
+    variance = max(n * squares / cosines, _BALANCED * n * float(np.square(rest).sum()) / (n - 1))
+    remaining = max(_REMAINING, 1 - explained.shape[1] / points)
+    return LongRun(variance / remaining, cosines * busy, points)
+
+
+def _explained(n: int, planned: Numbers | None) -> Numbers:
+    """Orthonormal columns of n points: what a planned rate and its square explain."""
+    import numpy as np
+
+    if planned is None or n < _POINTS_MIN or np.ptp(planned) <= 1e-9 * np.max(planned):
+        return np.zeros((n, 0))
+    x = np.asarray(planned, dtype=float)
+    x = (x - x.mean()) / x.std()
+    columns = np.stack([x, x * x - 1], axis=1)
+    vectors, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    found: Numbers = vectors[:, sizes > 1e-6 * sizes[0]]
+    return found
+
+
+def _effective_share(rest: Numbers, explained: Numbers) -> float:
+    """The effective number of points over their number: 1 where all vary alike."""
+    import numpy as np
+
+    if not explained.shape[1]:
+        return 1.0
+    n, squares = len(rest), np.square(rest)
+    by_rate = squares.mean() + explained @ (explained.T @ squares)
+    v = np.maximum(0, by_rate)
+    return float(v.sum() ** 2 / (n * np.square(v).sum())) if v.any() else 1.0
+
+
+def _cosines(columns: Numbers) -> Numbers:
+    """Orthonormal weights of cosines 1 to n - 1 in each column (discrete cosine transform II)."""
+    import numpy as np
+
+    n = len(columns)
+    waves = np.fft.rfft(np.concatenate([columns, columns[::-1]]), axis=0)[1:n]
+    turned = waves * np.exp(-0.5j * np.pi / n * np.arange(1, n))[:, None]
+    found: Numbers = turned.real / math.sqrt(2 * n)
+    return found
 
 
 def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:
@@ -142,25 +253,28 @@ def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:
 
     Wilson (1927); phi is the dispersion of clustered hits. 8 of 600 at phi 1: 0.68 to 2.61 %.
     """
-    return _wilson(hits, trials, phi, (Z95, Z95))
+    return _wilson(hits, trials, ((_TAIL, phi), (_TAIL, phi)))
 
 
 def share(hits: int, trials: int, found: Clusters) -> Estimate | None:
     """The same of one trial, whose hits come in clusters: by Student's t."""
-    return _wilson(hits, trials, found.effect, found.reach)
+    return _wilson(hits, trials, tuple((tail, found.divisor(tail)) for tail in found.tails))
 
 
-def _wilson(hits: int, trials: int, effect: float, reach: tuple[float, float]) -> Estimate | None:
+def _wilson(hits: int, trials: int, ends: Sequence[tuple[float, float]]) -> Estimate | None:
+    """ends: the tail below with its dispersion, and that above."""
     if trials == 0:
         return None
-    n, p = trials / effect, hits / trials
+    p = hits / trials
 
-    def end(z: float) -> float:
-        half = abs(z) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return (p + z * z / (2 * n) + math.copysign(half, z)) / (1 + z * z / n)
+    def end(sign: int, tail: float, phi: float) -> float:
+        n, z = trials / phi, student_quantile(math.inf, 1 - tail)
+        half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return (p + z * z / (2 * n) + sign * half) / (1 + z * z / n)
 
-    low = end(-reach[0]) if hits else 0.0
-    high = end(reach[1]) if hits < trials else 1.0
+    below, above = ends
+    low = end(-1, *below) if hits else 0.0
+    high = end(1, *above) if hits < trials else 1.0
     return Estimate(p, max(0.0, low), min(1.0, high), trials)
 
 
@@ -183,34 +297,58 @@ def quantile_ranks(
     high, but P(B = n) <= 0.05, the largest value is a one-sided bound: (0, n). p99: from 299 and
     368 values on.
 
-    Of values in clusters the ranks are those of n / phi independent ones, stretched to n and
-    rounded outwards, with the tails of the clusters. Where these would be too few for a bound from
-    above there is one from below alone: (low, None).
+    Of values in clusters they are those of fewer independent ones, and no whole numbers before they
+    are stretched to n: see `_ranks_of_clusters`.
     """
     if q**n > 2 * _TAIL:
         return None
-    m, (below, above) = max(1, int(n / found.phi)), found.tails
-    if q**m > above:
-        if found.effect == 1 or q**m <= 2 * _TAIL:
-            return 0, n
-        return _stretched(_rank_below(q, m, below), m, n), None
-    low = _stretched(_rank_below(q, m, below), m, n)
-    return low, min(n, -(-_rank_above(q, m, above) * n // m))
+    if found != INDEPENDENT:
+        return _ranks_of_clusters(q, n, found)
+    if q**n > _TAIL:
+        return 0, n
+    return _rank_below(q, n), _rank_above(q, n)
 
 
-def _stretched(rank: int, m: int, n: int) -> int:
-    """The rank among n values below which the same share of them lies in the mean."""
-    return rank * (n + 1) // (m + 1)
+def _rank_below(q: float, n: int) -> int:
+    """The largest rank with P(B < rank) <= 0.025; 0 where there is none."""
+    return bisect_right(range(1, n + 1), _TAIL, key=lambda rank: binomial_cdf(rank - 1, n, q))
 
 
-def _rank_below(q: float, m: int, tail: float) -> int:
-    """The largest rank with P(B < rank) <= tail; 0 where there is none."""
-    return bisect_right(range(1, m + 1), tail, key=lambda rank: binomial_cdf(rank - 1, m, q))
+def _rank_above(q: float, n: int) -> int:
+    """The smallest rank with P(B >= rank) <= 0.025, of n values that are enough for one."""
+    return 1 + bisect_left(
+        range(1, n + 1), 1 - _TAIL, key=lambda rank: binomial_cdf(rank - 1, n, q)
+    )
 
 
-def _rank_above(q: float, m: int, tail: float) -> int:
-    """The smallest rank with P(B >= rank) <= tail, of m values that are enough for one."""
-    return 1 + bisect_left(range(1, m + 1), 1 - tail, key=lambda rank: binomial_cdf(rank - 1, m, q))
+def _ranks_of_clusters(q: float, n: int, found: Clusters) -> tuple[int, int | None]:
+    """The ranks of quantile q of values in clusters, for each end of n / divisor independent ones.
+
+    U = how many of m are above the quantile is binomial (m, 1 - q) as a beta distribution, m being
+    no whole number (Korn and Graubard, Survey Methodology 24, 1998), with half an event for
+    continuity. Where m is too small for a bound from above, that from below is at 95 %; where it is
+    too small for that, too, the largest value may be a bound.
+    """
+    below, above = found.tails
+    value, m = quantile_rank(q, n), max(1.0, n / found.divisor(above))
+    if q**m <= above:
+        high = min(n, max(value, math.ceil(n - n / m * _events(m, 1 - q, above))))
+    else:
+        high, below = None, 2 * _TAIL
+    m = max(1.0, n / found.divisor(below))
+    low = max(0, min(value, math.floor(n - n / m * _events(m, 1 - q, 1 - below))))
+    if high is None and low == 0 and q**m <= below:
+        high = n
+    return low, high
+
+
+def _events(m: float, share: float, p: float) -> float:
+    """As many events of m, each with this probability, as are exceeded with probability 1 - p."""
+    low, high = 0.0, m
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if binomial_cdf(middle, m, share) < p else (low, middle)
+    return low + 0.5
 
 
 def inefficiency(series: Numbers) -> float:
@@ -241,12 +379,13 @@ def inefficiency(series: Numbers) -> float:
     return float(min(n, max(1.0, (2 * used.sum() / gamma[0] - 1) / left)))
 
 
-def mean(sums: Numbers, counts: Numbers, effect: float = 1.0) -> Estimate | None:
+def mean(
+    sums: Numbers, counts: Numbers, effect: float = 1.0, planned: Numbers | None = None
+) -> Estimate | None:
     """The mean of values, none below 0, of which each second has a count and a sum; None of none.
 
-    Student's t of its logarithm, because the larger a mean is the more it varies, with a fifth of
-    the independent seconds as degrees of freedom: few of them tell their own variance badly.
-    effect: the design effect of the values, which decides its tails.
+    Student's t of its logarithm, because the larger a mean is the more it varies. effect: the
+    design effect of the values, which decides its tails.
     """
     total = int(counts.sum())
     if total == 0:
@@ -254,28 +393,25 @@ def mean(sums: Numbers, counts: Numbers, effect: float = 1.0) -> Estimate | None
     value = float(sums.sum()) / total
     if len(sums) < 2:
         return Estimate.alone(value, total)
-    variance, freedom = _variance(sums, counts)
-    error = math.sqrt(variance) / value if value > 0 else 0.0
-    found = Clusters(effect, max(1.0, freedom / _MEAN_FREEDOM - 1))
-    down, up = (error * reach for reach in found.reach)
+    run = _of_ratio(sums, counts, planned)
+    error = math.sqrt(run.variance) / total / value if value > 0 else 0.0
+    down, up = (error * reach for reach in Clusters(effect, run.freedom(effect)).reach)
     return Estimate(value, value * math.exp(-down), value * math.exp(min(up, _EXPONENT_MAX)), total)
 
 
-def rate(per_second: Numbers) -> Estimate | None:
+def rate(per_second: Numbers, planned: Numbers | None = None) -> Estimate | None:
     """A number a second with its interval; None of no seconds.
 
-    Student's t over the seconds' counts with n / inefficiency of them. Not a Poisson interval with
-    a dispersion: what a server completes is smoother than Poisson where it is the bottleneck, and a
-    dispersion, which is never below 1, could not show that.
+    Student's t over the seconds' counts. Not a Poisson interval with a dispersion: what a server
+    completes is smoother than Poisson where it is the bottleneck, and a dispersion, which is never
+    below 1, could not show that.
     """
-    import numpy as np
-
     if len(per_second) == 0:
         return None
     value, n = float(per_second.mean()), int(per_second.sum())
     if len(per_second) < 2:
         return Estimate.alone(value, n)
-    independent = len(per_second) / inefficiency(per_second)
-    error = float(np.std(per_second, ddof=1)) / math.sqrt(independent)
-    half = student_quantile(max(1.0, independent - 1), 1 - _TAIL) * error
+    run = long_run(per_second - value, planned)
+    error = math.sqrt(run.variance) / len(per_second)
+    half = student_quantile(run.freedom(1.0), 1 - _TAIL) * error
     return Estimate(value, max(0.0, value - half), value + half, n)

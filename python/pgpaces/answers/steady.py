@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from pgpaces.answers.stats import inefficiency
+from pgpaces.answers.distributions import normal_cdf, student_quantile
+from pgpaces.answers.stats import inefficiency, long_run
 from pgpaces.result import Estimate
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ FLATNESS_POINTS_MIN = 30
 Shape = Literal["flat", "warming up", "slowing down", "no steady state"]
 
 _BATCH = 5
-# How many standard errors the beginning must differ from the rest to be left out.
-_ERRORS = 4.0
+# How likely the beginning may differ as much by chance, to be left out: four standard errors.
+_CHANCE = normal_cdf(-4.0)
 _TOLERANCE = 0.02
 # Steady for less than the last quarter is not called steady (Barrett et al.: 500 of 2000).
 _LAST = 0.75
@@ -64,9 +65,9 @@ def warm_up(points: Numbers) -> WarmUp | None:
     """The warm-up that a series is shown to have; None with fewer than 50 points.
 
     MSER-5 proposes; a proposal counts where the beginning differs from the rest by more than four
-    standard errors. MSER-5 alone takes the early bursts of a steady queue for a warm-up. Compared
-    are means of logarithms, because bursts are skewed; the variance is the rest's with its
-    inefficiency, because neighbours resemble each other.
+    standard errors, or as many of Student's t as are as unlikely. MSER-5 alone takes the early
+    bursts of a steady queue for a warm-up. Compared are means of logarithms, because bursts are
+    skewed; the variance is the rest's in the long run, because neighbors resemble each other.
     """
     found = mser5(points)
     if found is None or not found.points:
@@ -80,8 +81,10 @@ def _differs(points: Numbers, first: int) -> bool:
 
     logs = np.log(np.maximum(np.asarray(points, dtype=float), np.finfo(float).tiny))
     start, rest = logs[:first], logs[first:]
-    variance = float(rest.var(ddof=1)) * inefficiency(rest) * (1 / len(start) + 1 / len(rest))
-    return bool(abs(start.mean() - rest.mean()) > _ERRORS * math.sqrt(variance))
+    run = long_run(rest - rest.mean())
+    error = math.sqrt(run.variance / len(rest) * (1 / len(start) + 1 / len(rest)))
+    most = student_quantile(run.cosines, 1 - _CHANCE) * error
+    return bool(abs(start.mean() - rest.mean()) > most)
 
 
 class Flatness(Struct, frozen=True):

@@ -23,7 +23,8 @@ from pgpaces.answers.accumulator import (
 from pgpaces.answers.branches import alike
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator, GeneratorWork, examine
-from pgpaces.answers.spread import Blocks, Spread, Tails, spread_and_tails, spread_of
+from pgpaces.answers.planned import planned_rates
+from pgpaces.answers.spread import Blocks, Seconds, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity
 from pgpaces.result import Counts, Estimate, Trial, plain
@@ -118,17 +119,23 @@ class _Part(Struct, frozen=True):
     def times(self, kind: str, script: int) -> Times:
         return self.accumulator.times(kind, script, self.start)
 
-    def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Iterable[int]) -> Blocks:
+    def planned(self, count: int, scripts: Sequence[int]) -> NDArray[Any] | None:
+        """The rate that was planned for each second; None of a constant one."""
+        return planned_rates(self.trial, scripts, self.start, count)
+
+    def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Blocks:
         """What was due in each block of seconds of these scripts, and its times."""
         import numpy as np
 
         size, due = self.accumulator.block_s, seconds.column("due")
-        sums = np.add.reduceat(due, np.arange(0, len(due), size)).tolist() if len(due) else []
+        begins = np.arange(0, len(due), size)
+        sums = np.add.reduceat(due, begins).tolist() if len(due) else []
+        planned = self.planned(len(due), scripts)
+        if planned is not None:
+            planned = np.add.reduceat(planned, begins) / np.diff([*begins, len(due)])
         first = self.start // size
-        return [
-            (count, self.accumulator.parts(kind, block, scripts))
-            for block, count in enumerate(sums, first)
-        ]
+        parts = [self.accumulator.parts(kind, first + n, scripts) for n in range(len(sums))]
+        return Blocks(sums, parts, planned)
 
 
 def summarize(
@@ -152,7 +159,7 @@ def summarize(
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
     found = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
     spreads = {kind: spread for kind, (spread, _) in found.items()}
-    missed, phi = _missed(kept, found["latency"][1])
+    missed, phi = _missed(part, kept, numbers, found["latency"][1])
     generator = examine(trial, accumulator, GeneratorWork(every, own, end, phi))
     return Summary(
         counts=total,
@@ -167,7 +174,7 @@ def summarize(
         cut_s=cut.seconds,
         left_out=cut.left_out,
         rate=_rate(part, total, numbers),
-        scripts=tuple(_scripts(part)),
+        scripts=tuple(_scripts(part, spreads["latency"], missed)),
         statements=tuple(_statements(part)),
         generator=generator,
         flatness=flatness,
@@ -213,7 +220,7 @@ def _beside(part: _Part) -> Iterable[BesideSummary]:
     for name, found in _background(part.trial).items():
         own = part.seconds(_of(part.scripts, found))
         total, (latency, tails) = own.counts, _spread(part, own, "latency", found)
-        missed, phi = _missed(own, tails)
+        missed, phi = _missed(part, own, found, tails)
         yield BesideSummary(name, total, missed, phi, _rate(part, total, found), latency)
 
 
@@ -263,13 +270,16 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
     return Cut(seconds, len(at), left_out=every.between(0, seconds).counts)
 
 
-def _missed(seconds: ScriptSeconds, tails: Tails) -> tuple[Estimate | None, float]:
+def _missed(
+    part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], tails: Tails
+) -> tuple[Estimate | None, float]:
     """The share of these seconds that missed, and the dispersion that its interval stands for."""
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
         return None, 1.0
     prior = tails.prior(total.missed / total.due)
-    found = stats.clusters_of(due - seconds.column("on_time"), due, prior)
+    planned = part.planned(len(due), scripts)
+    found = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned)
     return stats.share(total.missed, total.due, found), found.phi
 
 
@@ -277,8 +287,10 @@ def _spread(
     part: _Part, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]
 ) -> tuple[Spread, Tails]:
     times = merge(part.times(kind, script) for script in scripts)
-    due, blocks = seconds.counts.due, part.blocks(seconds, kind, scripts)
-    return spread_and_tails(times, due, seconds.column("count"), seconds.column(kind), blocks)
+    counts = seconds.column("count")
+    by_second = Seconds(counts, seconds.column(kind), part.planned(len(counts), scripts))
+    blocks = part.blocks(seconds, kind, scripts)
+    return spread_and_tails(times, seconds.counts.due, by_second, blocks)
 
 
 def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
@@ -291,7 +303,8 @@ def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     succeeded, seconds = total.on_time + total.late, part.end - part.start
     by_second = part.trial.plan.by_second  # not so where a report was imported
     ended = part.accumulator.succeeded(part.start, int(part.end), scripts)
-    found = stats.rate(ended) if by_second else None
+    planned = part.planned(len(ended), scripts)
+    found = stats.rate(ended, planned) if by_second else None
     if found is not None and part.trial.plan.transactions is None:
         return found
     value = succeeded / seconds if seconds > 0 else 0.0
@@ -301,12 +314,14 @@ def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     return Estimate(value, max(0.0, value - half), value + half, succeeded)
 
 
-def _scripts(part: _Part) -> Iterable[ScriptSummary]:
-    nothing = together(())
-    for number, script in enumerate(part.trial.workload.scripts):
+def _scripts(part: _Part, latency: Spread, missed: Estimate | None) -> Iterable[ScriptSummary]:
+    """Each script; latency, missed: of all of them, which is that of a single one."""
+    nothing, scripts = together(()), part.trial.workload.scripts
+    for number, script in enumerate(scripts):
         own = part.seconds(part.scripts.get(number, nothing))
-        latency, tails = _spread(part, own, "latency", (number,))
-        missed, _ = _missed(own, tails)
+        if len(scripts) > 1:
+            latency, tails = _spread(part, own, "latency", (number,))
+            missed, _ = _missed(part, own, (number,), tails)
         yield ScriptSummary(script.name, script.weight, own.counts, missed, latency)
 
 
