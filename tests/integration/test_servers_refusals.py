@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgpaces.errors import ServerError
@@ -209,6 +210,8 @@ def test_an_ordinary_user_starts_servers_as_itself(home: Path, spec: ServerSpec)
     if (python := python_for(nobody)) is None:
         pytest.skip("skipped: needs a Python that nobody can run")
     shutil.copytree(Path(embedded.__file__).parents[1], home / "python" / "pgpaces")
+    # What it needs of our environment, which nobody else may read.
+    shutil.copytree(Path(msgspec.__file__).parent, home / "python" / "msgspec")
     os_user.let_all_read(home / "python")
     own = home / "own"
     os_user.make_private_folder(own, nobody)

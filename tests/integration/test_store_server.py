@@ -46,7 +46,7 @@ def cut(server: Postgres) -> None:
 
 
 def test_many_may_make_one_store_at_the_same_time(database: Postgres) -> None:
-    code = "import sys, pgpaces.store as s; s.Store.open(sys.argv[1])"
+    code = "import sys, pgpaces.store.store as s; s.Store.open(sys.argv[1])"
     words = [sys.executable, "-c", code, database.dsn(dbname=NAME)]
     started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate()[1] for process in started] == [""] * 4

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from pgpaces import database, workload
+from pgpaces import workload
+from pgpaces.database import data
+from pgpaces.database.specification import DatasetSpec
 from pgpaces.design import Design, Experiment, Slot, Target
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.request import Request, besides
@@ -90,7 +92,7 @@ def test_a_database_whose_name_is_not_utf8_is_known_by_its_bytes() -> None:
     """As it comes from a command line: its bytes as halves of surrogate pairs."""
     of = workload.find("select-only")
     found = [
-        database.fingerprints(database.DatasetSpec(of, 1, 1, from_database=name))
+        data.fingerprints(DatasetSpec(of, 1, 1, from_database=name))
         for name in ("\udce4", "\udcf6")
     ]
     assert not found[0] & found[1]
