@@ -8,6 +8,7 @@ number of trials; `--quick` takes a hundredth of them and writes nothing. A cell
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -101,8 +102,7 @@ class Cell:
 
 
 HEAD = (
-    "load", "busy", "length", "relaxation times", "trials", "cut in %", "withheld %",
-    *NAMES, "p99 without upper end %", "bias of missed %",
+    "load", "busy", "length", "relaxations", "trials", "cut", "withheld", *NAMES, "open p99", "bias",
 )  # fmt: skip
 
 
@@ -153,16 +153,20 @@ CELLS: dict[Key, tuple[Load, int]] = {
 
 def kept() -> dict[Key, Sequence[str]]:
     """The rows that the page has."""
-    lines = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines()]
+    lines = [re.split(r"  +", line.strip()) for line in PAGE.read_text().splitlines()]
     return {key: line for line in lines if (key := tuple(line[:3])) in CELLS}
 
 
 def keep(row: Sequence[str]) -> None:
     """Writes a row into the page's table, in the order of the cells."""
     rows = kept() | {tuple(row[:3]): row}
-    lines = [HEAD, ["---"] * len(HEAD), *(rows[key] for key in CELLS if key in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    fill(PAGE, "coverage", f"\n{table}\n\n")
+    lines = [HEAD, *(rows[key] for key in CELLS if key in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(HEAD))]
+    table = "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+    fill(PAGE, "coverage", f"\n```text\n{table}\n```\n\n")
 
 
 def section(session: Session) -> Iterator[Finding]:
