@@ -102,7 +102,8 @@ class Cell:
 
 
 HEAD = (
-    "load", "busy", "length", "relaxations", "trials", "cut", "withheld", *NAMES, "open p99", "bias",
+    "load", "busy", "length", "relaxations", "trials", "cut", "withheld",
+    *NAMES, "open p99", "bias",
 )  # fmt: skip
 
 
