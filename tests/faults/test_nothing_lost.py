@@ -599,6 +599,7 @@ INTERRUPTED = """
 import os, signal, sys
 from pgpaces.experiment import trial
 from pgpaces.questions import run
+from pgpaces.questions.sweep import report
 from pgpaces.cli.main import main
 real = {moment}
 def interrupted(*words, **more):
@@ -610,17 +611,24 @@ main()
 """
 
 
-@pytest.mark.parametrize("moment", ["trial.summarize", "run.section"])
+@pytest.mark.parametrize(
+    ("words", "moment", "answer"),
+    [
+        (("run", "tpcb-like"), "trial.summarize", " tx/s"),
+        (("run", "tpcb-like"), "run.section", " tx/s"),
+        (("sweep", "tpcb-like", "--trials", "1"), "report.report", "pgpaces report"),
+    ],
+)
 def test_ctrl_c_after_the_load_does_not_cost_the_answer(
-    pgpaces: Command, pg15: Postgres, moment: str
+    pgpaces: Command, pg15: Postgres, words: tuple[str, ...], moment: str, answer: str
 ) -> None:
     target = ("--target", pg15.dsn("postgres"))
-    words = ["run", "tpcb-like", *QUICK, "-c", "1", "-T", "1s", "--data-seed", "502", *target]
-    code = INTERRUPTED.format(words=words, moment=moment)
+    words = (*words, *QUICK, "-c", "1", "-T", "1s", "--data-seed", "502", *target)
+    code = INTERRUPTED.format(words=list(words), moment=moment)
     ended = subprocess.run(
         [sys.executable, "-c", code],
         env=pgpaces.environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    assert " tx/s" in ended.stdout
+    assert answer in ended.stdout
     assert not [name for name, _ in ours(pg15) if name.endswith("_run")]

@@ -285,6 +285,20 @@ except KeyboardInterrupt:
         assert child.process.stdout.readline().strip() == "still here"
 
 
+def test_a_server_that_takes_long_to_end_is_told(spec: ServerSpec) -> None:
+    told: list[str] = []
+
+    def thaw(words: str) -> None:
+        told.append(words)
+        if words.startswith("waiting for PostgreSQL"):
+            os.kill(server.pid, signal.SIGCONT)
+
+    server = embedded.start(spec, on_progress=thaw)
+    os.kill(server.pid, signal.SIGSTOP)
+    server.stop()
+    assert f"waiting for PostgreSQL (process {server.pid}) to end; its log: " in told[-1]
+
+
 def test_a_server_dropped_without_a_stop_ends() -> None:
     with another_pgpaces("start(ServerSpec(find()))", "del server; sys.stdin.read()"):
         wait_until_gone()

@@ -435,6 +435,42 @@ def test_a_server_that_answers_nobody_is_an_outage(
     assert all(said in finding.text for finding in told)
 
 
+def stuck(count: int, due_s: int, behind: list[Interval]) -> list[Interval]:
+    """Before seconds of which all is answered, one in which something was due that never is."""
+    lost = interval(due_s, Tally(due_s, 0, due=count, unfinished=count), in_flight_ns=SECOND_NS)
+    return [*[answered(n, [10.0] * 20) for n in range(due_s)], lost, *behind]
+
+
+@pytest.mark.parametrize(
+    ("intervals", "said"),
+    [
+        pytest.param(
+            stuck(1, 10, [answered(n, [10.0] * 20) for n in range(11, 40)]),
+            "1 has had no answer for up to 30 s, while others took at most 0.01 s",
+            id="one of several clients",
+        ),
+        pytest.param(
+            stuck(3, 30, [answered(n, [10.0] * 20) for n in range(31, 40)]),
+            "3 have had no answer for up to 10 s",
+            id="three at one moment",
+        ),
+        pytest.param(
+            stuck(1, 36, [answered(n, [10.0] * 20) for n in range(37, 40)]), "", id="for 4 s",
+        ),
+        pytest.param(
+            stuck(1, 10, [answered(n, [11_000.0] * 20) for n in range(11, 40)]), "",
+            id="others take as long",
+        ),
+    ],
+)  # fmt: skip
+def test_a_client_that_gets_no_answer_while_others_do_is_told(
+    intervals: list[Interval], said: str
+) -> None:
+    told = found(of(*intervals), "silence")
+    assert [finding.severity for finding in told] == (["warning"] if said else [])
+    assert all(said in finding.text for finding in told)
+
+
 @pytest.mark.parametrize(("node", "severity"), [("primary", "warning"), ("standby1", "invalid")])
 def test_whether_a_standby_answers_is_not_asked_of_its_primary(node: str, severity: str) -> None:
     components = [{"of": "", "node": node, "scripts": ["a"], "clients": 4, "model": "open"}]

@@ -181,7 +181,8 @@ class Accumulator:
         self._block_s = _BLOCK_S
         self.messages: dict[str, str] = {}
         self.connects = self.disconnects = self.in_flight_ns = self.aborted = 0
-        self.ended_ns = self.pending_ns = self.waited_ns = self.service_ns_max = 0
+        self.ended_ns = self.pending_ns = self.waited_ns = 0
+        self.service_ns_max = self.latency_ns_max = 0
         self.outages = Outages()
 
     @classmethod
@@ -225,6 +226,7 @@ class Accumulator:
         failed = sum(tally.failed.values())
         times = (tally.latency, tally.lag, tally.service)
         self.service_ns_max = max(self.service_ns_max, tally.service.max_ns)
+        self.latency_ns_max = max(self.latency_ns_max, tally.latency.max_ns)
         known = (tally.due, tally.on_time, tally.late, tally.skipped, failed, tally.unfinished)
         sums = (tally.latency.count, *(t.sum_ns for t in times))
         rows = self._scripts.setdefault(tally.script, _Rows(_TALLY))

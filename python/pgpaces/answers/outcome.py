@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pgpaces.answers.accumulator import own_scripts
 from pgpaces.result import Counts, Finding, Trial
 
 if TYPE_CHECKING:
-    from pgpaces.answers.accumulator import Accumulator
+    from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
     from pgpaces.answers.summary import Summary
 
 # What a sensor reads in every second in which its server answers it.
@@ -132,8 +133,12 @@ class Silence(Struct, frozen=True):
         return self.end_s - self.start_s
 
 
-def silences(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
-    """Those of a trial, in their order. accumulator: its intervals."""
+def silences(trial: Trial, accumulator: Accumulator, own: ScriptSeconds) -> Silences:
+    """Those of a trial. accumulator: its intervals. own: the seconds of its own workload."""
+    return Silences(_times(trial, accumulator), _unanswered(trial, accumulator, own))
+
+
+def _times(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
     found = accumulator.silences()
     standbys = {component.node for component in trial.plan.own} - {*_NO_STANDBYS}
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
@@ -148,12 +153,43 @@ def silences(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
     return tuple(made(start, end) for start, end in found)
 
 
+class Silences(Struct, frozen=True):
+    """Who waited in vain: all, in these times; or some, while others were answered."""
+
+    times: tuple[Silence, ...] = ()
+    waiting: Unanswered | None = None
+
+
+class Unanswered(Struct, frozen=True):
+    """Transactions that wait in vain while others are answered.
+
+    count: of the load's own. seconds: since the first of them was due, to the trial's end. usual_s:
+    the longest time that anything took, from when it was due.
+    """
+
+    count: int
+    seconds: float
+    usual_s: float
+
+
+def _unanswered(trial: Trial, accumulator: Accumulator, own: ScriptSeconds) -> Unanswered | None:
+    """Those of a trial; none where nobody was answered, or others waited about as long."""
+    left, ended_s = own.column("unfinished"), accumulator.ended_ns / 1e9
+    usual_s = accumulator.latency_ns_max / 1e9
+    since = ended_s - max(_SILENCE_S, _TIMES_USUAL * usual_s)
+    late = left[: max(0, int(since) - own.first)]
+    answered = accumulator.succeeded(int(since), int(ended_s) + 1, own_scripts(trial))
+    if not late.any() or not answered.any():
+        return None
+    return Unanswered(int(late.sum()), ended_s - own.first - int(late.argmax()), usual_s)
+
+
 def findings(
     counts: Counts,
     error: str,
     parts: Iterable[LoadPart] = (),
     background: Iterable[LoadPart] = (),
-    silent: Iterable[Silence] = (),
+    silent: Silences | None = None,
 ) -> Iterator[Finding]:
     """What is to be said of a trial whose own workload has these counts and this first error.
 
@@ -165,10 +201,27 @@ def findings(
         for part in parts:
             if part.counts.due and (text := nothing(part.counts, part.error)):
                 yield Finding("outcome", "warning", f"{part.name}: {text}")
-        yield from _silent(silent, counts.unfinished)
+        yield from _of_silences(silent, counts.unfinished) if silent else ()
     for part in background:
         if part.counts.due and (text := nothing(part.counts, part.error)):
             yield Finding("outcome", "invalid", f"background workload {part.name}: {text}")
+
+
+def _of_silences(silent: Silences, unfinished: int) -> Iterable[Finding]:
+    """What all of them waited for says enough."""
+    return tuple(_silent(silent.times, unfinished)) or _waiting(silent.waiting)
+
+
+def _waiting(waiting: Unanswered | None) -> Iterator[Finding]:
+    """Of single clients that get no answer: the others hide them in every figure but one."""
+    if waiting is None:
+        return
+    count, verb = waiting.count, "has" if waiting.count == 1 else "have"
+    text = (
+        f"{count} {verb} had no answer for up to {waiting.seconds:.0f} s, while others took at"
+        f" most {waiting.usual_s:.2g} s: a connection that is dead, or a lock"
+    )
+    yield Finding("silence", "warning", text, waiting.seconds, "s")
 
 
 def _silent(silent: Iterable[Silence], unfinished: int) -> Iterator[Finding]:

@@ -207,7 +207,7 @@ def _evidence(
         error=error(numbers),
         scripts=tuple(made(scripts[n].name, (n,)) for n in numbers),
         background=tuple(made(name, those) for name, those in _background(part.trial).items()),
-        silences=outcome.silences(part.trial, accumulator),
+        silences=outcome.silences(part.trial, accumulator, _of(part.scripts, numbers)),
     )
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from pgpaces.answers import generator, outcome, steady
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator
-from pgpaces.answers.outcome import LoadPart, Silence
+from pgpaces.answers.outcome import LoadPart, Silences
 from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
 
@@ -71,7 +71,7 @@ class Evidence(Struct, frozen=True):
     error: str = ""
     scripts: tuple[LoadPart, ...] = ()
     background: tuple[LoadPart, ...] = ()
-    silences: tuple[Silence, ...] = ()
+    silences: Silences = field(default_factory=Silences)
 
 
 def judge(trial: Trial, evidence: Evidence) -> Validity:

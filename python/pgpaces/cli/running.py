@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -141,11 +142,12 @@ def carry_out(
     from pgpaces.experiment import sweep as pipeline
 
     progress = SweepProgress(given["progress"])
-    try:
-        swept = pipeline.run(planned, progress)
-    finally:
-        progress.teller.done()
-    page = _report(swept, given)
+    with contextlib.ExitStack() as held:
+        try:
+            swept = pipeline.run(planned, progress, held)
+        finally:
+            progress.teller.done()
+        page = _report(swept, given)
     if swept.interrupted:
         what = "interrupted" if planned.total is None else f"missing: {_count(swept.missing)}"
         click.echo(f"{what}; go on with: {_resume(swept.id, given)}", err=True)

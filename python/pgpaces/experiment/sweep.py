@@ -246,8 +246,14 @@ def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     )
 
 
-def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
+def run(
+    planned: Planned,
+    listener: SweepListener | None = None,
+    held: contextlib.ExitStack | None = None,
+) -> Swept:
     """Runs what is missing, and stores every second of it.
+
+    held: what lasts until the answer is told, as in `trial.run`.
 
     Raises StoreError where it cannot begin, or where the store takes no trial any more. A trial
     that fails is tried once more and then left out; a machine that is away does not keep the
@@ -257,7 +263,8 @@ def run(planned: Planned, listener: SweepListener | None = None) -> Swept:
     _get_servers(planned, listener)
     store = Store.open(planned.order.store)
     state: ExperimentState = "interrupted"
-    with signals(stops, listener):
+    with contextlib.ExitStack() as ours:
+        (held or ours).enter_context(signals(stops, listener))
         _begin(store, planned)
         keeping = Keeping(listener, stops, store, PATIENCE_S)
         try:

@@ -29,7 +29,7 @@ from pgpaces.servers.os_user import OsUser, make_private_folder, options_of
 
 SUPERUSER = "postgres"
 SILENCE_S_MAX = 60.0  # a start is given up when the log has not grown for so long
-PATIENCE_S = 3.0  # then say what it is doing: recovery after a crash can take minutes
+PATIENCE_S = 3.0  # then say what it is doing: recovery and a checkpoint can take minutes
 POLL_S = 0.01
 END_S_MAX = 90.0  # longer than supervise.py takes in the worst case
 
@@ -141,6 +141,7 @@ class Postmaster:
     def __init__(self, order: SupervisorOrder, log: Path) -> None:
         """Start supervise.py with its order."""
         self.pid = 0
+        self._say: Say = lambda _: None
         self._log = log
         self._heard = b""
         with log.open("ab") as log_file:
@@ -165,7 +166,11 @@ class Postmaster:
         self.wait(lambda: is_ready(data_dir, self.pid), what, say)
 
     def wait(self, ready: Callable[[], bool], what: str, say: Say) -> None:
-        """Return when it is ready; ServerError if it ends or says nothing."""
+        """Return when it is ready; ServerError if it ends or says nothing.
+
+        say: hears of what takes long, here and when the server is to end.
+        """
+        self._say = say
         began = quiet_since = time.monotonic()
         size = 0
         while not ready():
@@ -220,13 +225,22 @@ class Postmaster:
         return "running" if said and b"exit" not in self._heard else "ended"
 
     def _finish(self) -> None:
+        """Return when the supervisor has ended; whoever started it hears what takes long."""
         try:
-            self._supervisor.wait(END_S_MAX)
-        except subprocess.TimeoutExpired as error:
-            raise ServerError(f"PostgreSQL (process {self.pid}) does not end") from error
+            self._supervisor.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._say(f"{self._ending()}, for at most {END_S_MAX - PATIENCE_S:.0f} s more")
+            try:
+                self._supervisor.wait(END_S_MAX - PATIENCE_S)
+            except subprocess.TimeoutExpired as error:
+                raise ServerError(f"PostgreSQL (process {self.pid}) does not end") from error
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             if pipe is not None:
                 pipe.close()
+
+    def _ending(self) -> str:
+        last = failure.last_lines(self._written(), 1)
+        return f"waiting for PostgreSQL (process {self.pid}) to end; its log: {last}"
 
     def _written(self) -> str:
         return self._log.read_text(errors="replace")
