@@ -23,6 +23,12 @@ NAMES = {
     "conninfo": "dbname=postgres user='x' Zoë 数据 \u202e🐘",
     "URI": "postgresql://postgres@h/postgres",
 }
+# In the quick suite the two that end what others begin.
+QUICKLY = ("statement", "format")
+NAMED = [
+    pytest.param(name, id=kind, marks=() if kind in QUICKLY else pytest.mark.slow)
+    for kind, name in NAMES.items()
+]
 
 
 @pytest.fixture
@@ -58,7 +64,7 @@ def place(pgpaces_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     assert command("server", "stop", "names").code == 0
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_role_and_a_database_may_be_called_anything(
     pgpaces: Command, place: Place, name: str
 ) -> None:
@@ -87,7 +93,7 @@ def test_a_role_and_a_database_may_be_called_anything(
         place.execute("DROP ROLE {}", name)
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_workload_may_be_called_anything(
     pgpaces: Command, place: Place, tmp_path: Path, name: str
 ) -> None:
@@ -106,7 +112,7 @@ def test_a_workload_may_be_called_anything(
     assert place.databases() == before
 
 
-@pytest.mark.parametrize("value", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("value", NAMED)
 def test_a_setting_arrives_as_it_was_given(
     pgpaces: Command, place: Place, tmp_path: Path, value: str
 ) -> None:
@@ -133,7 +139,7 @@ def test_the_name_of_a_setting_is_one_word(
     assert "Traceback" not in refused.err
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_tablespace_of_pgbenchs_tables_may_be_called_anything(
     pgpaces: Command, pg15: Postgres, name: str
 ) -> None:

@@ -54,6 +54,7 @@ def test_the_stored_outputs_are_answers_of_today() -> None:
 
 
 # Alone it takes a minute; beside other tests more.
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_notebook_runs(pgpaces_home: Path, tmp_path: Path) -> None:
     nbclient = pytest.importorskip("nbclient")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from decimal import Decimal, localcontext
 from functools import cache
 
 import numpy as np
@@ -150,7 +151,9 @@ def truth(load: Load, seconds: float) -> Truth:
     if load.steps != (1.0,):
         # Of long ones fewer: they have to fit into memory.
         return _seen(*load.trials(seconds, min(2000, int(600_000 / seconds)), 77), seconds)
-    if load.even or load.users:
+    if load.even:
+        return _even(load)
+    if load.users:
         return _seen(*load.trials(_LONG_S, _BESIDE, 77), _LONG_S)
     cdf = np.vectorize(lambda t: 1 - _longer(load, t))
     times = np.linspace(0, 60 * (load.service_s + load.relaxation_s), 2_000_001)
@@ -159,6 +162,33 @@ def truth(load: Load, seconds: float) -> Truth:
     rate, busy = 1 / load.service_s, load.servers * load.utilization
     wait = _erlang_c(load.servers, busy) / (load.servers * rate - RATE)
     return Truth(1000 * (wait + load.service_s), *map(float, values), RATE)
+
+
+def _even(load: Load) -> Truth:
+    """Of M/D/1: the mean by Pollaczek and Khinchine (1930), quantiles by Erlang's sum (1909)."""
+    with localcontext() as context:
+        context.prec = 80  # its terms alternate, and are as large as exp(t)
+        busy = Decimal(str(load.utilization))
+
+        def below(services: Decimal) -> Decimal:
+            """P(wait <= so many service times)."""
+            terms = ((n - services) * busy for n in range(int(services) + 1))
+            return (1 - busy) * sum(
+                (x**n if n else Decimal(1)) / math.factorial(n) * (-x).exp()
+                for n, x in enumerate(terms)
+            )
+
+        def quantile(share: float) -> float:
+            low, high = Decimal(0), Decimal(100)
+            if below(low) >= Decimal(str(share)):
+                return load.service_s
+            for _ in range(50):
+                middle = (low + high) / 2
+                low, high = (middle, high) if below(middle) < share else (low, middle)
+            return load.service_s * (1 + float(high))
+
+        mean = load.service_s * (1 + load.utilization / 2 / (1 - load.utilization))
+        return Truth(1000 * mean, *(1000 * quantile(q) for q in QUANTILES.values()), RATE)
 
 
 def _seen(due: Numbers, latency: Numbers, seconds: float) -> Truth:
