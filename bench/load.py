@@ -147,7 +147,7 @@ def _pipeline(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     request = Request(
         workload=workload.of_scripts("scripts", (script,)),
         trial=order.plan(),
-        target=TargetPlan(dsn="", as_is=True),
+        target=TargetPlan(dsn=""),
         observe=order.observe,
     )
     outcome = pipeline.run(request, Ear())
