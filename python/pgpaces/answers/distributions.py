@@ -7,6 +7,7 @@ above 0 and below 1, degrees of freedom above 0; ValueError for others.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 
 from pgpaces import _engine
@@ -22,6 +23,7 @@ def student_cdf(freedom: float, t: float) -> float:
     return float(t > 0) if math.isinf(t) else _engine.student_cdf(freedom, t)
 
 
+@lru_cache(1024)  # asked for again and again with the same few
 def student_quantile(freedom: float, p: float) -> float:
     """The t with P(T <= t) = p; the normal quantile for infinite degrees of freedom."""
     return _NORMAL.inv_cdf(p) if math.isinf(freedom) else _engine.student_quantile(freedom, p)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -102,20 +103,30 @@ def change(values: Numbers) -> LevelShift | None:
     if len(values) < SECONDS_MIN:
         return None
     x, size = _points(values)
-    n = len(x)
+    start, end, centred, spread = _ways(len(x), size)
+    best = int(np.argmax((centred @ (x - x.mean())) ** 2 / spread))
+    levels = _levels(x, centred[best], _GAIN_MIN)
+    begins, ends = int(start[best]), int(end[best])
+    ends = begins if ends - begins == 1 else ends
+    return levels and LevelShift(float(begins * size), float(ends * size), *levels)
+
+
+@lru_cache(1)  # for series of one length, of which a trial has many
+def _ways(n: int, size: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Every way from one level to another among n points of so many seconds: from, to, way, spread.
+
+    A way goes from 0 to 1, less its mean, a row each.
+    """
+    import numpy as np
+
     start, end = (grid.ravel() for grid in np.meshgrid(np.arange(n), np.arange(1, n + 1)))
     fits = (start < end) & (n - start >= _EDGE_S / size)
     start, end = start[fits], end[fits]
     # A change within a point is a step at its start.
     length = np.where(end - start == 1, 1e-9, end - start)
     way = np.clip((np.arange(n) + 0.5 - start[:, None]) / length[:, None], 0.0, 1.0)
-    centred = way - way.mean(axis=1, keepdims=True)
-    spread = np.maximum((centred * centred).sum(axis=1), 1e-9)
-    best = int(np.argmax((centred @ (x - x.mean())) ** 2 / spread))
-    levels = _levels(x, way[best], _GAIN_MIN)
-    begins, ends = int(start[best]), int(end[best])
-    ends = begins if ends - begins == 1 else ends
-    return levels and LevelShift(float(begins * size), float(ends * size), *levels)
+    way -= way.mean(axis=1, keepdims=True)
+    return start, end, way, np.maximum((way * way).sum(axis=1), 1e-9)
 
 
 def change_with(values: Numbers, other: LevelShift) -> LevelShift | None:
