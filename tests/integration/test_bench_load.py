@@ -1,4 +1,4 @@
-"""The load of ours that the bench looks at from outside: both kinds of it run, and say what came."""
+"""The load of ours that the bench looks at from outside: both kinds of it run and are told."""
 
 from __future__ import annotations
 

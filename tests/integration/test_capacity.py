@@ -50,7 +50,7 @@ def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: P
     [cell] = found["value"]["cells"]
     assert (cell["unit"], cell["indicative"][0], cell["ended"]) == ("users", 2, True)
     assert cell["worth"]["users"] == 2
-    assert "2 users most likely meet it" in page.read_text()
+    assert "2 users or more (most likely met)" in page.read_text()
     answer = load_capacity(store=pgpaces.store)
     assert answer.value.cells[0].levels == {}
-    assert answer.said[0] == "Quick estimate: 2 users most likely meet it."
+    assert answer.said[0] == "Quick estimate: 2 users or more (most likely met)."

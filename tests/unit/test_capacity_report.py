@@ -81,7 +81,7 @@ def test_the_answer_says_what_is_proved_by_which_rule_and_what_the_soak_showed()
     assert second.text.startswith("It can hold 15.")
     assert {first.weight, second.weight} == {"main"}
     text = said([one()])
-    assert "at most 5 % of what was due was not answered within 50ms, policy run" in text
+    assert "at most 5 % of what was due was not answered within 50ms." in text
 
 
 def test_what_is_proved_is_told_in_queries_a_day_and_in_money() -> None:

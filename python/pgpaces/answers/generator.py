@@ -33,7 +33,7 @@ _QUANTILES = (0.9, 0.99, 0.999, 1.0)
 # Clients were the bottleneck where more than this share found none idle, and its lateness a part
 # of that where it took more than that share of their time.
 _QUEUED, _HELD = 0.1, 0.05
-_CAUTION = "latencies may be overstated; the server is not worse than shown"
+_CAUTION = "latencies may be overstated, and are not understated"
 
 
 class Generator(Struct, frozen=True):
@@ -252,7 +252,7 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
     elif generator.late and generator.dispatch_p99:
         lag = generator.dispatch_p99
         few = quantile_ranks(QUANTILES["p99"], lag.n) is None
-        seen = f" as far as {lag.n} transactions tell" if few else ""
+        seen = f", of only {lag.n} transactions" if few else ""
         size = f"p99 dispatch lag {lag.value:.3g} ms, over {_floor_ms(trial):g} ms{seen}"
         if not generator.limited:
             text = f"the generator was late itself ({size}){_weight(trial, generator)}: {_CAUTION}"
@@ -273,15 +273,15 @@ def _weight(trial: Trial, generator: Generator) -> str:
         return ""
     if not generator.excused:
         return f", which explains none of {generator.missed} missed"
-    verdict = ", and no other verdict" if any(_limits(trial)) else ""
+    verdict = " and leaves the verdict as it is" if any(_limits(trial)) else ""
     return f", which explains at most {generator.excused} of {generator.missed} missed{verdict}"
 
 
 def _open(trial: Trial, generator: Generator) -> str:
     """What a lateness leaves open."""
     excused, missed, due = generator.excused or 0, generator.missed, generator.due
-    shares = [f"{100 * part / due:.3g} %" for part in (missed - excused, missed)]
+    least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
     return (
-        f"that may explain {excused} of {missed} missed, so {shares[0]} to {shares[1]} of what was"
-        f" due missed by the server, and {100 * goal.allowed(trial):g} % may"
+        f"that may explain {excused} of {missed} missed: by the server {least} to {most} % of what"
+        f" was due missed, allowed are {100 * goal.allowed(trial):g} %"
     )

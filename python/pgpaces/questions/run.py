@@ -393,7 +393,9 @@ def _round(count: float) -> str:
 
 
 def _next(trial: Trial, summary: Summary) -> Iterator[str]:
-    if summary.counts.missed and not alone(trial) and no_measurement(summary) is None:
+    if summary.generator.limited:
+        yield "the same with a CPU for the generator alone, or with more --threads"
+    elif summary.counts.missed and not alone(trial) and no_measurement(summary) is None:
         yield f"pgpaces why {trial.id[-8:]}"
 
 

@@ -103,11 +103,13 @@ def _indicative(found: Capacity) -> str:
     low, high = found.indicative
     if low is not None and high is not None:
         meets, misses = bound(low, found.goal, -1), bound(high, found.goal, 1)
-        return f"Quick estimate: {meets} most likely meet it, {misses} most likely miss it."
+        return (
+            f"Quick estimate: between {meets} (most likely met) and {misses} (most likely missed)."
+        )
     if low is not None:
-        return f"Quick estimate: {load(low, found.goal)} most likely meet it."
+        return f"Quick estimate: {load(low, found.goal)} or more (most likely met)."
     if high is not None:
-        return f"Quick estimate: {load(high, found.goal)} most likely miss it."
+        return f"Quick estimate: less than {load(high, found.goal)} (most likely missed)."
     return "Quick estimate: no trial counts."
 
 
@@ -143,8 +145,8 @@ def _flag(flag: Flag, found: Capacity) -> str:
         "irregular": "Trials at one load say otherwise than all together: the answer was widened.",
         "generator-limited": f"{_count(found)} not valid, the generator was the limit: those are"
         " no bounds of the server.",
-        "generator late": "The generator was late itself in some trials: what that may explain"
-        " counts against a load that meets it and for none that misses it.",
+        "generator late": "The generator was late itself in some trials: the answer is wide"
+        " enough for what that may explain.",
         "invalid trials": f"{_count(found)} not valid and count for nothing:"
         f" {', '.join(sorted(set(found.invalid)))}.",
         "noisy host": f"The host is noisy: its speed differs by about {spread:.2g} % (sd) from"

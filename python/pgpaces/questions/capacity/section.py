@@ -66,7 +66,7 @@ def _headline(found: Sequence[Found], answer: Capacities, factors: Sequence[Fact
     if len(found) == 1:
         text = words.answer(found[0].capacity)
         if found[0].goal.mode == "quick":
-            text = f"{text.removeprefix('Quick estimate: ').rstrip('.')} (quick estimate)"
+            text = f"{text.removeprefix('Quick estimate: ').rstrip('.')}: a quick estimate"
         return Headline("CAPACITY", "", text)
     if answer.most is None:
         return Headline("CAPACITY", "unknown", "Nothing is known yet.")
@@ -77,7 +77,7 @@ def _headline(found: Sequence[Found], answer: Capacities, factors: Sequence[Fact
 def _facts(answer: Capacities) -> Iterator[tuple[str, str]]:
     """What that is worth, and what the limit was."""
     [holds] = answer.cells
-    yield from (("that is", text) for text in _worth(holds))
+    yield from (("worth", text) for text in _worth(holds))
     yield from (("limit", text) for text in _limit(holds))
 
 
@@ -219,7 +219,7 @@ def _rule(found: Sequence[Found]) -> str:
     limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
     policies = {digest.trial.plan.policy for digest in digests}
     within = f" within {limits[0]}" if len(limits) == 1 else " within its latency limit"
-    policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
+    policy = ", policy skip" if policies == {"skip"} else ""
     share = f"{100 * found[0].goal.missed_max:.4g} %"
     return f"A load meets it if at most {share} of what was due was not answered{within}{policy}."
 
@@ -251,7 +251,8 @@ def _worth(holds: Holds) -> Iterator[str]:
     elif holds.load != "rate":
         makes = "makes" if worth.load == 1 else "make"
         yield f"{at} {makes} {rate(worth.rate)} transactions a second."
-    queries = "" if worth.queries_per_day is None else f", {many(worth.queries_per_day)} queries"
+    each = worth.queries_per_day in (None, worth.per_day)
+    queries = "" if each else f", {many(worth.queries_per_day or 0)} queries"
     yield f"{at} {are} {many(worth.per_day)} transactions{queries} a day."
     if worth.month is not None and worth.year is not None:
         yield " ".join(_money(worth, at))
@@ -311,7 +312,7 @@ def _tried(found: Found, unit: str) -> Table:
             TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
             TableCell(str(len(seen))), TableCell(text, "", mark),
         ))  # fmt: skip
-    columns = (f"load, {unit}", "missed %", "trials", "by itself")
+    columns = (f"load, {unit}", "missed %", "trials", "seen")
     return Table(f"{KEY}-tried", "Loads that were tried", columns, 1, tuple(rows), brief=True)
 
 
@@ -416,7 +417,7 @@ def _or(number: float | None, form: Callable[[float], str]) -> str:
 def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
     """Each load that was tried for long, by its own trials."""
     first = answer.cells[0]
-    columns = (*_levels(factors), f"load, {first.unit}", "missed %", "trials", "by itself")
+    columns = (*_levels(factors), f"load, {first.unit}", "missed %", "trials", "seen")
     rows = tuple(
         (*_own(each.levels, factors), *_of_load(load, each))
         for each in answer.cells
