@@ -115,3 +115,22 @@ def test_what_pgpaces_has_is_listed_before_it_is_imported() -> None:
     import pgpaces
 
     assert set(pgpaces.__all__) <= set(dir(pgpaces))
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_behind_the_answer_does_not_change_how_it_ended(
+    tmp_path: Path, number: str
+) -> None:
+    code = f"""
+import atexit, os, signal, sys
+from pgpaces.cli.main import main
+atexit.register(lambda: os.kill(os.getpid(), signal.{number}))
+sys.argv = ["pgpaces", "workload", "list"]
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path, True), capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert "reporting" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")

@@ -138,7 +138,11 @@ def main() -> None:
         from pgpaces.cli import pgbench
 
         sys.exit(pgbench.main(sys.argv[1 if program == "pgbench" else 2 :], program))
-    sys.exit(_exit_code())
+    code = _exit_code()
+    # All is told: a signal that comes while Python goes does not change how it ended.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def _occupy_streams() -> None:
