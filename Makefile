@@ -54,11 +54,11 @@ check: lint ## Lint, types and all tests that need no server
 	pytest -q -n 2 --dist worksteal --hypothesis-seed=20261122 -m 'not slow and not postgres' tests
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
-# for what nobody has seen yet, with more cases. Five at a time, as those of servers wait more than
+# for what nobody has seen yet, with more cases. Three at a time, as those of servers wait more than
 # they work; behind them, alone, what looks at this machine and would see what others do there.
 test: build ## All tests but the slow ones
 	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
-	pytest -q -n 5 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --ignore $(ALONE) tests
+	pytest -q -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --ignore $(ALONE) tests
 	pytest -q $(ALONE)
 
 test-slow: build ## The slow tests, and random cases that are new each time

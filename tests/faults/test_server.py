@@ -153,9 +153,9 @@ def test_a_restart_amid_the_load_is_an_outage(
     fragile.program("pg_ctl", "-l", fragile.folder / "log", "-w", "-m", mode, "restart")
     served(load)
     done = stopped(load)
-    assert done.failed
     assert set(done.failed) <= CRASHED
-    assert done.failed["57P01"] >= 1, done.failed  # also an immediate one says so
+    # Also an immediate one says so; whoever was between two transactions loses none.
+    assert "57P01" in done.messages, done
     assert done.disconnects == done.outages == 4
     assert (done.unfinished, done.down) == (0, 0)
 

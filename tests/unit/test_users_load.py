@@ -367,7 +367,8 @@ def test_a_task_that_hangs_is_unfinished_when_the_grace_period_is_over(
     make: Make, load: str, kind: str, text: str
 ) -> None:
     act = f"import threading\n@task\ndef act(number, loop):\n    if loop == 3:\n        {text}\n"
-    asked = {"duration_ns": 200 * MS, "threads": 2}
+    # So long that all have come so far, also where others take the CPUs.
+    asked = {"duration_ns": 1000 * MS, "threads": 2}
     made = make(with_async(act, kind=kind), LOADS[load], **asked)
     found = run(made)
     assert is_whole(total(found))
