@@ -12,7 +12,7 @@ from figures import Figure, Finding, Goal
 from msgspec.structs import replace
 from session import Session
 
-from pgpaces.answers import cells, crossing, differences, forecast, forecasts, stored, trend
+from pgpaces.answers import cells, crossing, differences, forecast, forecasts, trend, unpaired
 from pgpaces.answers import compare as pairs
 from pgpaces.answers.capacity import answer
 from pgpaces.answers.capacity import goal as capacity
@@ -46,8 +46,8 @@ def section(_session: Session) -> Iterator[Finding]:
     lines = crossing.lines(cells.rows(LOADS.cells(), loads), "clients")
     points = _points()
     asked: dict[str, Callable[[], object]] = {
-        "compare, 500 pairs, 5 metrics": lambda: stored.verdict(a, b, goal),
-        "compare, groups of 500": lambda: stored.unpaired(
+        "compare, 500 pairs, 5 metrics": lambda: unpaired.verdict(a, b, goal),
+        "compare, groups of 500": lambda: unpaired.unpaired(
             sides[::2], sides[1::2], goal, mixed=True
         ),
         "what differs between groups of 500": lambda: differences.between(a, b),
@@ -61,7 +61,7 @@ def section(_session: Session) -> Iterator[Finding]:
     took = {name: min(_took(made) for _ in range(AGAIN)) for name, made in asked.items()}
     for name, seconds in took.items():
         yield Figure(SECTION, name, "s", (seconds,), goal=Goal("ours", "at most", 1.0))
-    assert stored.verdict(a, b, goal).bootstrap is not None, "all of it was computed"
+    assert unpaired.verdict(a, b, goal).bootstrap is not None, "all of it was computed"
     assert forecasts.forecast_lines(lines, "clients")[0].found.curve, "all of it was computed"
 
 

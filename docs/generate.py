@@ -33,7 +33,7 @@ from pgpaces.answers import costs, generator, spread, summary, validity
 from pgpaces.cli import gate
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
-from pgpaces.questions.sweep import asked
+from pgpaces.questions.sweep import api as sweep_api
 
 # How many cases crates/engine/tests/figures.rs has.
 FIGURES = 7
@@ -555,8 +555,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "host-keys": lambda: "".join(entry(key, text) for key, text in prices.KEYS.items()),
     "level-names": level_names,
     "run-arguments": run_arguments,
-    "sweep-arguments": lambda: _arguments(asked.sweep),
-    "sweep-members": lambda: _members(asked.Sweep, hidden=("page",)),
+    "sweep-arguments": lambda: _arguments(sweep_api.sweep),
+    "sweep-members": lambda: _members(sweep_api.Sweep, hidden=("page",)),
     "answer-functions": answer_functions,
     "answer-members": lambda: _members(pgpaces.Answer),
     "capacity-arguments": lambda: _arguments(pgpaces.capacity),

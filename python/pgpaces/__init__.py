@@ -18,30 +18,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pgpaces.answer import Answer
     from pgpaces.api import Result, load, run
-    from pgpaces.questions.capacity.asked import capacity
-    from pgpaces.questions.compare.asked import check, compare
+    from pgpaces.questions.capacity.api import capacity
+    from pgpaces.questions.compare.api import check, compare
     from pgpaces.questions.forecast import forecast
-    from pgpaces.questions.sweep.asked import Sweep, load_sweep, sweep
+    from pgpaces.questions.sweep.api import Sweep, load_sweep, sweep
     from pgpaces.questions.trend import trend
-    from pgpaces.questions.why.named import why
+    from pgpaces.questions.why.page import why
     from pgpaces.users import task, user
 
 _PLACES = {
     "Result": "api",
     "load": "api",
     "run": "api",
-    "Sweep": "questions.sweep.asked",
-    "load_sweep": "questions.sweep.asked",
-    "sweep": "questions.sweep.asked",
+    "Sweep": "questions.sweep.api",
+    "load_sweep": "questions.sweep.api",
+    "sweep": "questions.sweep.api",
     "task": "users",
     "user": "users",
     "Answer": "answer",
-    "capacity": "questions.capacity.asked",
-    "check": "questions.compare.asked",
-    "compare": "questions.compare.asked",
+    "capacity": "questions.capacity.api",
+    "check": "questions.compare.api",
+    "compare": "questions.compare.api",
     "forecast": "questions.forecast",
     "trend": "questions.trend",
-    "why": "questions.why.named",
+    "why": "questions.why.page",
 }
 __all__ = [
     "Answer",

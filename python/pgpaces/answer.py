@@ -65,7 +65,7 @@ class Plot(Struct, frozen=True):
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification."""
         from pgpaces.report.charts import specification
-        from pgpaces.report.look import LIGHT
+        from pgpaces.report.style import LIGHT
 
         return specification(self._figure.charts, LIGHT)
 

@@ -28,7 +28,7 @@ from pgpaces.answers.validity import Validity
 from pgpaces.answers.volume import Volume
 from pgpaces.answers.volume import of as volume_of
 from pgpaces.errors import PlanError
-from pgpaces.experiment import one
+from pgpaces.experiment import single
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import OnStoreError
@@ -209,8 +209,8 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
     given["fresh"] = given["fresh"] or from_database is not None
     given["scripts"] = tuple((script, None) for script in scripts)
     named = options.get("beside") or {}
-    beside = one.beside_of(levels.of_values({"beside": named}))
-    request = one.run_of(
+    beside = single.beside_of(levels.of_values({"beside": named}))
+    request = single.run_of(
         found,
         given,
         {of: beside.get(of, {}) for of in named},
@@ -240,6 +240,6 @@ def load(name: str = "last", *, store: str | Path | None = None) -> Result:
 
 def _result(store: Store, trial: Trial, summary: Summary) -> Result:
     from pgpaces.questions.run import section
-    from pgpaces.questions.sweep.stored import gathered
+    from pgpaces.questions.sweep.lookup import gathered
 
     return Result(section(trial, summary), lambda: gathered(store, (trial.id,)), trial, summary)

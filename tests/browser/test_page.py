@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
-from pgpaces.report.look import DARK, LIGHT
+from pgpaces.report.style import DARK, LIGHT
 from tests.unit.test_report_forms import HOSTILE
 
 pytestmark = pytest.mark.browser

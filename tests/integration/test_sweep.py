@@ -21,7 +21,7 @@ from tests.faults.conftest import until
 from tests.integration.test_run import Command
 
 from pgpaces.experiment.listener import SweepListener
-from pgpaces.questions.sweep import asked as api
+from pgpaces.questions.sweep import api
 from pgpaces.result import Trial
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store

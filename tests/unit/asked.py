@@ -23,7 +23,7 @@ from unittest import mock
 from click.testing import CliRunner
 from msgspec import Struct
 
-from pgpaces.cli import running
+from pgpaces.cli import execute
 from pgpaces.cli.main import cli
 from pgpaces.errors import PgpacesError
 from pgpaces.experiment import trial as pipeline
@@ -80,7 +80,7 @@ def asked(words: Sequence[str], home: Path) -> dict[str, Any]:
         stack.enter_context(mock.patch.dict(os.environ, clean, clear=True))
         os.environ.update(PGPACES_HOME=str(home), HOME=str(home))
         stack.enter_context(mock.patch.object(pipeline, "run", run))
-        stack.enter_context(mock.patch.object(running, "carry_out", carry_out))
+        stack.enter_context(mock.patch.object(execute, "carry_out", carry_out))
         done = CliRunner().invoke(cli, given)
     if isinstance(done.exception, ReachedError) or found:
         told = [{k: _everywhere(v, home) for k, v in flat(each)} for each in found]

@@ -18,8 +18,8 @@ from rich.console import Console
 import pgpaces
 from pgpaces.answers.summary import summarize
 from pgpaces.questions import run
+from pgpaces.questions.sweep.lookup import page_of
 from pgpaces.questions.sweep.report import report
-from pgpaces.questions.sweep.stored import page_of
 from pgpaces.report import terminal
 from pgpaces.section import Section
 from pgpaces.store.store import Store

@@ -20,7 +20,7 @@ from pgpaces.answers.accumulator import Accumulator, own_scripts
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError
-from pgpaces.experiment import document, one, sweep
+from pgpaces.experiment import document, single, sweep
 from pgpaces.questions.run import section
 from pgpaces.questions.sweep.page import About, gather
 from pgpaces.record import Interval, Tally
@@ -166,7 +166,7 @@ def test_a_text_that_is_no_workload_beside_another_is_refused(text: str, said: s
 
 
 def beside_of(texts: list[str]) -> dict[str, dict[str, str]]:
-    return one.beside_of(levels.every_beside(texts))
+    return single.beside_of(levels.every_beside(texts))
 
 
 def test_two_workloads_beside_another() -> None:

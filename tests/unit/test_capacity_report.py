@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import placed
+from pgpaces.answers import grouping
 from pgpaces.answers.capacity import value
 from pgpaces.answers.capacity.centre import curve
 from pgpaces.answers.capacity.goal import CapacityGoal, Mode
@@ -28,8 +28,8 @@ from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import data, draw
 from pgpaces.report.charts import specification
 from pgpaces.report.html import html
-from pgpaces.report.look import DARK, LIGHT
 from pgpaces.report.markdown import markdown
+from pgpaces.report.style import DARK, LIGHT
 from pgpaces.report.terminal import command, terminal
 from pgpaces.result import Estimate
 from pgpaces.section import Section
@@ -65,7 +65,7 @@ def of_level(level: str, at: float, mode: Mode = "normal") -> Found:
 
 def page(found: Sequence[Found]) -> Page:
     digests = [digest for each in found for digest in each.digests]
-    design = placed.as_chosen(Design(), digests)
+    design = grouping.as_chosen(Design(), digests)
     made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
     answer = section(found)
     return replace(made, answer=answer.said, sections=(answer,), searched=True)

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 pgparse = pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
 
 from pgpaces import workload  # noqa: E402
-from pgpaces.capture import choice, guess, logs, parsed, script, uses, words  # noqa: E402
 from pgpaces.capture import folder as folder_of  # noqa: E402
-from pgpaces.capture.guess import Parameter, SourceKind, ValueSource  # noqa: E402
-from pgpaces.capture.seen import (  # noqa: E402
+from pgpaces.capture import guess, logs, parser, script, selection, uses, words  # noqa: E402
+from pgpaces.capture.catalog import (  # noqa: E402
     Captured,
     CatalogColumn,
     CatalogTable,
@@ -29,6 +28,7 @@ from pgpaces.capture.seen import (  # noqa: E402
     Taken,
     Type,
 )  # fmt: skip
+from pgpaces.capture.guess import Parameter, SourceKind, ValueSource  # noqa: E402
 from pgpaces.capture.uses import Catalog, Role, Use  # noqa: E402
 from pgpaces.errors import WorkloadError  # noqa: E402
 from pgpaces.generators import engine  # noqa: E402
@@ -51,7 +51,7 @@ CATALOG = Catalog({("", "t"): T, ("", "u"): U, ("s", "t"): U}, {})
 
 
 def used(sql: str, catalog: Catalog = CATALOG) -> dict[int, list[tuple[str, str]]]:
-    found = uses.uses(parsed.parse(sql).tree, catalog)
+    found = uses.uses(parser.parse(sql).tree, catalog)
     return {
         number: [(use.role.name, use.column.label if use.column else "") for use in every]
         for number, every in found.items()
@@ -91,8 +91,8 @@ def used(sql: str, catalog: Catalog = CATALOG) -> dict[int, list[tuple[str, str]
     ],
 )
 def test_what_cannot_be_a_script_is_left_out_with_its_reason(sql: str, why: str) -> None:
-    with pytest.raises(parsed.UnusableError, match=why):
-        parsed.parse(sql)
+    with pytest.raises(parser.UnusableError, match=why):
+        parser.parse(sql)
 
 
 @pytest.mark.parametrize(
@@ -112,17 +112,17 @@ def test_what_cannot_be_a_script_is_left_out_with_its_reason(sql: str, why: str)
     ],
 )
 def test_statements_of_an_application_are_taken(sql: str, kind: str, writes: bool) -> None:
-    found = parsed.parse(sql)
+    found = parser.parse(sql)
     assert (found.kind, found.writes) == (kind, writes)
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=30))
 def test_weights_are_in_proportion_to_the_calls_and_none_is_zero(calls: list[int]) -> None:
-    weights = choice.weights(calls)
+    weights = selection.weights(calls)
     assert all(weight >= 1 for weight in weights)
-    assert sum(weights) <= choice.WEIGHTS + len(calls)
+    assert sum(weights) <= selection.WEIGHTS + len(calls)
     for weight, count in zip(weights, calls, strict=True):
-        exact = count * min(1.0, choice.WEIGHTS / sum(calls))
+        exact = count * min(1.0, selection.WEIGHTS / sum(calls))
         assert abs(weight - exact) <= 1
 
 
@@ -134,7 +134,7 @@ entries = st.lists(
 
 @given(entries)
 def test_entries_of_one_text_are_one_and_nothing_is_lost(every: list[Entry]) -> None:
-    merged = choice.merged(every)
+    merged = selection.merged(every)
     assert len({entry.text for entry in merged}) == len(merged)
     assert sum(entry.calls for entry in merged) == sum(entry.calls for entry in every)
 
@@ -144,8 +144,8 @@ def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every: list[Entry]
     total = sum(entry.calls for entry in every)
     taken = [entry for entry in every if entry.text < "c"]
     left = [Left(e.text, e.text, e.calls, e.total_ms) for e in every if e.text >= "c"]
-    shares = [choice.share(entry.calls, total) for entry in taken]
-    shares += [choice.share(calls, total) for _, _, calls, _ in choice.by_reason(left)]
+    shares = [selection.share(entry.calls, total) for entry in taken]
+    shares += [selection.share(calls, total) for _, _, calls, _ in selection.by_reason(left)]
     assert sum(shares) == pytest.approx(100 if total else 0)
 
 
@@ -193,7 +193,7 @@ def test_a_parameter_is_of_the_column_that_it_meets(
     "sql", ["a BETWEEN $1 AND $2", "a NOT BETWEEN $1 AND $2", "a >= $1 AND b = 1 AND a < $2"]
 )
 def test_both_ends_of_a_range_know_each_other(sql: str) -> None:
-    found = uses.uses(parsed.parse(f"SELECT 1 FROM t WHERE {sql}").tree, CATALOG)
+    found = uses.uses(parser.parse(f"SELECT 1 FROM t WHERE {sql}").tree, CATALOG)
     assert {use.partner for use in found[1]} >= {2}
     assert {use.partner for use in found[2]} >= {1}
 
@@ -294,7 +294,7 @@ def test_a_range_is_as_wide_as_is_assumed() -> None:
 
 def test_a_range_of_dates_is_a_bin_of_the_histogram() -> None:
     one = column("a", DATE, bounds=("2020-01-01", "2020-02-01", "2020-03-01"))
-    statement = parsed.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $2")
+    statement = parser.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $2")
     sources = {1: source(Use(Role.LOWER, one, 2), DATE), 2: source(Use(Role.UPPER, one, 1), DATE)}
     sent = script.write(statement, sources).probes
     assert [text.split("BETWEEN ")[1] for text in sent] == [
@@ -312,7 +312,7 @@ def test_the_end_of_a_range_whose_other_end_is_no_number_is_by_itself() -> None:
 
 
 def test_both_ends_of_a_range_may_be_one_parameter() -> None:
-    found = uses.uses(parsed.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $1").tree, CATALOG)
+    found = uses.uses(parser.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $1").tree, CATALOG)
     assert {use.partner for use in found[1]} == {None}
 
 
@@ -344,7 +344,7 @@ def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
     sql = f"SELECT {guess.quoted(value)}"
     sent = engine.rehearse("s", f"\\set name 1\n{sql}\n;\n", [("a", "x"), ("b", "y")])
     assert [text.rstrip(";").strip() for _, text in sent] == [sql]
-    tree = parsed.trees(sql)[0]["SelectStmt"]["targetList"][0]["ResTarget"]["val"]["A_Const"]
+    tree = parser.trees(sql)[0]["SelectStmt"]["targetList"][0]["ResTarget"]["val"]["A_Const"]
     assert tree.get("sval", {}).get("sval", "") == value
 
 
@@ -368,18 +368,18 @@ def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
     ],
 )
 def test_a_script_sends_its_statement_and_nothing_else(sql: str) -> None:
-    statement = parsed.parse(sql)
+    statement = parser.parse(sql)
     typed = {spot.number for spot in statement.spots if spot.typed is not None}
     number = ValueSource(SourceKind.STATISTICS, "", steps=((1, "random(5, 5)"),))
     literal = ValueSource(SourceKind.STATISTICS, "", sql="'1 day'")
     sources = {n: literal if n in typed else number for n in statement.numbers}
     sent = engine.rehearse("s", script.write(statement, sources).text)
     assert len(sent) == 1
-    assert parsed.fingerprint(sent[0][1]) == parsed.fingerprint(sql)
+    assert parser.fingerprint(sent[0][1]) == parser.fingerprint(sql)
 
 
 def test_texts_stand_in_branches_by_their_weights() -> None:
-    statement = parsed.parse("SELECT 1 FROM t WHERE a = $1")
+    statement = parser.parse("SELECT 1 FROM t WHERE a = $1")
     source = ValueSource(SourceKind.STATISTICS, "", choices=((3, "'x'"), (1, "'y'")))
     text = script.write(statement, {1: source}).text
     sent = [sql for seed in range(400) for _, sql in engine.rehearse("s", text, seed=seed)]
@@ -389,14 +389,14 @@ def test_texts_stand_in_branches_by_their_weights() -> None:
 
 
 def test_choices_of_several_parameters_do_not_go_along() -> None:
-    statement = parsed.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
+    statement = parser.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
     even = ValueSource(SourceKind.STATISTICS, "", choices=tuple((1, f"'{n}'") for n in range(5)))
     probes = script.write(statement, {1: even, 2: even}).probes
     assert len(probes) > 15
 
 
 def test_real_numbers_need_no_branches() -> None:
-    statement = parsed.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
+    statement = parser.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
     one = ValueSource(SourceKind.LOG, "", steps=((1, "random(1, 2)"),))
     rows = [(5, {1: "1", 2: "10"}), (5, {1: "2", 2: "20"})]
     text = script.write(statement, {1: one, 2: one}, rows).text
@@ -531,7 +531,7 @@ TEMPLATE = "SELECT b FROM t WHERE a = $1 AND c = $2"
 
 
 def real(path: Path, sql: str = TEMPLATE) -> list[tuple[int, dict[int, str]]]:
-    found = logs.Real([(sql, parsed.parse(sql).tree)])
+    found = logs.Real([(sql, parser.parse(sql).tree)])
     for each in logs.read(path):
         found.add(each)
     return found.of(0)

@@ -23,7 +23,7 @@ from pgpaces.draft import Draft
 from pgpaces.errors import PlanError
 from pgpaces.experiment import capacity, document, sweep
 from pgpaces.experiment.order import Builder, Order
-from pgpaces.questions.capacity.asked import load_capacity
+from pgpaces.questions.capacity.api import load_capacity
 from pgpaces.result import Trial
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store

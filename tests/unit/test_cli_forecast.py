@@ -14,7 +14,7 @@ from pgpaces.answers.forecast import Usl
 from pgpaces.cli.forecast import forecast
 from pgpaces.design import Design, Factor
 from pgpaces.questions import forecast as forecasting
-from pgpaces.questions.sweep.stored import gathered, page_of
+from pgpaces.questions.sweep.lookup import gathered, page_of
 from pgpaces.result import Place, Sample
 from pgpaces.store.store import Store
 from tests.unit.calling import refused, said

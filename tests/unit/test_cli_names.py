@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pgpaces.cli import kept, running
+from pgpaces.cli import execute, manage
 from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
 from pgpaces.experiment import trial as pipeline
@@ -65,7 +65,7 @@ def test_an_old_spelling_asks_for_the_same_and_says_the_new_one(
     lines = [shlex.split(f"{command} {words}") for words in (before, now)]
     assert asked(lines[0], tmp_path) == asked(lines[1], tmp_path)
     assert "same" in asked(lines[1], tmp_path)
-    monkeypatch.setattr(running, "carry_out", lambda *_: 0)
+    monkeypatch.setattr(execute, "carry_out", lambda *_: 0)
     told = [call(*words).stderr for words in lines]
     assert told == [f"warning: {warning}\n", ""]
 
@@ -121,10 +121,10 @@ def store(tmp_path: Path) -> Store:
 
 def test_last_is_what_began_last_a_run_or_an_experiment(store: Store) -> None:
     [row] = store.experiments(1)
-    assert kept.find(store, "last") == row.id
+    assert manage.find(store, "last") == row.id
     newer = new_id()
     keep(store, Kept(newer, at=3))
-    assert kept.find(store, "last") == newer
+    assert manage.find(store, "last") == newer
 
 
 def test_last_deletes_no_experiment_unasked(store: Store, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pgpaces.errors import RunError
 from pgpaces.generators.command import SECOND_NS, Books, CommandLoad, Executions
-from pgpaces.generators.together import Together
+from pgpaces.generators.composite import Together
 from pgpaces.programs import CommandOrder, Execution, Runner
 from pgpaces.record import Interval
 from pgpaces.result import Counts, counts

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats as oracle
 from scipy.special import stdtr, stdtrit
 
-from pgpaces.answers import compare, stored
+from pgpaces.answers import compare, unpaired
 from pgpaces.answers.compare import (
     BOUNDS,
     ComparisonGoal,
@@ -435,24 +435,24 @@ def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains
     wrong, tries = 0, 5000
     for row in drift(draw, tries, 16):
         a, b = ([side(100 * math.exp(x)) for x in part] for part in (row[:8], row[8:]))
-        found = stored.unpaired(a, b, ComparisonGoal(), mixed=False)
+        found = unpaired.unpaired(a, b, ComparisonGoal(), mixed=False)
         wrong += found.outcome != "inconclusive"
     assert wrong / tries <= 0.055
     far = [side(300 * math.exp(x)) for x in STEADY]
     near = [side(100 * math.exp(x)) for x in STEADY]
-    assert stored.unpaired(near, far, ComparisonGoal(), mixed=False).outcome == "better"
-    assert stored.unpaired(near, near, ComparisonGoal(), mixed=False).why == "apart"
-    assert stored.unpaired(near, near, ComparisonGoal(), mixed=True).outcome == "equivalent"
+    assert unpaired.unpaired(near, far, ComparisonGoal(), mixed=False).outcome == "better"
+    assert unpaired.unpaired(near, near, ComparisonGoal(), mixed=False).why == "apart"
+    assert unpaired.unpaired(near, near, ComparisonGoal(), mixed=True).outcome == "equivalent"
 
 
 def test_of_shares_of_groups_apart_nothing_is_claimed() -> None:
     a, b = [side(1, 0, 1000)] * 5, [side(1, 500, 1000)] * 5
-    assert stored.unpaired(a, b, ComparisonGoal("missed"), mixed=False).why == "apart"
-    assert stored.unpaired(a, b, ComparisonGoal("missed"), mixed=True).outcome == "worse"
+    assert unpaired.unpaired(a, b, ComparisonGoal("missed"), mixed=False).why == "apart"
+    assert unpaired.unpaired(a, b, ComparisonGoal("missed"), mixed=True).outcome == "worse"
 
 
 def test_one_trial_of_each_has_no_interval() -> None:
-    found = stored.unpaired([side(100)], [side(200)], ComparisonGoal(), mixed=False)
+    found = unpaired.unpaired([side(100)], [side(200)], ComparisonGoal(), mixed=False)
     assert (found.why, found.needed) == ("few", 2)
     assert found.estimate == Estimate.alone(pytest.approx(2.0), 1)
 
@@ -462,7 +462,7 @@ def test_one_trial_of_each_has_no_interval() -> None:
     [("AAAABBBB", False), ("ABAB", True), ("ABBABAAB", True), ("AABB", False), ("ABBA", True)],
 )
 def test_groups_are_mixed_where_they_change_often(order: str, mixed: bool) -> None:
-    assert stored.is_mixed([letter == "B" for letter in order]) is mixed
+    assert unpaired.is_mixed([letter == "B" for letter in order]) is mixed
 
 
 def test_trials_of_the_blocks_of_an_experiment_are_pairs() -> None:
@@ -475,23 +475,23 @@ def test_trials_of_the_blocks_of_an_experiment_are_pairs() -> None:
         ]
         for name in names
     }
-    found = stored.verdict(of["off"], of["on"], ComparisonGoal("mean"))
+    found = unpaired.verdict(of["off"], of["on"], ComparisonGoal("mean"))
     assert (found.basis, found.pairs) == ("blocks", 6), "one load is no pair of another"
-    pairs = stored.blocks(of["off"], of["on"][::-1])
+    pairs = unpaired.blocks(of["off"], of["on"][::-1])
     assert [(p.a.due, p.b.due) for p in pairs] == [
         (a.summary.counts.due, b.summary.counts.due)
         for a, b in zip(of["off"], of["on"], strict=True)
     ]
     alone = [replace(each, trial=replace(each.trial, place=None)) for each in of["on"]]
-    assert stored.verdict(of["off"], alone, ComparisonGoal()).basis in ("trials", "apart")
-    assert stored.verdict([], of["on"], ComparisonGoal()).why == "few"
+    assert unpaired.verdict(of["off"], alone, ComparisonGoal()).basis in ("trials", "apart")
+    assert unpaired.verdict([], of["on"], ComparisonGoal()).why == "few"
 
 
 def test_targets_that_are_compared_are_pairs_too() -> None:
     of = [
         [made(Slot(n, Cell((("target", name),))), 5) for n in (1, 2, 3)] for name in ("pi4", "pi5")
     ]
-    assert stored.verdict(*of, ComparisonGoal("mean")).basis == "blocks"
+    assert unpaired.verdict(*of, ComparisonGoal("mean")).basis == "blocks"
 
 
 # --- what differs

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import compare, stored
+from pgpaces.answers import compare, unpaired
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, judge
 from pgpaces.chart import Point
 from pgpaces.questions.compare.section import VerdictBasis, section, short
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import draw, render
-from pgpaces.report.look import DARK, LIGHT, PAGE
+from pgpaces.report.style import DARK, LIGHT, PAGE
 from pgpaces.report.terminal import terminal
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Section
@@ -83,7 +83,7 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
     a, b = ([side(value) for value in values] for values in ((99, 101, 100), (120, 121, 122)))
     both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
     order = tuple(one for pair in both for one in pair)
-    verdict = stored.unpaired(a, b, ComparisonGoal(), mixed=True)
+    verdict = unpaired.unpaired(a, b, ComparisonGoal(), mixed=True)
     figures = section(verdict, "old", "new", VerdictBasis(trials=order)).figures
     dots = layers(figures[0], "point")[0]
     assert [dot.filled for dot in dots] == [False, True] * 3

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pgpaces import workload
 from pgpaces.database.access import Access
 from pgpaces.errors import ConnectionsError, PlanError
-from pgpaces.experiment import ready
+from pgpaces.experiment import preparation
 from pgpaces.experiment.components import Work, clients_at, component_loads, limits
 from pgpaces.experiment.request import Request, besides, check, commands_of
 from pgpaces.experiment.site import Site
@@ -254,12 +254,12 @@ def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(
 def test_a_server_needs_connections_for_the_clients_that_come_to_it(
     monkeypatch: pytest.MonkeyPatch, clients: int, node: str, lacks: str | None
 ) -> None:
-    monkeypatch.setattr(ready.identity, "free_connections", lambda access: 97)
+    monkeypatch.setattr(preparation.identity, "free_connections", lambda access: 97)
     request = work(trial={"clients": clients}, node=node, target=TargetPlan(standbys=2)).request
     access = Access({}, Path("psql"))
     where = Site(access, ours=True, nodes={"standby1": access, "standby2": access})
     if lacks is None:
-        ready._check_connections(where, request)  # nothing is raised
+        preparation._check_connections(where, request)  # nothing is raised
     else:
         with pytest.raises(ConnectionsError, match=lacks):
-            ready._check_connections(where, request)
+            preparation._check_connections(where, request)

@@ -18,7 +18,7 @@ from pgpaces.answers import costs as rules
 from pgpaces.answers.costs import economy
 from pgpaces.answers.digest import Digest, Track
 from pgpaces.answers.summary import summarize
-from pgpaces.answers.written import by_server
+from pgpaces.answers.write_volume import by_server
 from pgpaces.costs import Costs
 from pgpaces.design import Design, Experiment, Factor, Target
 from pgpaces.errors import PlanError, StoreError

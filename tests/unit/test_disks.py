@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers import disks
 from pgpaces.answers.disks import Cipher, Device, Disk, Flushes, Measured
-from pgpaces.cli.telling import text
+from pgpaces.cli.output import text
 from pgpaces.disk import jobs
 from pgpaces.disk.device import mount_of, parse_mounts
 from pgpaces.disk.folder import check

@@ -21,7 +21,7 @@ from pgpaces import costs, errors, experiment_file, host_file, plan, tables, wor
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
-from pgpaces.experiment import one
+from pgpaces.experiment import single
 from pgpaces.generators.engine import commands as script_commands
 from pgpaces.servers import profiles
 from pgpaces.store.store import Store
@@ -259,7 +259,7 @@ def accept(words: list[str]) -> None:
         defaults = workload.find(name).load if name in workload.shipped() else {}
         values = options.values(given)
         plan.trial_plan(values, defaults)
-        one.target(values)
+        single.target(values)
 
 
 @pytest.mark.parametrize(

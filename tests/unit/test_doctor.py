@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from pgpaces import host
 from pgpaces.cli.main import cli
-from pgpaces.cli.telling import text
+from pgpaces.cli.output import text
 from pgpaces.questions import doctor
 from pgpaces.questions.doctor import Diagnosis, Part
 

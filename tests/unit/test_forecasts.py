@@ -19,7 +19,7 @@ from pgpaces.design import Design, Factor
 from pgpaces.questions import forecast as forecasting
 from pgpaces.questions import trend as trending
 from pgpaces.report import draw
-from pgpaces.report.look import DARK, LIGHT, PAGE
+from pgpaces.report.style import DARK, LIGHT, PAGE
 from pgpaces.section import Figure
 from tests.unit.experiments import START, made
 from tests.unit.test_forecast import points

@@ -121,7 +121,7 @@ def test_a_missing_program_names_its_package(tmp_path: Path) -> None:
     way = psql.Way(tmp_path / "psql", {}, "d")
     with (
         pytest.raises(RunError, match="no program nowhere-at-all, which workload osm") as error,
-        programs.given(way, found, {}, print),
+        programs.program_environment(way, found, {}, print),
     ):
         pass
     assert error.value.hint == "install it (Debian: osm2pgsql)"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import paired
+from pgpaces.answers import contrasts
 from pgpaces.answers.cells import rows
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Cell, Factor, Slot
@@ -30,12 +30,12 @@ def trial(levels: dict[str, str], block: int, rate: float, latency_ms: float = 1
 
 def compared(
     digests: list[Digest], factors: tuple[Factor, ...] = (TLS,)
-) -> tuple[paired.Ratio, ...]:
+) -> tuple[contrasts.Ratio, ...]:
     cells = {}
     for digest in digests:
         assert digest.trial.place is not None
         cells[digest.trial.place.cell] = Cell(tuple(digest.trial.place.levels.items()))
-    return paired.compared(rows(cells.values(), digests), factors)
+    return contrasts.compared(rows(cells.values(), digests), factors)
 
 
 def test_what_disturbs_a_whole_block_cancels_out() -> None:
@@ -112,11 +112,11 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(pairs: int) -> None:
     draw = np.random.default_rng(pairs)
     held, tries = 0, 4000
     for _ in range(tries):
-        found = paired.ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
+        found = contrasts.ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
         assert found is not None
         held += found.low <= 0.9 <= found.high
     assert 0.94 <= held / tries <= 0.96
 
 
 def test_of_nothing_there_is_no_ratio() -> None:
-    assert paired.ratio([]) is None
+    assert contrasts.ratio([]) is None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from pgpaces.answers import placed
+from pgpaces.answers import grouping
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Cell, Slot
 from pgpaces.questions.sweep.page import About, gather
@@ -20,7 +20,7 @@ def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
 
 
 def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none() -> None:
-    factors, found = placed.place([loose("4"), loose("1"), loose("4", block=2)], "")
+    factors, found = grouping.place([loose("4"), loose("1"), loose("4", block=2)], "")
     assert [(factor.name, factor.levels) for factor in factors] == [("clients", ("1", "4"))]
     places = [each.trial.place for each in found if each.trial.place]
     assert [(place.levels["clients"], place.block) for place in places] == [
@@ -31,7 +31,7 @@ def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none() -> None:
 
 
 def test_factors_that_can_be_told_apart_both_count() -> None:
-    factors, _ = placed.place([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
+    factors, _ = grouping.place([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
     assert [factor.name for factor in factors] == ["clients", WORKERS]
 
 

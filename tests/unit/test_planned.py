@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pgpaces.answers.planned import planned_rates
+from pgpaces.answers.planned_rate import planned_rates
 from pgpaces.answers.stats import long_run, rate
 
 from .trials import SECOND_NS, trial

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pgpaces import programs, psql, workload
 from pgpaces.errors import PlanError, RunError
+from pgpaces.programs.environment import filled, named
 from pgpaces.programs.files import given_path
-from pgpaces.programs.given import filled, named
 
 WAY = psql.Way(
     Path("/opt/pg/bin/psql"), {"host": "/tmp/a b", "user": "u", "password": "geheim"}, "d"
@@ -32,7 +32,7 @@ def of(tmp_path: Path, *steps: str) -> workload.Workload:
 
 def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path: Path) -> None:
     run = ("sh", "{dsn}", "{scratch}/{scale}.txt", "{hot}")
-    with programs.given(WAY, of(tmp_path), VALUES, print) as found:
+    with programs.program_environment(WAY, of(tmp_path), VALUES, print) as found:
         order = found.order("it", run)
         assert order.words == (
             "sh",
@@ -49,14 +49,14 @@ def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path: P
 
 
 def test_what_is_hidden_is_in_no_variable(tmp_path: Path) -> None:
-    with programs.given(WAY, of(tmp_path), VALUES, print) as found:
+    with programs.program_environment(WAY, of(tmp_path), VALUES, print) as found:
         order = found.order("it", "echo", frozenset({"hot"}))
     assert "PGPACES_HOT" not in order.variables
     assert order.variables["PGPACES_SCALE"] == "2"
 
 
 def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None:
-    with programs.given(WAY, of(tmp_path), VALUES, print) as found:
+    with programs.program_environment(WAY, of(tmp_path), VALUES, print) as found:
         with pytest.raises(PlanError, match=r"names \{hott\}") as error:
             found.order("it", ("sh", "{hott}"))
         assert "{hot}" in str(error.value.hint)
@@ -155,7 +155,7 @@ def test_a_home_that_holds_no_cache_is_told(
     (tmp_path / "home").touch()
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     with (
-        programs.given(WAY, of(tmp_path), VALUES, print) as found,
+        programs.program_environment(WAY, of(tmp_path), VALUES, print) as found,
         pytest.raises(RunError, match="home/cache/workloads/mine cannot be made") as error,
     ):
         found.order("it", ("sh", "{cache}"))

@@ -26,8 +26,8 @@ from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import draw, render
 from pgpaces.report.charts import specification
 from pgpaces.report.html import html
-from pgpaces.report.look import DARK, LIGHT, PAGE
 from pgpaces.report.markdown import markdown, text
+from pgpaces.report.style import DARK, LIGHT, PAGE
 from pgpaces.report.terminal import terminal
 from pgpaces.result import Estimate, Finding
 from pgpaces.section import Figure

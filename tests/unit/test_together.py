@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.errors import RunError
-from pgpaces.generators.together import Together
+from pgpaces.generators.composite import Together
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import counts
 from tests.unit.trials import times

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import stored
+from pgpaces.answers import unpaired
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, Verdict, judge, next_pairs
 from pgpaces.answers.differences import Between
 from pgpaces.answers.forecast import Point, Usl, forecast
@@ -60,11 +60,11 @@ SAID: list[tuple[Verdict, Sequence[str]]] = [
         ["mean latency", "Beside it, throughput: inconclusive"],
     ),
     (
-        stored.unpaired([side(100)] * 3, [side(103)] * 3, ComparisonGoal(), mixed=False),
+        unpaired.unpaired([side(100)] * 3, [side(103)] * 3, ComparisonGoal(), mixed=False),
         ["may be the machine's", "ran before all of the other", "Run pairs of both"],
     ),
     (
-        stored.unpaired(
+        unpaired.unpaired(
             [side(99), side(101)], [side(199), side(201)], ComparisonGoal(), mixed=True
         ),
         ["Trials that are no pairs", "times as high"],

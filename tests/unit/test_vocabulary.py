@@ -15,13 +15,14 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python/pgpaces"
 # What a name of a value must not be: a participle that says nothing of what the value is.
 EMPTY_NAMES = frozenset(
-    "given found asked made said told held tried wanted seen taken kept meant known gone".split()
-)
+    (*("given", "found", "asked", "made", "said", "told", "held", "tried", "wanted"),
+     *("seen", "taken", "kept", "meant", "known", "gone"))
+)  # fmt: skip
 # Words that must not be a part of any name.
 EMPTY_PARTS = frozenset(
-    "said told asked beside behind nobody somebody whoever lanes seats warden keeper soundness"
-    " foreseen wishes originals".split()
-)
+    (*("said", "told", "asked", "beside", "behind", "nobody", "somebody", "whoever", "lanes"),
+     *("seats", "warden", "keeper", "soundness", "foreseen", "wishes", "originals"))
+)  # fmt: skip
 # Words that prose (comments, docstrings, messages) must do without, and what to write instead.
 PROSE = {
     r"nobody|no one": "no client, no session: name it",

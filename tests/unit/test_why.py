@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.answers import attribution as answers
-from pgpaces.answers.attribution import attribute, following, lift, limiting
+from pgpaces.answers.attribution import attribute, lift, limiting, next_step
 from pgpaces.answers.attribution.answer import SHARE_MIN
 from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.sessions import gaps
@@ -402,7 +402,7 @@ def test_the_word_is_associated_and_what_is_against_is_told() -> None:
 
 
 def test_every_sign_has_a_title_and_a_story() -> None:
-    assert set(STORIES) == set(following.CAUSES)
+    assert set(STORIES) == set(next_step.CAUSES)
 
 
 # --- the arithmetic ---------------------------------------------------------------------------

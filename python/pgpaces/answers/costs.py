@@ -16,7 +16,7 @@ from pgpaces import costs as stored
 from pgpaces.answers import across
 from pgpaces.answers.cells import Row, board
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.written import NAME, SOURCE, by_server
+from pgpaces.answers.write_volume import NAME, SOURCE, by_server
 from pgpaces.costs import Costs
 from pgpaces.design import HERE
 from pgpaces.result import Counts, Estimate, Sample, Trial

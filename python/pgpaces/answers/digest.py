@@ -16,7 +16,7 @@ from pgpaces.answers import waits
 from pgpaces.answers.accumulator import Accumulator, own_scripts, together
 from pgpaces.answers.stats import quantile_rank
 from pgpaces.answers.summary import Summary
-from pgpaces.answers.written import by_server
+from pgpaces.answers.write_volume import by_server
 from pgpaces.result import Counts, Sample, Trial
 from pgpaces.times import Times, merge, values_at_ranks
 

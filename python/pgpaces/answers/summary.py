@@ -23,7 +23,7 @@ from pgpaces.answers.accumulator import (
 from pgpaces.answers.branches import alike
 from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator, GeneratorWork, examine
-from pgpaces.answers.planned import planned_rates
+from pgpaces.answers.planned_rate import planned_rates
 from pgpaces.answers.spread import Blocks, Seconds, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity

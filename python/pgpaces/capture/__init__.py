@@ -9,7 +9,7 @@
 Nothing of the database is changed, and no statement of it is executed.
 """
 
+from pgpaces.capture.catalog import Captured, Left, Taken
 from pgpaces.capture.make import CaptureOptions, capture
-from pgpaces.capture.seen import Captured, Left, Taken
 
 __all__ = ["CaptureOptions", "Captured", "Left", "Taken", "capture"]

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pgpaces.capture import choice
+from pgpaces.capture import selection
+from pgpaces.capture.catalog import Captured, Entry, Left
 from pgpaces.capture.guess import ValueSource
-from pgpaces.capture.parsed import TABLE
-from pgpaces.capture.seen import Captured, Entry, Left
+from pgpaces.capture.parser import TABLE
 from pgpaces.errors import WorkloadError
 from pgpaces.report import escape
 from pgpaces.units import RATE_MAX, RATE_MIN
@@ -95,9 +95,9 @@ def _readme(found: Captured, *, values: bool, logged: bool) -> str:
         f"# Statements of {_cell(found.seen.database)}",
         "",
         f"Made from pg_stat_statements of PostgreSQL {found.seen.version}. Of the calls"
-        f" {choice.share(taken_calls, found.calls):.1f} % are covered, of the time"
-        f" {choice.share(taken_ms, found.total_ms):.1f} %."
-        f" {choice.pace(found.rate, found.seen.seconds)}",
+        f" {selection.share(taken_calls, found.calls):.1f} % are covered, of the time"
+        f" {selection.share(taken_ms, found.total_ms):.1f} %."
+        f" {selection.pace(found.rate, found.seen.seconds)}",
         "",
         _privacy(values, logged),
         "",
@@ -109,16 +109,16 @@ def _readme(found: Captured, *, values: bool, logged: bool) -> str:
         "| --- | ---: | ---: | --- | --- |",
     ]
     lines += [
-        f"| {each.name} | {choice.share(each.entry.calls, found.calls):.2f} |"
-        f" {choice.share(each.entry.total_ms, found.total_ms):.2f} | {_sources(each.sources)} |"
+        f"| {each.name} | {selection.share(each.entry.calls, found.calls):.2f} |"
+        f" {selection.share(each.entry.total_ms, found.total_ms):.2f} | {_sources(each.sources)} |"
         f" {_cell(each.entry.text)} |"
         for each in found.taken
     ]
     lines += ["", "## Left out", "", "| calls % | time % | why | statement |"]
     lines.append("| ---: | ---: | --- | --- |")
     lines += [
-        f"| {choice.share(each.calls, found.calls):.2f} |"
-        f" {choice.share(each.total_ms, found.total_ms):.2f} | {_cell(each.reason)} |"
+        f"| {selection.share(each.calls, found.calls):.2f} |"
+        f" {selection.share(each.total_ms, found.total_ms):.2f} | {_cell(each.reason)} |"
         f" {_cell(_shown(each))} |"
         for each in sorted(found.left, key=lambda left: -left.calls)
     ]

@@ -14,7 +14,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.capture.seen import CatalogColumn, Type
+from pgpaces.capture.catalog import CatalogColumn, Type
 from pgpaces.capture.uses import Role, Use
 
 # Of the values that pg_stats lists, so many at most are written; of numbers, which take less room.

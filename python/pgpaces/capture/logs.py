@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pgpaces.capture import parsed as parsing
+from pgpaces.capture import parser as parsing
 from pgpaces.capture.guess import quoted
 from pgpaces.errors import WorkloadError
 

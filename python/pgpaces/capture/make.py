@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces import trust
-from pgpaces.capture import choice, folder, guess, logs, parsed, read, script, uses
+from pgpaces.capture import folder, guess, logs, parser, script, selection, uses
+from pgpaces.capture.catalog import Captured, Entry, Left, Taken, Type
 from pgpaces.capture.guess import SourceKind, ValueSource
-from pgpaces.capture.parsed import Parsed, UnusableError
-from pgpaces.capture.read import Reader
-from pgpaces.capture.seen import Captured, Entry, Left, Taken, Type
+from pgpaces.capture.parser import Parsed, UnusableError
+from pgpaces.capture.reader import Reader, reading
 from pgpaces.capture.uses import Catalog
 from pgpaces.errors import ScriptError, WorkloadError
 from pgpaces.experiment.site import for_driver
@@ -51,12 +51,12 @@ class _Candidate(Struct, frozen=True):
 
 def capture(wanted: CaptureOptions, say: Say = lambda _: None) -> Captured:
     """Makes the workload. say: how far it has come. Raises WorkloadError, ServerError."""
-    parsed.parser()
+    parser.parser()
     if wanted.folder is not None:
         folder.check(wanted.folder)
     connection = engine.resolve(wanted.dsn)
     engine.probe(connection)
-    with read.reading(for_driver(connection)) as reader:
+    with reading(for_driver(connection)) as reader:
         with reader.transaction():
             seen = reader.statements()
             where = wanted.folder or Path(folder.name_for(seen.database))
@@ -96,9 +96,9 @@ def _sifted(entries: Sequence[Entry], top: int) -> tuple[list[_Candidate], list[
     """Statements that may be taken, those first that count most, and those that may not."""
     found: list[_Candidate] = []
     left: list[Left] = []
-    for entry in choice.ordered(choice.merged(entries)):
+    for entry in selection.ordered(selection.merged(entries)):
         try:
-            one = _Candidate(entry, parsed.parse(entry.text))
+            one = _Candidate(entry, parser.parse(entry.text))
             if len(found) >= top:
                 raise UnusableError(f"beyond the {top} statements that count most")
             found.append(one)
@@ -113,7 +113,7 @@ def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
     )
     names = {name for one in candidates for name in one.parsed.relations}
     for function in functions.values():
-        names |= set(parsed.relations_of(parsed.body(function)))
+        names |= set(parser.relations_of(parser.body(function)))
     return Catalog(reader.tables(sorted(names)), functions)
 
 
@@ -296,9 +296,9 @@ def _transactions(left: Sequence[Left], calls: int) -> tuple[str, ...]:
     begun = sum(
         each.calls
         for each in left
-        if each.reason == parsed.TRANSACTION and each.text.lower().startswith(("begin", "start"))
+        if each.reason == parser.TRANSACTION and each.text.lower().startswith(("begin", "start"))
     )
-    if choice.share(begun, calls) < _SOME:
+    if selection.share(begun, calls) < _SOME:
         return ()
     return (
         f"{begun} transactions were begun by hand; which statements were in one is not known, so"
@@ -322,17 +322,17 @@ def _apart(taken: Sequence[Taken]) -> tuple[str, ...]:
 
 def _why_left(left: Sequence[Left]) -> list[str]:
     """How many statements there are, and what keeps each of them out."""
-    return [f"left out are {row[1]} of this kind: {row[0]}" for row in choice.by_reason(left)]
+    return [f"left out are {row[1]} of this kind: {row[0]}" for row in selection.by_reason(left)]
 
 
 def _weighted(made: Sequence[Taken], candidates: Sequence[_Candidate]) -> tuple[Taken, ...]:
     of = {one.entry.text: one.parsed for one in candidates}
     found = []
-    weights = choice.weights([each.entry.calls for each in made])
+    weights = selection.weights([each.entry.calls for each in made])
     for order, (each, weight) in enumerate(zip(made, weights, strict=True), 1):
         statement = of[each.entry.text]
         names = statement.relations or statement.functions
-        name = choice.script_name(order, statement.kind, names)
+        name = selection.script_name(order, statement.kind, names)
         found.append(replace(each, name=name, weight=weight))
     return tuple(found)
 

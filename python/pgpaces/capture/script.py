@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from pgpaces.capture.catalog import Type
 from pgpaces.capture.guess import CHOICES_MAX, NUMBERS_MAX, ValueSource
-from pgpaces.capture.parsed import Parsed, Spot
-from pgpaces.capture.seen import Type
+from pgpaces.capture.parser import Parsed, Spot
 
 # What stands for the values of a list whose length PostgreSQL 18 does not keep.
 LISTED = 3

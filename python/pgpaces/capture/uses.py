@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.capture import parsed as parsing
-from pgpaces.capture.seen import CatalogColumn, CatalogTable, Function, Name
+from pgpaces.capture import parser as parsing
+from pgpaces.capture.catalog import CatalogColumn, CatalogTable, Function, Name
 
 _COMPARING = {
     "=": "EQUAL", "<>": "EQUAL", "<": "UPPER", "<=": "UPPER", ">": "LOWER", ">=": "LOWER",

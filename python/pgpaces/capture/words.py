@@ -6,8 +6,8 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from pgpaces.capture import choice
-from pgpaces.capture.seen import Captured
+from pgpaces.capture import selection
+from pgpaces.capture.catalog import Captured
 from pgpaces.plan import without_secrets
 from pgpaces.report.grid import cell, table
 
@@ -20,8 +20,8 @@ _ROWS_MAX = 20
 
 def coverage(found: Captured) -> str:
     """What share of the calls and of the time is covered."""
-    calls = choice.share(sum(each.entry.calls for each in found.taken), found.calls)
-    time = choice.share(sum(each.entry.total_ms for each in found.taken), found.total_ms)
+    calls = selection.share(sum(each.entry.calls for each in found.taken), found.calls)
+    time = selection.share(sum(each.entry.total_ms for each in found.taken), found.total_ms)
     return f"{calls:.1f} % of the calls and {time:.1f} % of the time are covered."
 
 
@@ -33,7 +33,7 @@ def captured(found: Captured) -> list[RenderableType]:
         parts.append(f"and {rest} more, see README.md")
     if found.left:
         parts += ["", _left(found)]
-    parts += ["", coverage(found), choice.pace(found.rate, found.seen.seconds)]
+    parts += ["", coverage(found), selection.pace(found.rate, found.seen.seconds)]
     if found.seen.nested[0]:
         parts.append(f"Not counted apart: {found.seen.nested[0]} calls within functions.")
     return parts
@@ -44,8 +44,8 @@ def _taken(found: Captured) -> RenderableType:
     for each in found.taken[:_ROWS_MAX]:
         made.add_row(
             cell(f"{each.name}: {' '.join(each.entry.text.split())}"),
-            f"{choice.share(each.entry.calls, found.calls):.1f}",
-            f"{choice.share(each.entry.total_ms, found.total_ms):.1f}",
+            f"{selection.share(each.entry.calls, found.calls):.1f}",
+            f"{selection.share(each.entry.total_ms, found.total_ms):.1f}",
             ", ".join(f"{count} {kind}" for kind, count in each.sources.items()),
         )
     return made
@@ -53,12 +53,12 @@ def _taken(found: Captured) -> RenderableType:
 
 def _left(found: Captured) -> RenderableType:
     made = table("left out", ["statements", "calls %", "time %"])
-    for reason, count, calls, total_ms in choice.by_reason(found.left)[:_ROWS_MAX]:
+    for reason, count, calls, total_ms in selection.by_reason(found.left)[:_ROWS_MAX]:
         made.add_row(
             cell(reason),
             str(count),
-            f"{choice.share(calls, found.calls):.1f}",
-            f"{choice.share(total_ms, found.total_ms):.1f}",
+            f"{selection.share(calls, found.calls):.1f}",
+            f"{selection.share(total_ms, found.total_ms):.1f}",
         )
     return made
 

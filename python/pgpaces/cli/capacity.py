@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import consent, drafting, options, running
+from pgpaces.cli import consent, execute, experiment_options, options
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ Examples:
 @options.command(epilog=EXAMPLES)
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(
-    options.of("missed", "goal", "by", "quick", "strict", "soak", quick=QUICK), drafting.OF_WHAT
+    options.of("missed", "goal", "by", "quick", "strict", "soak", quick=QUICK),
+    experiment_options.OF_WHAT,
 )
-@options.options(drafting.HOW)
+@options.options(experiment_options.HOW)
 def capacity(**given: Any) -> int:
     """Say up to which load WORKLOAD meets the goal, and from which on it misses it.
 
@@ -39,15 +40,15 @@ def capacity(**given: Any) -> int:
     one level is where the search begins, two are the least and the most that is offered.
     """
     planned = _planned(given)
-    running.preview(planned, given)
-    return 0 if given["dry_run"] else running.carry_out(planned, given)
+    execute.preview(planned, given)
+    return 0 if given["dry_run"] else execute.carry_out(planned, given)
 
 
 def _planned(given: Mapping[str, Any]) -> Planned:
     from pgpaces.experiment import capacity as asking
     from pgpaces.experiment import sweep as pipeline
 
-    running.check_output(given)
+    execute.check_output(given)
     if given["quick"] and given["strict"]:
         raise PlanError("--quick and --strict exclude each other", "choose one")
     if given["quick"] and _soak_given():
@@ -56,7 +57,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         if given[f"level_{name}"]:
             raise PlanError(f"--{name} is for the search to choose", "leave it out")
     # Here quick is of the search, and so is what may be missed.
-    draft = drafting.draft({**given, "quick": False, "missed": None})
+    draft = experiment_options.draft({**given, "quick": False, "missed": None})
     resume = None
     if given["resume"] is not None:
         resume, experiment, goal = asking.stored(given["resume"], given["store_path"])
@@ -69,7 +70,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
         asked = (given["missed"], given["quantile"], given["by"])
         question = asking.CapacityQuestion(*asked, mode, given["soak"])
         experiment, goal = asking.ask(draft, question, consent.of(given))
-    return pipeline.plan(running.order(experiment, given, resume, goal))
+    return pipeline.plan(execute.order(experiment, given, resume, goal))
 
 
 def _soak_given() -> bool:

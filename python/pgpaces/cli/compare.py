@@ -8,8 +8,8 @@ import click
 from click.core import ParameterSource
 from msgspec.structs import asdict, replace
 
-from pgpaces.cli import drafting, gate, options
-from pgpaces.cli.telling import tell
+from pgpaces.cli import experiment_options, gate, options
+from pgpaces.cli.output import tell
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.questions.compare.stored import Compared
+    from pgpaces.questions.compare.lookup import Compared
     from pgpaces.questions.sweep.page import Page
     from pgpaces.section import Section
     from pgpaces.store.store import Store
@@ -53,7 +53,9 @@ GOAL = options.of(
     metavar="WORKLOAD|FILE.toml",
     help="Run new pairs of A and B, which are levels then; options below are of their trials.",
 )
-@options.options(options.of("in", "pairs", "same", "gate", *options.RUNNING), drafting.OF_WHAT)
+@options.options(
+    options.of("in", "pairs", "same", "gate", *options.RUNNING), experiment_options.OF_WHAT
+)
 def compare(a: str, b: str, **given: Any) -> int:
     """Say whether B is better than A, worse, equivalent, or what it would take to tell.
 
@@ -64,7 +66,7 @@ def compare(a: str, b: str, **given: Any) -> int:
     With --run pairs of new trials are run, in random order and with the same arrivals within a
     pair, until they are decided. `pgpaces sweep --resume` goes on with one that was interrupted.
     """
-    from pgpaces.questions.compare.stored import compared
+    from pgpaces.questions.compare.lookup import compared
 
     if given["what"] is not None or given["files"]:
         return _new((a, b), given)
@@ -82,19 +84,19 @@ def compare(a: str, b: str, **given: Any) -> int:
 
 def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
     """Runs pairs of A and B."""
-    from pgpaces.cli import running
+    from pgpaces.cli import execute
     from pgpaces.experiment import pairs
     from pgpaces.experiment import sweep as pipeline
 
-    running.check_output(given)
+    execute.check_output(given)
     gate.check(given)
     _check(frozenset(("of", "factors", "anyway")), "is for stored trials, and new pairs are run")
-    draft = drafting.draft(given)
+    draft = experiment_options.draft(given)
     assert draft is not None, "a workload or a script is named"
     counts = {name: given[name] for name in ("pairs", "same", "seed") if given[name] is not None}
     experiment, pairing = pairs.ask(draft, names, replace(_goal(given), **counts))
-    planned = pipeline.plan(running.order(experiment, given, None, pairing))
-    running.preview(planned, given)
+    planned = pipeline.plan(execute.order(experiment, given, None, pairing))
+    execute.preview(planned, given)
     if given["dry_run"]:
         return 0
 
@@ -103,7 +105,7 @@ def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
         gate.tell(section, given)
         return gate.exit_code(section) if given["gate"] else 0
 
-    return running.carry_out(planned, given, judge)
+    return execute.carry_out(planned, given, judge)
 
 
 def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> None:
@@ -134,7 +136,7 @@ def check(run: str, **given: Any) -> int:
     It is held against how far the runs of the baseline are from each other. There should be four of
     them at least, from different days: a tag has several.
     """
-    from pgpaces.questions.compare.stored import checked
+    from pgpaces.questions.compare.lookup import checked
 
     store, names = _open(given), (given["baseline"], run)
     try:
@@ -168,7 +170,7 @@ def _goal(given: Mapping[str, Any]) -> ComparisonGoal:
 
 def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> Section:
     """Prints the comparison. Raises PlanError where more differs than what is compared."""
-    from pgpaces.questions.compare.asked import of_comparison
+    from pgpaces.questions.compare.api import of_comparison
 
     answer = of_comparison(store, found, anyway=given["anyway"])
     tell(answer, given, _document(found))

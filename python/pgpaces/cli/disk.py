@@ -189,7 +189,7 @@ def _row(name: str, started: datetime, found: Disk) -> DiskRow:
 
 def _print(rows: Sequence[DiskRow], *, as_json: bool, action: str = "") -> None:
     from pgpaces.cli.main import put
-    from pgpaces.cli.telling import text
+    from pgpaces.cli.output import text
     from pgpaces.questions import disk as words
     from pgpaces.report import escape
 

@@ -23,7 +23,7 @@ def doctor(as_json: bool) -> int:
     if as_json:
         put(escape.json_text(question.document(found)))
     else:
-        from pgpaces.cli.telling import text
+        from pgpaces.cli.output import text
 
         put(text([question.section(found)], verbose=False))
     return 0 if found.works else NOT_WORKING_EXIT

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.telling import tell
+from pgpaces.cli.output import tell
 
 EXAMPLES = """\b
 Examples:

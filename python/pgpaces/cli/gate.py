@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import drafting
+from pgpaces.cli import experiment_options
 from pgpaces.cli.report import save, writing
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def check(given: Mapping[str, Any]) -> None:
     """Raises PlanError for files that could not be written, before anything is run."""
     for name in ("junit", "summary"):
         if given[name]:
-            drafting.check_folder(Path(given[name]).resolve().parent)
+            experiment_options.check_folder(Path(given[name]).resolve().parent)
 
 
 def tell(section: Section, given: Mapping[str, Any]) -> None:
@@ -31,7 +31,7 @@ def tell(section: Section, given: Mapping[str, Any]) -> None:
 
     The annotation goes to stderr, which GitHub reads too, so that stdout stays the answer.
     """
-    from pgpaces.cli.telling import text
+    from pgpaces.cli.output import text
     from pgpaces.report import ci, markdown
 
     if given["junit"]:

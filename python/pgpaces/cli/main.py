@@ -94,9 +94,9 @@ class _Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it, with the nearest names where there is no such command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from pgpaces.cli import misuse
+            from pgpaces.cli import usage
 
-            raise misuse.no_command(args[0], COMMANDS, ctx.command_path)
+            raise usage.no_command(args[0], COMMANDS, ctx.command_path)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -180,9 +180,9 @@ def _tell(error: BaseException) -> None:
     if isinstance(error, PgpacesError):
         fail(error)
     elif isinstance(error, click.UsageError):
-        from pgpaces.cli import misuse
+        from pgpaces.cli import usage
 
-        fail(misuse.explained(error))
+        fail(usage.explained(error))
     elif isinstance(error, click.ClickException):
         error.show()
     else:

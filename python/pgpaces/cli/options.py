@@ -143,9 +143,9 @@ class Group(click.Group, Command):
         """As click does it, with the nearest name where there is no such command."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            from pgpaces.cli import misuse
+            from pgpaces.cli import usage
 
-            raise misuse.no_command(args[0], known, ctx.command_path)
+            raise usage.no_command(args[0], known, ctx.command_path)
         return super().resolve_command(ctx, args)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pgpaces.cli import kept, options
+from pgpaces.cli import manage, options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, RunError
 from pgpaces.home import is_there
@@ -52,8 +52,8 @@ def report(
     Of runs that belong to no experiment, what differs between them becomes the factors.
     """
     from pgpaces.cli.runs import _open
+    from pgpaces.questions.sweep.lookup import page_of
     from pgpaces.questions.sweep.report import report as report_of
-    from pgpaces.questions.sweep.stored import page_of
     from pgpaces.report import render
 
     output = None if output == "-" else output
@@ -62,7 +62,7 @@ def report(
         where = "a folder" if chosen in render.FOLDERS else "a file"
         raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
     store = _open(store_path)
-    last = {name: store.find_last() for name in names if name in kept.LAST}
+    last = {name: store.find_last() for name in names if name in manage.LAST}
     found = report_of(page_of(store, [last.get(name, name) for name in names]))
     if output is None:
         put(text(found) if chosen == "text" else render.render(found, chosen).decode())
@@ -86,8 +86,8 @@ def text(found: Report) -> str:
 
 def show(store: Store, name: str, *, as_json: bool) -> None:
     """Prints the report of a run or an experiment."""
+    from pgpaces.questions.sweep.lookup import page_of
     from pgpaces.questions.sweep.report import report as report_of
-    from pgpaces.questions.sweep.stored import page_of
     from pgpaces.report import render
 
     found = report_of(page_of(store, (name,)))
@@ -96,7 +96,7 @@ def show(store: Store, name: str, *, as_json: bool) -> None:
 
 def write_of(store_path: str | None, name: str, output: str) -> None:
     """Writes the report of a run or an experiment, and says where. Raises as `write`."""
-    from pgpaces.questions.sweep.stored import page_of
+    from pgpaces.questions.sweep.lookup import page_of
     from pgpaces.store.store import Store
 
     write_page(page_of(Store.existing(store_path), (name,)), output)

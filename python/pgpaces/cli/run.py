@@ -67,21 +67,21 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
     """Runs it once and shows the answer; the exit code."""
     from pgpaces import levels
     from pgpaces.answers import condition
-    from pgpaces.cli import running
+    from pgpaces.cli import execute
     from pgpaces.cli.main import put
     from pgpaces.cli.progress import TrialProgress
     from pgpaces.draft import share
-    from pgpaces.experiment import one
+    from pgpaces.experiment import single
     from pgpaces.experiment import trial as pipeline
 
-    running.check_output(given)
+    execute.check_output(given)
     # A run wants that database as it is now; an experiment keeps its copy for all its trials.
     given["fresh"] = given["fresh"] or given["from_database"] is not None
     fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
-    request = one.run_of(
+    request = single.run_of(
         found,
         options.values(given),
-        one.beside_of(levels.every_beside(given["beside"])),
+        single.beside_of(levels.every_beside(given["beside"])),
         consent.of(given),
         given["host_file"],
         store=given["store_path"],
@@ -90,9 +90,9 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
         missed_max=None if given["missed"] is None else share(given["missed"], "--missed"),
     )
     if given["dry_run"]:
-        from pgpaces.cli import planned
+        from pgpaces.cli import dry_run
 
-        planned.show(request, as_json=given["as_json"])
+        dry_run.show(request, as_json=given["as_json"])
         return 0
     progress = TrialProgress(given["progress"])
     # What tells an answer takes a while to import: a signal meanwhile does not cost it.

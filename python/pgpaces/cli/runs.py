@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from pgpaces.cli import kept, options
+from pgpaces.cli import manage, options
 from pgpaces.cli.main import output as writing
 from pgpaces.cli.main import put
 from pgpaces.cli.report import save
@@ -96,7 +96,7 @@ def runs(context: click.Context, /, **given: Any) -> None:
         click.echo(nothing, err=True)
 
 
-for _command in (kept.copy, kept.tag, kept.baseline, kept.delete):
+for _command in (manage.copy, manage.tag, manage.baseline, manage.delete):
     runs.add_command(_command)
 
 
@@ -321,7 +321,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
     from pgpaces.cli import report, run
 
     store = _open(store_path)
-    id_ = kept.find(store, name)
+    id_ = manage.find(store, name)
     if output:
         report.write_of(store_path, id_, output)
     if store.is_experiment(id_):

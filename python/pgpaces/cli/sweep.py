@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgpaces import experiment_file
-from pgpaces.cli import drafting, options, running
+from pgpaces.cli import execute, experiment_options, options
 from pgpaces.errors import PlanError
 from pgpaces.home import is_there
 
@@ -37,10 +37,10 @@ Examples:
 
 @options.command(epilog=EXAMPLES)
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
-@options.options(drafting.OF_WHAT)
+@options.options(experiment_options.OF_WHAT)
 @options.options(
     options.of("trials", "within", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES),
-    drafting.HOW,
+    experiment_options.HOW,
 )
 def sweep(**given: Any) -> int:
     """Run every combination of levels, in random blocks, and say from where it misses the limit.
@@ -61,22 +61,22 @@ def sweep(**given: Any) -> int:
         return 0
     planned = _planned(given)
     if planned.slots or given["as_json"]:
-        running.preview(planned, given)
+        execute.preview(planned, given)
     else:
         click.echo("nothing is missing: every trial was run", err=True)
     if given["dry_run"]:
         return 0
-    return running.carry_out(planned, given)
+    return execute.carry_out(planned, given)
 
 
 def _planned(given: Mapping[str, Any]) -> Planned:
     """The experiment, checked; also the form of its report, before hours are spent."""
-    running.check_output(given)
+    execute.check_output(given)
     from pgpaces.experiment import sweep as pipeline
 
     given = _of_file(given)
     _check_within(given)
-    draft, resume, experiment, goal = drafting.draft(given), None, None, None
+    draft, resume, experiment, goal = experiment_options.draft(given), None, None, None
     if draft is None and given["resume"] is not None:
         _check_unchanged(given)
     if given["resume"] is not None:
@@ -91,7 +91,7 @@ def _planned(given: Mapping[str, Any]) -> Planned:
             "name an experiment file or a workload; `pgpaces sweep --new FILE` writes a file",
         )
     _check_size(experiment, given)
-    return pipeline.plan(running.order(experiment, given, resume, goal))
+    return pipeline.plan(execute.order(experiment, given, resume, goal))
 
 
 def _asked(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | None]:

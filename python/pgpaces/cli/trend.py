@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pgpaces.cli import options
-from pgpaces.cli.telling import tell
+from pgpaces.cli.output import tell
 
 EXAMPLES = """\b
 Examples:

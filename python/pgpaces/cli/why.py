@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pgpaces.cli import kept, options
+from pgpaces.cli import manage, options
 from pgpaces.cli.main import put
-from pgpaces.cli.telling import text
+from pgpaces.cli.output import text
 
 
 @options.command(
@@ -20,7 +20,7 @@ def why(
 
     Of an experiment, for the cells that did not hold, up to three. No dominant cause is an answer.
     """
-    from pgpaces.questions.why import named as attribution
+    from pgpaces.questions.why import page as attribution
     from pgpaces.report import escape, render
     from pgpaces.report.data import section
     from pgpaces.store.store import Store
@@ -29,7 +29,7 @@ def why(
     if output:
         render.form_of(output)
     store = Store.existing(store_path)
-    name = kept.find(store, name)
+    name = manage.find(store, name)
     found = attribution.sections(store, name)
     documents = [section(each) for each in found]
     put(escape.json_text(documents) if as_json else text(found, verbose=verbose))

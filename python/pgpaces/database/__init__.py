@@ -5,7 +5,7 @@ ownership.py whether a database is ours; one that is not is never changed
 creation.py  managed databases come into being and go, and what a kill left of them
 specification.py  which data is wanted, and what was made of it
 data.py      a workload's data in a managed database, or in one that was handed over
-making.py    its steps: SQL files by psql, programs under a watchdog
+steps.py     its steps: SQL files by psql, programs under a watchdog
 source.py    source databases: copied, from here or from another server
 copies.py    copies for trials that write, and a server at rest before them
 settings.py  settings applied as mildly as it can be, verified

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgpaces import programs, psql
-from pgpaces.database import changes, copies, creation, making, ownership, source
+from pgpaces.database import changes, copies, creation, ownership, source, steps
 from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
 from pgpaces.database.ownership import PREPARING, READY, Ownership
 from pgpaces.database.specification import DatasetSpec
@@ -138,7 +138,7 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) ->
     if ready and not target.spec.fresh and ownership.is_whole(admin, target.dbname):
         return False
     if target.spec.from_database is None:
-        making.check_extensions(admin, target.spec.workload)
+        steps.check_extensions(admin, target.spec.workload)
     with explained(target.dbname):
         if target.spec.own is not None:
             _empty_own(access, target, exists, owned)
@@ -185,7 +185,7 @@ def _fill(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> N
     what = f"{spec.workload.name} at scale {spec.scale}"
     values = {**spec.variables, "scale": str(spec.scale), "seed": str(spec.seed)}
     way = psql.Way(access.psql, access.keywords, target.dbname)
-    making.make(way, spec.workload, values, lambda text: say(f"preparing {what}: {text}"))
+    steps.make(way, spec.workload, values, lambda text: say(f"preparing {what}: {text}"))
 
 
 def _empty_own(

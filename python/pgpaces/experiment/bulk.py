@@ -20,7 +20,7 @@ from pgpaces.errors import PlanError, PrepareError
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.generators.command import CommandLoad, Executions
-from pgpaces.generators.together import RunningLoad
+from pgpaces.generators.composite import RunningLoad
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Finding
 from pgpaces.texts import encoded
@@ -160,7 +160,10 @@ def _job(
     keywords = for_driver(connection)
     way = psql.Way(cell.site.access.psql, keywords, keywords["dbname"])
     values = {"seed": str(component.work.request.data_seed), **component.work.variables()}
-    with programs.given(way, workload, values, say) as given, contextlib.ExitStack() as stack:
+    with (
+        programs.program_environment(way, workload, values, say) as given,
+        contextlib.ExitStack() as stack,
+    ):
         # Not `grace`, which is no less than a latency limit: that may be an hour here.
         polite_ns = _POLITE_NS if component.plan.grace_ns is None else component.plan.grace_ns
 
@@ -188,7 +191,7 @@ def _before(runner: programs.Runner, order: programs.CommandOrder, name: str) ->
         )
 
 
-def _size(patterns: Sequence[str], given: programs.Given) -> int | None:
+def _size(patterns: Sequence[str], given: programs.ProgramEnvironment) -> int | None:
     """The bytes of the files that the patterns name; None of none. Raises RunError."""
     words = [given.filled(pattern) for pattern in patterns]
     found = programs.matching(words, given.folder)

@@ -15,7 +15,7 @@ from pgpaces.database import identity, settings
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied
 from pgpaces.disk.device import device_of
-from pgpaces.experiment import costs, shown
+from pgpaces.experiment import costs, targets
 from pgpaces.experiment.components import ComponentLoad, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
@@ -115,20 +115,20 @@ def requested(request: Request) -> RequestFacts:
     """What one says to make the trial again and no other value tells: no password is in it."""
     workload, target = request.workload, request.target
     alone = workload.command and not workload.reference
-    where = None if target.dsn is None else shown.target(target.dsn, **dict(target.overrides))
+    where = None if target.dsn is None else targets.target(target.dsn, **dict(target.overrides))
     return RequestFacts(
         workload=workload.reference,
         files=tuple((s.source, s.weight) for s in workload.scripts if s.source == s.name),
         scripts=request.scripts,
         command=str(workload.command) if alone else None,
-        from_database=shown.source(request.from_database),
+        from_database=targets.source(request.from_database),
         target=where,
         own=target.own,
         data_dir=target.data_dir,
         tls=target.tls,
         server_settings=dict(target.server_settings),
         standbys=target.standbys,
-        target_nodes={name: shown.target(dsn) for name, dsn in target.nodes},
+        target_nodes={name: targets.target(dsn) for name, dsn in target.nodes},
         pool=request.pool,
         node=request.node,
         nodes=dict(request.nodes),

@@ -19,7 +19,7 @@ from pgpaces.experiment import functions
 from pgpaces.experiment.request import Request, check_clients, choose, node_of, nodes_of, source_of
 from pgpaces.facts import ComponentFacts, Prepared
 from pgpaces.generators import engine as generator
-from pgpaces.generators.together import RunningLoad
+from pgpaces.generators.composite import RunningLoad
 from pgpaces.plan import TrialPlan
 from pgpaces.texts import encoded
 from pgpaces.workload import WorkloadScript

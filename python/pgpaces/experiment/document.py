@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pgpaces import facts
 from pgpaces.design import Experiment, Target
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.experiment import shown
+from pgpaces.experiment import targets as addresses
 
 if TYPE_CHECKING:
     from pgpaces.experiment.strategies import Goal
@@ -34,7 +34,7 @@ def write(experiment: Experiment, beside: DocumentExtras) -> dict[str, Any]:
     from pgpaces.experiment import strategies
 
     targets = tuple(_shown(target) for target in experiment.targets)
-    source = shown.source(experiment.from_database)
+    source = addresses.source(experiment.from_database)
     stored = replace(experiment, targets=targets, from_database=source)
     found = {"command": beside.command, "workload_hash": beside.workload_hash}
     goal = {} if beside.goal is None else {"goal": strategies.write(beside.goal)}
@@ -52,8 +52,8 @@ def goal(document: Mapping[str, Any]) -> Goal | None:
 
 
 def _shown(target: Target) -> Target:
-    nodes = {name: shown.dsn(dsn) for name, dsn in target.nodes.items()}
-    return replace(target, dsn=shown.dsn(target.dsn), nodes=nodes)
+    nodes = {name: addresses.dsn(dsn) for name, dsn in target.nodes.items()}
+    return replace(target, dsn=addresses.dsn(target.dsn), nodes=nodes)
 
 
 def read(document: Mapping[str, Any]) -> Experiment:

@@ -24,7 +24,7 @@ from pgpaces.answers.sequential import Ask, Expected, Tell
 from pgpaces.database import data
 from pgpaces.design import HERE, Cell, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.experiment import document, shown
+from pgpaces.experiment import document, targets
 from pgpaces.experiment.listener import Progress, SweepListener
 from pgpaces.experiment.machine import Machine
 from pgpaces.experiment.order import Builder, Order
@@ -178,7 +178,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
             (
                 "the database that is copied",
                 before.from_database,
-                shown.source(now.from_database),
+                targets.source(now.from_database),
             ),
         )
         if old != new

@@ -19,17 +19,17 @@ from pgpaces.answers.digest import Bucket, digest
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.experiment import bulk
-from pgpaces.experiment.beside import Monitors, beside
 from pgpaces.experiment.cell import ReadyTrial, record
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.ready import ready
+from pgpaces.experiment.monitors import Monitors, beside
+from pgpaces.experiment.preparation import ready
 from pgpaces.experiment.recorder import Recorder
 from pgpaces.experiment.request import OnStoreError, Request, check
 from pgpaces.experiment.site import Site, site, source_database
 from pgpaces.experiment.stops import Stops, kept, signals
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
-from pgpaces.generators.together import Together
+from pgpaces.generators.composite import Together
 from pgpaces.locality import is_local
 from pgpaces.result import Finding, State, Trial
 from pgpaces.store.store import Store

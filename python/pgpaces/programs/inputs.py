@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgpaces.errors import PlanError, RunError
+from pgpaces.programs.environment import filled, named
 from pgpaces.programs.files import given_path, is_file
-from pgpaces.programs.given import filled, named
 from pgpaces.workload import InitStep, Workload
 
 

@@ -24,7 +24,7 @@ from pgpaces.answers.forecasts import LineForecast, forecast_lines
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.design import Factor
 from pgpaces.errors import PlanError
-from pgpaces.questions.compare.stored import named
+from pgpaces.questions.compare.lookup import named
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
@@ -49,12 +49,12 @@ def forecast(
     each line. Raises PlanError where there are no trials to ask it of; a refusal by the rules is
     an answer.
     """
-    from pgpaces.questions.sweep import stored
+    from pgpaces.questions.sweep import lookup
 
     opened = Store.existing(store)
-    page = stored.gathered(opened, names or (opened.find_experiment("last"),))
+    page = lookup.gathered(opened, names or (opened.find_experiment("last"),))
     section = of_page(forecasts(page, chosen, to), page, to)
-    return Answer(section, lambda: stored.fronted(page, section))
+    return Answer(section, lambda: lookup.fronted(page, section))
 
 
 def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[LineForecast, ...]:

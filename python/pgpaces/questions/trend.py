@@ -25,7 +25,7 @@ from pgpaces.errors import PlanError
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.compare.section import differing, named, number, short
 from pgpaces.questions.compare.words import changed_by, size, title
-from pgpaces.questions.sweep.stored import answer_behind
+from pgpaces.questions.sweep.lookup import answer_behind
 from pgpaces.report.escape import line
 from pgpaces.report.numbers import interval, sparkline
 from pgpaces.result import Estimate

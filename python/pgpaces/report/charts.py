@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
-from pgpaces.report.look import NUMBER, Look, configuration
+from pgpaces.report.style import NUMBER, Look, configuration
 
 _DASHES = ([1, 0], [6, 3], [2, 2])
 _FONT = 11

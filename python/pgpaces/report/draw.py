@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pgpaces.errors import RunError
 from pgpaces.report.charts import plot_width, specification
-from pgpaces.report.look import LIGHT, PAGE, Look
+from pgpaces.report.style import LIGHT, PAGE, Look
 from pgpaces.section import Figure, Report
 
 if TYPE_CHECKING:

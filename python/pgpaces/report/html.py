@@ -15,7 +15,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.report import draw, escape, look
+from pgpaces.report import draw, escape, style
 from pgpaces.section import Figure, Report, Section
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def card(section: Section, figure: Figure | None) -> str:
         .render(
             section=section,
             figure=figure,
-            style=_variables(look.LIGHT),
+            style=_variables(style.LIGHT),
             svg=_safe(draw.inline(figure)) if figure and drawn else "",
         )
     )
@@ -115,8 +115,8 @@ def _safe(text: str) -> Markup:
 def _style() -> Markup:
     """The colours of light and dark, then the rest of the style sheet."""
     rest = _template("page.css")
-    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(look.DARK)}}}}}"
-    return _safe(f":root{{{_variables(look.LIGHT)}}}\n{dark}\n{rest}")
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
+    return _safe(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
 
 
 def _template(name: str) -> str:
@@ -125,7 +125,7 @@ def _template(name: str) -> str:
     return resources.files("pgpaces.report").joinpath("templates", name).read_text("utf-8")
 
 
-def _variables(chosen: look.Look) -> str:
+def _variables(chosen: style.Look) -> str:
     """The colours as CSS variables."""
     pairs = {**chosen.colours(), "paper": chosen.background}
     return "".join(f"--{name}:{colour};" for name, colour in pairs.items())

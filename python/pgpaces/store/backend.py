@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgpaces.errors import StoreError, StoreVersionError
 from pgpaces.home import home, is_there
 from pgpaces.store import address, schema, sqlite
-from pgpaces.store.form import HEAD, json_text
+from pgpaces.store.encoding import HEAD, json_text
 from pgpaces.store.listing import Cursor, as_far_as_it_is_text
 
 if TYPE_CHECKING:

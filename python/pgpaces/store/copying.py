@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from pgpaces.store import form, names
+from pgpaces.store import encoding, names
 from pgpaces.store.rows import Row
 from pgpaces.store.schema import PARTS, baseline, experiment, failure, tag, trial
 
@@ -86,7 +86,7 @@ def running(connection: sa.Connection, id_: str) -> list[str]:
     ):
         c = table.c
         query = sa.select(c.id, c.heartbeat).where(condition, c.state == "running")
-        found += [name for name, beat in connection.execute(query) if not form.silent(beat)]
+        found += [name for name, beat in connection.execute(query) if not encoding.silent(beat)]
     return found
 
 

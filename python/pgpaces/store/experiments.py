@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from pgpaces.result import State
-from pgpaces.store import form, rows
+from pgpaces.store import encoding, rows
 from pgpaces.store.rows import ExperimentState, Row
 from pgpaces.store.schema import experiment, failure, trial
 from pgpaces.validation import check_place, check_summary
@@ -103,9 +103,9 @@ def _row(row: Row) -> ExperimentRow:
         raise ValueError(f"the state of experiment {row['id']} is {state!r}")
     if not isinstance(row["document"], dict):
         raise TypeError(f"the document of experiment {row['id']} is no object")
-    if state == "running" and form.silent(row["heartbeat"]):
+    if state == "running" and encoding.silent(row["heartbeat"]):
         # A trial that runs is a sign of life of its experiment.
-        alive = row["beat"] is not None and not form.silent(row["beat"])
+        alive = row["beat"] is not None and not encoding.silent(row["beat"])
         state = "running" if alive else "interrupted"
     return ExperimentRow(
         row["id"], row["name"], row["started_at"], row["ended_at"], state, row["version"],

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args
 from msgspec import Struct, field
 
 from pgpaces.result import State
-from pgpaces.store import address, form, sqlite
+from pgpaces.store import address, encoding, sqlite
 from pgpaces.validation import check_summary
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def trials(cursor: Cursor, wanted: RunFilter) -> list[TrialRow]:
     if wanted.experiment is not None:
         conditions["experiment = ?"] = wanted.experiment
     if wanted.tag is not None:
-        conditions["id IN (SELECT id FROM tag WHERE name = ?)"] = form.text(wanted.tag)
+        conditions["id IN (SELECT id FROM tag WHERE name = ?)"] = encoding.text(wanted.tag)
     asked = [*conditions, *(["experiment IS NULL"] if wanted.single else [])]
     where = " WHERE " + " AND ".join(asked) if asked else ""
     limit = {} if wanted.limit is None else {" LIMIT ?": wanted.limit}
@@ -107,7 +107,7 @@ def _names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
     """Of trials and experiments, baselines first."""
     names: dict[str, tuple[str, ...]] = {}
     for _, id_, name in cursor.rows(_NAMES):
-        names[id_] = (*names.get(id_, ()), form.read_text(name))
+        names[id_] = (*names.get(id_, ()), encoding.read_text(name))
     return names
 
 
@@ -131,15 +131,17 @@ def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLi
     if state == "running":
         # A trial that runs is a sign of life of its experiment.
         signs = [_moment(sign) for sign in (heartbeat, beat) if sign is not None]
-        state = "interrupted" if all(form.silent(sign) for sign in signs) else state
+        state = "interrupted" if all(encoding.silent(sign) for sign in signs) else state
     until = None if ended is None else _moment(ended)
-    return ExperimentLine(id_, form.read_text(name), state, _moment(started), until, runs, names)
+    return ExperimentLine(
+        id_, encoding.read_text(name), state, _moment(started), until, runs, names
+    )
 
 
 def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
     try:
         return _whole(values, names)
-    except form.UNREADABLE as error:
+    except encoding.UNREADABLE as error:
         damage = " ".join(str(error).split()[:20])
         return TrialRow(str(values[0]), "failed", None, "?", "?", "?", None, None, names, damage)
 
@@ -154,7 +156,7 @@ def _whole(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
             raise TypeError(f"{text!r} is no text")
     if state not in get_args(State):
         raise ValueError(f"its state is {state!r}")
-    if state == "running" and form.silent(_moment(heartbeat)):
+    if state == "running" and encoding.silent(_moment(heartbeat)):
         state = "interrupted"
     told = {name: plan.get(name) for name in _TOLD}
     return TrialRow(id_, state, _moment(started), *shown, summary, experiment, names, plan=told)
@@ -164,7 +166,7 @@ _TOLD = ("model", "clients", "limit_ns", "duration_ns", "protocol", "settings")
 
 
 def _moment(value: Any) -> datetime:
-    return form.utc(value if isinstance(value, datetime) else datetime.fromisoformat(value))
+    return encoding.utc(value if isinstance(value, datetime) else datetime.fromisoformat(value))
 
 
 def at_once(place: Path | str | None, wanted: RunFilter) -> list[TrialRow] | None:
@@ -174,7 +176,7 @@ def at_once(place: Path | str | None, wanted: RunFilter) -> list[TrialRow] | Non
 
 def experiments_at_once(place: Path | str | None, limit: int) -> list[ExperimentLine] | None:
     """The same of experiments; None too where one of them cannot be read."""
-    with contextlib.suppress(*form.UNREADABLE):
+    with contextlib.suppress(*encoding.UNREADABLE):
         return _asked(place, lambda cursor: experiments(cursor, limit))
     return None
 
@@ -193,7 +195,7 @@ def _asked(place: Path | str | None, ask: Callable[[Cursor], T]) -> T | None:
 
 
 def _up_to_date(cursor: Cursor) -> bool:
-    return cursor.rows("SELECT version_num FROM alembic_version") == [(form.HEAD,)]
+    return cursor.rows("SELECT version_num FROM alembic_version") == [(encoding.HEAD,)]
 
 
 _PREPARED = """SELECT CAST(workload AS text) FROM trial WHERE state = 'finished'
@@ -209,7 +211,7 @@ def sizes_at_once(place: Path | str | None) -> dict[str, int]:
 def _sizes(cursor: Cursor) -> dict[str, int]:
     found: dict[str, int] = {}
     for (text,) in cursor.rows(_PREPARED, (_RECENT,)):
-        with contextlib.suppress(*form.UNREADABLE):
+        with contextlib.suppress(*encoding.UNREADABLE):
             prepared = json.loads(text)["prepared"]
             found.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
     return found

@@ -24,7 +24,7 @@ from pgpaces.result import (
     State,
     Trial,
 )
-from pgpaces.store import form
+from pgpaces.store import encoding
 
 Row = sa.RowMapping
 _OF_SAMPLE = Sample.__struct_fields__
@@ -34,7 +34,7 @@ ExperimentState = Literal["running", "finished", "interrupted"]
 def state(row: Row) -> State:
     """The state; a running trial whose process has been silent was interrupted."""
     found: State = row["state"]
-    return "interrupted" if found == "running" and form.silent(row["heartbeat"]) else found
+    return "interrupted" if found == "running" and encoding.silent(row["heartbeat"]) else found
 
 
 def new_trial(trial: Trial) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from pgpaces import record
-from pgpaces.store import form
+from pgpaces.store import encoding
 
 
 class Moment(sa.TypeDecorator[datetime]):
@@ -26,11 +26,11 @@ class Moment(sa.TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """In UTC."""
-        return value if value is None else form.utc(value)
+        return value if value is None else encoding.utc(value)
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """In UTC."""
-        return value if value is None else form.utc(value)
+        return value if value is None else encoding.utc(value)
 
 
 class Words(sa.TypeDecorator[str]):
@@ -41,11 +41,11 @@ class Words(sa.TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         """As it is, where that can be."""
-        return value if value is None else form.text(value)
+        return value if value is None else encoding.text(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
         """As it was."""
-        return form.read_text(value) if isinstance(value, str) else value
+        return encoding.read_text(value) if isinstance(value, str) else value
 
 
 class SensorNumber(sa.TypeDecorator[float]):

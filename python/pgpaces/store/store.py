@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pgpaces.errors import PlanError, StoreError, nearest
 from pgpaces.record import Interval
 from pgpaces.result import Observed, Sample, Trial
-from pgpaces.store import backend, copying, experiments, form, listing, names, rows, schema
+from pgpaces.store import backend, copying, encoding, experiments, listing, names, rows, schema
 from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
 from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
@@ -221,7 +221,7 @@ class Store:
         if row is None:
             raise StoreError(f"run {id_} is not in {self.address}", "`pgpaces runs` lists them")
         if row["digest"] is not None and row["digest_version"] == digests.VERSION:
-            with contextlib.suppress(*form.UNREADABLE):
+            with contextlib.suppress(*encoding.UNREADABLE):
                 trial = rows.trial(row)
                 check(trial)
                 return digests.read(trial, row["digest"])
@@ -364,7 +364,7 @@ class Store:
         try:
             with self._backend.reading() as here, other._backend.writing() as there:
                 copying.copy(here, there, id_)
-        except form.UNREADABLE as error:
+        except encoding.UNREADABLE as error:
             return f"{id_} is damaged: {error}"
         return None
 
@@ -423,7 +423,7 @@ class Store:
         try:
             with self._backend.reading() as connection:
                 yield connection
-        except form.UNREADABLE as error:
+        except encoding.UNREADABLE as error:
             raise StoreError(f"{what} in {self.address} is damaged: {error}", _DAMAGED) from None
 
 

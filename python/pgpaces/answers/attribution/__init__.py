@@ -2,7 +2,7 @@
 
 material.py lines a trial's outcomes and what was seen beside it up, second by second; sessions.py
 has what sessions waited for; signals.py, server.py and machine.py turn that into the signs of
-causes; lift.py is the arithmetic; answer.py ranks; following.py has the next experiment as a
+causes; lift.py is the arithmetic; answer.py ranks; next_step.py has the next experiment as a
 command. Knows no store.
 """
 

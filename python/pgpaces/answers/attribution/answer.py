@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from pgpaces.answers.attribution import lift as arithmetic
 from pgpaces.answers.attribution import machine, server
-from pgpaces.answers.attribution.following import CAUSES, following
 from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.material import Material, material
+from pgpaces.answers.attribution.next_step import CAUSES, following
 from pgpaces.answers.attribution.sign import Proof, Sign, carried, ordered
 from pgpaces.answers.goal import Limit
 from pgpaces.answers.summary import Summary

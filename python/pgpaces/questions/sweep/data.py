@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pgpaces.answers import crossing
-from pgpaces.answers.beside import BesideRow
+from pgpaces.answers.background import BesideRow
 from pgpaces.answers.bulk import as_json as plain
 from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
+from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.costs import Priced
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.paired import Ratio
 from pgpaces.answers.summary import as_json
 from pgpaces.questions import costs
 from pgpaces.questions.bulk import words as bulk

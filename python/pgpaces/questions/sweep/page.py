@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.answers import cells, crossing, differences, paired, placed, replicates
-from pgpaces.answers.beside import BesideRow, beside_of
+from pgpaces.answers import cells, contrasts, crossing, differences, grouping, replicates
+from pgpaces.answers.background import BesideRow, beside_of
 from pgpaces.answers.cells import Row
+from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.costs import Economy, Priced, priced
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.paired import Ratio
 from pgpaces.answers.plans import PlanOf, plans_of
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
@@ -101,8 +101,8 @@ class Page(Struct, frozen=True):
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     """What a report of these trials says; without an experiment of runs that belong to none."""
     if experiment is None:
-        factors, digests = placed.place(digests, about.id)
-        asked = placed.cells(digests, _by_levels(factors))
+        factors, digests = grouping.place(digests, about.id)
+        asked = grouping.cells(digests, _by_levels(factors))
         kinds: dict[str, str] = {}
         title, missed_max, missing = _title(digests), Experiment("", None, Design()).missed_max, 0
     else:
@@ -146,7 +146,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         missing=missing,
         failures=failures,
         beside=beside_of(rows),
-        ratios=paired.compared(rows, shown, kinds),
+        ratios=contrasts.compared(rows, shown, kinds),
         economies=economies,
         costs=machines,
     )

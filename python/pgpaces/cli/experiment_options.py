@@ -220,7 +220,7 @@ def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _target(text: str, given: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN that is called after its server."""
-    from pgpaces.experiment import one
+    from pgpaces.experiment import single
     from pgpaces.experiment import sweep as pipeline
 
     name, equals, dsn = text.partition("=")
@@ -234,7 +234,7 @@ def _target(text: str, given: Mapping[str, Any]) -> Target:
         alter_system=given["allow_alter_system"],
         restart=given["restart_command"],
         observe_command=given["observe_command"],
-        nodes=dict(one.nodes(given["target_node"])),
+        nodes=dict(single.nodes(given["target_node"])),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pgpaces.capture.seen import Function, Name
+from pgpaces.capture.catalog import Function, Name
 from pgpaces.errors import WorkloadError
 
 # What a script would take for a variable: a colon before a name, which `::` is not.

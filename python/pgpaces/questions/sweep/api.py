@@ -16,8 +16,8 @@ from pgpaces.errors import PlanError
 from pgpaces.experiment import sweep as pipeline
 from pgpaces.experiment import time_budget
 from pgpaces.experiment.listener import SweepListener
+from pgpaces.questions.sweep.lookup import page_of
 from pgpaces.questions.sweep.report import top
-from pgpaces.questions.sweep.stored import page_of
 from pgpaces.servers import profiles
 from pgpaces.store.store import Store
 from pgpaces.trust import answer

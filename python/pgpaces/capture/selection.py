@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pgpaces.capture.seen import Entry, Left, Name
+from pgpaces.capture.catalog import Entry, Left, Name
 
 # Calls beyond this are brought down to it, each statement at least once.
 WEIGHTS = 1_000_000

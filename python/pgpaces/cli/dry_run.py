@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers.goal import ALLOWED
+from pgpaces.cli.execute import warn_of_names
 from pgpaces.cli.main import put
-from pgpaces.cli.running import warn_of_names
 from pgpaces.database import data
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import ServerError
-from pgpaces.experiment import shown, sweep
+from pgpaces.experiment import sweep, targets
 from pgpaces.experiment.request import choose, spec_of
 from pgpaces.questions.sweep import preview
 from pgpaces.report import escape
@@ -45,7 +45,7 @@ def _document(request: Request) -> dict[str, Any]:
         "workload": request.workload.name,
         "scripts": {script.name: script.weight for script in scripts},
         "scale": None if request.workload.alone else request.scale or request.workload.scale,
-        "from_database": shown.source(request.from_database),
+        "from_database": targets.source(request.from_database),
         "server": _server(request),
         "databases": _databases(request),
         "load": str(trial.load),
@@ -60,7 +60,7 @@ def _document(request: Request) -> dict[str, Any]:
 def _server(request: Request) -> str:
     target = request.target
     if target.dsn is not None:
-        return shown.target(target.dsn)
+        return targets.target(target.dsn)
     try:
         return f"managed, PostgreSQL {binaries.find(target.server).version}"
     except ServerError:  # one that runs, or is fetched

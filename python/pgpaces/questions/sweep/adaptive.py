@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pgpaces.answers import differences, outcome, pairing, placed
+from pgpaces.answers import differences, grouping, outcome, pairing
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.sequential import Tell
 from pgpaces.answers.time_budget import TimeBudget, took_s
 from pgpaces.design import Experiment
 from pgpaces.experiment.strategies import Goal
-from pgpaces.questions.capacity import stored as capacity
+from pgpaces.questions.capacity import lookup as capacity
 from pgpaces.questions.compare import section as comparing
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.sweep import facts, words
@@ -34,7 +34,7 @@ def page_of(
         page = gather(digests, replace(about, chosen=True), experiment)
         said = words.spent(page.rows, goal.budget_s, took_s(digests))
         return replace(page, answer=(*page.answer, said), asked=_without_trials(page))
-    made = replace(experiment, design=placed.as_chosen(experiment.design, digests))
+    made = replace(experiment, design=grouping.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
     told = [Tell.of(digest) for digest in digests]
     searched = not isinstance(goal, Pairing)

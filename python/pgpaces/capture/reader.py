@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.capture.seen import CatalogColumn, CatalogTable, Entry, Function, Name, Seen, Type
+from pgpaces.capture.catalog import CatalogColumn, CatalogTable, Entry, Function, Name, Seen, Type
 from pgpaces.errors import ServerError
 from pgpaces.texts import decoded, encoded
 

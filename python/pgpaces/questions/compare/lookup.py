@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces import levels
-from pgpaces.answers import differences, stored
+from pgpaces.answers import differences, unpaired
 from pgpaces.answers.cells import sound
 from pgpaces.answers.compare import ComparisonGoal, Side, Verdict, side
 from pgpaces.answers.differences import Between
@@ -62,7 +62,7 @@ def compared(
     own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     beside = differences.between(a.digests, b.digests, chosen)
-    return Compared(a, b, chosen, beside, stored.verdict(a.digests, b.digests, goal))
+    return Compared(a, b, chosen, beside, unpaired.verdict(a.digests, b.digests, goal))
 
 
 def checked(
@@ -91,7 +91,7 @@ def section(found: Compared) -> Section:
     kept = [[d for d in group.digests if sound(d)] for group in (found.a, found.b)]
     listed = verdicts.refused(found.beside, ", ".join(found.factors))
     seen = shown.VerdictBasis(
-        pairs=tuple(stored.blocks(*kept)) if found.verdict.basis == "blocks" else (),
+        pairs=tuple(unpaired.blocks(*kept)) if found.verdict.basis == "blocks" else (),
         trials=() if found.verdict.basis == "blocks" else _in_order(*kept),
         ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
         left_out=sum(not sound(d) for d in every),

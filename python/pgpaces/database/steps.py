@@ -18,7 +18,13 @@ from msgspec.structs import replace
 from pgpaces import psql
 from pgpaces.database.access import Say
 from pgpaces.errors import PgpacesError, PrepareError
-from pgpaces.programs import CommandOrder, Execution, Given, Runner, given
+from pgpaces.programs import (
+    CommandOrder,
+    Execution,
+    ProgramEnvironment,
+    Runner,
+    program_environment,
+)
 from pgpaces.programs.inputs import asked
 from pgpaces.workload import InitStep, Workload
 
@@ -70,7 +76,7 @@ def _more(say: Say, what: str, text: str) -> None:
     say(f"{what}, {text}")
 
 
-Ready = tuple[Given, Runner]
+Ready = tuple[ProgramEnvironment, Runner]
 
 
 @contextlib.contextmanager
@@ -78,7 +84,7 @@ def _ready(
     way: psql.Way, workload: Workload, values: Mapping[str, str], say: Say
 ) -> Iterator[Ready]:
     """What programs need, for all of them: they share a folder. None outlives this."""
-    with given(way, workload, values, say) as found:
+    with program_environment(way, workload, values, say) as found:
         runner = Runner(found.files, found.scratch)
         try:
             yield found, runner

@@ -46,9 +46,9 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
         digests = store.digests(ids)
         if goal is None:
             return _observed(store, gather(digests, shown, experiment))
-        from pgpaces.questions.sweep import chosen
+        from pgpaces.questions.sweep import adaptive
 
-        return _observed(store, chosen.page_of(store, digests, shown, (experiment, goal)))
+        return _observed(store, adaptive.page_of(store, digests, shown, (experiment, goal)))
     ids = [
         id_
         for what, kind in found
@@ -87,7 +87,7 @@ def _observed(store: Store, page: Page) -> Page:
     why those were late that did not hold.
     """
     from pgpaces.questions.sweep import closeups
-    from pgpaces.questions.why import stored as attribution
+    from pgpaces.questions.why import lookup as attribution
 
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
     # Loads of a search that were too high are late for what was the limit, which it says.

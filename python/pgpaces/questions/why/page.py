@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgpaces.answer import Answer
-from pgpaces.questions.why import stored as attribution
+from pgpaces.questions.why import lookup as attribution
 from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def sections(store: Store, name: str) -> tuple[Section, ...]:
     id_ = store.find_any(name)
     if not store.placed(id_):
         return (attribution.of_run(store, id_),)
-    from pgpaces.questions.sweep.stored import page_of
+    from pgpaces.questions.sweep.lookup import page_of
 
     return attribution.of_page(store, page_of(store, (id_,)))
 
@@ -31,7 +31,7 @@ def page(store: Store, found: tuple[Section, ...], name: str) -> Page:
     """The report of what a name means, with these answers. Raises PlanError, StoreError."""
     from msgspec.structs import replace
 
-    from pgpaces.questions.sweep.stored import page_of
+    from pgpaces.questions.sweep.lookup import page_of
 
     whole = page_of(store, (store.find_any(name),))
     rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import consent, drafting
+from pgpaces.cli import consent, experiment_options
 from pgpaces.errors import RunError, ServerError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def check_output(given: Mapping[str, Any]) -> None:
         from pgpaces.report import render
 
         render.form_of(given["output"])
-        drafting.check_folder(Path(given["output"]).resolve().parent)
+        experiment_options.check_folder(Path(given["output"]).resolve().parent)
 
 
 def order(
@@ -44,7 +44,7 @@ def order(
         store=given["store_path"],
         resume=resume,
         on_store_error=given["on_store_error"],
-        command=drafting.command(given),
+        command=experiment_options.command(given),
         costs=host_file.find(given["host_file"]),
         goal=goal,
         consent=consent.of(given),
@@ -53,10 +53,10 @@ def order(
 
 def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
     """The answer so far, on stdout and where the user wants it."""
-    from pgpaces.cli import report, telling
+    from pgpaces.cli import output, report
     from pgpaces.cli.main import put
+    from pgpaces.questions.sweep.lookup import page_of
     from pgpaces.questions.sweep.report import report as report_of
-    from pgpaces.questions.sweep.stored import page_of
     from pgpaces.report import render
     from pgpaces.store.store import Store
 
@@ -66,7 +66,7 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
         if given["as_json"]:
             put(render.render(found, "json").decode())
         else:
-            brief = telling.text((found.top,), verbose=False)
+            brief = output.text((found.top,), verbose=False)
             put(report.text(found) if given["verbose"] else brief)
     finally:
         if given["output"]:
@@ -183,6 +183,6 @@ def _resume(experiment_id: str, given: Mapping[str, Any]) -> str:
     if source is click.core.ParameterSource.COMMANDLINE:
         words += [
             "--store",
-            "DSN" if drafting.SECRET.search(given["store_path"]) else given["store_path"],
+            "DSN" if experiment_options.SECRET.search(given["store_path"]) else given["store_path"],
         ]
     return shlex.join(words)

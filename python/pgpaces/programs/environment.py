@@ -30,8 +30,8 @@ _VARIABLE = re.compile(r"PGPACES_([A-Z_][A-Z0-9_]*)")
 _DSN = ("host", "hostaddr", "port", "user", "dbname")
 
 
-class Given(Redacted, frozen=True):
-    """What programs are given as long as `given` lasts.
+class ProgramEnvironment(Redacted, frozen=True):
+    """What programs are given as long as `program_environment` lasts.
 
     values: by the names that words have in braces. variables: of the environment, without those
     that repeat the values. scratch: an empty folder. files: open ones that they inherit.
@@ -85,9 +85,9 @@ def _make_cache(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def given(
+def program_environment(
     way: psql.Way, workload: Workload, values: Mapping[str, str], say: Say
-) -> Iterator[Given]:
+) -> Iterator[ProgramEnvironment]:
     """What programs of a workload are given on the way to a database. values: scale and so on.
 
     Fetches the files that they read. Raises RunError where a program that is needed is absent,
@@ -106,7 +106,7 @@ def given(
         files = located(workload, values, say)
         # After what may take long: only then is there soon a watchdog, which always removes it.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
-        yield Given(
+        yield ProgramEnvironment(
             workload.folder.resolve(),
             scratch,
             {

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pgpaces.design import Target
     from pgpaces.draft import Draft
     from pgpaces.experiment.listener import SweepListener
-    from pgpaces.questions.compare.stored import Compared
+    from pgpaces.questions.compare.lookup import Compared
     from pgpaces.store.store import Store
     from pgpaces.trust import Consent
 
 
 def of_comparison(store: Store, found: Compared, *, anyway: bool) -> Answer:
     """A comparison as an answer. Raises PlanError where more differs than what is compared."""
-    from pgpaces.questions.compare import stored as comparing
-    from pgpaces.questions.sweep.stored import answer_behind
+    from pgpaces.questions.compare import lookup as comparing
+    from pgpaces.questions.sweep.lookup import answer_behind
 
     if found.beside and not anyway:
         raise comparing.refusal(found)
@@ -60,7 +60,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     what is compared, RunError where pairs are not to be had.
     """
     from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.questions.compare.stored import compared
+    from pgpaces.questions.compare.lookup import compared
     from pgpaces.store.store import Store
 
     if run is not None:
@@ -86,7 +86,7 @@ def _new_pairs(
 ) -> Answer:
     from pgpaces.experiment import pairs
     from pgpaces.experiment import sweep as pipeline
-    from pgpaces.questions.sweep.stored import answer_of
+    from pgpaces.questions.sweep.lookup import answer_of
     from pgpaces.store.store import Store
 
     experiment, pairing = pairs.ask(draft, names, goal)
@@ -114,7 +114,7 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError as `compare`.
     """
     from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.questions.compare.stored import checked
+    from pgpaces.questions.compare.lookup import checked
     from pgpaces.store.store import Store
 
     opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)

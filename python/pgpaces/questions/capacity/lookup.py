@@ -9,7 +9,7 @@ from pgpaces.answers.capacity.searches import Searches, Sought
 from pgpaces.answers.sequential import Tell
 from pgpaces.design import Cell
 from pgpaces.questions.capacity.section import section
-from pgpaces.questions.why import stored as attribution
+from pgpaces.questions.why import lookup as attribution
 from pgpaces.section import Section
 from pgpaces.store.store import Store
 

@@ -88,7 +88,7 @@ def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Ans
     Raises PlanError for an experiment that is no search, StoreError.
     """
     from pgpaces.experiment import capacity as asking
-    from pgpaces.questions.sweep.stored import answer_of
+    from pgpaces.questions.sweep.lookup import answer_of
     from pgpaces.store.store import Store
 
     id_, _, _ = asking.stored(name, store)
