@@ -1,6 +1,6 @@
-"""What every call of Python returns: an answer with its words, charts, tables and trials.
+"""The return value of every call of the Python API: an answer with its text, charts and trials.
 
-One class over sections: a notebook shows it as a card, a file as a report, a data frame as rows.
+One class over sections: a notebook shows a card, a file has a report, a data frame has rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
 class Frame(Struct, frozen=True):
-    """A table as columns: a value for each row. Any data frame library reads it through Arrow.
+    """A table as columns, one value a row. Any data frame library reads it through Arrow.
 
     `polars.DataFrame(frame)`, `pandas.DataFrame(frame.columns)`, `duckdb.from_arrow(frame)`.
     """
@@ -40,7 +40,7 @@ class Frame(Struct, frozen=True):
             yield dict(zip(self.columns, values, strict=True))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow PyCapsule interface. Raises RunError where there is no Arrow library."""
+        """The Arrow PyCapsule interface. Raises RunError if no Arrow library is installed."""
         from pgpaces.report.data import arrow
 
         return arrow(self._records).__arrow_c_stream__(requested_schema)
@@ -53,12 +53,12 @@ class Plot(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What `plot` calls it."""
+        """The name by which `Answer.plot` finds it."""
         return self._figure.key
 
     @property
     def title(self) -> str:
-        """What stands above it."""
+        """The title above it."""
         return self._figure.title
 
     @property
@@ -71,14 +71,14 @@ class Plot(Struct, frozen=True):
 
     @property
     def svg(self) -> str:
-        """As SVG. Raises RunError where nothing can draw here."""
+        """As SVG. Raises RunError if the drawing library is not installed."""
         from pgpaces.report.draw import picture
 
         return picture(self._figure, "svg").decode()
 
     @property
     def png(self) -> bytes:
-        """As PNG. Raises RunError where nothing can draw here."""
+        """As PNG. Raises RunError if the drawing library is not installed."""
         from pgpaces.report.draw import picture
 
         return picture(self._figure, "png")
@@ -96,13 +96,13 @@ class Plot(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """An answer to one question: of a run, an experiment, a search, a comparison, or why it was so.
+    """An answer to one question: about a run, an experiment, a search, a comparison, a cause.
 
-    In a notebook it shows its verdict, a chart and its table.
+    A notebook shows its verdict, a chart and its tables.
     """
 
     section: Section
-    _gathered: Callable[[], Page]
+    _load_page: Callable[[], Page]
 
     @property
     def value(self) -> Any:
@@ -111,22 +111,22 @@ class Answer(Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """The first word, such as PASS, FAIL or INCONCLUSIVE; empty where there is none."""
+        """The first word, such as PASS, FAIL or INCONCLUSIVE; empty if there is none."""
         return self.section.headline.word if self.section.headline else ""
 
     @property
     def said(self) -> tuple[str, ...]:
         """The answer in words, the most important sentence first."""
-        return tuple(sentence.text for sentence in self.section.said)
+        return tuple(sentence.text for sentence in self.section.sentences)
 
     @property
     def trials(self) -> tuple[str, ...]:
-        """The ids of the runs that it stands on."""
+        """The ids of the runs that it rests on."""
         return self.section.trials
 
     @property
     def figures(self) -> tuple[Plot, ...]:
-        """Its charts, the one that shows the answer first; those of its report if it has none."""
+        """Its charts, the main one first; those of its report if it has none."""
         own = tuple(self.section.every_figure())
         if not own:
             report = self._report()
@@ -136,26 +136,26 @@ class Answer(Struct, frozen=True):
 
     @property
     def page(self) -> Page:
-        """Its trials, with this answer in front. Raises StoreError."""
-        return self._gathered()
+        """Its trials, with this answer first. Raises StoreError."""
+        return self._load_page()
 
     def frame(self) -> Frame:
         """A row for each cell and for each trial; the column `row` says which."""
-        found = self._report().records()
-        names = found.rows[0] if found.rows else ()
-        return Frame({name: tuple(row[name] for row in found.rows) for name in names}, found)
+        records = self._report().records()
+        names = records.rows[0] if records.rows else ()
+        return Frame({name: tuple(row[name] for row in records.rows) for name in names}, records)
 
     def plot(self, name: str | None = None) -> Plot:
-        """A chart by its name, by default the first. Raises PlanError where there is none."""
-        found = {plot.name: plot for plot in self.figures}
-        chosen = next(iter(found), None) if name is None else name
-        if chosen not in found:
+        """A chart by its name, by default the first. Raises PlanError if there is none."""
+        plots = {plot.name: plot for plot in self.figures}
+        chosen = next(iter(plots), None) if name is None else name
+        if chosen not in plots:
             what = "no chart" if name is None else f"no chart '{name}'"
-            raise PlanError(f"there is {what}", f"there are {', '.join(found) or 'none'}")
-        return found[chosen]
+            raise PlanError(f"there is {what}", f"there are {', '.join(plots) or 'none'}")
+        return plots[chosen]
 
     def report(self, path: str | Path) -> Path:
-        """Writes its report; the form is that of the file's ending: .html, .md, .json, ..."""
+        """Writes its report in the form of the file name's extension: .html, .md, .json, ..."""
         from pgpaces.report.render import form_of, render
 
         path = Path(path)
@@ -185,11 +185,11 @@ class Answer(Struct, frozen=True):
         return self.said[0] if self.said else "no answer"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdict, what is said of it, the chart that shows it and its table."""
+        """For notebooks: the verdict, its sentences, its chart and its tables."""
         from pgpaces.report.html import card
 
-        found = list(self.section.every_figure())
-        return card(self.section, found[0] if found else self._report().lead)
+        figure = next(self.section.every_figure(), None) or self._report().lead
+        return card(self.section, figure)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """The same, and as text."""

@@ -1,6 +1,6 @@
-"""A chart as values: axes, and layers of points, lines, bars and texts; nothing of how it is drawn.
+"""A chart as values: axes, and layers of points, lines, bars and texts; renderer-independent.
 
-`report/charts.py` draws every chart, in the colors of any place.
+`report/charts.py` turns every chart into a specification, in the colors of any medium.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from msgspec import Struct
 # A number, a name on an axis of names, or a moment as an ISO 8601 text on one of time.
 Place = float | str | None
 Kind = Literal["point", "line", "rule", "area", "rect", "bar", "text"]
-# The names of colors: ink, muted, alarm, line0 to line6.
+# The name of a color: ink, muted, alarm, line0 to line6.
 Color = str
-# What a chart of usual width has room for, in pixels, and the shapes that series are told apart by.
+# The default width in pixels, and the shapes of the series.
 WIDTH = 372
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
 SERIES_MAX = len(SHAPES)
@@ -23,11 +23,11 @@ LABELED_WIDTH = WIDTH - 80
 
 
 class Point(Struct, frozen=True):
-    """A datum. end: where it ends along the x axis. low, high: its ends along its layer's axis.
+    """A datum. end: its end along the x axis. low, high: its ends along the axis of its layer.
 
-    at: its place in words, where it stands a little aside. series: whose color and shape it has.
-    dash: which kind of line it belongs to. filled: a hollow one stands on no valid trial. shade:
-    its index in the scale of heat, from good to bad.
+    at: the label of its place, if it is drawn with an offset. series: determines color and shape.
+    dash: the kind of line that it belongs to. filled: a hollow point has no valid trial. shade: its
+    index in the heat scale, from good to bad.
     """
 
     x: Place = None
@@ -44,11 +44,12 @@ class Point(Struct, frozen=True):
 
 
 class Axis(Struct, frozen=True):
-    """An axis. names: it has these in their order instead of numbers.
+    """An axis. names: the names on a nominal axis, in order.
 
-    scale: time has moments. ends: the least and the largest place; None: by the data. constant: up
-    to where a symlog scale is linear. ticks: how many, or where. labels: texts of these ticks.
-    format: of numbers (d3-format) or of moments (d3-time-format). room: pixels that stay free.
+    scale: `time` has timestamps. ends: minimum and maximum; None: from the data. constant: the
+    bound of the linear part of a symlog scale. ticks: their number or their places. labels: the
+    texts of these ticks. format: of numbers (d3-format) or timestamps (d3-time-format). aslant:
+    labels are rotated. room: padding in pixels.
     """
 
     title: str = ""
@@ -67,12 +68,12 @@ class Axis(Struct, frozen=True):
 
 
 class Layer(Struct, frozen=True):
-    """Points of one kind. color: of all of them; empty: of the series of each.
+    """Points of one kind. color: of all points; empty: by the series of each point.
 
-    name: what its points are, where values are told one by one. along: which axis low and high
-    belong to. size: an area of points, a width of lines. dash: of
-    lines. edge: texts, and rules without a place along it, stand at this edge of the plot. dx, dy:
-    how far texts stand off. offset: where in its band a point of an axis of names stands.
+    name: what a point is, for its description. along: the axis of low and high. size: the area of
+    points, the width of lines. dash: of lines. edge: the edge of the plot at which texts stand, and
+    rules without a place. dx, dy: the offset of texts. offset: the position of a point within its
+    band of a nominal axis.
     """
 
     kind: Kind
@@ -100,10 +101,10 @@ class Series(Struct, frozen=True):
 
 
 class Chart(Struct, frozen=True):
-    """Layers upon one pair of axes.
+    """Layers on one pair of axes.
 
-    series: those that points belong to. legend: what they are; None: there is no legend. dashes:
-    the kinds of lines. width: 0 is the usual one, legend and labels included. title: above it.
+    series: the series of the points. legend: its title; None: there is no legend. dashes: the kinds
+    of lines. width: in pixels, with legend and labels; 0: the default. title: the lines above it.
     """
 
     x: Axis
@@ -118,12 +119,12 @@ class Chart(Struct, frozen=True):
 
 
 def number_at(place: Place) -> float:
-    """A place on an axis of numbers; 0 of one that has none."""
+    """A place on a numeric axis; 0 if the place is no number."""
     return place if isinstance(place, float) else 0.0
 
 
 def series(names: Sequence[str]) -> tuple[Series, ...]:
-    """Series in their order, as many as can be told apart."""
+    """Series in the order of the names; names beyond SERIES_MAX are dropped."""
     return tuple(
         Series(name, f"line{number}", shape)
         for number, (name, shape) in enumerate(zip(names, SHAPES, strict=False))
@@ -131,7 +132,7 @@ def series(names: Sequence[str]) -> tuple[Series, ...]:
 
 
 def bound(value: float, text: str, side: Literal["left", "right"] = "left") -> tuple[Layer, Layer]:
-    """A line across the plot that values are held against, with its name at a side."""
+    """A line across the plot at a threshold, labeled at a side."""
     at = (Point(y=value, text=text),)
     return (
         Layer("rule", at, "alarm", size=1.2, dash=(5, 4)),

@@ -1,7 +1,7 @@
-"""What any question ends in: sections of sentences, facts, tables and charts, as values.
+"""The answer to any question as values: sections of sentences, facts, tables and charts.
 
-Every form of output (terminal, page, Markdown, JSON, notebook) is a function of sections and knows
-nothing else. Texts are as others wrote them: who renders them escapes.
+Every form of output (terminal, page, Markdown, JSON, notebook) is a function of sections alone.
+Texts are unescaped; the code that renders them escapes them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Facts = tuple[tuple[str, str], ...]
 
 
 class Sentence(Struct, frozen=True):
-    """A sentence of the answer; main: what one tells the boss. note: a footnote to the numbers."""
+    """A sentence of the answer; main: the conclusion. note: a footnote to the numbers."""
 
     text: str
     weight: Weight = "plain"
 
 
 class Headline(Struct, frozen=True):
-    """What is seen first: a word such as PASS, how it is marked, and the number behind it."""
+    """The first line: a word such as PASS, its mark, and the text with the number."""
 
     word: str
     mark: Mark
@@ -37,7 +37,7 @@ class Headline(Struct, frozen=True):
 
 
 class TableCell(Struct, frozen=True):
-    """A text, its interval where it has one, and how it is marked."""
+    """A text, its interval (empty if none), and its mark."""
 
     text: str
     ends: str = ""
@@ -45,11 +45,11 @@ class TableCell(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """A table. labels: the number of columns at its left that say what a row is about.
+    """A table. labels: the number of columns at the left that identify a row.
 
-    folded: few look at it, so a page folds it and a terminal leaves it out. spare: the columns that
-    a narrow terminal leaves out, in that order. absent: the indexes of rows of which nothing was
-    measured. brief: it is part of the answer in one screen, with intervals behind their values.
+    folded: rarely needed, so a page folds it and a terminal omits it. spare: the columns that a
+    narrow terminal omits, in that order. absent: the indexes of rows without a measurement. brief:
+    it is part of the answer in one screen, with each interval after its value.
     """
 
     key: str
@@ -65,10 +65,10 @@ class Table(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True):
-    """A chart: what it is called, what it shows in a sentence, and its numbers as a table.
+    """A chart: its title, a sentence about what it shows, and its numbers as a table.
 
-    key: for file names and anchors. charts: one, or several above each other with the same x axis.
-    beside: the same for charts that stand side by side, because their axes are the same.
+    key: for file names and anchors. charts: one, or several stacked ones with the same x axis.
+    group: figures of one non-empty group stand side by side, because they have the same axes.
     """
 
     key: str
@@ -77,11 +77,11 @@ class Figure(Struct, frozen=True):
     columns: tuple[str, ...]
     rows: Cells
     charts: tuple[Chart, ...]
-    beside: str = ""
+    group: str = ""
 
 
 class Bar(Struct, frozen=True):
-    """A bar of a chart of text. share: its length, 0 to 1. text: its number with its interval."""
+    """A bar of a text chart. share: its length, 0 to 1. text: its number with its interval."""
 
     name: str
     share: float
@@ -90,7 +90,7 @@ class Bar(Struct, frozen=True):
 
 
 class Bars(Struct, frozen=True):
-    """A chart for where nothing can be drawn: groups of bars of one number, each with a name."""
+    """A text chart, for a terminal: named groups of bars of one number."""
 
     title: str
     groups: tuple[tuple[str, tuple[Bar, ...]], ...]
@@ -99,7 +99,7 @@ class Bars(Struct, frozen=True):
 class Block(Struct, frozen=True):
     """A text in fixed type, line by line: a command, an SQL statement, a plan.
 
-    title: what opens it where it is folded; empty: it is not.
+    title: the label of the folded block; empty: the block is not folded.
     """
 
     text: str
@@ -109,18 +109,17 @@ class Block(Struct, frozen=True):
 class Section(Struct, frozen=True):
     """An answer, or a part of one.
 
-    key: for anchors and in JSON, no two of a report the same; the keys of its figures begin with
-    it. said: the answer first. note: how to read it, or what ran. next: commands that go on from
-    here. facts: names and values. value: what Python gets, a value of `answers/`, which JSON shows
-    as it is. trials: the ids of those that it stands on. parts: what it consists of. aside, mark:
-    what stands after the title. folded: only its title is seen at first, unless open. rank: a
-    terminal shows answers and numbers; Markdown all but what is for the page; the page all but what
-    is for text.
+    key: for anchors and in JSON, unique in a report, and a prefix of the keys of its figures.
+    sentences: the answer first. note: how to read it, or what ran. next: follow-up commands. facts:
+    names and values. value: a value of `answers/`, for Python and JSON. trials: the ids of the
+    trials that it rests on. parts: subsections. aside, mark: shown after the title. folded: only
+    the title is visible at first, unless open. rank: a terminal shows `answer` and `numbers`;
+    Markdown all but `page`; the page all but `text`.
     """
 
     key: str
     title: str
-    said: tuple[Sentence, ...] = ()
+    sentences: tuple[Sentence, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     value: Any = None
@@ -139,14 +138,14 @@ class Section(Struct, frozen=True):
     rank: Rank = "answer"
 
     def every_figure(self) -> Iterator[Figure]:
-        """Its charts, and those of its parts."""
+        """The figures of the section and of its parts."""
         yield from self.figures
         for part in self.parts:
             yield from part.every_figure()
 
 
 class Records(Struct, frozen=True):
-    """Rows for programs: the same keys in each. texts, whole: the columns of texts and integers."""
+    """Rows for programs, all with the same keys. texts, whole: the columns of text and integers."""
 
     rows: tuple[dict[str, Any], ...]
     texts: frozenset[str] = frozenset()
@@ -156,10 +155,10 @@ class Records(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """A whole report: its question, the answer in sentences, and sections in their order.
 
-    headline: facts under the title. top: the answer in one screen. lead: the chart that shows it,
-    one of those of the sections. document: all of it as plain
-    values, but for its answers'. records: a row for each cell and each trial. Both take longer
-    than the rest, so they are asked for.
+    headline: facts under the title. top: the answer in one screen. lead: the chart of the sections
+    that shows the answer. document: the whole report as plain values, without the sections that
+    are answers. records: a row for each cell and each trial. Both are functions, because they take
+    longer than the rest.
     """
 
     title: str
@@ -167,7 +166,7 @@ class Report(Struct, frozen=True):
     made_at: datetime
     version: str
     id: str
-    said: tuple[Sentence, ...]
+    sentences: tuple[Sentence, ...]
     headline: Facts
     sections: tuple[Section, ...]
     top: Section
@@ -177,10 +176,10 @@ class Report(Struct, frozen=True):
     records: Callable[[], Records] = lambda: Records(())
 
     def figures(self) -> Iterator[Figure]:
-        """Every chart."""
+        """The figures of all sections."""
         for section in self.sections:
             yield from section.every_figure()
 
     def answers(self) -> tuple[Section, ...]:
-        """The sections that are answers of their own."""
+        """The sections of rank `answer`."""
         return tuple(each for each in self.sections if each.rank == "answer")

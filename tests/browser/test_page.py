@@ -23,7 +23,7 @@ BOXES = """() => [...document.querySelectorAll('figure svg')]
     .filter(svg => !svg.closest('details:not([open])'))
     .map(svg => ({box: svg.getBoundingClientRect().toJSON(),
                   marks: svg.querySelectorAll('path, line, text').length}))"""
-COLOURS = """() => {
+COLORS = """() => {
     const svg = document.querySelector('#missed svg');
     return [...new Set([...svg.querySelectorAll('path')].map(e => getComputedStyle(e).stroke)
         .concat([...svg.querySelectorAll('text')].map(e => getComputedStyle(e).fill)))];
@@ -43,12 +43,12 @@ def opened(browser: Browser, address: str, **how: Any) -> Iterator[tuple[Page, l
     context.close()
 
 
-def rgb(colour: str) -> str:
-    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
+def rgb(color: str) -> str:
+    return f"rgb({', '.join(str(int(color[at : at + 2], 16)) for at in (1, 3, 5))})"
 
 
 @pytest.mark.parametrize("how", ["light", "dark"])
-def test_charts_are_drawn_in_the_colours_of_light_and_dark(
+def test_charts_are_drawn_in_the_colors_of_light_and_dark(
     browser: Browser, report: str, how: str
 ) -> None:
     look, other = (LIGHT, DARK) if how == "light" else (DARK, LIGHT)
@@ -59,10 +59,10 @@ def test_charts_are_drawn_in_the_colours_of_light_and_dark(
             assert each["box"]["width"] > 250
             assert each["box"]["height"] > 100
             assert each["marks"] > 20
-        colours = page.evaluate(COLOURS)
-        assert {rgb(colour) for colour in look.lines[:3]} <= set(colours)
-        assert rgb(look.muted) in colours
-        assert rgb(other.lines[0]) not in colours
+        colors = page.evaluate(COLORS)
+        assert {rgb(color) for color in look.lines[:3]} <= set(colors)
+        assert rgb(look.muted) in colors
+        assert rgb(other.lines[0]) not in colors
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == rgb(look.background)
         assert wrong == []

@@ -49,7 +49,7 @@ def section(found: Sequence[Found]) -> Section:
 
 
 def said(found: Sequence[Found], weight: str = "") -> str:
-    return "\n".join(s.text for s in section(found).said if weight in ("", s.weight))
+    return "\n".join(s.text for s in section(found).sentences if weight in ("", s.weight))
 
 
 @cache
@@ -68,14 +68,14 @@ def page(found: Sequence[Found]) -> Page:
     design = grouping.as_chosen(Design(), digests)
     made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
     answer = section(found)
-    return replace(made, answer=answer.said, sections=(answer,), searched=True)
+    return replace(made, answer=answer.sentences, sections=(answer,), searched=True)
 
 
 # ---- one cell ----
 
 
 def test_the_answer_says_what_is_proved_by_which_rule_and_what_the_soak_showed() -> None:
-    first, second, *_ = section([one()]).said
+    first, second, *_ = section([one()]).sentences
     assert first.text.startswith("Meets it up to 17.")
     assert "unknown in between" in first.text
     assert second.text.startswith("It can hold 15.")
@@ -133,7 +133,7 @@ def test_clients_without_a_pause_are_nobodys_users() -> None:
 def test_the_resource_that_was_the_limit_is_named_as_associated() -> None:
     limit = Limit("cpu", "the server's CPU", Estimate(0.87, 0.8, 0.9, 50), ("CPU was busy",))
     found = capacity.section([one()], {ONE.key: limit})
-    text = " ".join(s.text for s in found.said)
+    text = " ".join(s.text for s in found.sentences)
     assert "87.0 % of what missed is associated with the server's CPU: CPU was busy." in text
     assert "limit" in found.tables[0].columns
     assert data.section(found)["value"]["cells"][0]["limit"]["name"] == "the server's CPU"
@@ -240,7 +240,7 @@ def test_quick_says_where_an_end_of_what_can_be_offered_was_met(
 
 def test_which_level_holds_most_is_known_where_intervals_do_not_overlap() -> None:
     found = [of_level("4MB", 12), of_level("64MB", 17.5), of_level("1GB", 15)]
-    first = section(found).said[0]
+    first = section(found).sentences[0]
     assert first.weight == "main"
     assert first.text.startswith("work_mem = 64MB meets it at the highest load, 17.")
     assert "which every other one misses" in first.text
@@ -287,7 +287,7 @@ def test_one_chart_has_the_capacity_of_every_level_and_one_its_price() -> None:
     assert "capacity-price" not in keys
 
 
-def test_of_two_factors_one_is_the_axis_and_the_other_the_colour() -> None:
+def test_of_two_factors_one_is_the_axis_and_the_other_the_color() -> None:
     found = [
         searched(slope(at), GOAL, Cell(((MEMORY, memory), ("server", server))))
         for memory, server, at in (("4MB", "15", 12), ("64MB", "15", 14), ("4MB", "18", 16),
@@ -363,7 +363,7 @@ def test_a_narrow_terminal_leaves_out_what_sentences_say_and_cuts_no_number() ->
     found = searched(noisy())
     made = page([found])
     answer = capacity.section([found], {ONE.key: limit})
-    text = terminal(report_of(replace(made, sections=(replace(answer, said=()),))), 72)
+    text = terminal(report_of(replace(made, sections=(replace(answer, sentences=()),))), 72)
     head = next(line for line in text.splitlines() if "misses from, 1/s" in line)
     assert "meets up to, 1/s" in head
     assert "limit" not in head

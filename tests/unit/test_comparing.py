@@ -95,7 +95,7 @@ def test_nothing_that_can_be_drawn_is_no_chart() -> None:
     found = section(judge((), ComparisonGoal()), "old", "new", VerdictBasis())
     assert found.figures == ()
     assert found.tables == ()
-    assert "is inconclusive" in found.said[0].text
+    assert "is inconclusive" in found.sentences[0].text
 
 
 def test_a_metric_of_which_a_trial_has_no_number_says_nothing_of_itself() -> None:

@@ -73,7 +73,7 @@ def test_only_what_pgpaces_itself_needs_is_an_error(monkeypatch: pytest.MonkeyPa
 def test_a_slow_clock_and_few_open_files_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (1024, 4096))
     slow = Part("machine", "clock source", "acpi_pm")
-    said = [each.text for each in doctor.section(Diagnosis((slow,))).said]
+    said = [each.text for each in doctor.section(Diagnosis((slow,))).sentences]
     assert said == [
         "the clock source acpi_pm takes a system call for every reading of the time",
         "1024 open files are enough for about 960 clients: ulimit -n",

@@ -82,7 +82,7 @@ def test_a_command_that_is_copied_is_one_command(every: dict[str, Section], widt
 
 def test_all_of_an_answer_says_a_footnote_once(every: dict[str, Section]) -> None:
     section = every["experiment pairs"]
-    notes = [each.text for each in section.said if each.weight == "note"]
+    notes = [each.text for each in section.sentences if each.weight == "note"]
     console = Console(file=io.StringIO(), width=200)
     for part in terminal.whole(section, 200):
         console.print(part)

@@ -114,7 +114,7 @@ def test_a_curve_is_whole_where_it_was_tried_and_broken_beyond() -> None:
 
 def test_of_several_lines_the_most_important_is_said_by_name() -> None:
     section = forecasting.section([of("4MB"), of("64MB", seed=2)], ())
-    assert [sentence.text.partition(":")[0] for sentence in section.said] == [
+    assert [sentence.text.partition(":")[0] for sentence in section.sentences] == [
         "work_mem = 4MB",
         "work_mem = 64MB",
     ]

@@ -1,4 +1,4 @@
-"""Colours of charts can be told from what is behind them, in light and in dark."""
+"""Colors of charts can be told from what is behind them, in light and in dark."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pgpaces.report.style import DARK, LIGHT, Look
 BEHIND = {"light": (LIGHT, ("#ffffff", "#f4f6f9")), "dark": (DARK, ("#191f28", "#1b212b"))}
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """Relative luminance as in WCAG 2.2."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -38,7 +38,7 @@ def test_numbers_on_the_map_can_be_read(look: Look) -> None:
         assert contrast(text, behind) >= 4.5, behind
 
 
-def test_lines_are_told_apart_without_colours_too() -> None:
+def test_lines_are_told_apart_without_colors_too() -> None:
     assert (
         len({str(dash) for dash in DASHES}) == len(DASHES) == len(set(SHAPES)) == len(LIGHT.lines)
     )

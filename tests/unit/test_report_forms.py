@@ -301,7 +301,7 @@ def test_a_grid_of_names_has_charts_too() -> None:
     ]
     drawn = [layer["encoding"] for layer in specification(first.charts, LIGHT)["layer"]]
     [points, *_] = [each for each in drawn if "shape" in each]
-    assert points["color"]["scale"]["domain"] == ["simple", "prepared"], "a colour for each"
+    assert points["color"]["scale"]["domain"] == ["simple", "prepared"], "a color for each"
     assert points["color"]["legend"]["title"] == "protocol"
     assert points["xOffset"]["field"] == "series", "beside each other, not upon"
     html(report_of(page))
@@ -390,7 +390,7 @@ def three_factors() -> Page:
 def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> None:
     page = three_factors()
     assert [panel.name for panel in panels(page)[0]] == ["server = 15", "server = 18"]
-    pair = [figure for figure in report_of(page).figures() if figure.beside == "missed"]
+    pair = [figure for figure in report_of(page).figures() if figure.group == "missed"]
     assert len(pair) == 2
     scales = []
     for figure in pair:
@@ -406,8 +406,8 @@ def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> No
         )
     assert scales[0] == scales[1]
     shown = report_of(page)
-    beside = {figure.beside for figure in shown.figures()} - {""}
-    assert html(shown).count('class="beside"') == len(beside)
+    groups = {figure.group for figure in shown.figures()} - {""}
+    assert html(shown).count('class="group"') == len(groups)
 
 
 @given(st.floats(1e-3, 1e6), st.floats(21, 1e5))

@@ -168,7 +168,7 @@ def test_what_makes_it_invalid_stands_below_and_nothing_is_concluded() -> None:
 
 def test_of_several_warnings_one_is_said_and_the_others_are_counted() -> None:
     both = (Finding("fan", "warning", "the fan is loud"), Finding("disk", "warning", "it is full"))
-    said = section(run(findings=both), summarize(run(findings=both))).said
+    said = section(run(findings=both), summarize(run(findings=both))).sentences
     warnings = [each.text for each in said if each.weight == "warning"]
     assert len(warnings) == 1
     assert "(1 more warning: pgpaces show " in warnings[0]
@@ -177,7 +177,7 @@ def test_of_several_warnings_one_is_said_and_the_others_are_counted() -> None:
 def test_a_percentile_that_is_not_known_says_what_it_would_take() -> None:
     few = run(intervals=tuple(second(n, [10.0] * 3) for n in range(10)), measured_ns=10 * SECOND_NS)
     assert "p99 –" in facts(few)["latency"]
-    [note] = [s.text for s in section(few, summarize(few)).said if s.weight == "note"]
+    [note] = [s.text for s in section(few, summarize(few)).sentences if s.weight == "note"]
     assert re.search(r"30 transactions are too few for a p9[59]; about \d+ give one", note)
 
 

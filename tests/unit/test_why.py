@@ -327,12 +327,12 @@ def test_near_ties_are_told_and_what_proves_most_is_first() -> None:
     found = attribute([story.told()])
     assert [card.key for card in found.causes[:2]] == ["quota", "plan"]
     assert [card.key for card in found.ties] == ["plan"]
-    said = [sentence.text for sentence in reported.section(found, "run T").said]
+    said = [sentence.text for sentence in reported.section(found, "run T").sentences]
     assert any("Nearly a tie with whole tables read" in text for text in said)
     assert attribute([story.told()]) == found
     alone = attribute([STORIES["quota"].told()])
     assert alone.ties == ()
-    assert not any("tie" in s.text for s in reported.section(alone, "run T").said)
+    assert not any("tie" in s.text for s in reported.section(alone, "run T").sentences)
 
 
 def test_there_is_no_network_behind_a_socket() -> None:
@@ -385,13 +385,13 @@ def test_what_no_sensor_read_is_told() -> None:
     blind = replace(trial, samples=(), observed=())
     found = attribute([(blind, summary)])
     assert len(found.unseen) == 4
-    said = " ".join(s.text for s in reported.section(found, "run T").said)
+    said = " ".join(s.text for s in reported.section(found, "run T").sentences)
     assert "locks, disk, network" in said
 
 
 def test_the_word_is_associated_and_what_is_against_is_told() -> None:
     section = reported.section(attribute([always(STORIES["disk"]).told()]), "run T")
-    text = " ".join(sentence.text for sentence in section.said)
+    text = " ".join(sentence.text for sentence in section.sentences)
     assert "Associated with the disk" in text
     assert "only a run without it can tell" in text
     assert "Unexplained" in text

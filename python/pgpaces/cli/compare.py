@@ -101,7 +101,7 @@ def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
         return 0
 
     def judge(page: Page) -> int:
-        section = replace(page.sections[0], said=page.answer)
+        section = replace(page.sections[0], sentences=page.answer)
         gate.tell(section, given)
         return gate.exit_code(section) if given["gate"] else 0
 
@@ -170,9 +170,9 @@ def _goal(given: Mapping[str, Any]) -> ComparisonGoal:
 
 def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> Section:
     """Prints the comparison. Raises PlanError where more differs than what is compared."""
-    from pgpaces.questions.compare.api import of_comparison
+    from pgpaces.questions.compare.api import answer_of_comparison
 
-    answer = of_comparison(store, found, anyway=given["anyway"])
+    answer = answer_of_comparison(store, found, anyway=given["anyway"])
     tell(answer, given, _document(found))
     gate.tell(answer.section, given)
     return answer.section
@@ -188,6 +188,6 @@ def _document(found: Compared) -> dict[str, object]:
         "a": group(found.a.name, [digest.trial.id for digest in found.a.digests]),
         "b": group(found.b.name, [digest.trial.id for digest in found.b.digests]),
         "compared": list(found.factors),
-        "differences": [asdict(each) for each in found.beside],
+        "differences": [asdict(each) for each in found.other_differences],
         "verdict": plain(found.verdict),
     }

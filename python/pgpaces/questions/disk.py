@@ -63,7 +63,7 @@ def section(known: Known) -> Section:
     return Section(
         "disk",
         f"Disk {called(known)}",
-        said=tuple(Sentence(text, "warning") for text in _warnings(found)),
+        sentences=tuple(Sentence(text, "warning") for text in _warnings(found)),
         headline=_headline(found),
         facts=tuple(_facts(found)),
         tables=tuple(each for each in tables if each.rows),
@@ -261,7 +261,7 @@ def comparison(known: Sequence[Known]) -> Section:
     if any(each.found.quick for each in known):
         said.append(Sentence("quick results are indicative only", "warning"))
     table = Table("disks", "Disks", ("", *names), 1, tuple(rows), brief=True)
-    return Section("disks", "Disks side by side", said=tuple(said), tables=(table,))
+    return Section("disks", "Disks side by side", sentences=tuple(said), tables=(table,))
 
 
 def _spread(values: Sequence[str]) -> list[str]:

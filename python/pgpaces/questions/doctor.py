@@ -108,7 +108,7 @@ def section(found: Diagnosis) -> Section:
     return Section(
         "doctor",
         "What pgpaces finds here",
-        said=tuple(Sentence(text, "warning") for text in _warnings(found)),
+        sentences=tuple(Sentence(text, "warning") for text in _warnings(found)),
         headline=top,
         facts=tuple(facts),
         tables=(table,) if rows else (),

@@ -166,7 +166,7 @@ def section(
     return Section(
         key=KEY,
         title=f"With more {unit}",
-        said=tuple(_said(every, to)),
+        sentences=tuple(_said(every, to)),
         headline=_headline(every, to),
         facts=tuple(_facts(every)),
         tables=_tables(every),

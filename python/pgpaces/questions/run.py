@@ -78,7 +78,7 @@ def section(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Se
     return Section(
         key="run",
         title=f"Run {trial.id}",
-        said=tuple(_said(trial, summary)),
+        sentences=tuple(_said(trial, summary)),
         headline=headline(trial, summary),
         note=_context(trial, summary),
         facts=tuple(_facts(trial, summary, series)),

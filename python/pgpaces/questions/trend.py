@@ -25,7 +25,7 @@ from pgpaces.errors import PlanError
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.compare.section import differing, named, number, short
 from pgpaces.questions.compare.words import changed_by, size, title
-from pgpaces.questions.sweep.lookup import answer_behind
+from pgpaces.questions.sweep.lookup import answer_for
 from pgpaces.report.escape import line
 from pgpaces.report.numbers import interval, sparkline
 from pgpaces.result import Estimate
@@ -66,7 +66,7 @@ def trend(
     found = trended(opened, names, metric, factors)
     if found.unlike and not anyway:
         raise refusal(found)
-    return answer_behind(opened, section(found))
+    return answer_for(opened, section(found))
 
 
 def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[str]) -> Trended:
@@ -193,7 +193,7 @@ def of_series(found: Trend, metric: Metric, series: RunSeries) -> Section:
     return Section(
         key=KEY,
         title=f"{verdicts.title(metric).capitalize()} over time: {series.name}",
-        said=(*sentences(found, metric), *_changed(series), *series.notes),
+        sentences=(*sentences(found, metric), *_changed(series), *series.notes),
         headline=_headline(found, metric),
         facts=tuple(_facts(found, metric, series)),
         tables=(_table(found, metric, series),) if found.levels else (),

@@ -229,7 +229,7 @@ def _edge(edge: str) -> _SPEC:
 def _mark(layer: Layer, look: Look) -> _SPEC:
     found: _SPEC = {"type": layer.kind, "opacity": layer.opacity}
     size = layer.size or _SIZES.get(layer.kind)
-    color = look.colours()[layer.color] if layer.color else None
+    color = look.colors()[layer.color] if layer.color else None
     if color:
         found["color"] = color
     match layer.kind:
@@ -268,7 +268,7 @@ def _colors(chart: Chart, layer: Layer, look: Look, *, stacked: bool) -> _SPEC:
     if layer.color or not names or layer.kind == "text":
         return found
     field: _SPEC = {"field": "series", "type": "nominal"}
-    colors = [look.colours()[each.color] for each in chart.series]
+    colors = [look.colors()[each.color] for each in chart.series]
     color = {
         **field,
         "scale": {"domain": names, "range": colors},

@@ -34,7 +34,7 @@ def junit(found: Section, text: str) -> bytes:
         reason = ElementTree.SubElement(
             case, element, {"type": _word(found), "message": _plain(line(message(found)))}
         )
-        reason.text = _plain(lines("\n".join(each.text for each in found.said)))
+        reason.text = _plain(lines("\n".join(each.text for each in found.sentences)))
     ElementTree.SubElement(case, "system-out").text = _plain(lines(text))
     ElementTree.indent(suites)
     made = ElementTree.tostring(suites, encoding="unicode")
@@ -50,7 +50,7 @@ def annotation(found: Section) -> str:
 
 def message(found: Section) -> str:
     """The verdict in a sentence: what the section says first, else its headline."""
-    main = [each.text for each in found.said if each.weight == "main"]
+    main = [each.text for each in found.sentences if each.weight == "main"]
     return main[0] if main else (found.headline.text if found.headline else found.title)
 
 

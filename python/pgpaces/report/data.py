@@ -78,7 +78,7 @@ def json(report: Report) -> str:
         "made_at": report.made_at.isoformat(),
         "pgpaces": report.version,
         "rerun": report.rerun,
-        "answer": [_sentence(each) for each in report.said],
+        "answer": [_sentence(each) for each in report.sentences],
         "sections": {each.key: section(each) for each in report.answers()},
         **report.document(),
     }
@@ -89,7 +89,7 @@ def section(found: Section) -> dict[str, Any]:
     """An answer of its own for programs."""
     return {
         "title": found.title,
-        "answer": [_sentence(each) for each in found.said],
+        "answer": [_sentence(each) for each in found.sentences],
         "value": plain(found.value),
         "trials": list(found.trials),
     }

@@ -48,7 +48,7 @@ def available() -> bool:
 
 
 def inline(figure: Figure, width: int = 0) -> str:
-    """An SVG element for the page, whose colours are the page's and whose numbers are short.
+    """An SVG element for the page, whose colors are the page's and whose numbers are short.
 
     width: of charts above each other, in pixels, where it is not the usual one.
 

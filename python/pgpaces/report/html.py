@@ -56,7 +56,7 @@ def html(report: Report) -> str:
         .render(
             report=report,
             head=head,
-            said_beside=[each for each in report.said if not head or each.text != head.text],
+            sentences=[each for each in report.sentences if not head or each.text != head.text],
             next=[each for each in report.top.next if not each.startswith(_REPORT)],
             lead=lead,
             wide=_safe(draw.inline(lead, _WIDE)) if lead and wide else "",
@@ -72,7 +72,7 @@ def html(report: Report) -> str:
 
 def _side_by_side(figures: Iterable[Figure]) -> list[list[Figure]]:
     """Charts in their order, those together that share their axes."""
-    return [list(group) for _, group in groupby(figures, lambda each: each.beside or each.key)]
+    return [list(group) for _, group in groupby(figures, lambda each: each.group or each.key)]
 
 
 def _environment() -> Environment:
@@ -113,7 +113,7 @@ def _safe(text: str) -> Markup:
 
 
 def _style() -> Markup:
-    """The colours of light and dark, then the rest of the style sheet."""
+    """The colors of light and dark, then the rest of the style sheet."""
     rest = _template("page.css")
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
     return _safe(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
@@ -126,6 +126,6 @@ def _template(name: str) -> str:
 
 
 def _variables(chosen: style.Look) -> str:
-    """The colours as CSS variables."""
-    pairs = {**chosen.colours(), "paper": chosen.background}
-    return "".join(f"--{name}:{colour};" for name, colour in pairs.items())
+    """The colors as CSS variables."""
+    pairs = {**chosen.colors(), "paper": chosen.background}
+    return "".join(f"--{name}:{color};" for name, color in pairs.items())

@@ -58,7 +58,7 @@ def summary(section: Section) -> str:
     title = section.title if top is None else f"{_SIGNS[top.mark]} {top.word}: {top.text}"
     # Facts without a name are pictures of blocks.
     facts = tuple(each for each in section.facts if each[0])
-    made = [f"## {text(title.strip())}\n", *_answer(section.said), *_pairs(facts)]
+    made = [f"## {text(title.strip())}\n", *_answer(section.sentences), *_pairs(facts)]
     for table in section.tables:
         made += [
             f"<details><summary>{text(table.title)}</summary>\n",
@@ -73,7 +73,7 @@ def _parts(report: Report) -> Iterator[str]:
     if report.question:
         yield f"{paragraph(report.question)}\n"
     yield "## The answer\n"
-    yield from _answer(report.said)
+    yield from _answer(report.sentences)
     for section in report.sections:
         if section.rank != "page":
             yield f"## {text(section.title)}\n"
@@ -83,7 +83,7 @@ def _parts(report: Report) -> Iterator[str]:
 
 def _section(section: Section, level: int) -> Iterator[str]:
     """What a section says, and its parts under headings of a level."""
-    yield from _answer(section.said)
+    yield from _answer(section.sentences)
     yield from () if section.headline else _pairs(section.facts)
     yield from (f"{code(block.text)}\n" for block in section.blocks if not block.title)
     tables = [table for table in section.tables if level == _TOP or not table.folded]

@@ -1,7 +1,7 @@
-"""How charts look: colours for light and dark, and the configuration that all of them share.
+"""How charts look: colors for light and dark, and the configuration that all of them share.
 
-Values for Vega-Lite, nothing of what charts show. In the page a colour is a CSS variable, so that
-the page's light and dark are the charts' too; in files of their own it is a colour.
+Values for Vega-Lite, nothing of what charts show. In the page a color is a CSS variable, so that
+the page's light and dark are the charts' too; in files of their own it is a color.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NUMBER = ".6~g"
 
 
 class Look(Struct, frozen=True):
-    """The colours of a chart. lines: told apart also by people who do not see all colours.
+    """The colors of a chart. lines: told apart also by people who do not see all colors.
 
     heat: from good over the middle to bad; on_heat: of text upon each. font: of all text.
     """
@@ -32,15 +32,15 @@ class Look(Struct, frozen=True):
     on_heat: tuple[str, ...]
     font: str = "sans-serif"
 
-    def colours(self) -> dict[str, str]:
-        """Each colour by the name of its CSS variable."""
+    def colors(self) -> dict[str, str]:
+        """Each color by the name of its CSS variable."""
         named = {name: getattr(self, name) for name in ("ink", "muted", "grid", "alarm")}
-        named |= {f"line{n}": colour for n, colour in enumerate(self.lines)}
-        named |= {f"heat{n}": colour for n, colour in enumerate(self.heat)}
-        return named | {f"on-heat{n}": colour for n, colour in enumerate(self.on_heat)}
+        named |= {f"line{n}": color for n, color in enumerate(self.lines)}
+        named |= {f"heat{n}": color for n, color in enumerate(self.heat)}
+        return named | {f"on-heat{n}": color for n, color in enumerate(self.on_heat)}
 
 
-# After Okabe and Ito (2008), darker where white would swallow a colour, lighter where black would;
+# After Okabe and Ito (2008), darker where white would swallow a color, lighter where black would;
 # every line at least 3:1 against its background.
 LIGHT = Look(
     background="#ffffff",

@@ -35,7 +35,7 @@ _STYLES = {"meets": "green", "misses": "red", "unknown": "yellow", "not valid": 
 
 
 def terminal(report: Report, width: int = 100) -> str:
-    """The report in so many columns, without colours."""
+    """The report in so many columns, without colors."""
     from rich.console import Console, Group
 
     console = Console(width=width, highlight=False, markup=False, emoji=False, color_system=None)
@@ -56,7 +56,7 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     if report.question:
         yield Text(line(report.question), style="dim")
     yield Text("")
-    yield from _said(report.said, width)
+    yield from _said(report.sentences, width)
     for each in report.sections:
         if each.rank in ("answer", "numbers"):
             yield Text("")
@@ -79,11 +79,11 @@ def answered(found: Section, width: int) -> Iterator[RenderableType]:
     """What it says: its sentences and facts, then its tables and bars."""
     from rich.text import Text
 
-    yield from _said(found.said, width)
+    yield from _said(found.sentences, width)
     yield from () if found.headline else _facts(found.facts)
     shown = [each for each in found.tables if not each.folded]
     for number, each in enumerate(shown):
-        if number or found.said or found.facts:
+        if number or found.sentences or found.facts:
             yield Text("")
         if len(shown) > 1:
             yield Text(line(each.title), style="bold")
@@ -104,7 +104,7 @@ def brief(found: Section, width: int) -> Iterator[RenderableType]:
     if found.note:
         yield from (Text(f"  {each}") for each in _wrapped(line(found.note), width - 2))
     yield from _rows(found.facts, width)
-    yield from _warned(found.said, width)
+    yield from _warned(found.sentences, width)
     for shown in found.tables:
         if shown.brief:
             yield from (
@@ -148,11 +148,11 @@ def whole(found: Section, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     plain = tuple(replace(each, brief=False) for each in found.tables)
-    noted = tuple(each for each in found.said if each.weight == "note")
-    kept = found.said if found.headline is None or found.parts else noted
-    yield from brief(replace(found, aside="", tables=plain, said=kept), width)
+    noted = tuple(each for each in found.sentences if each.weight == "note")
+    kept = found.sentences if found.headline is None or found.parts else noted
+    yield from brief(replace(found, aside="", tables=plain, sentences=kept), width)
     if kept is noted:
-        yield from _said((each for each in found.said if each.weight != "note"), width)
+        yield from _said((each for each in found.sentences if each.weight != "note"), width)
     for each in plain:
         yield Text("")
         yield from _table(each, width)

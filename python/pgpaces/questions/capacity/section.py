@@ -49,7 +49,7 @@ def section(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Secti
     return Section(
         key=KEY,
         title="Capacity",
-        said=tuple(_said(found, answer, factors)),
+        sentences=tuple(_said(found, answer, factors)),
         headline=_headline(found, answer, factors),
         note=_rule(found),
         facts=tuple(_facts(answer)) if len(found) == 1 else (),

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pgpaces.trust import Consent
 
 
-def of_comparison(store: Store, found: Compared, *, anyway: bool) -> Answer:
+def answer_of_comparison(store: Store, found: Compared, *, anyway: bool) -> Answer:
     """A comparison as an answer. Raises PlanError where more differs than what is compared."""
     from pgpaces.questions.compare import lookup as comparing
-    from pgpaces.questions.sweep.lookup import answer_behind
+    from pgpaces.questions.sweep.lookup import answer_for
 
-    if found.beside and not anyway:
+    if found.other_differences and not anyway:
         raise comparing.refusal(found)
-    return answer_behind(store, comparing.section(found))
+    return answer_for(store, comparing.section(found))
 
 
 def compare(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -74,7 +74,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
         )
     opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
     found = compared(opened, (a, b), goal, factors, experiment)
-    return of_comparison(opened, found, anyway=anyway)
+    return answer_of_comparison(opened, found, anyway=anyway)
 
 
 def _new_pairs(
@@ -119,4 +119,4 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
 
     opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
     found = checked(opened, (baseline, run), goal, factors)
-    return of_comparison(opened, found, anyway=anyway)
+    return answer_of_comparison(opened, found, anyway=anyway)

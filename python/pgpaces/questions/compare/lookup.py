@@ -38,7 +38,7 @@ class Compared(Struct, frozen=True):
     a: Group
     b: Group
     factors: tuple[str, ...]
-    beside: tuple[Between, ...]
+    other_differences: tuple[Between, ...]
     verdict: Verdict
 
 
@@ -61,8 +61,8 @@ def compared(
         raise PlanError(f"{a.name} and {b.name} have trials in common", "name what differs")
     own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
-    beside = differences.between(a.digests, b.digests, chosen)
-    return Compared(a, b, chosen, beside, unpaired.verdict(a.digests, b.digests, goal))
+    others = differences.between(a.digests, b.digests, chosen)
+    return Compared(a, b, chosen, others, unpaired.verdict(a.digests, b.digests, goal))
 
 
 def checked(
@@ -89,7 +89,7 @@ def section(found: Compared) -> Section:
     """The comparison as a section, with what differs beside what is compared."""
     every = (*found.a.digests, *found.b.digests)
     kept = [[d for d in group.digests if sound(d)] for group in (found.a, found.b)]
-    listed = verdicts.refused(found.beside, ", ".join(found.factors))
+    listed = verdicts.refused(found.other_differences, ", ".join(found.factors))
     seen = shown.VerdictBasis(
         pairs=tuple(unpaired.blocks(*kept)) if found.verdict.basis == "blocks" else (),
         trials=() if found.verdict.basis == "blocks" else _in_order(*kept),
@@ -109,7 +109,7 @@ def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Sid
 
 def refusal(found: Compared) -> PlanError:
     """That they cannot be compared, as more differs than what is compared."""
-    main, *listed = verdicts.refused(found.beside, ", ".join(found.factors))
+    main, *listed = verdicts.refused(found.other_differences, ", ".join(found.factors))
     lines = "".join(f"\n  {line(each.text)}" for each in listed)
     return PlanError(
         f"{main.text}{lines}", "name what is compared with --factor, or compare with --anyway"

@@ -88,7 +88,7 @@ def section(verdict: Verdict, a: str, b: str, seen: VerdictBasis) -> Section:
     return Section(
         key=KEY,
         title=f"{b} against {a}",
-        said=(*verdicts.comparison(verdict, a, b), *_left_out(seen), *seen.notes),
+        sentences=(*verdicts.comparison(verdict, a, b), *_left_out(seen), *seen.notes),
         headline=Headline(
             verdict.outcome.upper(), _MARKS[verdict.outcome], f"{b} against {a}{_looks(verdict)}"
         ),

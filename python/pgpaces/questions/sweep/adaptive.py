@@ -33,7 +33,7 @@ def page_of(
     if isinstance(goal, TimeBudget):
         page = gather(digests, replace(about, chosen=True), experiment)
         said = words.spent(page.rows, goal.budget_s, took_s(digests))
-        return replace(page, answer=(*page.answer, said), asked=_without_trials(page))
+        return replace(page, answer=(*page.answer, said), options=_without_trials(page))
     made = replace(experiment, design=grouping.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), made)
     told = [Tell.of(digest) for digest in digests]
@@ -42,14 +42,14 @@ def page_of(
         found = _compared(goal, told, digests)
     else:
         found = capacity.section_of(store, goal, experiment.design.cells(), told)
-    first = replace(found, said=())
+    first = replace(found, sentences=())
     failed = outcome.no_trial(digest.summary for digest in digests)
     return replace(
         page,
-        answer=found.said if failed is None else (Sentence(f"FAIL: {failed[0]}.", "main"),),
+        answer=found.sentences if failed is None else (Sentence(f"FAIL: {failed[0]}.", "main"),),
         sections=(first, *page.sections),
         searched=searched,
-        asked=_without_trials(page),
+        options=_without_trials(page),
     )
 
 
@@ -70,4 +70,4 @@ def _compared(goal: Pairing, told: Sequence[Tell], digests: Sequence[Digest]) ->
 
 def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:
     """What was asked: nobody asked for so many of each cell."""
-    return tuple(pair for pair in page.asked if pair[0] != facts.TRIALS)
+    return tuple(pair for pair in page.options if pair[0] != facts.TRIALS)

@@ -168,7 +168,7 @@ def document(page: Page) -> dict[str, Any]:
         "limits": page.limits,
         "main": page.main.name if page.main else None,
         "factors": {factor.name: factor.levels for factor in page.factors},
-        "asked": dict(page.asked),
+        "asked": dict(page.options),
         "cells": [_cell(page, row) for row in page.rows],
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
         "costs": [_machine(one) for one in page.costs],
@@ -187,7 +187,7 @@ def document(page: Page) -> dict[str, Any]:
             for each in page.statements
         ],
         "ratios": [_ratio(each) for each in page.ratios],
-        "beside": [_beside(each) for each in page.beside],
+        "beside": [_beside(each) for each in page.background],
         "plans": [_plan(page, each) for each in _seen(page)],
         "differences": [
             {

@@ -37,7 +37,7 @@ _PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
 _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
 
-class ServerSeen(Struct, frozen=True):
+class ServerFacts(Struct, frozen=True):
     """A server with its machine: facts, and the settings that are not at their default.
 
     generator: the machine that made the load. trials: how many ran there.
@@ -82,11 +82,11 @@ def one_limit(rows: Iterable[Row]) -> str | None:
     return duration_text(limit_ns) if limit_ns and not own else None
 
 
-def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
+def options(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
     """What all trials share of what was asked for."""
     found: dict[str, list[str]] = {}
     for digest in digests:
-        for name, value in _asked_of(digest.trial):
+        for name, value in _options_of(digest.trial):
             found.setdefault(name, []).append(value)
     same = {
         name: values[0]
@@ -105,7 +105,7 @@ def asked(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
     return tuple(same.items())
 
 
-def _asked_of(trial: Trial) -> Iterator[tuple[str, str]]:
+def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
     plan, workload = trial.plan, trial.workload
     yield "workload", workload.name
     yield "scale", str(workload.scale)
@@ -144,7 +144,7 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
         yield f"beside it {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
 
 
-def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[ServerSeen, ...]:
+def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[ServerFacts, ...]:
     """The servers and machines that trials ran on, each once. disks: what was measured of some."""
     found: dict[tuple[str, ...], list[Trial]] = {}
     for digest in digests:
@@ -170,7 +170,7 @@ def _disk_of(trial: Trial, disks: Iterable[Known]) -> Pairs:
     return ()
 
 
-def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerSeen:
+def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerFacts:
     first = trials[0]
     server, target = first.server, first.server.target
     common = [set(trial.server.settings.items()) for trial in trials]
@@ -180,7 +180,7 @@ def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerSeen:
     name = f"PostgreSQL {server.version}"
     if where and not where.startswith(("/", "@")):
         name = f"{name} on {where}"
-    return ServerSeen(
+    return ServerFacts(
         name,
         (
             *_pairs(dict(server.items()), _SERVER),

@@ -57,26 +57,26 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
 
 
-def page_behind(store: Store, section: Section) -> Page:
+def page_for(store: Store, section: Section) -> Page:
     """The page of the trials that an answer stands on, with the answer first. Raises as page_of."""
     return fronted(page_of(store, section.trials), section)
 
 
-def answer_behind(store: Store, section: Section) -> Answer:
+def answer_for(store: Store, section: Section) -> Answer:
     """An answer whose page is that of the trials it stands on."""
-    return Answer(section, lambda: page_behind(store, section))
+    return Answer(section, lambda: page_for(store, section))
 
 
 def answer_of(store: Store, experiment_id: str) -> Answer:
     """The answer of an experiment whose trials were chosen as it went. Raises as page_of."""
     page = page_of(store, (experiment_id,))
-    return Answer(replace(page.sections[0], said=page.answer), lambda: page)
+    return Answer(replace(page.sections[0], sentences=page.answer), lambda: page)
 
 
 def fronted(page: Page, section: Section) -> Page:
     """A page as that of one answer: its title and its answer, what to mind of the trials behind."""
     rest = (each for each in page.sections if each.key != section.key)
-    answer = (each for each in section.said if each.weight == "main")
+    answer = (each for each in section.sentences if each.weight == "main")
     mind = (each for each in page.answer if each.weight == "warning")
     return replace(page, title=section.title, answer=(*answer, *mind), sections=(section, *rest))
 

@@ -26,7 +26,7 @@ from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
 from pgpaces.questions import costs, volume
 from pgpaces.questions.sweep import facts, words
-from pgpaces.questions.sweep.facts import ServerSeen
+from pgpaces.questions.sweep.facts import ServerFacts
 from pgpaces.result import Observed
 from pgpaces.section import Sentence
 
@@ -76,15 +76,15 @@ class Page(Struct, frozen=True):
     missed_max: float
     limits: tuple[str, ...]
     limit: str | None
-    asked: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...]
     statements: tuple[StatementRow, ...] = ()
     plans: tuple[PlanOf, ...] = ()
     differences: tuple[Difference, ...] = ()
-    places: tuple[ServerSeen, ...] = ()
+    places: tuple[ServerFacts, ...] = ()
     apart: tuple[Apart, ...] = ()
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
-    beside: tuple[BesideRow, ...] = ()
+    background: tuple[BesideRow, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     economies: tuple[tuple[Row, Economy], ...] = ()
     costs: tuple[Priced, ...] = ()
@@ -137,7 +137,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         missed_max=missed_max,
         limits=limits,
         limit=facts.one_limit(rows),
-        asked=facts.asked(digests, experiment),
+        options=facts.options(digests, experiment),
         statements=statements_of(rows),
         plans=plans_of(rows),
         differences=differences.of_cells(rows, shown),
@@ -145,7 +145,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         apart=apart,
         missing=missing,
         failures=failures,
-        beside=beside_of(rows),
+        background=beside_of(rows),
         ratios=contrasts.compared(rows, shown, kinds),
         economies=economies,
         costs=machines,

@@ -41,7 +41,7 @@ def report(page: Page) -> Report:
         made_at=page.about.made_at,
         version=page.about.version,
         id=page.about.id,
-        said=page.answer,
+        sentences=page.answer,
         headline=tuple(_headline(page)),
         sections=sections,
         top=top(page),
@@ -55,23 +55,28 @@ def report(page: Page) -> Report:
 def _lead(sections: Iterable[Section]) -> Figure | None:
     """The first chart that is neither folded nor one of several that are compared by eye."""
     shown = (figure for each in sections if not each.folded for figure in each.every_figure())
-    return next((figure for figure in shown if not figure.beside), None)
+    return next((figure for figure in shown if not figure.group), None)
 
 
 def top(page: Page) -> Section:
     """The answer in one screen: of a search or of pairs theirs, else what the cells say."""
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
     first = page.sections[0] if page.sections else None
-    if first is not None and page.about.chosen and first.headline is not None and not first.said:
+    if (
+        first is not None
+        and page.about.chosen
+        and first.headline is not None
+        and not first.sentences
+    ):
         if page.answer and page.answer[0].text.startswith(_FAILED):
             first = replace(first, headline=_headline_of(page))
-        return replace(first, said=page.answer, next=(*first.next, command))
+        return replace(first, sentences=page.answer, next=(*first.next, command))
     mains = [each for each in page.answer if each.weight == "main"]
     limited = bool(page.limits)
     return Section(
         "answer",
         page.title,
-        said=tuple(each for each in page.answer if each.weight in ("warning", "note")),
+        sentences=tuple(each for each in page.answer if each.weight in ("warning", "note")),
         headline=_headline_of(page),
         note=page.question,
         facts=(
@@ -123,7 +128,7 @@ def _sections(page: Page) -> Iterator[Section]:
         every = tables.trials(page, page.rows)
         yield Section("trials", "Trials", tables=(every,), rank="text")
     yield _where(page)
-    yield Section("method", "How the numbers are made", said=tuple(_method(page)), rank="page")
+    yield Section("method", "How the numbers are made", sentences=tuple(_method(page)), rank="page")
     if page.about.rerun:
         again = (Block(page.about.rerun),)
         yield Section("rerun", "Run it again", blocks=again, rank="details")
@@ -158,7 +163,7 @@ def _compared(page: Page) -> Iterator[Section]:
     """Levels against each other, workloads in the background, and what machines cost."""
     if not page.searched and (ratios := tables.ratios(page)).rows:
         yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
-    if page.beside:
+    if page.background:
         note = (
             "Workloads that ran beside the one that the cells above are about, each with a limit of"
             " its own."
@@ -196,7 +201,7 @@ def _plan(page: Page, plan: PlanOf, number: int) -> Section:
     return Section(
         f"plan-{number}",
         f"{plan.script}:{plan.line}",
-        said=(Sentence(how if count > 1 else "The same plan in all cells."),),
+        sentences=(Sentence(how if count > 1 else "The same plan in all cells."),),
         tables=tables.plans(page, plan),
         blocks=(
             Block(plan.text),
@@ -235,7 +240,7 @@ def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
     return Section(
         f"cell-{page.rows.index(row) + 1}",
         cell_name(row.cell),
-        said=tuple(Sentence(text) for text in _said(row)),
+        sentences=tuple(Sentence(text) for text in _said(row)),
         tables=(tables.trials(page, [row]), *seen),
         figures=closeup.figures,
         aside=missed,
@@ -280,7 +285,7 @@ def _differences(page: Page) -> Iterator[Section]:
 
 
 def _where(page: Page) -> Section:
-    parts = [Section("asked", "Asked for", facts=page.asked)]
+    parts = [Section("asked", "Asked for", facts=page.options)]
     for number, place in enumerate(page.places, 1):
         of = f" ({place.trials} trials)" if len(page.places) > 1 else ""
         settings = f"{len(place.settings)} settings that are not at their default"

@@ -317,7 +317,7 @@ def beside(page: Page) -> Table:
                 for time in (each.mean, each.p95, each.p99)
             ),
         )
-        for each in page.beside
+        for each in page.background
     )
     return Table("beside", "At the same time", columns, 1 + len(names), rows, spare=_SPARE)
 
