@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 from pgpaces.facts import Count, HostFacts, PlanFacts, ServerFacts, WorkloadFacts
 from pgpaces.record import Interval, Tally
@@ -268,7 +268,7 @@ class Trial(Struct, frozen=True):
 
 
 def plain(value: Any) -> Any:
-    """Objects, lists, numbers and texts; no infinity, which JSON does not know."""
+    """Objects, lists, numbers and texts; None for infinity, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (tuple, list)):
@@ -277,5 +277,6 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if not isinstance(value, Struct):
         return value
-    found = {name: plain(found) for name, found in asdict(value).items()}
-    return found | {"estimable": value.estimable} if isinstance(value, Estimate) else found
+    names = value.__struct_encode_fields__
+    members = {name: plain(item) for name, item in zip(names, astuple(value), strict=True)}
+    return members | {"estimable": value.estimable} if isinstance(value, Estimate) else members

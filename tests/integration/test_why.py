@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.integration import causes
 
 import pgpaces
-from pgpaces.answers.attribution.next_step import following
+from pgpaces.answers.attribution.next_step import next_step_for
 from pgpaces.cli.main import cli
 from pgpaces.database.access import Access
 from pgpaces.errors import PlanError
@@ -33,7 +33,7 @@ def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) 
     found = pgpaces.why(run.id, store=place.store).value
     assert found.cause is not None, found
     assert found.cause.key == "lock"
-    said = " ".join(found.cause.said)
+    said = " ".join(found.cause.evidence)
     assert "nightly job" in said
     assert "UPDATE pgbench_branches" in said
 
@@ -79,7 +79,7 @@ def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(
     told = CliRunner().invoke(cli, words)
     assert told.exit_code == 0, told.output
     trial = Store.open(store).load(Store.open(store).find("last"))
-    command = following("lock", trial).command.split(" && ")[0]
+    command = next_step_for("lock", trial).command.split(" && ")[0]
     CliRunner().invoke(cli, [*shlex.split(command)[1:], "--store", str(store)])
     first, again = asked
     assert again.workload == first.workload

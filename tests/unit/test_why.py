@@ -36,7 +36,7 @@ def test_each_cause_is_named_first_where_it_comes_and_goes(key: str) -> None:
     assert found.cause is not None, found.causes
     assert found.cause.key == key
     assert found.cause.share.value >= 0.8
-    assert found.cause.said
+    assert found.cause.evidence
     assert found.unexplained <= 0.2
 
 
@@ -132,7 +132,7 @@ def test_a_stop_that_the_generator_saw_too_is_not_said_of_the_server_alone(
     found = attribute([(replace(made, intervals=tuple(intervals)), summary)])
     assert found.cause is not None
     assert found.cause.key == "freeze"
-    assert ("the generator stood still too" in found.cause.said[0]) == (waited_ms > 1000)
+    assert ("the generator stood still too" in found.cause.evidence[0]) == (waited_ms > 1000)
 
 
 def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
@@ -222,7 +222,7 @@ def test_rows_that_the_load_itself_reads_from_some_moment_on_are_its_plan() -> N
     found = attribute([replace(story, explained=(planned(),)).told()])
     assert found.cause is not None
     assert found.cause.key == "plan"
-    assert "a:1 reads all of items" in found.cause.said[0]
+    assert "a:1 reads all of items" in found.cause.evidence[0]
     assert "plan" not in [card.key for card in attribute([story.told()]).causes if card.named]
 
 
@@ -541,5 +541,5 @@ def test_a_look_that_hangs_is_no_look_that_is_seldom(
 
 
 def test_the_package_has_what_others_ask_for() -> None:
-    assert set(answers.__all__) == {"Attribution", "Card", "Limit", "attribute", "limiting"}
+    assert set(answers.__all__) == {"Attribution", "Card", "attribute", "limiting"}
     assert frozenset(range(8, 12)) == BAD

@@ -44,7 +44,7 @@ def test_the_next_experiment_is_on_the_server_that_was_asked_for(
     """An installed PostgreSQL 18 and the embedded one are both called pg18."""
     trial, _ = STORIES["lock"].told()
     server = {"ours": True, "name": "pg18", "stays": False, "asked": asked}
-    command = next_step.following("lock", replace(trial, **known(server=server))).command
+    command = next_step.next_step_for("lock", replace(trial, **known(server=server))).command
     assert option in command
     assert ("--server" in command) == (asked is not None)
 
@@ -55,7 +55,7 @@ def test_every_next_experiment_is_a_command_that_there_is(
     key: str, model: str, tmp_path: Path
 ) -> None:
     trial, _ = Story(plan={"model": model}).told()
-    command = next_step.following(key, trial).command
+    command = next_step.next_step_for(key, trial).command
     parts = [part for many in command.split("&&") for part in many.split(";")]
     for part in parts:
         program, *words = shlex.split(part)
@@ -83,7 +83,7 @@ def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: i
     named = trial.workload.but(name="tpcb-like")
     trial = replace(trial, workload=named, **known(server=server))
     for key in next_step.CAUSES:
-        command = next_step.following(key, trial).command.split(";")[0]
+        command = next_step.next_step_for(key, trial).command.split(";")[0]
         program, face, *words = shlex.split(command.split("&&")[0])
         assert program == "pgpaces"
         if face == "run":
@@ -205,7 +205,7 @@ def test_the_same_run_once_more_is_the_same_request(
     run: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = request_of(shlex.split(run), monkeypatch)
-    command = next_step.following("lock", trial_of(first)).command
+    command = next_step.next_step_for("lock", trial_of(first)).command
     assert "secret" not in command
     program, face, *words = shlex.split(command.split(" && ")[0])
     assert (program, face) == ("pgpaces", "run")
@@ -222,7 +222,7 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(
     run: str, key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = request_of(shlex.split(run), monkeypatch)
-    command = next_step.following(key, trial_of(first)).command.split(";")[0]
+    command = next_step.next_step_for(key, trial_of(first)).command.split(";")[0]
     assert "secret" not in command
     _, face, *words = shlex.split(command)
     _, options = parsed([face, *words])
@@ -252,7 +252,7 @@ def test_what_cannot_be_known_is_a_word_in_capitals(
     piped = request_of(["-f", "b.sql", "-c", "1"], monkeypatch)
     script = replace(piped.workload.scripts[0], name="-", source="-")
     piped = replace(piped, workload=replace(piped.workload, scripts=(script,)))
-    assert "-f FILE " in next_step.following("lock", trial_of(piped)).command
+    assert "-f FILE " in next_step.next_step_for("lock", trial_of(piped)).command
     old = trial_of(piped)
     old = replace(old, **known(workload={"name": "scripts", "scale": 1}))
-    assert "-f FILE " in next_step.following("lock", old).command
+    assert "-f FILE " in next_step.next_step_for("lock", old).command

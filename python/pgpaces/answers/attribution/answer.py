@@ -1,8 +1,8 @@
 """Why transactions were late: cards of possible causes, ranked, or that there is none. Pure.
 
-A cause is named where it goes with at least half of what was missed, and either those that were on
+A cause is named where at least half of the missed transactions saw its sign, and either those on
 time saw much less of it, or it is a share of the transactions' own time that is long by itself. So
-the word is "associated": whether it is the cause, an experiment says.
+the word is "associated": only an experiment tells whether it is the cause.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.answers.attribution import lift as arithmetic
 from pgpaces.answers.attribution import machine, server
 from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.material import Material, material
-from pgpaces.answers.attribution.next_step import CAUSES, following
-from pgpaces.answers.attribution.sign import Proof, Sign, carried, ordered
+from pgpaces.answers.attribution.next_step import CAUSES, next_step_for
+from pgpaces.answers.attribution.sign import Proof, Sign, by_priority, carry
 from pgpaces.answers.goal import Limit
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Estimate, Trial
@@ -29,26 +29,25 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[Any]
 
-# Of fewer nothing is said.
+# Fewer missed transactions than this have no attribution.
 MISSED_MIN = 10
 SHARE_MIN = 0.5
-# A contrast counts from such a lift on, even at the lower end of its interval, and such a
-# difference of the two shares.
+# The least lift (at the lower end of its interval) and difference of shares of a contrast.
 LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2
-# A sign beside transactions has to meet them in so many seconds, and no shift may do better than
-# one in so many, or than one of all there are.
+# Seconds in which a concurrent sign must coincide with missed transactions, and its largest
+# probability by chance (or 1 / n of n seconds, if that is more).
 _MEETINGS_MIN, _CHANCE_MAX = 3, 0.02
-# Time is long that is such a part of the limit.
+# The part of the limit from which on a time is long.
 _LONG = 0.5
-# From such a share on a sign is most of the transactions' time.
+# The share from which on a sign is most of the transactions' time.
 _MOST = 0.6
-# Causes whose shares differ by no more are told as nearly a tie.
+# Causes whose shares differ by no more are nearly a tie.
 _TIE = 0.1
-# What proves most first.
+# The strongest proof first.
 _PROOFS: Sequence[Proof] = ("whole", "time", "beside")
-# Cards of less than this are not shown.
+# Cards with a smaller share are not shown.
 _SHOWN_MIN = 0.1
-# What cannot be told without a sensor, by the samples that it gives.
+# What is unknown without a sensor, by the source of its samples.
 _SENSORS = (
     ("sessions", "what sessions waited for (locks, disk, network)"),
     ("host", "the server's machine (quota, CPU, steal)"),
@@ -59,12 +58,12 @@ Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing misse
 
 
 class Card(Struct, frozen=True):
-    """A possible cause. named: associated with what was missed, as far as the trials tell.
+    """A possible cause. named: the trials show that it is associated with missed transactions.
 
-    proof: what its sign is by itself. share: of what was missed that it goes with, 0 to 1. on_time:
-    the same of what was on time; of what is most of the transactions' time, this time as a
-    share of that of the missed. lift: one over the other; None where no transaction was on time.
-    said: what was seen; against: what speaks against it. advice, command: the next experiment.
+    proof: what its sign proves by itself. share: of missed transactions that saw it, 0 to 1.
+    on_time: the same of those on time; for a sign that is most of the transactions' time, this time
+    as a share of that of the missed. lift: share / on_time; None where no transaction was on time.
+    evidence, against: observations for and against it. advice, command: the next experiment.
     by_second: the sign, of one trial.
     """
 
@@ -75,7 +74,7 @@ class Card(Struct, frozen=True):
     share: Estimate
     on_time: float
     lift: Estimate | None
-    said: tuple[str, ...]
+    evidence: tuple[str, ...] = field(name="said")
     against: tuple[str, ...]
     advice: str
     command: str
@@ -85,9 +84,9 @@ class Card(Struct, frozen=True):
 class Attribution(Struct, frozen=True):
     """Why transactions of trials were late.
 
-    missed, due: transactions. causes: the likeliest first. unexplained: the share of what was
-    missed that goes with none that is named, 0 to 1. unseen: what no sensor read. shown: the trial
-    with most missed, whose seconds are missed_by_second (shares; None where nothing was due).
+    missed, due: transactions. causes: the likeliest first. unexplained: the share of missed
+    transactions that saw no named cause, 0 to 1. unseen: what no sensor read. shown: the trial with
+    most missed, whose seconds are missed_by_second (shares; None where nothing was due).
     """
 
     trials: tuple[str, ...]
@@ -107,19 +106,19 @@ class Attribution(Struct, frozen=True):
 
     @property
     def ties(self) -> tuple[Card, ...]:
-        """Others that are named and go with nearly as much, so that another run may turn it."""
+        """Other named causes with nearly the same share, which another run may put first."""
         first = self.cause
         if first is None:
             return ()
         near = first.share.value - _TIE
-        named = [card for card in self.causes if card.named and card is not first]
-        return tuple(card for card in named if card.share.value >= near)
+        others = (card for card in self.causes if card.named and card is not first)
+        return tuple(card for card in others if card.share.value >= near)
 
 
 def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     """Why transactions of these trials were late: whole trials of one cell, with their summaries.
 
-    Raises ValueError for looks of sensors that cannot be read.
+    Raises ValueError for samples of sensors that cannot be read.
     """
     parts = [material(trial, summary) for trial, summary in trials]
     parts = [part for part in parts if part.seconds > part.since]
@@ -130,14 +129,13 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
         outcome: Outcome = "too few missed" if missed else "nothing missed"
         return Attribution(ids, outcome, missed, missed + on_time, (), float(bool(missed)), ())
     worst = max(range(len(parts)), key=lambda at: float(parts[at].missed[parts[at].since :].sum()))
-    every = [_signs(part) for part in parts]
-    keys = list(dict.fromkeys(key for found in every for key in found))
-    before = keys
-    # What is not named itself stands before no other, unless it leaves no doubt.
+    raw = [_signs(part) for part in parts]
+    keys = prior = list(dict.fromkeys(key for of_trial in raw for key in of_trial))
+    # A cause that is not named itself claims no time of others, unless its proof is whole.
     for _ in range(2):
-        signs = [ordered(found, before) for found in every]
+        signs = [by_priority(of_trial, prior) for of_trial in raw]
         cards = [_card(key, parts, signs, worst) for key in keys]
-        before = [card.key for card in cards if card.named or card.proof == "whole"]
+        prior = [card.key for card in cards if card.named or card.proof == "whole"]
     shown = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
     named = [card.key for card in shown if card.named]
     return Attribution(
@@ -154,28 +152,25 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
 
 
 def limiting(trials: Sequence[tuple[Trial, Summary]]) -> Limit | None:
-    """The resource that was the limit in trials that missed; None where sensors do not say."""
+    """The resource that was the limit in trials that missed; None where sensors do not tell."""
     cause = attribute(trials).cause
     if cause is None or cause.key in _NO_RESOURCE:
         return None
-    return Limit(cause.key, cause.title, cause.share, cause.said)
+    return Limit(cause.key, cause.title, cause.share, cause.evidence)
 
 
-# What makes transactions late and is no resource that a server runs out of.
+# Causes that are no resource that a server runs out of.
 _NO_RESOURCE = ("failed", "freeze", "generator", "slowed", "others", "lock")
 
 
 def _signs(part: Material) -> dict[str, Sign]:
-    # Where clients are always busy, nobody waits for what was before him alone.
+    # Where clients are always busy, transactions wait not only because earlier ones saw a sign.
     lag = part.lag * (1 - machine.overload(part))
-    return carried([*machine.signs(part), *server.signs(part)], lag)
+    return {s.key: carry(s, lag) for s in (*machine.signs(part), *server.signs(part))}
 
 
 def _ranked(cards: Sequence[Card]) -> list[Card]:
-    """Those named first, then by what they go with.
-
-    Of those nearly as good as the best what proves most, and then what is rarest on time.
-    """
+    """Named ones first, then by share; near the largest share by proof, then by lift."""
 
     def rank(card: Card) -> tuple[bool, float, int, float, str]:
         contrast = math.inf if card.lift is None else card.lift.value
@@ -190,24 +185,24 @@ def _ranked(cards: Sequence[Card]) -> list[Card]:
 def _card(
     key: str, parts: Sequence[Material], signs: Sequence[dict[str, Sign]], worst: int
 ) -> Card:
-    known = [(part, found[key]) for part, found in zip(parts, signs, strict=True) if key in found]
-    pairs = [(part, found.get(key)) for part, found in zip(parts, signs, strict=True)]
-    seen = arithmetic.joined([_seen(part, sign) for part, sign in pairs])
-    share = arithmetic.share(seen)
-    if known[0][1].proof == "time" and share.value >= _MOST:
-        seen = arithmetic.joined([_in_time(_seen(part, sign), part) for part, sign in pairs])
-    lift = arithmetic.lift(seen)
-    on_time = _mean(seen.punctual, seen.on_time)
-    proof = known[0][1].proof
+    pairs = [(part, of_trial.get(key)) for part, of_trial in zip(parts, signs, strict=True)]
+    present = [(part, sign) for part, sign in pairs if sign is not None]
+    seconds = arithmetic.concatenate([_due_seconds(part, sign) for part, sign in pairs])
+    share, proof = arithmetic.share(seconds), present[0][1].proof
+    if proof == "time" and share.value >= _MOST:
+        scaled = [_as_time(_due_seconds(part, sign), part) for part, sign in pairs]
+        seconds = arithmetic.concatenate(scaled)
+    lift = arithmetic.lift(seconds)
+    on_time = _mean(seconds.punctual, seconds.on_time)
     contrast = _contrasts(share, on_time, lift)
     if proof == "beside":
-        contrast = contrast and _meets(seen)
-    # Where most were on time and saw it as much, it does not tell one from the other.
-    most = bool(seen.missed.sum() >= seen.on_time.sum())
+        contrast = contrast and _coincides(seconds)
+    # Where most were on time and saw it as much, the sign does not separate them.
+    most = bool(seconds.missed.sum() >= seconds.on_time.sum())
     whole = proof == "whole" and (most or share.value >= on_time)
-    alone = whole or (proof == "time" and (most or _apart(share, on_time)) and _long(known))
-    next_ = following(key, parts[worst].trial)
-    said = signs[worst][key].said if key in signs[worst] else known[0][1].said
+    apart = share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
+    alone = whole or (proof == "time" and (most or apart) and _long(present))
+    next_ = next_step_for(key, parts[worst].trial)
     return Card(
         key,
         CAUSES[key].title,
@@ -216,7 +211,7 @@ def _card(
         share,
         on_time,
         lift,
-        said,
+        signs[worst].get(key, present[0][1]).evidence,
         tuple(_against(share, on_time, contrast)),
         next_.advice,
         next_.command,
@@ -224,73 +219,64 @@ def _card(
     )
 
 
-def _seen(part: Material, sign: Sign | None) -> DueSeconds:
-    """The seconds that count; a trial in which there was no sign saw none."""
+def _due_seconds(part: Material, sign: Sign | None) -> DueSeconds:
+    """The seconds that count; the sign is 0 in a trial without it."""
     import numpy as np
 
-    since = part.since
-    missed, on_time = part.missed[since:], part.on_time[since:]
-    if sign is None:
-        none = np.zeros(part.seconds - since)
-        return DueSeconds(missed, on_time, none, none)
-    late, punctual = sign.late[since:], sign.punctual[since:]
-    return DueSeconds(missed, on_time, late, punctual)
+    late = np.zeros(part.seconds) if sign is None else sign.late
+    punctual = late if sign is None else sign.punctual
+    columns = (part.missed, part.on_time, late, punctual)
+    return DueSeconds(*(column[part.since :] for column in columns))
 
 
-def _in_time(seen: DueSeconds, part: Material) -> DueSeconds:
-    """With what was on time in lives of what missed: a share of a short life is a short time.
+def _as_time(seconds: DueSeconds, part: Material) -> DueSeconds:
+    """The sign of those on time, in lives of the missed: a share of a short life is a short time.
 
-    Only of what is most of their time: of less, all of it may have got longer alike.
+    Only for a sign that is most of the time: with a smaller one, all of it may be longer alike.
     """
     import numpy as np
 
-    life_s, missed = part.latency_s[part.since :], seen.missed
-    usual_s = float((life_s * missed).sum() / missed.sum()) if missed.sum() else 0.0
+    life_s, missed = part.latency_s[part.since :], seconds.missed
+    usual_s = _mean(life_s, missed)
     if not usual_s:
-        return seen
-    return replace(seen, punctual=seen.punctual * np.minimum(1.0, life_s / usual_s))
+        return seconds
+    return replace(seconds, punctual=seconds.punctual * np.minimum(1.0, life_s / usual_s))
 
 
 def _mean(values: Numbers, weights: Numbers) -> float:
     import numpy as np
 
-    known = np.where(np.isfinite(values), weights, 0.0)
-    return float((np.nan_to_num(values) * known).sum() / known.sum()) if known.sum() else 0.0
+    finite = np.where(np.isfinite(values), weights, 0.0)
+    return float((np.nan_to_num(values) * finite).sum() / finite.sum()) if finite.sum() else 0.0
 
 
 def _contrasts(share: Estimate, on_time: float, lift: Estimate | None) -> bool:
-    """Whether those that were on time saw much less of it."""
+    """Whether transactions on time saw much less of it."""
     if lift is None or lift.low < LIFT_MIN:
         return False
     return share.value - on_time >= DIFFERENCE_MIN
 
 
-def _apart(share: Estimate, on_time: float) -> bool:
-    """The same of the shares themselves, whatever their intervals are."""
-    return share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
-
-
-def _meets(seen: DueSeconds) -> bool:
-    """Whether it is more than one moment, and more than chance, that brings the two together."""
+def _coincides(seconds: DueSeconds) -> bool:
+    """Whether sign and missed transactions coincide more than once, and more than by chance."""
     import numpy as np
 
-    meetings = int(((seen.missed > 0) & (np.nan_to_num(seen.late) > 0)).sum())
-    least = max(_CHANCE_MAX, 1.0 / len(seen.missed))
-    return meetings >= _MEETINGS_MIN and arithmetic.chance(seen) <= least
+    meetings = int(((seconds.missed > 0) & (np.nan_to_num(seconds.late) > 0)).sum())
+    chance_max = max(_CHANCE_MAX, 1.0 / len(seconds.missed))
+    return meetings >= _MEETINGS_MIN and arithmetic.chance(seconds) <= chance_max
 
 
-def _long(known: Iterable[tuple[Material, Sign]]) -> bool:
-    """Whether the time itself is long: half of the limit, on average over seconds that missed."""
+def _long(pairs: Iterable[tuple[Material, Sign]]) -> bool:
+    """Whether the time itself is long: half of the limit, on average over missed transactions."""
     import numpy as np
 
-    spent = total = limit = 0.0
-    for part, sign in known:
+    spent = limit = 0.0
+    for part, sign in pairs:
         since = part.since
         weights = part.missed[since:]
         spent += float((np.nan_to_num(sign.late[since:]) * part.latency_s[since:] * weights).sum())
         limit += part.limit_s * float(weights.sum())
-        total += float(weights.sum())
-    return total > 0 and limit > 0 and spent >= _LONG * limit
+    return limit > 0 and spent >= _LONG * limit
 
 
 def _against(share: Estimate, on_time: float, contrast: bool) -> Iterable[str]:
@@ -320,13 +306,13 @@ def _missed_by_second(part: Material) -> tuple[float | None, ...]:
 def _unexplained(
     parts: Sequence[Material], signs: Sequence[dict[str, Sign]], named: Sequence[str]
 ) -> float:
-    """What no named cause goes with; where several go with a second, the one that does most."""
+    """The share that saw no named cause; of several in one second the largest sign counts."""
     import numpy as np
 
     total = explained = 0.0
-    for part, found in zip(parts, signs, strict=True):
-        known = [np.nan_to_num(found[key].late) for key in named if key in found]
-        covered = np.max(known, axis=0) if known else np.zeros(part.seconds)
+    for part, of_trial in zip(parts, signs, strict=True):
+        late = [np.nan_to_num(of_trial[key].late) for key in named if key in of_trial]
+        covered = np.max(late, axis=0) if late else np.zeros(part.seconds)
         total += float(part.missed[part.since :].sum())
         explained += float((part.missed * covered)[part.since :].sum())
     return 1.0 - explained / total if total else 1.0
@@ -335,7 +321,7 @@ def _unexplained(
 def _unseen(parts: Sequence[Material]) -> tuple[str, ...]:
     """What no sensor read in any of the trials."""
     sources = {source for part in parts for source, _ in part.tracks}
-    # A counter that never moved has no samples, and was read all the same.
+    # A counter that never moved has no samples although it was read.
     sources |= {m.source for p in parts for each in p.trial.observed for m in each.moved}
     if any(part.sessions is not None for part in parts):
         sources.add("sessions")

@@ -1,7 +1,7 @@
-"""A trial second by second: what became of what was due, and what was seen meanwhile. Pure.
+"""A trial second by second: outcomes of due transactions, and samples of sensors. Pure.
 
-Outcomes belong to the second in which a transaction was due, sensors to the second of the clock.
-`lived` brings the two together: what a sensor read while those due in a second were under way.
+Outcomes belong to the second in which a transaction was due, samples to the second of the clock.
+`life_mean` maps one to the other: what a sensor read while those due in a second were under way.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 # Fewer in flight than this, on average, are too few to tell where their time went.
 _IN_FLIGHT_MIN = 0.1
 _MET_MIN = 10
-# Sessions that queue for rows wait for what those with the rows do, where from so much on, and
-# entirely where so much of their time is the same.
+# The share of lock holders in one activity from which on their waiters count to it, and from which
+# on they do so entirely.
 _INHERIT_FROM, _INHERIT_TO = 0.5, 0.8
-# What takes such a part of the limit, or so many times as long as at other times, is slow.
+# An activity is slow that takes this part of the limit, or this many times as long as usual.
 _SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
 _MISSED = ("late", "skipped", "unfinished")
 
@@ -38,13 +38,12 @@ _MISSED = ("late", "skipped", "unfinished")
 class Material(Struct, frozen=True):
     """A trial, by second.
 
-    By second of due time: missed, on_time and failed: transactions; latency_s: mean of those that
-    succeeded, or as long as it took to the end where none did; lag: the part of their latency
-    before they were sent; waited: how many missed that would have been on time if they had been
-    sent when they were due. By second of the clock, some more: ended: transactions that did;
-    in_flight: those on average; dispatch_s: mean lag of those whose client was free; dispatched:
-    how many of these were sent later than half of the limit. limit_s: 0 without one. since: the
-    first second that counts.
+    By second of due time: missed, on_time, failed: transactions; latency_s: mean of those that
+    succeeded, or the time to the end where none did; lag: the part of latency before they were
+    sent; waited: missed transactions that would have been on time if sent when due. By second of
+    the clock, of which there may be more: ended: transactions; in_flight: mean transactions;
+    dispatch_s: mean lag of those with a free client; dispatched: how many of these were sent later
+    than half of the limit. limit_s: 0 without one. since: the first second that counts.
     """
 
     trial: Trial
@@ -75,61 +74,54 @@ class Material(Struct, frozen=True):
         return len(self.in_flight)
 
     def track(self, source: str, name: str) -> Numbers | None:
-        """What a sensor read in each second of the clock, NaN where nothing; None if it never did.
+        """Samples by second of the clock, NaN where there is none; None without any sample.
 
-        Of several servers or machines the largest.
+        Of several servers or machines the largest value.
         """
         return self.tracks.get((source, name))
 
-    def lived(self, values: Numbers) -> Numbers:
-        """The mean of a clock's values over the life of those due in each second; NaN: not known.
+    def life_mean(self, values: Numbers) -> Numbers:
+        """The mean of a clock's values over the life of those due in each second; NaN: unknown.
 
-        One due in second s is due in its middle on average, so it lives from s + 1/2 for the mean
-        latency of that second, and always through a part of s itself.
+        A transaction due in second s is due in its middle on average, so it lives from s + 1/2 for
+        the mean latency of that second, and always through a part of s itself.
         """
         import numpy as np
 
-        known = np.isfinite(values)
-        sums = np.concatenate(([0.0], np.cumsum(np.where(known, values, 0.0))))
-        counts = np.concatenate(([0], np.cumsum(known)))
-        first = np.arange(self.seconds)
-        reach = np.minimum(self.latency_s + 0.5, float(len(values)))
-        last = np.minimum(first + np.floor(reach).astype(int), len(values) - 1) + 1
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Numbers = (sums[last] - sums[first]) / (counts[last] - counts[first])
-        return found
+            counts = self.life_sum(np.isfinite(values).astype(float))
+            return np.asarray(self.life_sum(values) / counts)
 
-    def summed(self, values: Numbers) -> Numbers:
-        """The sum of a clock's values over the same life; what is not known counts as 0."""
+    def life_sum(self, values: Numbers) -> Numbers:
+        """The sum of a clock's values over the same life; unknown ones count as 0."""
         import numpy as np
 
-        sums = np.concatenate(([0.0], np.cumsum(np.nan_to_num(values))))
+        sums = np.concatenate(([0.0], np.cumsum(np.where(np.isfinite(values), values, 0.0))))
         first = np.arange(self.seconds)
         reach = np.floor(np.minimum(self.latency_s + 0.5, float(len(values)))).astype(int)
-        found: Numbers = sums[np.minimum(first + reach, len(values) - 1) + 1] - sums[first]
-        return found
+        return np.asarray(sums[np.minimum(first + reach, len(values) - 1) + 1] - sums[first])
 
-    def touched(self, values: Numbers) -> Numbers:
-        """The largest of a clock's values over the same life; for what comes in events."""
+    def life_max(self, values: Numbers) -> Numbers:
+        """The largest of a clock's values over the same life; for values that are events."""
         import numpy as np
 
-        known = np.where(np.isfinite(values), values, 0.0)
+        finite = np.where(np.isfinite(values), values, 0.0)
         reach = np.floor(np.minimum(self.latency_s + 0.5, float(len(values)))).astype(int)
-        ends = (known[at : at + 1 + far].max() for at, far in enumerate(reach))
-        return np.fromiter(ends, dtype=float, count=self.seconds)
+        largest = (finite[at : at + 1 + far].max() for at, far in enumerate(reach))
+        return np.fromiter(largest, dtype=float, count=self.seconds)
 
-    def of_missed(self, values: Numbers) -> float:
-        """The mean of a clock's values that those saw who missed; 0 where it is not known."""
+    def mean_of_missed(self, values: Numbers) -> float:
+        """The mean of a clock's values over lives of missed transactions; 0 where unknown."""
         import numpy as np
 
-        lived = self.lived(values)
+        lived = self.life_mean(values)
         weights = np.where(np.isfinite(lived), self.missed, 0.0)
         return float(np.nansum(lived * weights) / weights.sum()) if weights.sum() else 0.0
 
-    def of_late(self, counts: Numbers) -> Numbers:
-        """Counts as a share of what missed in each second of due time, 0 to 1.
+    def share_of_missed(self, counts: Numbers) -> Numbers:
+        """Counts as a share of the missed transactions of each second of due time, 0 to 1.
 
-        Of a clock longer than due time: those of a second and of the next, in which they ended.
+        Counts by the clock are those of a second and of the next, in which transactions ended.
         """
         import numpy as np
 
@@ -138,11 +130,10 @@ class Material(Struct, frozen=True):
         elif counts is self.dispatched:
             counts = counts + np.append(counts[1:], 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = np.where(self.missed > 0, counts / self.missed, 0.0)
-        return np.clip(found, 0.0, 1.0)
+            return np.clip(np.where(self.missed > 0, counts / self.missed, 0.0), 0.0, 1.0)
 
-    def met(self, sessions: Numbers) -> float:
-        """How many of such sessions looks have met while transactions lived that missed."""
+    def samples_met(self, sessions: Numbers) -> float:
+        """How many of these sessions were sampled while missed transactions were under way."""
         import numpy as np
 
         if self.sessions is None:
@@ -152,22 +143,21 @@ class Material(Struct, frozen=True):
         np.add.at(begun, np.flatnonzero(self.missed), 1)
         np.add.at(ended, last[self.missed > 0].astype(int) + 1, 1)
         alive = np.cumsum(begun - ended)[: self.clock] > 0
-        return float(np.nansum(np.where(alive, sessions * self.sessions.looks, 0.0)))
+        return float(np.nansum(np.where(alive, sessions * self.sessions.samples, 0.0)))
 
     @property
-    def held(self) -> Numbers:
-        """1 in seconds of the clock in which a session of others had a lock that the load wanted.
+    def locked_by_others(self) -> Numbers:
+        """1 in seconds of the clock in which another session held a lock that the load waited for.
 
-        Who queues behind one that it blocks is blocked by the load, by name only.
+        A session queued after one that this session blocks counts as blocked by the load.
         """
         import numpy as np
 
-        found = np.zeros(self.clock)
-        for each in self.trial.observed:
-            for one in each.blocked:
-                if one.waiting == "load" and one.blocking != "load":
-                    found[max(0, one.first_s - 1) : max(0, one.last_s + 2)] = 1.0
-        return found
+        locked = np.zeros(self.clock)
+        for one in (one for each in self.trial.observed for one in each.blocked):
+            if one.waiting == "load" and one.blocking != "load":
+                locked[max(0, one.first_s - 1) : max(0, one.last_s + 2)] = 1.0
+        return locked
 
     @property
     def queued(self) -> Numbers:
@@ -176,47 +166,46 @@ class Material(Struct, frozen=True):
 
         if self.sessions is None:
             return np.zeros(self.clock)
-        found: Numbers = np.nan_to_num(self.sessions.of("lock") * (1 - self.held))
-        return found
+        return np.asarray(np.nan_to_num(self.sessions.of("lock") * (1 - self.locked_by_others)))
 
-    def of_flight(self, sessions: Numbers) -> Numbers:
+    def flight_share(self, sessions: Numbers) -> Numbers:
         """Sessions as a share of the transactions in flight, 0 to 1, by second of the clock.
 
-        With those that queue for locks of each other, as far as those that have these locks do
-        nothing else. Nothing where samples met fewer than 10 of these sessions while transactions
-        lived that missed: that few say nothing of where time went.
+        Includes those that queue for locks of each other, as far as the holders do nothing else. 0
+        with fewer than 10 samples of these sessions while missed transactions were under way: too
+        few to tell where time went.
         """
         import numpy as np
 
-        if self.met(sessions) < _MET_MIN:
+        if self.samples_met(sessions) < _MET_MIN:
             return np.zeros(self.clock)
         with np.errstate(invalid="ignore", divide="ignore"):
-            own = np.where(self._own > 0, sessions / self._own, 0.0)
-        return self.inherited(np.clip(own, 0.0, 1.0))
+            share = np.where(self._unqueued > 0, sessions / self._unqueued, 0.0)
+        return self.inherited(np.clip(share, 0.0, 1.0))
 
-    def inherited(self, own: Numbers) -> Numbers:
+    def inherited(self, share: Numbers) -> Numbers:
         """A share of the transactions that do not queue, as a share of all, by second of the clock.
 
-        Who queues for a row is counted to what its holder does where that is hardly in doubt, and
-        takes long: seven that wait for one that waits for the disk wait for the disk. Where holders
-        do this and that, or are as quick as ever, there are too many for one row.
+        A session that queues for a row counts to the activity of its holder where most holders are
+        in it, and it takes long: seven that wait for one that waits for the disk wait for the disk.
+        Where holders differ, or are as quick as usual, the row itself is contended.
         """
         import numpy as np
 
-        if not self._slow(own * self._own):
-            return np.asarray(own * (1 - self.queueing))
-        surely = np.clip((own - _INHERIT_FROM) / (_INHERIT_TO - _INHERIT_FROM), 0.0, 1.0)
-        return np.asarray(own * (1 - self.queueing * (1 - surely)))
+        if not self._slow(share * self._unqueued):
+            return np.asarray(share * (1 - self.queueing))
+        certain = np.clip((share - _INHERIT_FROM) / (_INHERIT_TO - _INHERIT_FROM), 0.0, 1.0)
+        return np.asarray(share * (1 - self.queueing * (1 - certain)))
 
     def _slow(self, sessions: Numbers) -> bool:
-        """Whether each transaction spends long in what so many sessions do.
+        """Whether each transaction spends long in an activity of this many sessions.
 
-        By Little's law, a second: a part of the limit on average over what missed, or much more
-        than what was on time did.
+        Its time is by Little's law, second by second: a part of the limit on average over missed
+        transactions, or much more than over those on time.
         """
         import numpy as np
 
-        spent_s = self.lived(np.nan_to_num(sessions) / np.fmax(_smooth(self.ended), 1.0))
+        spent_s = self.life_mean(np.nan_to_num(sessions) / np.fmax(_smooth(self.ended), 1.0))
         late, usual = (
             float((spent_s * weights).sum() / max(1.0, weights.sum()))
             for weights in (self.missed, self.on_time)
@@ -228,38 +217,36 @@ class Material(Struct, frozen=True):
         """The share of the transactions in flight that queue for locks of each other, 0 to 1."""
         import numpy as np
 
-        every = self._own + self.queued
+        in_flight = self._unqueued + self.queued
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Numbers = np.where(every > 0, self.queued / every, 0.0)
-        return found
+            return np.asarray(np.where(in_flight > 0, self.queued / in_flight, 0.0))
 
     @property
-    def _own(self) -> Numbers:
+    def _unqueued(self) -> Numbers:
         """Transactions in flight that do not queue for locks of each other."""
         import numpy as np
 
         active = self.sessions.active if self.sessions else np.zeros(self.clock)
-        found: Numbers = np.fmax(self.in_flight, active) - self.queued
-        return found
+        return np.asarray(np.fmax(self.in_flight, active) - self.queued)
 
     def outside(self) -> Numbers | None:
         """The share of transactions in flight that no session executed, by second of the clock.
 
         Of those that do not queue for locks of each other. NaN where too few were in flight. None
-        without samples of sessions, or where nothing is known of flights.
+        without samples of sessions, or of transactions in flight.
         """
         import numpy as np
 
         if self.sessions is None or not self.in_flight.any():
             return None
-        # Sessions that wait for the client to take its answer are inside by name only; those of
-        # others may be the load's, behind a pool that gives them another name.
+        # Sessions that wait for the client to take a result do not execute; other sessions may be
+        # the load's, behind a pool that gives them another name.
         waiting = self.sessions.of("client") + self.queued
-        inside = self.sessions.active + self.sessions.others - waiting
-        # Ten looks a second are few: three seconds together.
-        flying, seen = (_smooth(v) for v in (self.in_flight - self.queued, inside))
+        executing = self.sessions.active + self.sessions.others - waiting
+        # Ten samples a second are few: three seconds together.
+        in_flight, inside = (_smooth(v) for v in (self.in_flight - self.queued, executing))
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(flying >= _IN_FLIGHT_MIN, 1 - seen / flying, np.nan)
+            share = np.where(in_flight >= _IN_FLIGHT_MIN, 1 - inside / in_flight, np.nan)
         return np.clip(share, 0.0, 1.0)
 
     def per_transaction(self, source: str, name: str) -> Numbers | None:
@@ -269,27 +256,25 @@ class Material(Struct, frozen=True):
         counted, commits = self.track(source, name), self.track("transactions", "commits")
         if counted is None or commits is None:
             return None
-        # Sessions report what they did about once a second, so seconds are taken together.
-        of, to = _smooth(counted), _smooth(commits)
+        # Sessions report their counters about once a second, so neighbors are taken together.
+        numerator, denominator = _smooth(counted), _smooth(commits)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Numbers = np.where(to > 0, of / to, np.nan)
-        return found
+            return np.asarray(np.where(denominator > 0, numerator / denominator, np.nan))
 
 
 def _smooth(values: Numbers) -> Numbers:
-    """The mean of each second and its neighbours, as far as they are known."""
+    """The mean of each second and its neighbors, of those that are finite."""
     import numpy as np
 
     padded = np.concatenate(([np.nan], values, [np.nan]))
     three = np.stack((padded[:-2], padded[1:-1], padded[2:]))
-    known = np.isfinite(three)
+    finite = np.isfinite(three)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Numbers = np.where(known, three, 0.0).sum(axis=0) / known.sum(axis=0)
-    return found
+        return np.asarray(np.where(finite, three, 0.0).sum(axis=0) / finite.sum(axis=0))
 
 
 def material(trial: Trial, summary: Summary) -> Material:
-    """A whole trial, lined up. Raises ValueError for looks that cannot be read."""
+    """A whole trial, aligned. Raises ValueError for samples that cannot be read."""
     import numpy as np
 
     seconds, clock = _lengths(trial)
@@ -308,14 +293,14 @@ def material(trial: Trial, summary: Summary) -> Material:
             sums["count"][at] += tally.latency.count
             sums["latency"][at] += tally.latency.sum_ns / 1e9
             sums["lag"][at] += tally.lag.sum_ns / 1e9
-            # Whose service alone was too long would have been late whenever it had been sent.
+            # With a service time above the limit it would have been late whenever it was sent.
             long = _above(tally.service, limits.get(tally.script, 0))
             waited[at] += max(0, tally.late - long) + tally.skipped
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     with np.errstate(invalid="ignore", divide="ignore"):
         latency_s = np.where(sums["count"] > 0, sums["latency"] / sums["count"], np.nan)
         lag = np.where(sums["latency"] > 0, sums["lag"] / sums["latency"], 0.0)
-    # Of what never came back it is known only that it took to the end.
+    # A transaction that never ended took at least to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
     in_flight, dispatch_s, dispatched = _flight(trial, clock, half_ns)
     ended = np.zeros(clock)
@@ -351,11 +336,9 @@ def _lengths(trial: Trial) -> tuple[int, int]:
 
 def _limits(trial: Trial) -> dict[int, int]:
     """The limit of each script that has one, ns, by its number."""
-    own = dict(trial.plan.limits)
-    names = [script.name for script in trial.workload.scripts]
-    every = trial.plan.limit_ns
-    found = {at: own.get(name) or every for at, name in enumerate(names)}
-    return {at: int(ns) for at, ns in found.items() if ns}
+    own, common = dict(trial.plan.limits), trial.plan.limit_ns
+    limits = (own.get(script.name) or common for script in trial.workload.scripts)
+    return {at: int(ns) for at, ns in enumerate(limits) if ns}
 
 
 def _limit_s(trial: Trial) -> float:
@@ -378,7 +361,7 @@ def _flight(trial: Trial, clock: int, half_ns: float) -> tuple[Numbers, Numbers,
 
 
 def _above(times: Times, ns: float) -> int:
-    """How many times are longer; 0 where that is not known, or without a limit."""
+    """How many of the times are longer; 0 where that is unknown, or without a limit."""
     if not ns or times.max_ns <= ns or not times.histogram:
         return 0
     low, high = 0, times.count
@@ -392,9 +375,9 @@ def _above(times: Times, ns: float) -> int:
 def _tracks(trial: Trial, clock: int) -> dict[tuple[str, str], Numbers]:
     import numpy as np
 
-    found: dict[tuple[str, str], Numbers] = defaultdict(lambda: np.full(clock, np.nan))
+    tracks: dict[tuple[str, str], Numbers] = defaultdict(lambda: np.full(clock, np.nan))
     for sample in trial.samples:
         if 0 <= sample.second < clock and math.isfinite(sample.value):
-            values = found[sample.source.rpartition("/")[2], sample.name]
+            values = tracks[sample.source.rpartition("/")[2], sample.name]
             values[sample.second] = np.fmax(values[sample.second], sample.value)
-    return dict(found)
+    return dict(tracks)

@@ -1,7 +1,7 @@
 """The next experiment for a cause: advice in words, and a command that can be typed. Pure.
 
-Commands have options that there are (a test parses each of them). What cannot be known here, such
-as a folder, is a word in capitals. A run's own options are told as its plan has them.
+A test parses each command. A value that is unknown here, such as a folder, is a word in capitals.
+The options of a run are those of its plan.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pgpaces.facts import PlanFacts, RequestFacts
 from pgpaces.result import Trial
 
 
-class Following(Struct, frozen=True):
+class NextStep(Struct, frozen=True):
     """What to do next. command: one line for a shell."""
 
     advice: str
@@ -24,9 +24,10 @@ class Following(Struct, frozen=True):
 
 
 class _Cause(Struct, frozen=True):
-    """title: as in "associated with ...". advice: before the experiment. sweep: its factor; without
+    """A cause, and what to do about it.
 
-    one the run is done once more, and compared with this one.
+    title: as in "associated with ...". sweep: the factor of the experiment; without one the command
+    repeats the run and compares the two. apart: a command that follows.
     """
 
     title: str
@@ -50,13 +51,13 @@ def _rates(trial: Trial) -> str:
 
 
 def _clients(*times: float) -> Callable[[Trial], str]:
-    """As many as there were, and multiples of it: of a load of users, of these."""
+    """Multiples of the number of clients, or of users for a load of users."""
 
     def levels(trial: Trial) -> str:
         now = trial.plan.clients or 1
-        found = sorted({max(1, round(now * each)) for each in times})
+        counts = sorted({max(1, round(now * each)) for each in times})
         option = "--users" if trial.plan.model == "paced" else "--clients"
-        return f"{option} {','.join(map(str, found))}"
+        return f"{option} {','.join(map(str, counts))}"
 
     return levels
 
@@ -66,7 +67,7 @@ def _buffers(trial: Trial) -> str:
     return f"--server-set shared_buffers={now},1GB"
 
 
-# What is told only where it is not as usual.
+# Options that a command has only where they differ from these defaults.
 _USUAL = (
     ("arrivals", "poisson"),
     ("policy", "run"),
@@ -80,17 +81,17 @@ _USUAL = (
 _POOL = {"pooler": "--pool", "mode": "--pool-mode", "size": "--pool-size"}
 _SWITCHES = ("describe", "connect_each")
 _ON_ERROR = {(False, False): "stop-client", (False, True): "stop"}
-_AGAIN = "Then the same run once more, and the two compared"
+_AGAIN = "Then repeat the run and compare the two"
 CAUSES: Mapping[str, _Cause] = {
     "failed": _Cause(
         "transactions that failed",
-        "See the messages; serialization failures and deadlocks may be tried again.",
+        "See the messages; serialization failures and deadlocks may be retried.",
         lambda _: "--max-tries 1,10",
     ),
     "freeze": _Cause(
         "the server standing still",
         "Look for what stops it: a paused virtual machine, a stopped process, a hanging disk. Does"
-        " it come again in a longer run?",
+        " it happen again in a longer run?",
     ),
     "quota": _Cause(
         "the server's CPU quota",
@@ -107,7 +108,7 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "contention": _Cause(
         "transactions of the load waiting for each other's locks",
-        "Does it go away with fewer clients? Then shorten what is done while a row is locked.",
+        "Does it go away with fewer clients? Then shorten the time during which rows are locked.",
         _clients(0.5, 1, 2),
     ),
     "standby": _Cause(
@@ -122,8 +123,8 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "disk": _Cause(
         "the disk",
-        "Is it commits that wait? Then it goes away without waiting for WAL; what the disk can do"
-        " says `pgpaces disk`.",
+        "Do commits wait? Then it goes away without waiting for WAL. `pgpaces disk` measures what"
+        " the disk can do.",
         _set("synchronous_commit", "on", "off"),
         "pgpaces disk FOLDER",
     ),
@@ -152,11 +153,11 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "steal": _Cause(
         "CPU time that other virtual machines had",
-        f"Take a machine of your own, or another hour. {_AGAIN}.",
+        f"Use a dedicated machine, or another time of day. {_AGAIN}.",
     ),
     "slowed": _Cause(
         "a machine that slowed itself down",
-        f"Cool it, or feed it well. {_AGAIN}.",
+        f"Improve its cooling or its power supply. {_AGAIN}.",
     ),
     "cpu": _Cause(
         "the CPUs of the server's machine, used up",
@@ -165,70 +166,65 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "autovacuum": _Cause(
         "autovacuum at work",
-        "Does it go away without? To find out, not to stay so.",
+        "Does it go away without it? For the experiment only: leave autovacuum on.",
         _set("autovacuum", "on", "off"),
     ),
     "others": _Cause(
         "other sessions at work on the server",
-        f"See who they are in pg_stat_activity. {_AGAIN} when they are away.",
+        f"Identify them in pg_stat_activity. {_AGAIN} when they are gone.",
     ),
 }
 
 
-def following(key: str, trial: Trial) -> Following:
+def next_step_for(key: str, trial: Trial) -> NextStep:
     """What to do next about a cause that a trial shows."""
     cause = CAUSES[key]
-    if key == "cpu" and trial.plan.model != "open":
-        sweep: str | None = _clients(0.5, 0.75, 1)(trial)
+    varied = _clients(0.5, 0.75, 1) if key == "cpu" and trial.plan.model != "open" else cause.sweep
+    if varied is None:
+        # A shell command is executed by `load`.
+        run = f"{'load' if trial.workload.asked.command else 'run'} {options(trial)}"
+        command = f"pgpaces {run} && pgpaces compare {trial.id} last --metric missed"
     else:
-        sweep = cause.sweep(trial) if cause.sweep else None
-    if sweep is None:
-        again = f"pgpaces {_verb(trial)} {asked(trial)}"
-        command = f"{again} && pgpaces compare {trial.id} last --metric missed"
-    else:
-        command = f"pgpaces sweep {asked(trial, sweep)} {sweep} --trials 8"
-    return Following(cause.advice, f"{command}; {cause.apart}" if cause.apart else command)
+        sweep = varied(trial)
+        command = f"pgpaces sweep {options(trial, sweep)} {sweep} --trials 8"
+    return NextStep(cause.advice, f"{command}; {cause.apart}" if cause.apart else command)
 
 
-def _verb(trial: Trial) -> str:
-    """The command that runs it: a command of the shell is loaded with."""
-    return "load" if trial.workload.asked.command else "run"
+def options(trial: Trial, sweep: str = "") -> str:
+    """The options that repeat the load of a run, for the command line.
 
-
-def asked(trial: Trial, sweep: str = "") -> str:
-    """The options of a run that make its load again, as one types them.
-
-    sweep: an option with several levels, which stands beside them.
+    sweep: an option with several levels, which the command has as well.
     """
     plan, request = trial.plan, trial.workload.asked
-    factor, _, named = sweep.partition(" ")
-    found = {**_load(plan), **_times(plan), **_server(trial, sweep)}
+    factor, _, setting = sweep.partition(" ")
+    values = {**_load(plan), **_times(plan), **_server(trial, sweep)}
     for name, usual in _USUAL:
         if (value := getattr(plan, name)) not in (None, usual):
-            found[f"--{name.replace('_', '-')}"] = _level(value, sweep)
-    found["--on-error"] = _ON_ERROR.get((plan.continue_on_error, plan.exit_on_abort))
+            values[f"--{name.replace('_', '-')}"] = _level(value, sweep)
+    values["--on-error"] = _ON_ERROR.get((plan.continue_on_error, plan.exit_on_abort))
     if not request.target or request.workload:
-        found["--scale"] = trial.workload.scale
-    words = [*_what(trial)]
-    for option, value in found.items():
+        values["--scale"] = trial.workload.scale
+    words = [*_workload(trial)]
+    for option, value in values.items():
         if value is not None and option != factor:
             words += [option, str(value)]
     for name in _SWITCHES:
         if getattr(plan, name):
             words += [f"--{name.replace('_', '-')}", *(["on"] if sweep else [])]
-    words += _many(plan, sweep)
+    words += _variables(plan, sweep)
     words += _layout(request, sweep)
-    return shlex.join([*words, *_settings(trial, named if factor == "--server-set" else "", sweep)])
+    words += _settings(trial, setting if factor == "--server-set" else "", sweep)
+    return shlex.join(words)
 
 
-def _what(trial: Trial) -> Iterator[str]:
-    """What is run: a workload, scripts of files, a command; and on which data."""
+def _workload(trial: Trial) -> Iterator[str]:
+    """A workload, scripts of files, or a command; and the source of its data."""
     request, name = trial.workload.request, trial.workload.name
     if request is None:
-        # Of trials stored by earlier versions: of scripts from files there are only the texts.
+        # Trials stored by earlier versions have only the texts of scripts from files.
         yield from [name] if name and name != "scripts" else ["-f", "FILE"]
         return
-    # The standard input is gone, and what pgbench has built in is no file.
+    # The standard input cannot be read again, and a built-in script of pgbench is no file.
     files = [(path, weight) for path, weight in request.files if path[:1] not in ("-", "<")]
     if request.workload:
         yield request.workload
@@ -243,49 +239,49 @@ def _what(trial: Trial) -> Iterator[str]:
 
 
 def _load(plan: PlanFacts) -> dict[str, Any]:
-    """Who sends, and how often."""
+    """Clients or users, and how often they send."""
     model = plan.model
     rate = None if plan.rate is None else f"{_number(plan.rate)}/s"
     if model == "paced":
-        found: dict[str, Any] = {"--users": plan.clients, "--pace": rate}
+        values: dict[str, Any] = {"--users": plan.clients, "--pace": rate}
     elif model == "open":
-        found = {"--rate": rate, "--clients": plan.clients}
+        values = {"--rate": rate, "--clients": plan.clients}
     else:
-        found = {"--clients": plan.clients}
+        values = {"--clients": plan.clients}
         if plan.think_ns:
-            found["--think-time"] = _duration(plan.think_ns)
-            found["--think"] = plan.think if plan.think == "fixed" else None
+            values["--think-time"] = _duration(plan.think_ns)
+            values["--think"] = plan.think if plan.think == "fixed" else None
     if plan.start_every_ns:
-        found["--start-every"] = _duration(plan.start_every_ns)
-    return found
+        values["--start-every"] = _duration(plan.start_every_ns)
+    return values
 
 
 def _times(plan: PlanFacts) -> dict[str, Any]:
-    """How long it takes, and what is too long; those that are as usual are not told."""
-    found: dict[str, Any] = {}
+    """Latency limit, duration, warm-up and grace, without defaults."""
+    values: dict[str, Any] = {}
     limit, length = plan.limit_ns, plan.duration_ns
     if limit:
-        found["--latency-limit"] = _duration(limit)
+        values["--latency-limit"] = _duration(limit)
     if length:
-        found["--duration"] = _duration(length)
+        values["--duration"] = _duration(length)
     elif plan.transactions:
-        found["--transactions"] = plan.transactions
+        values["--transactions"] = plan.transactions
     warmup, grace = plan.warmup_ns, plan.grace_ns
     if warmup != min((length or 0) // 10, 30_000_000_000):
-        found["--warmup"] = _duration(warmup)
+        values["--warmup"] = _duration(warmup)
     if grace is not None and grace != max(limit or 0, 5_000_000_000):
-        found["--grace"] = _duration(grace)
-    return found
+        values["--grace"] = _duration(grace)
+    return values
 
 
 def _number(value: float) -> str:
-    """As short as it can be without being another one."""
+    """The shortest text that reads back as the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(float(value))
 
 
 def _duration(ns: int) -> str:
-    """To the nanosecond, in the largest unit that makes it a whole number."""
+    """To the nanosecond, in the largest unit in which it is an integer."""
     for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
         if ns % size == 0:
             return f"{ns // size}{unit}"
@@ -293,24 +289,25 @@ def _duration(ns: int) -> str:
 
 
 def _server(trial: Trial, sweep: str) -> dict[str, Any]:
-    """Where the trial ran, unless it is where a run goes that says nothing of it; no password."""
+    """Where the trial ran, without defaults and without a password."""
     server, request = trial.server, trial.workload.asked
     if request.target:
-        found: dict[str, Any] = {"--target": request.target}
-        return found if sweep else {**found, "--own": request.own}
+        return {"--target": request.target, "--own": None if sweep else request.own}
     if server.ours:
-        found = {"--server": server.asked, "--data-dir": request.data_dir}
         tls = request.tls
-        found["--tls"] = None if tls is None else "on" if tls else "off"
-        return {**found, "--standbys": request.standbys or None}
-    target = server.target
-    known = {k: target[k] for k in ("host", "port", "user", "dbname") if target.get(k)}
-    text = " ".join(f"{k}={v}" for k, v in known.items())
-    return {"--target": text} if text else {}
+        return {
+            "--server": server.asked,
+            "--data-dir": request.data_dir,
+            "--tls": None if tls is None else "on" if tls else "off",
+            "--standbys": request.standbys or None,
+        }
+    names = ("host", "port", "user", "dbname")
+    dsn = " ".join(f"{name}={server.target[name]}" for name in names if server.target.get(name))
+    return {"--target": dsn or None}
 
 
 def _layout(request: RequestFacts, sweep: str) -> Iterator[str]:
-    """Which scripts, and to which nodes; a pooler."""
+    """Scripts and the nodes they go to; a pooler."""
     scripts = [f"{name}@{w}" if w is not None else name for name, w in request.scripts]
     if sweep and scripts:
         yield from ("--script", " ".join(scripts))
@@ -327,8 +324,8 @@ def _layout(request: RequestFacts, sweep: str) -> Iterator[str]:
             yield from (option, str(value))
 
 
-def _many(plan: PlanFacts, sweep: str) -> Iterator[str]:
-    """Variables, and limits of scripts; a variable that is varied is told by its levels alone."""
+def _variables(plan: PlanFacts, sweep: str) -> Iterator[str]:
+    """Limits of scripts, variables, and SQL of connections."""
     for script, ns in plan.limits:
         if ns:
             yield from ("-L", f"{script}={_duration(ns)}")
@@ -340,19 +337,19 @@ def _many(plan: PlanFacts, sweep: str) -> Iterator[str]:
 
 
 def _level(value: Any, sweep: str) -> str | None:
-    """A value as one level: a comma divides levels where there are some."""
+    """A value as one level: of a sweep, commas are escaped, as they separate levels."""
     if value is None:
         return None
     return str(value).replace(",", "\\,") if sweep else str(value)
 
 
-def _settings(trial: Trial, named: str, sweep: str) -> Iterator[str]:
-    """Of sessions and of the server, without the one that is varied."""
+def _settings(trial: Trial, varied: str, sweep: str) -> Iterator[str]:
+    """Settings of sessions and of the server, without the varied one."""
     request = trial.workload.asked
     for option, values in (
         ("--server-set" if sweep else "--set", trial.plan.settings),
         ("--server-set", request.server_settings),
     ):
         for name, value in values.items():
-            if name != named.partition("=")[0]:
+            if name != varied.partition("=")[0]:
                 yield from (option, f"{name}={_level(value, sweep)}")

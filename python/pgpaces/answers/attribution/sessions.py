@@ -1,6 +1,6 @@
-"""What sessions of the load waited for, second by second, in a few kinds; and when nobody answered.
+"""What sessions of the load waited for, by second, in a few kinds; and when the server was frozen.
 
-Looks of a tenth of a second in, numbers of seconds out. A second without looks is not known.
+Samples of every tenth of a second in, values by second out; NaN for a second without samples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 Kind = Literal["cpu", "lock", "wal", "read", "file", "standby", "latch", "client", "other"]
-# The server's own look hung so many tenths, and three times as long as the two looks before.
+# Frozen: a sample was late by this many tenths, and by three times the two intervals before.
 FROZEN_MIN = 5
 _FROZEN_TIMES = 3
 _WAL_LATCHES = ("WALWrite", "WALWriteLock")
@@ -29,7 +29,7 @@ _BUFFERS = ("BufferIO", "BufferIo", "buffer_io")
 
 
 def kind_of(event: WaitEvent) -> Kind:
-    """What a wait event is, as far as causes are told apart by it."""
+    """The kind of a wait event, as far as causes differ by it."""
     kind, name = event.kind, event.event
     if kind == waits.CPU:
         return "cpu"
@@ -46,25 +46,24 @@ def kind_of(event: WaitEvent) -> Kind:
 
 
 class Sessions(Struct, frozen=True):
-    """Mean sessions in each second of the clock from 0; NaN where nobody looked.
+    """Mean sessions in each second of the clock from 0; NaN where there are no samples.
 
-    by: of the load, by kind. others: of everybody else. frozen: the share of a second in which a
-    look hung. looks: in each second. events: of the load, by kind, the names of events with most
-    sessions first.
+    by: of the load, by kind. others: not of the load. frozen: the share of a second in which the
+    server did not answer a sample. samples: in each second. events: of the load, by kind, names of
+    events, those with most sessions first.
     """
 
     by: Mapping[Kind, Numbers]
     others: Numbers
     frozen: Numbers
-    looks: Numbers
+    samples: Numbers
     events: Mapping[Kind, tuple[str, ...]]
 
     def of(self, *kinds: Kind) -> Numbers:
-        """Sessions of the load in these kinds together; 0 where none ever was."""
+        """Sessions of the load in these kinds together; 0 where there was none."""
         import numpy as np
 
-        known = [self.by[kind] for kind in kinds if kind in self.by]
-        return sum(known) if known else np.zeros(len(self.others))  # type: ignore[return-value]
+        return sum((self.by[kind] for kind in kinds if kind in self.by), np.zeros(len(self.others)))
 
     @property
     def active(self) -> Numbers:
@@ -73,10 +72,12 @@ class Sessions(Struct, frozen=True):
 
 
 def sessions(observed: Iterable[Observed], seconds: int) -> Sessions | None:
-    """The sessions of all servers of a trial together; None where nobody looked at any.
+    """The sessions of all servers of a trial together; None where there are no samples.
 
-    Raises ValueError for looks that cannot be read.
+    Raises ValueError for samples that cannot be read.
     """
+    import numpy as np
+
     parts = [_of_server(each, seconds) for each in observed if each.waits.looks]
     if not parts:
         return None
@@ -85,17 +86,10 @@ def sessions(observed: Iterable[Observed], seconds: int) -> Sessions | None:
     return Sessions(
         {kind: sum(part.of(kind) for part in parts) for kind in kinds},  # type: ignore[misc]
         sum(part.others for part in parts),  # type: ignore[arg-type]
-        _most([part.frozen for part in parts]),
-        _most([part.looks for part in parts]),
+        np.max([part.frozen for part in parts], axis=0),
+        np.max([part.samples for part in parts], axis=0),
         events,
     )
-
-
-def _most(parts: Sequence[Numbers]) -> Numbers:
-    import numpy as np
-
-    found: Numbers = np.max(parts, axis=0)
-    return found
 
 
 def _of_server(observed: Observed, seconds: int) -> Sessions:
@@ -103,7 +97,7 @@ def _of_server(observed: Observed, seconds: int) -> Sessions:
 
     kinds = [kind_of(event) for event in observed.waits.events]
     own = [event.who == "load" for event in observed.waits.events]
-    looks, others = np.zeros(seconds), np.zeros(seconds)
+    samples, others = np.zeros(seconds), np.zeros(seconds)
     by: dict[Kind, Numbers] = {k: np.zeros(seconds) for k, o in zip(kinds, own, strict=True) if o}
     tenths = []
     for look in waits.read(observed.waits):
@@ -111,40 +105,41 @@ def _of_server(observed: Observed, seconds: int) -> Sessions:
         second = look.tenth // waits.PER_SECOND
         if not 0 <= second < seconds:
             continue
-        looks[second] += 1
+        samples[second] += 1
         for place, count in look.sessions.items():
             (by[kinds[place]] if own[place] else others)[second] += count
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = {kind: counts / looks for kind, counts in by.items()}
-        return Sessions(mean, others / looks, _frozen(tenths, seconds), looks, _named(observed))
+        mean = {kind: counts / samples for kind, counts in by.items()}
+        frozen = _frozen(tenths, seconds)
+        return Sessions(mean, others / samples, frozen, samples, _event_names(observed))
 
 
-def _named(observed: Observed) -> dict[Kind, tuple[str, ...]]:
-    found: dict[Kind, list[str]] = {}
+def _event_names(observed: Observed) -> dict[Kind, tuple[str, ...]]:
+    names: dict[Kind, list[str]] = {}
     for event in sorted(observed.waits.events, key=lambda event: -event.sessions):
         if event.who == "load" and event.sessions:
-            found.setdefault(kind_of(event), []).append(waits.name("load", event.kind, event.event))
-    return {kind: tuple(names) for kind, names in found.items()}
+            names.setdefault(kind_of(event), []).append(waits.name("load", event.kind, event.event))
+    return {kind: tuple(of_kind) for kind, of_kind in names.items()}
 
 
 def _frozen(tenths: Sequence[int], seconds: int) -> Numbers:
     import numpy as np
 
-    found = np.zeros(seconds)
+    shares = np.zeros(seconds)
     for start, end in gaps(tenths):
         for tenth in range(max(0, start), min(end, seconds * waits.PER_SECOND)):
-            found[tenth // waits.PER_SECOND] += 1 / waits.PER_SECOND
-    return np.minimum(found, 1.0)
+            shares[tenth // waits.PER_SECOND] += 1 / waits.PER_SECOND
+    return np.minimum(shares, 1.0)
 
 
 def gaps(tenths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """From which tenth until before which one a look hung. tenths: of looks, in order.
+    """The ranges [start, end) of tenths in which a sample hung. tenths: of samples, in order.
 
-    One that looks seldom, because the server is slow, does so at even distances: these are none.
+    Samples that a slow server makes rare come at even distances: these are no gaps.
     """
     steps = [after - before for before, after in pairwise(tenths)]
     for at, step in enumerate(steps):
-        # The first has none before it.
+        # The first step has none before it.
         usual = max(steps[max(0, at - 2) : at] or steps[1:2], default=1)
         if step >= max(FROZEN_MIN, _FROZEN_TIMES * usual):
             yield tenths[at] + 1, tenths[at + 1]

@@ -1,4 +1,4 @@
-"""The sign of a possible cause in one trial, and which causes stand before which. Pure values."""
+"""The sign of a possible cause in one trial, and which causes have priority. Pure values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[Any]
 
-# whole: by itself it says what became of a transaction. time: a share of the transactions' own
-# time. beside: something that went on beside them, so that only a contrast says anything.
+# whole: the sign alone explains the outcome of a transaction. time: a share of the transactions'
+# own time. The third: something that went on at the same time, so that only a contrast counts.
 Proof = Literal["whole", "time", "beside"]
 
-# What a cause may come from: of the time that both claim, those named here have it.
+# What a cause may result from. Time that both claim belongs to those listed here.
 _BEFORE: Mapping[str, tuple[str, ...]] = {
     "generator": ("freeze",),
     "network": ("freeze", "generator", "quota", "steal", "cpu"),
@@ -32,73 +32,68 @@ _BEFORE: Mapping[str, tuple[str, ...]] = {
                     "disk", "cache", "latch", "plan", "network", "steal", "slowed", "others",
                     "autovacuum", "cpu"),
 }  # fmt: skip
-# What is the cause where there is no other.
+# Causes only where there is no other.
 _REST = ("connections",)
 
 
 class Sign(Struct, frozen=True):
-    """What a cause would show, by second of due time, 0 to 1; NaN where it is not known.
+    """What a cause would show, by second of due time, 0 to 1; NaN where it is unknown.
 
-    late, punctual: for those that missed and for those that were on time; mostly the same. said:
-    what was seen, in words. carried: whether who waits behind those that saw it sees it too. alone:
-    what no share of the transactions' time is put before.
+    late, punctual: for those that missed and for those that were on time; mostly the same.
+    evidence: observations, in words. carried: whether transactions that wait for a client see the
+    sign of those that kept it busy. alone: a part that causes of proof "time" do not reduce.
     """
 
     key: str
     late: Numbers
     punctual: Numbers
     proof: Proof
-    said: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
     carried: bool = True
     alone: Numbers | None = None
 
 
-def alike(key: str, values: Numbers, proof: Proof, said: Iterable[str] = ()) -> Sign:
-    """A sign that is the same for all that were due in a second."""
-    return Sign(key, values, values, proof, tuple(said))
+def uniform(key: str, values: Numbers, proof: Proof, evidence: Iterable[str] = ()) -> Sign:
+    """A sign that is the same for all transactions due in a second."""
+    return Sign(key, values, values, proof, tuple(evidence))
 
 
-def carried(signs: Iterable[Sign], lag: Numbers) -> dict[str, Sign]:
-    """The signs by key, with what is carried on.
+def by_priority(signs: Mapping[str, Sign], prior: Collection[str]) -> dict[str, Sign]:
+    """The signs without the time that causes of higher priority claim.
 
-    lag: the part of latency that was spent waiting for clients who were busy with what was due
-    before, by second.
+    prior: keys of the only causes that may claim time of others; from causes in _REST, all may that
+    transactions themselves show.
     """
-    return {sign.key: _carried(sign, lag) for sign in signs}
+    others = {key: sign for key, sign in signs.items() if key in prior}
+    direct = others | {key: sign for key, sign in signs.items() if sign.proof != "beside"}
+    return {k: _without(sign, direct if k in _REST else others) for k, sign in signs.items()}
 
 
-def ordered(signs: Mapping[str, Sign], before: Collection[str]) -> dict[str, Sign]:
-    """The signs without what others stand before; only those of these keys stand before any.
+def carry(sign: Sign, lag: Numbers) -> Sign:
+    """The sign, passed on to transactions that waited for a client: by as much as they waited.
 
-    What is only the rest comes behind all that transactions themselves show.
+    lag: the part of latency, by second, spent waiting for clients busy with earlier transactions.
     """
-    others = {key: sign for key, sign in signs.items() if key in before}
-    shown = others | {key: sign for key, sign in signs.items() if sign.proof != "beside"}
-    return {k: _without(sign, shown if k in _REST else others) for k, sign in signs.items()}
-
-
-def _carried(sign: Sign, lag: Numbers) -> Sign:
-    """Who waits for a client waits for what those before him met: by as much as he waited."""
     import numpy as np
 
     if not sign.carried or sign.proof == "beside":
         return sign
     late = sign.late.copy()
     for at in range(1, len(late)):
-        before = late[at - 1] * lag[at]
-        if np.isfinite(before):
-            late[at] = np.fmax(late[at], before)
+        passed_on = late[at - 1] * lag[at]
+        if np.isfinite(passed_on):
+            late[at] = np.fmax(late[at], passed_on)
     return replace(sign, late=late, punctual=late if sign.punctual is sign.late else sign.punctual)
 
 
 def _without(sign: Sign, every: Mapping[str, Sign]) -> Sign:
-    """What is left of a sign where others stand before it."""
+    """What is left of a sign after the causes of higher priority among these."""
     import numpy as np
 
     late, punctual, alone = sign.late, sign.punctual, sign.alone
     for key in _BEFORE.get(sign.key, ()):
         if other := every.get(key):
-            # What is not known of this one stays so.
+            # An unknown (NaN) of this sign stays one.
             late = np.minimum(late, _rest(other.late))
             punctual = np.minimum(punctual, _rest(other.punctual))
             if alone is not None and other.proof != "time":
@@ -107,8 +102,7 @@ def _without(sign: Sign, every: Mapping[str, Sign]) -> Sign:
 
 
 def _rest(values: Numbers) -> Numbers:
-    """What a sign leaves to others; all where it is not known."""
+    """What a sign leaves to others; everything where it is unknown."""
     import numpy as np
 
-    found: Numbers = np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0)
-    return found
+    return np.asarray(np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0))

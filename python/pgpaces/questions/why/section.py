@@ -65,7 +65,7 @@ def _facts(found: Attribution) -> Iterator[tuple[str, str]]:
     if found.cause is not None:
         if found.cause.lift is not None:
             yield "lift", f"{_times(found.cause.lift)} times as often as where it was on time"
-        yield from (("seen", text) for text in found.cause.said[:_SAID_MAX])
+        yield from (("seen", text) for text in found.cause.evidence[:_SAID_MAX])
     for each in found.causes[1 if found.cause else 0 :][:_ALSO_MAX]:
         yield "also", f"{each.title}, {percent(each.share.value)}%"
     if found.causes:
@@ -96,7 +96,7 @@ def _said(found: Attribution) -> Iterator[Sentence]:
         yield Sentence(
             f"Associated with {cause.title}: {_measure(cause)}; {missed}. {rest}", "main"
         )
-        yield from (Sentence(f"{_capital(text)}.") for text in cause.said[:_SAID_MAX])
+        yield from (Sentence(f"{_capital(text)}.") for text in cause.evidence[:_SAID_MAX])
         yield from (Sentence(_capital(text), "warning") for text in cause.against)
         if found.ties:
             near = "; ".join(f"{card.title}, {percent(card.share.value)} %" for card in found.ties)
@@ -165,7 +165,7 @@ def _tables(found: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tabl
     seen = tuple(
         (
             TableCell(c.title),
-            TableCell("; ".join(c.said) or "-"),
+            TableCell("; ".join(c.evidence) or "-"),
             TableCell("; ".join(c.against) or "-"),
         )
         for c in told
