@@ -379,5 +379,5 @@ def test_where_the_clients_are_is_said() -> None:
     shown = section(made, summarize(made))
     assert "PostgreSQL 18 with 2 standbys" in shown.note
     text = " ".join(value for part in shown.parts for _, value in part.facts)
-    beside_it = "3 beside them (1 at standby1, 1 at standby2, 1 at primary)"
+    beside_it = "3 in the background (1 at standby1, 1 at standby2, 1 at primary)"
     assert f"open; 1 clients and {beside_it}, simple" in text

@@ -70,20 +70,20 @@ def test_the_peak_is_told_with_its_interval_and_the_error_of_the_hold_out(place:
     text = said(called(place, "growth"))
     assert text.startswith("FORECAST Throughput peaks at 15.")
     assert "a fit without the last two loads is wrong by" in text
-    assert "27 clients, 1.5 times the most that was tried" in text
-    assert "nothing is said beyond" in text
+    assert "27 clients, 1.5 times the highest measured load" in text
+    assert "there is no forecast beyond" in text
 
 
 def test_bounds_come_from_what_the_machine_did(place: Path) -> None:
     """A transaction takes 1/500 of the CPU."""
-    assert "at most 500/s, where the CPU is full" in said(called(place, "growth"))
+    assert "at most 500/s, where the CPU is exhausted" in said(called(place, "growth"))
 
 
 def test_a_load_is_read_off_and_nothing_beyond_what_can_be_said(place: Path) -> None:
-    assert "At 27 clients, beyond what was tried:" in said(called(place, "growth", "--to", "27"))
-    assert "At 5 clients, within what was tried:" in said(called(place, "growth", "--to", "5"))
+    assert "At 27 clients, beyond the measured loads:" in said(called(place, "growth", "--to", "27"))
+    assert "At 5 clients, within the measured loads:" in said(called(place, "growth", "--to", "5"))
     error = refused(called(place, "growth", "--to", "28"))
-    assert "18 were tried at most" in error.message
+    assert "at most 18 measured" in error.message
     assert error.hint is not None
     assert "up to 27" in error.hint
 
@@ -110,16 +110,16 @@ def test_a_line_is_chosen_by_its_levels(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("few", "No forecast from 3 loads: it takes 6"), ("once", "a load has only 1 of 3 trials")],
+    [("few", "No forecast from 3 loads: 6 are required"), ("once", "a load has only 1 of 3 trials")],
 )
 def test_a_refusal_is_an_answer_beside_the_bounds(place: Path, name: str, expected: str) -> None:
     text = said(called(place, name))
     assert expected in text
-    assert "Whatever the model: at most" in text
+    assert "With any model: at most" in text
 
 
 def test_under_a_rate_there_is_nothing_to_carry_further(place: Path) -> None:
-    assert "throughput is the rate until it is not" in refused(called(place, "open")).message
+    assert "throughput equals the rate up to the capacity" in refused(called(place, "open")).message
 
 
 def test_runs_that_differ_in_no_load_have_no_forecast(tmp_path: Path) -> None:

@@ -42,12 +42,12 @@ def test_a_change_is_told_with_when_which_run_and_by_how_much(place: Path) -> No
     assert text.startswith(f"✗ WORSE Since {first} the mean latency is 2")
     assert f"higher than up to {before} " in text
     assert "worse" in text
-    assert "Left out: 1 not brought to an end" in text
+    assert "Left out: 1 unfinished or not valid" in text
 
 
 def test_what_changed_with_the_level_stands_beside_it(place: Path) -> None:
     text = said(called(place, "nightly", "--metric", "mean", "--factor", "server"))
-    assert "this is another one too: PostgreSQL (18.6, then 18.1)" in text
+    assert "this differs as well: PostgreSQL (18.6, then 18.1)" in text
 
 
 def test_runs_that_differ_in_more_than_time_are_refused_and_listed(place: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_workload_means_all_its_runs(place: Path) -> None:
 
 def test_without_a_name_the_runs_like_the_newest_are_followed(place: Path) -> None:
     few = said(called(place, "--metric", "mean"))
-    assert few.startswith("? UNKNOWN 6 runs show no trend: it takes 8"), "those of the newer server"
+    assert few.startswith("? UNKNOWN 6 runs: a trend requires 8"), "those of the newer server"
     found = json.loads(called(place, "--factor", "server", "--json").stdout)
     assert found["trials"] == [f"N{night:02}" for night in range(12)], "in the order of time"
 
@@ -106,6 +106,6 @@ def test_the_page_of_a_trend_begins_with_it(place: Path, tmp_path: Path) -> None
 
 
 def test_one_run_stands_for_its_kind(place: Path) -> None:
-    assert said(called(place, "OTHER")).startswith("? UNKNOWN 1 run shows no trend: it takes 8")
+    assert said(called(place, "OTHER")).startswith("? UNKNOWN 1 run: a trend requires 8")
     found = json.loads(called(place, "N03", "--factor", "server", "--json").stdout)
     assert len(found["trials"]) == 12

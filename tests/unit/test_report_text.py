@@ -262,7 +262,7 @@ def test_notes_that_every_run_has_are_counted_behind_the_tables() -> None:
     [details] = section(shown, summarize(shown)).parts
     notes = [text for name, text in details.facts if name == "note"]
     assert notes[:3] == [*own, "said by somebody"]
-    assert notes[-1].startswith("5 more say what monitoring and storing took")
+    assert notes[-1].startswith("5 more on the cost of monitoring and storing")
     lines = printed(shown, 400)
     assert not any(text in line for line in lines for text in (*usual, grew.text))
 

@@ -141,18 +141,18 @@ def test_what_differs_beside_what_is_compared_is_listed() -> None:
 @pytest.mark.parametrize(
     ("found", "parts"),
     [
-        (forecast(points()), ["peaks at", "nothing is said beyond", "Contention", "no resource"]),
+        (forecast(points()), ["peaks at", "there is no forecast beyond", "Contention", "no resource"]),
         (forecast(points(Usl(100, 0.02, 0), seed=3)), ["No peak identifiable", "coherency 0 (0 "]),
-        (forecast(points(Usl(100, 0.03, 0.00002), noise=0.002)), ["lies beyond what can be said"]),
-        (forecast(points()[:12]), ["4 loads: it takes 6", "Whatever the model"]),
+        (forecast(points(Usl(100, 0.03, 0.00002), noise=0.002)), ["lies beyond the range of the forecast"]),
+        (forecast(points()[:12]), ["4 loads: 6 are required", "With any model"]),
         (forecast(points()[:-1]), ["only 2 of 3 trials"]),
         (
             forecast([replace(p, rate=p.rate / 2 if p.load > 100 else p.rate) for p in points()]),
-            ["No forecast", "10.0 % is the most"],
+            ["No forecast", "the limit is 10.0 %"],
         ),
         (
             forecast([Point(p.load, p.load < 100, {"cpu": 0.5}) for p in points()]),
-            ["nothing got done", "cpu is full"],
+            ["no transaction completed", "cpu is exhausted"],
         ),
         (forecast([]), ["0 loads"]),
     ],
@@ -174,5 +174,5 @@ def test_a_trend_is_told_newest_change_first() -> None:
     still = text(trend_words.sentences(trend(runs(logs[:10])), METRICS["rate"]))
     assert "No change of level was found" in still
     few = trend_words.sentences(trend([*runs(logs[:3]), *runs([math.inf])]), METRICS["rate"])
-    assert "it takes 8" in few[0].text
+    assert "a trend requires 8" in few[0].text
     assert "Left out" in few[1].text

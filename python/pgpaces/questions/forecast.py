@@ -1,9 +1,9 @@
-"""What more load would do: along which factor, for which lines, how far; in words, its section."""
+"""Forecasts of throughput under more load: their factor and lines, their sentences and section."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,7 @@ from msgspec.structs import replace
 from pgpaces.answer import Answer
 from pgpaces.answers import crossing
 from pgpaces.answers.crossing import Line
-from pgpaces.answers.forecast import (
-    HOLDOUT_MAX,
-    LOADS_MIN,
-    REACH,
-    TRIALS_MIN,
-    Forecast,
-    Reading,
-)
+from pgpaces.answers.forecast import HOLDOUT_MAX, LOADS_MIN, REACH, TRIALS_MIN, Forecast, Reading
 from pgpaces.answers.forecasts import LineForecast, forecast_lines
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.design import Factor
@@ -34,7 +27,7 @@ from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCel
 from pgpaces.store.store import Store
 
 LOADS = ("users", "clients")
-# Under a rate, throughput is the rate until it is not.
+# With a planned rate, throughput equals the rate up to the capacity.
 _RATES = ("rate", "rate_per_client")
 _LINES_MAX = 12
 
@@ -42,12 +35,11 @@ _LINES_MAX = 12
 def forecast(
     *names: str, chosen: str = "", to: float | None = None, store: str | Path | None = None
 ) -> Answer:
-    """Says what more clients or users would do; the same as `pgpaces forecast`.
+    """Forecasts the throughput of more clients or users; the same as `pgpaces forecast`.
 
-    names: experiments or runs, by default the newest experiment. chosen: the lines that are meant,
-    `"FACTOR=LEVEL,..."`. Its value is a tuple of `pgpaces.answers.forecasts.LineForecast`, one for
-    each line. Raises PlanError where there are no trials to ask it of; a refusal by the rules is
-    an answer.
+    names: experiments or runs, by default the newest experiment. chosen: selects lines,
+    `"FACTOR=LEVEL,..."`. The value is a tuple of `pgpaces.answers.forecasts.LineForecast`, one for
+    each line. Raises PlanError where no trials fit; a refusal by the rules is an answer.
     """
     from pgpaces.questions.sweep import lookup
 
@@ -58,10 +50,9 @@ def forecast(
 
 
 def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[LineForecast, ...]:
-    """A forecast for each line of a page. Raises PlanError where there is nothing to ask it of.
+    """A forecast for each line of a page. Raises PlanError where no trials fit.
 
-    chosen: `FACTOR=LEVEL,...` of the lines that are meant. to: how far, at most 1.5 times as far as
-    was tried.
+    chosen: selects lines, `FACTOR=LEVEL,...`. to: a load, at most 1.5 times the highest measured.
     """
     factor = _factor(page)
     lines = _chosen(page, factor, chosen)
@@ -69,26 +60,25 @@ def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[Li
         raise PlanError(
             f"{len(lines)} lines are too many for a forecast each", "choose with --in FACTOR=LEVEL"
         )
-    found = forecast_lines(lines, factor.name, () if to is None else (to,))
-    for each in found:
+    every = forecast_lines(lines, factor.name, () if to is None else (to,))
+    for each in every:
         if to is not None and not 0 < to <= each.found.reach:
             raise PlanError(
-                f"{to:g} {each.unit} cannot be told: {each.tried:g} were tried at most",
-                f"up to {each.found.reach:g}, {REACH:g} times as many; or try more of them",
+                f"{to:g} {each.unit} are too many to forecast: at most {each.tried:g} measured",
+                f"up to {each.found.reach:g}, {REACH:g} times as many; or measure with more",
             )
-    return found
+    return every
 
 
-def of_page(found: Sequence[LineForecast], page: Page, to: float | None = None) -> Section:
-    """The forecasts as a section."""
-    ids = tuple(digest.trial.id for digest in page.digests)
-    return section(found, ids, to)
+def of_page(every: Sequence[LineForecast], page: Page, to: float | None = None) -> Section:
+    """The forecasts of a page as a section."""
+    return section(every, tuple(digest.trial.id for digest in page.digests), to)
 
 
 def added(page: Page) -> Page:
-    """The page with its forecast, where it allows one; else as it is.
+    """The page with its forecast where it allows one, else unchanged.
 
-    Loads that were chosen about the one that holds tell little of how throughput grows.
+    The loads of a search lie near the capacity and say little about how throughput grows.
     """
     if page.about.chosen:
         return page
@@ -97,30 +87,30 @@ def added(page: Page) -> Page:
     except PlanError:
         return page
     lines = [line for line in crossing.lines(page.rows, factor.name) if _enough(line)]
-    found = [
+    every = [
         each for each in forecast_lines(lines[:_LINES_MAX], factor.name) if not each.found.refusal
     ]
-    if not found:
+    if not every:
         return page
-    return replace(page, sections=(*page.sections, of_page(found, page)))
+    return replace(page, sections=(*page.sections, of_page(every, page)))
 
 
 def _enough(line: Line) -> bool:
-    """Whether a forecast is worth trying."""
+    """Whether a line has enough loads with enough valid trials for a fit."""
     able = [row for row in line.rows if len(row.trials) >= TRIALS_MIN and row.sound]
     return len(able) >= LOADS_MIN
 
 
 def _factor(page: Page) -> Factor:
     """The factor that is the load: users or clients that wait for their answers."""
-    known = {factor.name: factor for factor in page.factors}
-    able = [known[name] for name in LOADS if name in known and crossing.numeric(known[name])]
+    factors = {factor.name: factor for factor in page.factors}
+    able = [factors[name] for name in LOADS if name in factors and crossing.numeric(factors[name])]
     models = {digest.trial.plan.model for digest in page.digests}
-    if "open" in models or (not able and any(name in known for name in _RATES)):
+    if "open" in models or (not able and any(name in factors for name in _RATES)):
         raise PlanError(
-            "under a rate, throughput is the rate until it is not: no law carries that further",
-            "try numbers of clients without one (--think-time 0), or users with a pace; how much it"
-            " holds is what pgpaces capacity says",
+            "with a planned rate, throughput equals the rate up to the capacity: no law fits that",
+            "measure several numbers of clients without a rate (--think-time 0), or users with a"
+            " pace; pgpaces capacity finds the highest rate that meets a limit",
         )
     if not able:
         raise PlanError(
@@ -131,24 +121,20 @@ def _factor(page: Page) -> Factor:
 
 
 def _chosen(page: Page, factor: Factor, text: str) -> list[Line]:
-    """The lines that have these levels, all of them where none are named."""
+    """The lines with the levels of a text, all lines where it is empty. Raises PlanError."""
     lines = crossing.lines(page.rows, factor.name)
     if not text:
         return list(lines)
-    wanted = named(text)
-    known: dict[str, dict[str, None]] = {}
+    levels = named(text)
+    present: dict[str, dict[str, None]] = {}
     for line in lines:
         for name, level in line.levels:
-            known.setdefault(name, {})[level] = None
-    _check(wanted, known)
-    return [line for line in lines if wanted.items() <= dict(line.levels).items()]
-
-
-def _check(wanted: Mapping[str, str], known: Mapping[str, Mapping[str, None]]) -> None:
-    for name, level in wanted.items():
-        if level not in known.get(name, {}):
-            every = "; ".join(f"{n}: {', '.join(own)}" for n, own in known.items())
-            raise PlanError(f"no line has {name}={level}", f"there is {every or 'one line alone'}")
+            present.setdefault(name, {})[level] = None
+    for name, level in levels.items():
+        if level not in present.get(name, {}):
+            every = "; ".join(f"{n}: {', '.join(own)}" for n, own in present.items())
+            raise PlanError(f"no line has {name}={level}", f"there is {every or 'only one line'}")
+    return [line for line in lines if levels.items() <= dict(line.levels).items()]
 
 
 # --- the section ----------------------------------------------------------------------------------
@@ -161,12 +147,12 @@ _HEIGHT = 230
 def section(
     every: Sequence[LineForecast], trials: tuple[str, ...], to: float | None = None
 ) -> Section:
-    """The section of forecasts; trials: their ids. to: a load that is read off each."""
+    """The section of forecasts. trials: their ids. to: a load at which each is evaluated."""
     unit = every[0].unit if every else ""
     return Section(
         key=KEY,
         title=f"With more {unit}",
-        sentences=tuple(_said(every, to)),
+        sentences=tuple(_sentences(every, to)),
         headline=_headline(every, to),
         facts=tuple(_facts(every)),
         tables=_tables(every),
@@ -179,37 +165,35 @@ def section(
 
 
 def _headline(every: Sequence[LineForecast], to: float | None) -> Headline | None:
-    """What is said of the first line, or of the load that was asked for."""
-    said = [each.text for each in _said(every, to) if each.weight == "main"]
-    known = any(not each.found.refusal for each in every)
-    if not said:
+    """The first main sentence: of the first line, or of the requested load."""
+    text = next((each.text for each in _sentences(every, to) if each.weight == "main"), None)
+    if text is None:
         return None
-    return Headline("FORECAST" if known else "UNKNOWN", "" if known else "unknown", said[0])
+    refused = all(each.found.refusal for each in every)
+    return Headline("UNKNOWN" if refused else "FORECAST", "unknown" if refused else "", text)
 
 
 def _facts(every: Sequence[LineForecast]) -> Iterator[tuple[str, str]]:
     for each in every:
         name = name_of(each) or "throughput"
-        for load, had, law, ends, _ in _readings(each, None):
-            told = f", by the law {law}" + (f" (95% CI {ends})" if law != "-" else "")
-            seen = f"{had}/s" if had != "-" else "not tried"
+        for load, mean, law, ends, _ in _readings(each, None):
+            fitted = f", by the law {law} (95% CI {ends})" if law != "-" else ""
+            measured = f"{mean}/s" if mean != "-" else "not measured"
             unit = each.unit.removesuffix("s") if load == "1" else each.unit
-            yield name, f"{load} {unit}: {seen}{told if law != '-' else ''}"
+            yield name, f"{load} {unit}: {measured}{fitted}"
 
 
-def name_of(found: LineForecast) -> str:
-    """What tells a line from the others; nothing of the only one."""
-    return words.line_name(Line(found.levels, ()))
+def name_of(line_forecast: LineForecast) -> str:
+    """The levels that distinguish a line from the others; empty for the only one."""
+    return words.line_name(Line(line_forecast.levels, ()))
 
 
-def _said(every: Sequence[LineForecast], to: float | None) -> Iterator[Sentence]:
-    """Of one line everything; of several what is most important, the table has the rest."""
+def _sentences(every: Sequence[LineForecast], to: float | None) -> Iterator[Sentence]:
+    """All sentences of one line; of several lines no plain ones, which are in the table."""
     for each in every:
-        told = [*sentences(each.found, each.unit), *_left_out(each)]
-        if to is not None:
-            told = [*reading(each.found, to, each.unit), *told]
+        at_load = () if to is None else reading(each.found, to, each.unit)
         name, several = name_of(each), len(every) > 1
-        for sentence in told:
+        for sentence in (*at_load, *sentences(each.found, each.unit), *_left_out(each)):
             if sentence.weight == "plain":
                 yield from () if several else (sentence,)
             else:
@@ -218,8 +202,7 @@ def _said(every: Sequence[LineForecast], to: float | None) -> Iterator[Sentence]
 
 def _left_out(each: LineForecast) -> Iterator[Sentence]:
     if each.left_out:
-        text = f"Left out: {each.left_out} not brought to an end, or not valid."
-        yield Sentence(text, "warning")
+        yield Sentence(f"Left out: {each.left_out} unfinished or not valid.", "warning")
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -228,44 +211,46 @@ def _left_out(each: LineForecast) -> Iterator[Sentence]:
 def _tables(every: Sequence[LineForecast]) -> tuple[Table, ...]:
     columns = ("line", "peak at", "1/s there", "farthest", "1/s at it", "hold-out %", "at most")
     note = (
-        "The farthest is 1.5 times the most that was tried. Hold-out: how wrong a fit without the"
-        " last two loads is there. At most: whatever the law, 1/s at the farthest."
+        "The farthest load is 1.5 times the highest measured one. Hold-out: the error of a fit"
+        " without the last two loads at these. At most: the bound at the farthest, with any law."
     )
     rows = tuple(_row(each) for each in every)
-    found = [Table(f"{KEY}-lines", "How far it grows", columns, 1, rows, note)]
+    tables = [Table(f"{KEY}-lines", "How throughput grows", columns, 1, rows, note)]
     fitted = tuple(_parameters(each) for each in every if each.found.usl)
     if fitted:
         names = ("line", "one does, 1/s", "contention", "coherency")
-        found.append(Table(f"{KEY}-law", "The law", names, 1, fitted))
-    return tuple(found)
+        tables.append(Table(f"{KEY}-law", "The law", names, 1, fitted))
+    return tuple(tables)
 
 
 def _row(each: LineForecast) -> tuple[TableCell, ...]:
-    found = each.found
-    far = found.curve[-1].rate if found.curve else None
+    fit = each.found
+    far = fit.curve[-1].rate if fit.curve else None
     return (
         TableCell(name_of(each) or "all"),
-        _estimate(found.peak, lambda load: f"{load:,.3g}"),
-        _estimate(found.peak_rate, rate),
-        TableCell(f"{found.reach:,.4g}"),
+        _estimate(fit.peak, lambda load: f"{load:,.3g}"),
+        _estimate(fit.peak_rate, rate),
+        TableCell(f"{fit.reach:,.4g}"),
         _estimate(far, rate),
-        TableCell("-" if found.holdout is None else percent(found.holdout)),
-        TableCell("-" if found.bounds is None else rate(found.bounds.at(found.reach))),
+        TableCell("-" if fit.holdout is None else percent(fit.holdout)),
+        TableCell("-" if fit.bounds is None else rate(fit.bounds.at(fit.reach))),
     )
 
 
 def _parameters(each: LineForecast) -> tuple[TableCell, ...]:
-    found = each.found
+    fit = each.found
     return (
         TableCell(name_of(each) or "all"),
-        _estimate(found.g, rate),
-        _estimate(found.a, lambda share: f"{share:.3g}"),
-        _estimate(found.b, lambda share: f"{share:.3g}"),
+        _estimate(fit.g, rate),
+        _estimate(fit.a, lambda share: f"{share:.3g}"),
+        _estimate(fit.b, lambda share: f"{share:.3g}"),
     )
 
 
-def _estimate(found: Estimate | None, form: Any) -> TableCell:
-    return TableCell("-") if found is None else TableCell(form(found.value), interval(found, form))
+def _estimate(number: Estimate | None, form: Any) -> TableCell:
+    if number is None:
+        return TableCell("-")
+    return TableCell(form(number.value), interval(number, form))
 
 
 # --- the chart ------------------------------------------------------------------------------------
@@ -273,15 +258,14 @@ def _estimate(found: Estimate | None, form: Any) -> TableCell:
 
 def _figure(each: LineForecast, number: int, to: float | None) -> Figure:
     name = name_of(each)
-    found = each.found
-    if found.curve:
+    if each.found.curve:
         about = (
             "dots are trials, the line is the law fitted to them with its 95 % band, broken beyond"
-            " what was tried"
+            " the highest measured load"
         )
     else:
         about = "dots are trials; there is no curve"
-    bounds = "; the grey line is the most that is possible" if found.bounds else ""
+    bounds = "; the gray line is the upper bound" if each.found.bounds else ""
     return Figure(
         f"{KEY}-{number}",
         f"Throughput by {each.unit}{f', {shown(name)}' if name else ''}",
@@ -294,21 +278,21 @@ def _figure(each: LineForecast, number: int, to: float | None) -> Figure:
 
 
 def _readings(each: LineForecast, to: float | None) -> Iterator[tuple[str, ...]]:
-    """The loads that were tried, the one that was asked for, and the farthest."""
-    found = each.found
-    tried: dict[float, list[float]] = {}
+    """The loads that were measured, the requested one, and the farthest."""
+    fit = each.found
+    measured: dict[float, list[float]] = {}
     for point in each.points:
-        tried.setdefault(point.load, []).append(point.rate)
-    law: dict[float, Reading] = {reading.load: reading for reading in found.curve}
-    wanted = {*tried, *([found.curve[-1].load] if found.curve else []), *([to] if to else [])}
-    for load in sorted(wanted):
-        had, told = tried.get(load), law.get(load)
+        measured.setdefault(point.load, []).append(point.rate)
+    law: dict[float, Reading] = {reading.load: reading for reading in fit.curve}
+    loads = {*measured, *(reading.load for reading in fit.curve[-1:]), *([to] if to else [])}
+    for load in sorted(loads):
+        rates, fitted = measured.get(load), law.get(load)
         yield (
             f"{load:,.4g}",
-            "-" if had is None else rate(math.fsum(had) / len(had)),
-            "-" if told is None else rate(told.rate.value),
-            "-" if told is None else interval(told.rate, rate),
-            "-" if found.bounds is None else rate(found.bounds.at(load)),
+            "-" if rates is None else rate(math.fsum(rates) / len(rates)),
+            "-" if fitted is None else rate(fitted.rate.value),
+            "-" if fitted is None else interval(fitted.rate, rate),
+            "-" if fit.bounds is None else rate(fit.bounds.at(load)),
         )
 
 
@@ -317,16 +301,16 @@ def _chart(each: LineForecast, to: float | None) -> Chart:
     dots = tuple(Point(point.load, point.rate) for point in each.points)
     readings = [reading for reading in each.found.curve if reading.load <= end]
     top = 1.15 * max([p.rate for p in each.points] + [r.rate.high for r in readings] + [1e-9])
-    # A broken line begins where the whole one ends.
-    tried = [reading for reading in readings if reading.tried]
-    beyond = [*tried[-1:], *(reading for reading in readings if not reading.tried)]
+    # The broken line begins where the solid one ends.
+    within = [reading for reading in readings if reading.tried]
+    beyond = [*within[-1:], *(reading for reading in readings if not reading.tried)]
     return Chart(
         Axis(each.unit, ends=(0.0, end)),
         Axis("throughput, 1/s", ends=(0.0, top)),
         (
             Layer("point", dots, "ink", size=26, opacity=0.75),
             Layer("area", tuple(map(_of_law, readings)), "line0", opacity=0.16),
-            Layer("line", tuple(map(_of_law, tried)), "line0", size=2),
+            Layer("line", tuple(map(_of_law, within)), "line0", size=2),
             Layer("line", tuple(map(_of_law, beyond)), "line0", size=2, dash=(6, 4)),
             Layer("line", tuple(_bound(each, end, top)), "muted", size=1.6),
             *_peak(each, end),
@@ -336,12 +320,12 @@ def _chart(each: LineForecast, to: float | None) -> Chart:
 
 
 def _of_law(reading: Reading) -> Point:
-    found = reading.rate
-    return Point(reading.load, found.value, low=found.low, high=found.high)
+    fitted = reading.rate
+    return Point(reading.load, fitted.value, low=fitted.low, high=fitted.high)
 
 
 def _bound(each: LineForecast, end: float, top: float) -> Iterator[Point]:
-    """The bounds as far as they are on the chart: a line from nothing, then level."""
+    """The bounds within the chart: a line from the origin, then a level one."""
     bounds = each.found.bounds
     if bounds is None:
         return
@@ -365,92 +349,95 @@ def _peak(each: LineForecast, end: float) -> Iterator[Layer]:
 # --- in words -------------------------------------------------------------------------------------
 
 
-def sentences(found: Forecast, unit: str = "users") -> tuple[Sentence, ...]:
-    """A forecast, or why there is none; its bounds hold either way."""
-    return (*_curve(found, unit), *_bounds(found, unit))
+def sentences(fit: Forecast, unit: str = "users") -> tuple[Sentence, ...]:
+    """A forecast, or why there is none; and the bounds, which need no fit."""
+    return (*_curve(fit, unit), *_bounds(fit, unit))
 
 
-def _curve(found: Forecast, unit: str) -> Iterable[Sentence]:
-    match found.refusal:
+def _curve(fit: Forecast, unit: str) -> Iterable[Sentence]:
+    match fit.refusal:
         case "few loads":
             yield Sentence(
-                f"No forecast from {found.loads} loads: it takes {LOADS_MIN}, with {TRIALS_MIN}"
+                f"No forecast from {fit.loads} loads: {LOADS_MIN} are required, with {TRIALS_MIN}"
                 " trials of each.",
                 "main",
             )
         case "few trials":
             yield Sentence(
-                f"No forecast: a load has only {found.trials} of {TRIALS_MIN} trials.", "main"
+                f"No forecast: a load has only {fit.trials} of {TRIALS_MIN} trials.", "main"
             )
         case "nothing done":
-            yield Sentence("No forecast: at one load nothing got done at all.", "main")
+            yield Sentence("No forecast: at one load no transaction completed.", "main")
         case "hold-out":
             yield Sentence(
                 "No forecast: a fit without the last two loads is wrong by"
-                f" {percent(found.holdout or 0)} % there, and {percent(HOLDOUT_MAX)} % is the most."
-                " Something else limits it at high loads, or more loads near these are needed.",
+                f" {percent(fit.holdout or 0)} % there; the limit is {percent(HOLDOUT_MAX)} %."
+                " Another limit applies at high loads, or more loads near these are needed.",
                 "main",
             )
         case _:
-            yield from _at_peak(found, unit)
-            yield from _params(found)
+            yield from _at_peak(fit, unit)
+            yield from _params(fit)
 
 
-def _at_peak(found: Forecast, unit: str) -> Iterable[Sentence]:
-    reach = f"{found.reach:,.4g} {unit}"
-    last: Reading = found.curve[-1]
-    if found.peak is not None and found.peak_rate is not None:
-        ends = interval(found.peak, lambda n: f"{n:,.3g}", " to ")
-        at = f"{found.peak.value:,.3g} {unit} ({ends})"
-        most = f"{rate(found.peak_rate.value)}/s ({interval(found.peak_rate, rate, ' to ')})"
-        yield Sentence(f"Throughput peaks at {at} with {most}; more {unit} get less done.", "main")
-    elif found.peak_beyond:
-        yield Sentence(f"No peak up to {reach}: it lies beyond what can be said.", "main")
+def _at_peak(fit: Forecast, unit: str) -> Iterable[Sentence]:
+    reach = f"{fit.reach:,.4g} {unit}"
+    last: Reading = fit.curve[-1]
+    if fit.peak is not None and fit.peak_rate is not None:
+        ends = interval(fit.peak, lambda n: f"{n:,.3g}", " to ")
+        at = f"{fit.peak.value:,.3g} {unit} ({ends})"
+        most = f"{rate(fit.peak_rate.value)}/s ({interval(fit.peak_rate, rate, ' to ')})"
+        text = f"Throughput peaks at {at} with {most}; more {unit} complete less."
+    elif fit.peak_beyond:
+        text = f"No peak up to {reach}: it lies beyond the range of the forecast."
     else:
-        yield Sentence(f"No peak identifiable: none is to be seen up to {reach}.", "main")
+        text = f"No peak identifiable up to {reach}."
+    yield Sentence(text, "main")
     ends = interval(last.rate, rate, " to ")
     yield Sentence(
-        f"At {reach}, {REACH:g} times the most that was tried: {rate(last.rate.value)}/s ({ends});"
-        " nothing is said beyond."
+        f"At {reach}, {REACH:g} times the highest measured load: {rate(last.rate.value)}/s"
+        f" ({ends}); there is no forecast beyond."
     )
 
 
-def reading(found: Forecast, load: float, unit: str) -> tuple[Sentence, ...]:
-    """What a forecast says at one load; nothing without a curve."""
-    for each in found.curve:
+def reading(fit: Forecast, load: float, unit: str) -> tuple[Sentence, ...]:
+    """The throughput that a forecast gives at one load; nothing without a curve."""
+    for each in fit.curve:
         if each.load == load:
             ends = interval(each.rate, rate, " to ")
-            how = "within what was tried" if each.tried else "beyond what was tried"
-            text = f"At {load:,.4g} {unit}, {how}: {rate(each.rate.value)}/s ({ends})."
+            how = "within" if each.tried else "beyond"
+            text = (
+                f"At {load:,.4g} {unit}, {how} the measured loads:"
+                f" {rate(each.rate.value)}/s ({ends})."
+            )
             return (Sentence(text, "main"),)
     return ()
 
 
-def _params(found: Forecast) -> Iterable[Sentence]:
-    if found.a is None or found.b is None:
+def _params(fit: Forecast) -> Iterable[Sentence]:
+    if fit.a is None or fit.b is None:
         return
-    a, b = (interval(each, lambda x: f"{x:.3g}", " to ") for each in (found.a, found.b))
+    a, b = (interval(each, lambda x: f"{x:.3g}", " to ") for each in (fit.a, fit.b))
     yield Sentence(
-        f"Contention {found.a.value:.3g} ({a}), coherency {found.b.value:.3g} ({b}); a fit without"
-        f" the last two loads is wrong by {percent(found.holdout or 0)} % there."
+        f"Contention {fit.a.value:.3g} ({a}), coherency {fit.b.value:.3g} ({b}); a fit without"
+        f" the last two loads is wrong by {percent(fit.holdout or 0)} % there."
     )
 
 
-def _bounds(found: Forecast, unit: str) -> Iterable[Sentence]:
-    if found.bounds is None:
+def _bounds(fit: Forecast, unit: str) -> Iterable[Sentence]:
+    if fit.bounds is None:
         return
-    each = f"{rate(found.bounds.each)}/s times the number of {unit}"
-    if found.bounds.most is None:
-        yield Sentence(f"Whatever the model: at most {each}; no resource was watched.")
+    each = f"{rate(fit.bounds.each)}/s times the number of {unit}"
+    if fit.bounds.most is None:
+        yield Sentence(f"With any model: at most {each}; no resource was monitored.")
     else:
         yield Sentence(
-            f"Whatever the model: at most {each}, and at most {rate(found.bounds.most)}/s, where"
-            f" {found.bounds.limit} is full."
+            f"With any model: at most {each}, and at most {rate(fit.bounds.most)}/s, where"
+            f" {fit.bounds.limit} is exhausted."
         )
-    above = [r.load for r in found.curve if not r.tried and r.rate.value > r.bound]
+    above = [r.load for r in fit.curve if not r.tried and r.rate.value > r.bound]
     if above:
         yield Sentence(
-            f"From about {above[0]:,.3g} {unit} on the curve is above that: believe the bound"
-            " there.",
+            f"From about {above[0]:,.3g} {unit} the curve exceeds this bound: use the bound there.",
             "warning",
         )

@@ -1,6 +1,6 @@
-"""What one trial says: a verdict, a few facts, one picture; and behind them every table.
+"""The section of one trial: a verdict, a few facts, one sparkline, and then every table.
 
-A trial and its summary in, a section out. Texts are as others wrote them: who shows them escapes.
+A trial and its summary in, a section out. Texts are unescaped; the forms of output escape them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,7 @@ from pgpaces.answers.volume import of as queries_of
 from pgpaces.facts import stored
 from pgpaces.questions import costs, servers, volume
 from pgpaces.questions.bulk import words as bulk
-from pgpaces.questions.trials import (
-    above,
-    clients,
-    copied,
-    judgement,
-    layout,
-    limits,
-    outages,
-)
+from pgpaces.questions.trials import above, clients, copied, judgment, layout, limits, outages
 from pgpaces.report.numbers import (
     NOT_KNOWN,
     ci,
@@ -48,25 +40,19 @@ from pgpaces.report.numbers import (
     sparkline,
 )
 from pgpaces.result import Estimate, Observed, Sample, Trial
-from pgpaces.section import (
-    Headline,
-    Section,
-    Sentence,
-    Table,
-    TableCell,
-)
+from pgpaces.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.units import duration_text
 
 _SHOWN = ("p50", "p95", "p99")
 _TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
-# Columns that go first where a terminal is narrow.
+# Columns that a narrow terminal leaves out, in this order.
 _SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
 _STATEMENT_MAX = 36
 _FAILURES_SHOWN = 2
 _WAITS_SHOWN = 3
-# Of fewer, the shares of what they waited for say nothing.
+# With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
-# Notes that are the same for nearly every run; of hidden sessions and dear monitors all are told.
+# Notes that nearly every run has; those of hidden sessions and expensive monitors do not match.
 _ROUTINE = re.compile(
     r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d % of one core here"
     r"(, (0\.\d %|not seen) on the server)?|more would be seen with (?!.*\bGRANT\b).*)$"
@@ -74,11 +60,11 @@ _ROUTINE = re.compile(
 
 
 def section(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Section:
-    """The answer of a trial. series: its buckets, for the picture over time."""
+    """The answer of a trial. series: its buckets, for the sparkline over time."""
     return Section(
         key="run",
         title=f"Run {trial.id}",
-        sentences=tuple(_said(trial, summary)),
+        sentences=tuple(_sentences(trial, summary)),
         headline=headline(trial, summary),
         note=_context(trial, summary),
         facts=tuple(_facts(trial, summary, series)),
@@ -92,8 +78,8 @@ def section(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Se
 
 
 def document(trial: Trial, summary: Summary) -> dict[str, Any]:
-    """The answer of a trial as plain values; outcome: of the verdict, null without a limit."""
-    did, queries = of_command(trial, summary), queries_of(trial, summary)
+    """The answer of a trial as plain values; the verdict's outcome is null without a limit."""
+    command, queries = of_command(trial, summary), queries_of(trial, summary)
     top, economy = headline(trial, summary), costs.of_run(trial, summary)
     return {
         "run": trial.id,
@@ -106,7 +92,7 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         "server": trial.server.version,
         "plan": stored(trial.plan),
         "notes": list(trial.notes),
-        **({} if did is None else {"bulk": bulk_json(did)}),
+        **({} if command is None else {"bulk": bulk_json(command)}),
         **({} if queries is None else {"queries": volume_json(queries)}),
         **summary_json(summary),
         **({} if economy is None else {"costs": costs.as_json(economy)}),
@@ -117,23 +103,19 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
 
 
 def headline(trial: Trial, summary: Summary) -> Headline:
-    """What is said first: the verdict where there is a latency limit, else what was done."""
-    found = of_command(trial, summary)
-    if found is not None and found.main and found.counts.due and not goal.limited(trial):
-        if found.counts.failed or found.counts.unfinished:
-            return Headline("FAIL", "misses", bulk.sentence(found))
-        return Headline("", "", bulk.sentence(found))
-    if trial.state == "finished" and (nothing := no_measurement(summary)) is not None:
-        return Headline("FAIL", "misses", nothing[0])
+    """The verdict where there is a latency limit, else the throughput or the command's result."""
+    command = of_command(trial, summary)
+    if command is not None and command.main and command.counts.due and not goal.limited(trial):
+        if command.counts.failed or command.counts.unfinished:
+            return Headline("FAIL", "misses", bulk.sentence(command))
+        return Headline("", "", bulk.sentence(command))
+    if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
+        return Headline("FAIL", "misses", failure[0])
     if summary.missed is None:
         return Headline("", "unknown", _nothing_due(trial))
     if not goal.limited(trial):
         return Headline("", "", f"{rate(summary.rate.value)} tx/s{ci(summary.rate, rate)}")
     return _verdict(trial, summary, summary.missed)
-
-
-def _counted(clients: int) -> str:
-    return f"{clients} client{'s' * (clients != 1)}"
 
 
 def _nothing_due(trial: Trial) -> str:
@@ -160,7 +142,7 @@ def _missed(missed: Estimate) -> str:
 
 
 def _deciding(needed: float, trial: Trial) -> str:
-    """What would decide, as an option."""
+    """How long a trial would have to be for a verdict, as an option."""
     if not math.isfinite(needed) or needed > 86_400:
         return "too close to it for any reasonable time"
     if trial.plan.transactions:
@@ -169,7 +151,7 @@ def _deciding(needed: float, trial: Trial) -> str:
 
 
 def _length(value: float) -> str:
-    """Seconds rounded up to what one would type: 90s, 20min."""
+    """Seconds as a round duration, rounded up: 90s, 20min."""
     for size, unit in ((1, "s"), (60, "min"), (3600, "h")):
         step = 10 if unit == "s" else 1
         count = math.ceil(value / size / step) * step
@@ -179,18 +161,18 @@ def _length(value: float) -> str:
 
 
 def _context(trial: Trial, summary: Summary) -> str:
-    """What ran, in a line: workload, load, limit and server."""
+    """Workload, load, limit and server in one line."""
     plan, server = trial.plan, trial.server
     if alone(trial):
         parts = [trial.workload.name, bulk.load_text(trial)]
     else:
         load = plan.load_text.replace("open, ", "open ")
-        count = () if plan.model == "open" else (_counted(plan.own_clients),)
-        parts = [trial.workload.name, load, *count]
+        parts = [trial.workload.name, load]
+        if plan.model != "open":
+            parts.append(f"{plan.own_clients} client{'s' * (plan.own_clients != 1)}")
         parts[-1] += f" for {duration_text(summary.seconds * 1e9)}"
     limit = limits(plan)
-    target = server.target
-    host = target.get("host", "")
+    host = server.target.get("host", "")
     where = "managed" if server.ours else "" if host.startswith(("/", "@")) else host
     version = f"PostgreSQL {server.version}{layout(server)}" + (f" ({where})" if where else "")
     return ", ".join([*parts, *([f"limit {limit}"] if limit else []), version])
@@ -202,9 +184,9 @@ def _context(trial: Trial, summary: Summary) -> str:
 def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator[tuple[str, str]]:
     if not alone(trial):
         yield from _of_load(trial, summary)
-    found = of_command(trial, summary)
-    if found is not None and found.main and goal.limited(trial):
-        yield "command", bulk.sentence(found)
+    command = of_command(trial, summary)
+    if command is not None and command.main and goal.limited(trial):
+        yield "command", bulk.sentence(command)
     yield from _failed(summary)
     if summary.retried:
         yield "tried again", f"{summary.retried} transactions, {summary.retries} times in all"
@@ -249,21 +231,21 @@ def _latency(trial: Trial, summary: Summary) -> str:
     spread, beyond = summary.latency, above(trial.plan)
     if spread.p50 is None and spread.mean is not None:
         return f"mean {ms(spread.mean.value)} ms, standard deviation {ms(spread.stddev or 0)} ms"
-    known, unknown = [], []
+    numbers, dashes = [], []
     for name in _SHOWN:
-        found = spread.estimate(name)
-        if found is not None and (found.estimable or math.isinf(found.value)):
-            known.append(f"{name} {milliseconds(found.value, beyond)}")
+        quantile = spread.estimate(name)
+        if quantile is not None and (quantile.estimable or math.isinf(quantile.value)):
+            numbers.append(f"{name} {milliseconds(quantile.value, beyond)}")
         else:
-            unknown.append(f"{name} {NOT_KNOWN}")
-    known.append(f"max {milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)} ms")
-    return "   ".join([*known, *unknown])
+            dashes.append(f"{name} {NOT_KNOWN}")
+    numbers.append(f"max {milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)} ms")
+    return "   ".join([*numbers, *dashes])
 
 
 def _slowest(trial: Trial, summary: Summary) -> str:
-    """The script of several that missed most, or else took longest."""
-    behind = tuple(f"{each.name}/" for each in summary.beside)
-    own = [each for each in summary.scripts if not each.name.startswith(behind)]
+    """The script with the largest missed share, or else the longest median, of several."""
+    background = tuple(f"{each.name}/" for each in summary.beside)
+    own = [each for each in summary.scripts if not each.name.startswith(background)]
     able = [each for each in own if each.missed and each.latency.p50]
     if len(able) < 2:
         return ""
@@ -279,7 +261,7 @@ def _p50(spread: Spread) -> float:
 
 
 def _failed(summary: Summary) -> Iterator[tuple[str, str]]:
-    """How many failed in which way, and what the first of them said."""
+    """The number of failures of each SQLSTATE, with the message of the first one."""
     states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
     for state, count in states[:_FAILURES_SHOWN]:
         lines = summary.messages.get(state, "").splitlines()
@@ -291,16 +273,16 @@ def _failed(summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _background(trial: Trial, summary: Summary) -> Iterator[str]:
-    """What became of a command at the same time, and of each background workload."""
-    found, told = of_command(trial, summary), ""
-    if found is not None and not found.main:
-        told = found.label.partition("/")[0]
-        yield f"{found.label}: {bulk.sentence(found)}"
-    yield from (_beside(trial, each) for each in summary.beside if each.name != told)
+    """The results of a command that ran in the background, and of each background workload."""
+    command, workload = of_command(trial, summary), ""
+    if command is not None and not command.main:
+        workload = command.label.partition("/")[0]
+        yield f"{command.label}: {bulk.sentence(command)}"
+    yield from (_of_workload(trial, each) for each in summary.beside if each.name != workload)
 
 
-def _beside(trial: Trial, each: BesideSummary) -> str:
-    """What became of a background workload."""
+def _of_workload(trial: Trial, each: BesideSummary) -> str:
+    """The missed share of a background workload."""
     components = [one for one in trial.plan.components if one.of == each.name]
     name = f"{each.name} on {', '.join(one.node for one in components)}"
     if each.missed is None:
@@ -311,49 +293,49 @@ def _beside(trial: Trial, each: BesideSummary) -> str:
 
 
 def _waited(trial: Trial, summary: Summary) -> str:
-    """What sessions of the load waited for, and how busy the machine was."""
-    said = ""
+    """The wait events of the load's sessions, and how busy the machine was."""
+    shares = ""
     able = [(_sessions(observed), observed) for observed in trial.observed]
-    seen, busiest = max(able, key=lambda pair: pair[0], default=(0, None))
-    if busiest is not None and seen >= _WAITS_MIN:
+    observations, busiest = max(able, key=lambda pair: pair[0], default=(0, None))
+    if busiest is not None and observations >= _WAITS_MIN:
         top = waits.top(busiest.waits, most=_WAITS_SHOWN)
         where = f"{busiest.node}: " if busiest.node not in ("", "primary") else ""
         listed = (f"{name} {100 * share:.0f}%" for name, _, share in top if share >= 0.005)
-        said = f"{where}{', '.join(listed)}"
+        shares = f"{where}{', '.join(listed)}"
     busy = _mean(trial.samples, "host", "cpu_busy", summary)
     cpu = f"host CPU {busy:.0f}%" if busy is not None else ""
-    return "; ".join(filter(None, (said, cpu)))
+    return "; ".join(filter(None, (shares, cpu)))
 
 
 def _sessions(observed: Observed) -> int:
-    """How often sessions of the load were seen to execute something."""
+    """How often a session of the load was observed executing something."""
     return sum(event.sessions for event in observed.waits.events if event.who == "load")
 
 
 def _mean(samples: Iterable[Sample], source: str, name: str, summary: Summary) -> float | None:
-    """The mean of what a sensor read in the seconds that count."""
+    """The mean of a sensor's samples in the measured seconds."""
     end = summary.cut_s + summary.seconds
-    found = [
+    values = [
         each.value
         for each in samples
         if each.source == source and each.name == name and summary.cut_s <= each.second < end
     ]
-    return math.fsum(found) / len(found) if found else None
+    return math.fsum(values) / len(values) if values else None
 
 
 def _over_time(series: Sequence[Bucket]) -> str:
     values = [bucket.p95_ms for bucket in series]
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < 2:
         return ""
-    return f"{sparkline(values)}  p95, {ms(min(known))} to {ms(max(known))} ms"
+    return f"{sparkline(values)}  p95, {ms(min(numbers))} to {ms(max(numbers))} ms"
 
 
-# --- what to know of it, and what next ------------------------------------------------------------
+# --- warnings, and the next command ---------------------------------------------------------------
 
 
-def _said(trial: Trial, summary: Summary) -> Iterator[Sentence]:
-    """Why it is not valid, else the first caution; what keeps a number from being known."""
+def _sentences(trial: Trial, summary: Summary) -> Iterator[Sentence]:
+    """Why the trial is not valid, else its first warning; why a percentile has no interval."""
     failed = trial.state == "finished" and no_measurement(summary) is not None
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
     reasons = [each for each in reasons if not (failed and each.source == "outcome")]
@@ -369,15 +351,15 @@ def _said(trial: Trial, summary: Summary) -> Iterator[Sentence]:
 
 
 def _too_few(trial: Trial, summary: Summary) -> str:
-    """Which percentile is not known, and what it would take."""
+    """The first percentile without an interval, and how many transactions would give it one."""
     for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-        found = summary.latency.estimate(name)
-        if found is None or found.estimable or math.isinf(found.value) or not found.n:
+        quantile = summary.latency.estimate(name)
+        if quantile is None or quantile.estimable or math.isinf(quantile.value) or not quantile.n:
             continue
-        if quantile_ranks(q, found.n) is not None:
+        if quantile_ranks(q, quantile.n) is not None:
             return f"transactions came in bursts: too few independent ones for a {name}"
-        needed = next(n for n in range(found.n, 100_000) if quantile_ranks(q, n) is not None)
-        count = summary.counts.due * needed / found.n
+        needed = next(n for n in range(quantile.n, 100_000) if quantile_ranks(q, n) is not None)
+        count = summary.counts.due * needed / quantile.n
         text = f"{summary.counts.due:,} transactions are too few for a {name}"
         if trial.plan.duration_ns and summary.counts.due > 1:
             length = _length(summary.seconds * count / summary.counts.due)
@@ -387,7 +369,7 @@ def _too_few(trial: Trial, summary: Summary) -> str:
 
 
 def _round(count: float) -> str:
-    """A count with two digits, upwards."""
+    """A count rounded up to two significant digits."""
     size = 10 ** max(0, math.floor(math.log10(count)) - 1)
     return f"{math.ceil(count / size) * size:,}"
 
@@ -403,23 +385,23 @@ def _next(trial: Trial, summary: Summary) -> Iterator[str]:
 
 
 def _details(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
-    """What else was measured, and what the tool did."""
+    """The other measurements, and how the run was performed."""
     workload, plan = trial.workload, trial.plan
     yield "run", f"{trial.id}, scale {workload.scale}, seed {plan.seed}"
     yield from (("data", text) for text in copied(workload.prepared))
-    if (found := of_command(trial, summary)) is not None:
-        yield from (("command", text) for text in bulk.lines(trial, found))
+    if (command := of_command(trial, summary)) is not None:
+        yield from (("command", text) for text in bulk.lines(trial, command))
     if not alone(trial):
         yield from _load(trial, summary)
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}", f"{count:,} ({summary.messages.get(state) or 'no message'})"
-    yield from (("validity", text) for text in judgement(summary.validity))
+    yield from (("validity", text) for text in judgment(summary.validity))
     yield from (("note", text) for text in _notes(trial, summary))
     yield from (("server", text) for text in servers.lines(trial))
 
 
 def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
-    """The load, and what the generator says of itself."""
+    """The load, and the self-check of its generator."""
     plan, generator = trial.plan, summary.generator
     functions = by_functions(trial)
     how = "Python functions" if functions else f"{plan.protocol} protocol"
@@ -438,16 +420,16 @@ def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _notes(trial: Trial, summary: Summary) -> Iterator[str]:
-    """What else there is to know: what every run says of itself is only counted."""
-    found = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
+    """The notes of a trial; those that nearly every run has are only counted."""
+    notes = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
     for finding in summary.validity.findings:
         if finding.severity == "info" and finding.source != SOURCE:
-            found.append((finding.text, finding.source == "store"))
-    yield from (text for text, routine in found if not routine)
-    if left := sum(routine for _, routine in found):
+            notes.append((finding.text, finding.source == "store"))
+    yield from (text for text, routine in notes if not routine)
+    if count := sum(routine for _, routine in notes):
         yield (
-            f"{left} more say what monitoring and storing took, and what more settings would show:"
-            f" pgpaces show {trial.id[-8:]} --json"
+            f"{count} more on the cost of monitoring and storing, and on settings that would show"
+            f" more: pgpaces show {trial.id[-8:]} --json"
         )
 
 
@@ -510,14 +492,14 @@ def _table(
 
 
 def _times(spread: Spread, beyond: str) -> Iterator[TableCell]:
-    """Values with their intervals; the maximum is one that was seen and has none."""
+    """Values with their intervals; the maximum is an observed value and has none."""
     for name in _TIMES[:-1]:
-        found = spread.estimate(name)
-        if found is None:
+        estimate = spread.estimate(name)
+        if estimate is None:
             yield TableCell(NOT_KNOWN)
         else:
-            ends = interval(found, lambda value: milliseconds(value, beyond))
-            yield TableCell(milliseconds(found.value, beyond), ends)
+            ends = interval(estimate, lambda value: milliseconds(value, beyond))
+            yield TableCell(milliseconds(estimate.value, beyond), ends)
     yield TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN))
 
 

@@ -1,4 +1,4 @@
-"""Whether stored runs changed their level, and since when: which runs, in words, its section."""
+"""Changes of level in a series of stored runs: which runs, the sentences, the section."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from pgpaces.store.store import Store
 _WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ratio")
 
 
-class Trended(Struct, frozen=True):
-    """A series of runs and what it shows. unlike: in what they differ beside time.
+class StoredTrend(Struct, frozen=True):
+    """A series of stored runs and its trend. unlike: what differs in it other than time.
 
-    left_out: how many did not end or are not valid.
+    left_out: the number of runs that did not complete or are not valid.
     """
 
     name: str
@@ -63,17 +63,19 @@ def trend(
     PlanError where they differ in more than time and `factors`.
     """
     opened = Store.existing(store)
-    found = trended(opened, names, metric, factors)
-    if found.unlike and not anyway:
-        raise refusal(found)
-    return answer_for(opened, section(found))
+    stored = stored_trend(opened, names, metric, factors)
+    if stored.unlike and not anyway:
+        raise refusal(stored)
+    return answer_for(opened, section(stored))
 
 
-def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[str]) -> Trended:
+def stored_trend(
+    store: Store, names: Sequence[str], metric: str, factors: Sequence[str]
+) -> StoredTrend:
     """The trend of stored runs in the order of time. Raises PlanError.
 
-    names: tags, workloads, experiments and runs; of one run, or of none, which is the newest one,
-    those that differ from it in nothing but time. factors: what may differ too.
+    names: tags, workloads, experiments and runs; of one run, by default the newest, all those that
+    differ from it in nothing but time. factors: what may differ as well.
     """
     for name in factors:
         differences.check_factor(name)
@@ -84,31 +86,28 @@ def trended(store: Store, names: Sequence[str], metric: str, factors: Sequence[s
     ids = list(dict.fromkeys(id_ for name in names or ("last",) for id_ in _ids(store, name)))
     digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
     digests.sort(key=lambda digest: digest.trial.started_at)
-    kept = tuple(digest for digest in digests if sound(digest))
-    newest = (kept or digests)[-1]
-    called = ", ".join(names) or newest.trial.workload.name
-    return Trended(
-        called,
+    valid = tuple(digest for digest in digests if sound(digest))
+    return StoredTrend(
+        ", ".join(names) or (valid or digests)[-1].trial.workload.name,
         METRICS[metric],
-        kept,
-        differences.among(kept, factors),
-        len(digests) - len(kept),
-        rules.trend([_run(digest, metric) for digest in kept]),
+        valid,
+        differences.among(valid, factors),
+        len(digests) - len(valid),
+        rules.trend([_run(digest, metric) for digest in valid]),
     )
 
 
 def _ids(store: Store, name: str) -> list[str]:
-    """The runs that a name means."""
-    tagged = store.trials(tag=name)
-    found = tagged or [row for row in store.trials() if row.workload == name]
-    if found:
-        return [row.id for row in found if row.damage is None]
+    """The ids of the runs that a name stands for."""
+    rows = store.trials(tag=name) or [row for row in store.trials() if row.workload == name]
+    if rows:
+        return [row.id for row in rows if row.damage is None]
     id_ = store.find_any(name)
     return [row.id for row in store.trials(experiment=id_)] or [id_]
 
 
 def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
-    """The runs that differ from one in nothing but time; itself too."""
+    """The run and those that differ from it in nothing but time."""
     (model,) = store.digests([id_])
     workload = model.trial.workload.name
     able = [row.id for row in store.trials() if row.damage is None and row.workload == workload]
@@ -118,40 +117,42 @@ def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
 
 def _run(digest: Digest, metric: str) -> Run:
     summary = digest.summary
-    found = summary.rate if metric == "rate" else summary.latency.estimate(metric)
+    estimate = summary.rate if metric == "rate" else summary.latency.estimate(metric)
     name = called(digest.trial.id, digest.trial.started_at)
-    return Run(name, Estimate.alone(float("inf"), 0) if found is None else found)
+    return Run(name, Estimate.alone(float("inf"), 0) if estimate is None else estimate)
 
 
-def section(found: Trended) -> Section:
+def section(stored: StoredTrend) -> Section:
     """The trend as a section."""
-    metric = found.metric.name
-    runs = tuple(Timed(d.trial.id, d.trial.started_at, _run(d, metric)) for d in found.digests)
-    notes = differing(unlike(found.unlike))
-    if found.left_out:
-        text = f"Left out: {found.left_out} not brought to an end, or not valid."
+    metric = stored.metric.name
+    runs = tuple(Timed(d.trial.id, d.trial.started_at, _run(d, metric)) for d in stored.digests)
+    notes = differing(unlike(stored.unlike))
+    if stored.left_out:
+        text = f"Left out: {stored.left_out} unfinished or not valid."
         notes = (Sentence(text, "warning"), *notes)
-    series = RunSeries(found.name, runs, tuple(_beside(found, runs)), notes)
-    return of_series(found.trend, found.metric, series)
+    series = RunSeries(stored.name, runs, tuple(_confounders(stored, runs)), notes)
+    return of_series(stored.trend, stored.metric, series)
 
 
-def _beside(found: Trended, runs: Sequence[Timed]) -> Iterator[tuple[str, tuple[Between, ...]]]:
-    """What else was another one on the two sides of each change."""
+def _confounders(
+    stored: StoredTrend, runs: Sequence[Timed]
+) -> Iterator[tuple[str, tuple[Between, ...]]]:
+    """The first run of each change, with what else differs between the levels around it."""
     places = {each.run.name: place for place, each in enumerate(runs)}
-    starts = [0, *(places[change.first] for change in found.trend.changes), len(runs)]
-    parts = [found.digests[low:high] for low, high in pairwise(starts)]
-    for change, (old, new) in zip(found.trend.changes, pairwise(parts), strict=True):
-        if beside := differences.between(old, new):
-            yield change.first, beside
+    starts = [0, *(places[change.first] for change in stored.trend.changes), len(runs)]
+    parts = [stored.digests[low:high] for low, high in pairwise(starts)]
+    for change, (old, new) in zip(stored.trend.changes, pairwise(parts), strict=True):
+        if confounders := differences.between(old, new):
+            yield change.first, confounders
 
 
-def refusal(found: Trended) -> PlanError:
-    """That there is no telling, as they differ in more than time."""
-    main, *listed = unlike(found.unlike)
+def refusal(stored: StoredTrend) -> PlanError:
+    """The error for runs that differ in more than time."""
+    main, *listed = unlike(stored.unlike)
     lines = "".join(f"\n  {line(each.text)}" for each in listed)
     return PlanError(
         f"{main.text}{lines}",
-        "name fewer runs, what may differ with --factor, or tell it with --anyway",
+        "name fewer runs, allow differences with --factor, or compute it with --anyway",
     )
 
 
@@ -172,72 +173,72 @@ class Timed(Struct, frozen=True):
 
 
 class RunSeries(Struct, frozen=True):
-    """Runs in the order of time. beside: what else was not the same before and behind a change,
+    """Runs in the order of time. confounders: what else differs between the levels around a
 
-    by the change's first run. notes: what else is to be said.
+    change, by the change's first run. notes: more sentences.
     """
 
     name: str
     runs: tuple[Timed, ...]
-    beside: tuple[tuple[str, tuple[Between, ...]], ...] = ()
+    confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
     notes: tuple[Sentence, ...] = ()
 
 
 def called(id_: str, at: datetime) -> str:
-    """A run in a sentence: the end of its id, and when it began here."""
+    """A run in a sentence: the end of its id, and its start in local time."""
     return f"{id_[-8:]} of {at.astimezone():%Y-%m-%d %H:%M}"
 
 
-def of_series(found: Trend, metric: Metric, series: RunSeries) -> Section:
+def of_series(trend: Trend, metric: Metric, series: RunSeries) -> Section:
     """The section of a series of runs."""
     return Section(
         key=KEY,
         title=f"{verdicts.title(metric).capitalize()} over time: {series.name}",
-        sentences=(*sentences(found, metric), *_changed(series), *series.notes),
-        headline=_headline(found, metric),
-        facts=tuple(_facts(found, metric, series)),
-        tables=(_table(found, metric, series),) if found.levels else (),
-        figures=(_figure(found, metric, series),) if _known(series) else (),
-        value=found,
+        sentences=(*sentences(trend, metric), *_changed(series), *series.notes),
+        headline=_headline(trend, metric),
+        facts=tuple(_facts(trend, metric, series)),
+        tables=(_table(trend, metric, series),) if trend.levels else (),
+        figures=(_figure(trend, metric, series),) if _measured(series) else (),
+        value=trend,
         trials=tuple(each.id for each in series.runs),
     )
 
 
-def _headline(found: Trend, metric: Metric) -> Headline:
-    """Whether the newest level is another one, and since when."""
-    first = sentences(found, metric)[0].text
-    if found.needed:
+def _headline(trend: Trend, metric: Metric) -> Headline:
+    """Whether the newest level differs from the one before, and since when."""
+    first = sentences(trend, metric)[0].text
+    if trend.needed:
         return Headline("UNKNOWN", "unknown", first)
-    if not found.changes:
+    if not trend.changes:
         return Headline("NO CHANGE", "meets", first)
     worse = first.endswith(": worse.")
     return Headline("WORSE" if worse else "BETTER", "misses" if worse else "meets", first)
 
 
-def _facts(found: Trend, metric: Metric, series: RunSeries) -> Iterator[tuple[str, str]]:
-    values = [each.run.estimate.value for each in _known(series)]
+def _facts(trend: Trend, metric: Metric, series: RunSeries) -> Iterator[tuple[str, str]]:
+    values = [each.run.estimate.value for each in _measured(series)]
     if len(values) > 1:
         ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
         yield "runs", f"{sparkline(values)}  {named(metric)}, {ends}"
-    for level in found.levels[-_CHANGED_SHOWN:]:
-        value, ends = _said(metric, level.value)
+    for level in trend.levels[-_CHANGED_SHOWN:]:
+        value, ends = _texts(metric, level.value)
         yield "levels", f"{value} ({ends}) in {level.runs} runs from {level.first}"
 
 
 def _changed(series: RunSeries) -> Iterator[Sentence]:
-    """What else was another one since a change."""
-    for first, beside in series.beside:
-        told = [
+    """What else changed at a change of level."""
+    for first, confounders in series.confounders:
+        parts = [
             f"{each.name} ({', '.join(each.a) or '-'}, then {', '.join(each.b) or '-'})"
-            for each in beside[:_CHANGED_SHOWN]
+            for each in confounders[:_CHANGED_SHOWN]
         ]
-        more = len(beside) - len(told)
-        listed = ", ".join([*told, *([f"and {more} more"] if more else [])])
-        yield Sentence(f"Since {first} this is another one too: {listed}.")
+        if more := len(confounders) - len(parts):
+            parts.append(f"and {more} more")
+        yield Sentence(f"Since {first} this differs as well: {', '.join(parts)}.")
 
 
-def _table(found: Trend, metric: Metric, series: RunSeries) -> Table:
-    changes: dict[str, Change] = {change.first: change for change in found.changes}
+def _table(trend: Trend, metric: Metric, series: RunSeries) -> Table:
+    changes: dict[str, Change] = {change.first: change for change in trend.changes}
     runs = {each.run.name: each for each in series.runs}
 
     def when(name: str) -> TableCell:
@@ -249,58 +250,58 @@ def _table(found: Trend, metric: Metric, series: RunSeries) -> Table:
             when(level.first),
             when(level.last),
             TableCell(str(level.runs)),
-            TableCell(*_said(metric, level.value)),
+            TableCell(*_texts(metric, level.value)),
             TableCell("-") if change is None else TableCell(*short(metric, change.ratio)),
             TableCell("-" if change is None else f"{change.p:.2g}"),
         )
 
     columns = ("from", "to", "runs", named(metric), "change", "p")
-    rows = tuple(row(level) for level in found.levels)
+    rows = tuple(row(level) for level in trend.levels)
     note = "Geometric means of the runs of a level, with 95 % intervals."
     return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note, spare=("p",))
 
 
-def _said(metric: Metric, found: Estimate) -> tuple[str, str]:
+def _texts(metric: Metric, estimate: Estimate) -> tuple[str, str]:
     form = partial(number, metric)
-    return form(found.value), interval(found, form)
+    return form(estimate.value), interval(estimate, form)
 
 
-def _known(series: RunSeries) -> list[Timed]:
-    """The runs with a number."""
+def _measured(series: RunSeries) -> list[Timed]:
+    """The runs that have a value of the metric."""
     return [each for each in series.runs if 0 < each.run.estimate.value < math.inf]
 
 
-def _figure(found: Trend, metric: Metric, series: RunSeries) -> Figure:
+def _figure(trend: Trend, metric: Metric, series: RunSeries) -> Figure:
     rows = tuple(
         (
             f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}",
             each.id[-8:],
-            *_said(metric, each.run.estimate),
+            *_texts(metric, each.run.estimate),
         )
         for each in series.runs
     )
-    lines = "; broken lines are changes, wide ones levels with their intervals"
+    lines = "; broken lines are changes, bands are levels with their intervals"
     return Figure(
         f"{KEY}-runs",
         f"{verdicts.title(metric).capitalize()} of each run",
-        f"runs with their own 95 % intervals where there are any{lines if found.levels else ''}",
+        f"runs with their own 95 % intervals where they have one{lines if trend.levels else ''}",
         ("begun", "run", named(metric), "95 % interval"),
         rows,
-        (_chart(found, metric, series),),
+        (_chart(trend, metric, series),),
     )
 
 
-def _chart(found: Trend, metric: Metric, series: RunSeries) -> Chart:
+def _chart(trend: Trend, metric: Metric, series: RunSeries) -> Chart:
     places = {each.run.name: _moment(each.at) for each in series.runs}
-    points = tuple(_point(each) for each in _known(series))
+    points = tuple(_point(each) for each in _measured(series))
     levels = tuple(
         Point(places[level.first], level.value.value, end=places[level.last],
               low=level.value.low, high=level.value.high)
-        for level in found.levels
+        for level in trend.levels
     )  # fmt: skip
     means = tuple(replace(level, low=None, high=None) for level in levels)
     changes = tuple(
-        Point(places[each.first], text=short(metric, each.ratio)[0]) for each in found.changes
+        Point(places[each.first], text=short(metric, each.ratio)[0]) for each in trend.changes
     )
     form = "%m-%d %H:%M" if _span(series) < timedelta(days=3) else "%Y-%m-%d"
     return Chart(
@@ -323,14 +324,14 @@ def _span(series: RunSeries) -> timedelta:
 
 
 def _point(each: Timed) -> Point:
-    found, at = each.run.estimate, _moment(each.at)
-    known = found.estimable and math.isfinite(found.high) and found.low > 0
-    low, high = (found.low, found.high) if known else (None, None)
-    return Point(at, found.value, low=low, high=high)
+    value, at = each.run.estimate, _moment(each.at)
+    bounded = value.estimable and math.isfinite(value.high) and value.low > 0
+    low, high = (value.low, value.high) if bounded else (None, None)
+    return Point(at, value.value, low=low, high=high)
 
 
 def _moment(at: datetime) -> str:
-    """A time as it is here, wherever the chart is drawn."""
+    """A time in the local zone of this process, wherever the chart is drawn."""
     return f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
 
 
@@ -340,47 +341,47 @@ def _moment(at: datetime) -> str:
 _SHOWN, _VALUES_SHOWN = 8, 4
 
 
-def sentences(found: Trend, metric: Metric) -> tuple[Sentence, ...]:
-    """Where runs changed their level."""
-    if found.needed:
-        runs = f"{found.runs} run shows" if found.runs == 1 else f"{found.runs} runs show"
-        text = f"{runs} no trend: it takes {found.needed}."
-        return (Sentence(text, "main"), *_left_out(found))
-    if not found.changes:
-        text = f"No change of level was found in the {title(metric)} of {found.runs} runs."
-        said = [Sentence(text, "main")]
-    else:
-        said = [_change(each, metric) for each in reversed(found.changes)]
-    if found.spread is not None:
-        said.append(Sentence(f"Runs of one level are {size(metric, found.spread)} apart (sd)."))
-    return (*said, *_left_out(found))
+def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
+    """The changes of level, newest first, and the spread of runs within a level."""
+    if trend.needed:
+        runs = f"{trend.runs} run{'s' * (trend.runs != 1)}"
+        text = f"{runs}: a trend requires {trend.needed}."
+        return (Sentence(text, "main"), *_left_out(trend))
+    texts = [_change(each, metric) for each in reversed(trend.changes)]
+    if not texts:
+        text = f"No change of level was found in the {title(metric)} of {trend.runs} runs."
+        texts = [Sentence(text, "main")]
+    if trend.spread is not None:
+        text = f"Runs of one level differ by {size(metric, trend.spread)} (standard deviation)."
+        texts.append(Sentence(text))
+    return (*texts, *_left_out(trend))
 
 
-def _change(found: Change, metric: Metric) -> Sentence:
-    way = "better" if (found.ratio.value > 1) == (metric.better == "higher") else "worse"
-    than = changed_by(metric, found.ratio, f"up to {found.before}")
-    text = f"Since {found.first} the {title(metric)} is {than}: {way}."
+def _change(change: Change, metric: Metric) -> Sentence:
+    way = "better" if (change.ratio.value > 1) == (metric.better == "higher") else "worse"
+    than = changed_by(metric, change.ratio, f"up to {change.before}")
+    text = f"Since {change.first} the {title(metric)} is {than}: {way}."
     return Sentence(text, "main")
 
 
-def unlike(found: Sequence[Varied]) -> tuple[Sentence, ...]:
-    """In what runs of a series differ beside time."""
-    if not found:
+def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:
+    """Sentences about what differs in a series of runs other than time."""
+    if not factors:
         return ()
-    listed = [Sentence(f"{each.name}: {_ran(each.values)}.") for each in found[:_SHOWN]]
-    if len(found) > _SHOWN:
-        listed.append(Sentence(f"And {len(found) - _SHOWN} more."))
-    main = "The runs differ in more than time, so what makes a change could not be told."
+    listed = [Sentence(f"{each.name}: {_values(each.values)}.") for each in factors[:_SHOWN]]
+    if len(factors) > _SHOWN:
+        listed.append(Sentence(f"And {len(factors) - _SHOWN} more."))
+    main = "The runs differ in more than time, so the cause of a change would be ambiguous."
     return (Sentence(main, "main"), *listed)
 
 
-def _ran(values: Sequence[tuple[str, int]]) -> str:
+def _values(values: Sequence[tuple[str, int]]) -> str:
     shown = [f"{value or '-'} in {count}" for value, count in values[:_VALUES_SHOWN]]
     more = len(values) - len(shown)
     return ", ".join([*shown, *([f"{more} more"] if more else [])])
 
 
-def _left_out(found: Trend) -> Iterable[Sentence]:
-    if found.left_out:
-        names = ", ".join(found.left_out[:_SHOWN])
-        yield Sentence(f"Left out, as their number is none: {names}.", "warning")
+def _left_out(trend: Trend) -> Iterable[Sentence]:
+    if trend.left_out:
+        names = ", ".join(trend.left_out[:_SHOWN])
+        yield Sentence(f"Left out, as they have no number: {names}.", "warning")

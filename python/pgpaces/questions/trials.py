@@ -1,6 +1,6 @@
-"""A trial in a few words: its clients, its servers, its limits, whether it is valid.
+"""A trial in a few words, for several questions: clients, servers, limits, validity.
 
-What several questions say of a trial. Texts are as others wrote them.
+Texts are unescaped.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pgpaces.units import duration_text
 
 
 def limits(plan: PlanFacts | ComponentFacts) -> str:
-    """The latency limits, that of all scripts first."""
+    """The latency limits as a text, the one of all scripts first."""
     general = [duration_text(plan.limit_ns)] if plan.limit_ns else []
     own = ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
     return " ".join([*general, *([f"({own})" if general else own] if own else [])])
 
 
 def outages(summary: Summary) -> str:
-    """What became of the connections that were lost."""
-    found = summary.outages
+    """The number of lost connections, and how long clients were down."""
+    outages = summary.outages
     parts = [f"{summary.disconnects} lost"]
-    if found.longest_s:
-        parts.append(f"longest outage {seconds(found.longest_s)}")
-    if found.all_down_s:
-        parts.append(f"no client connected for {seconds(found.all_down_s)}")
-    if found.down:
-        parts.append(f"clients not back at the end: {found.down}")
-    elif found.some_down_s:
-        parts.append(f"all back after {seconds(found.some_down_s)}")
+    if outages.longest_s:
+        parts.append(f"longest outage {seconds(outages.longest_s)}")
+    if outages.all_down_s:
+        parts.append(f"no client connected for {seconds(outages.all_down_s)}")
+    if outages.down:
+        parts.append(f"clients not back at the end: {outages.down}")
+    elif outages.some_down_s:
+        parts.append(f"all back after {seconds(outages.some_down_s)}")
     return ", ".join(parts)
 
 
 def copied(prepared: Prepared | None) -> Iterator[str]:
-    """What the copy that a trial got for itself took; nothing where there was none."""
+    """How long the trial's own copy of the database took; nothing where there was none."""
     if prepared and prepared.cloned_from and prepared.clone_seconds:
         size = prepared.size_bytes / 2**20
         yield (
@@ -47,26 +47,26 @@ def copied(prepared: Prepared | None) -> Iterator[str]:
         )
 
 
-def judgement(validity: Validity) -> Iterator[str]:
-    """Whether the trial is valid, why not, and what to know before one believes it, as lines."""
+def judgment(validity: Validity) -> Iterator[str]:
+    """Whether the trial is valid, or why not, and its warnings, as lines."""
     yield "valid" if validity.state == "valid" else f"not valid: {'; '.join(validity.reasons)}"
     for text in validity.warnings:
         yield f"warning: {text}"
 
 
 def at_nodes(plan: PlanFacts) -> str:
-    """Where the clients are, as words in brackets; nothing where all are at the primary."""
+    """The clients of each node, in parentheses; empty where all are at the primary."""
     return _where(plan.components)
 
 
 def clients(plan: PlanFacts) -> str:
-    """How many clients a trial has, and those beside them; where, unless all are at the primary."""
-    beside = [component for component in plan.components if component.of]
+    """The clients of a trial and of its background workloads, with nodes other than the primary."""
+    background = [component for component in plan.components if component.of]
     text = f"{plan.own_clients} clients{_where(plan.own)}"
     if every_ns := plan.start_every_ns:
         text += f", one every {duration_text(every_ns)}"
-    count = sum(component.clients for component in beside)
-    return f"{text} and {count} beside them{_where(beside)}" if beside else text
+    count = sum(component.clients for component in background)
+    return f"{text} and {count} in the background{_where(background)}" if background else text
 
 
 def _where(components: Sequence[ComponentFacts]) -> str:
@@ -77,7 +77,7 @@ def _where(components: Sequence[ComponentFacts]) -> str:
 
 
 def layout(server: ServerFacts) -> str:
-    """What belongs to the server, as words after its version."""
+    """The standbys and pooler of a server, as words after its version."""
     count, pool = server.standbys, server.pool
     parts = [f"{count} standby{'s' * (count > 1)}"] if count else []
     if pool:
@@ -88,7 +88,7 @@ def layout(server: ServerFacts) -> str:
 
 
 def above(plan: PlanFacts, script: str | None = None) -> str:
-    """How a quantile is shown that falls among what did not succeed: of all scripts or of one."""
+    """The text for a quantile that falls among unsuccessful transactions, of all scripts or one."""
     components = (each for each in plan.components if script in each.scripts)
     load: PlanFacts | ComponentFacts = next(components, plan)
     own: dict[str | None, int] = {**dict(load.limits)}
@@ -100,7 +100,7 @@ def above(plan: PlanFacts, script: str | None = None) -> str:
 
 
 def factor_name(name: str) -> str:
-    """A factor as the page calls it: settings and variables without their family."""
+    """A factor as pages show it: settings and variables without their prefix."""
     family, _, rest = name.partition(".")
     return rest if family in ("set", "define") and rest else name.replace("_", " ")
 

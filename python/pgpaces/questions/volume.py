@@ -1,4 +1,4 @@
-"""How many queries a load was, in words."""
+"""The number of queries in a load, in words."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pgpaces.units import duration_text
 _MILLION = 1_000_000
 
 
-def text(found: Volume) -> str:
+def text(queries: Volume) -> str:
     """`90,000 in 18.1min: 4,972 a minute (4,950 to 4,990), 7.16 million a day (7.13 to 7.19)`."""
     return (
-        f"{found.queries:,} in {duration_text(found.seconds * 1e9)}:"
-        f" {_estimate(found.per_minute)} a minute, {_estimate(found.per_day)} a day"
+        f"{queries.queries:,} in {duration_text(queries.seconds * 1e9)}:"
+        f" {_estimate(queries.per_minute)} a minute, {_estimate(queries.per_day)} a day"
     )
 
 
 def sentences(rows: Sequence[Row]) -> Iterator[str]:
-    """What the page of a single trial says of it."""
+    """The sentence for the page of a single trial."""
     trials = [digest for row in rows for digest in row.trials]
-    if len(trials) == 1 and (found := volume.of(trials[0].trial, trials[0].summary)) is not None:
-        yield f"In queries that is {text(found)}."
+    if len(trials) == 1 and (queries := volume.of(trials[0].trial, trials[0].summary)) is not None:
+        yield f"In queries that is {text(queries)}."
 
 
-def _estimate(found: Estimate) -> str:
-    unit, size = (" million", _MILLION) if found.value >= _MILLION else ("", 1)
-    ends = interval(found, lambda value: rate(value / size), " to ")
-    return f"{rate(found.value / size)}{unit}" + (f" ({ends})" if found.estimable else "")
+def _estimate(number: Estimate) -> str:
+    unit, size = (" million", _MILLION) if number.value >= _MILLION else ("", 1)
+    ends = interval(number, lambda value: rate(value / size), " to ")
+    return f"{rate(number.value / size)}{unit}" + (f" ({ends})" if number.estimable else "")

@@ -1,4 +1,4 @@
-"""Bars of what commands did: one for each cell, across machines, settings and versions."""
+"""Bar charts of the results of commands: a bar for each machine, setting or version."""
 
 from __future__ import annotations
 
@@ -25,30 +25,24 @@ _BAR_HEIGHT = 26
 
 
 def figures(page: Page) -> Iterator[Figure]:
-    """The charts of an experiment with a command. Of many cells the table has the rest."""
+    """The charts of an experiment with a command, of the numbers that are not all 0."""
     rows = [row for row in page.rows if row.bulk]
-    known = {column.key: column for column in bulk.columns(rows)}
+    columns = {column.key: column for column in bulk.columns(rows)}
     for key in _KEYS:
-        if (column := known.get(key)) is not None and _tells(rows, column):
-            yield _figure(page, rows, column)
+        if key in columns and any(e and e.value for e in (row.estimate(key) for row in rows)):
+            yield _figure(rows, columns[key])
 
 
-def _tells(rows: Sequence[Row], column: BulkColumn) -> bool:
-    """Whether there is anything to see: another number than 0."""
-    return any(each and each.value for each in (row.estimate(column.key) for row in rows))
-
-
-def _figure(page: Page, rows: Sequence[Row], column: BulkColumn) -> Figure:
+def _figure(rows: Sequence[Row], column: BulkColumn) -> Figure:
     left = len(rows) - _BARS_MAX
     more = f"; {left} more cells are in the table" if left > 0 else ""
     table = tuple(
-        (_name(row), *_said(row, column), str(len(row.trials)), "yes" if row.sound else "no")
+        (_name(row), *_texts(row, column), str(len(row.trials)), "yes" if row.sound else "no")
         for row in rows
     )
-    title = f"{column.name[:1].upper()}{column.name[1:]}"
     return Figure(
         column.key.replace("_", "-"),
-        title,
+        f"{column.name[:1].upper()}{column.name[1:]}",
         f"{column.about}; lines are 95 % intervals where there are several trials, dots are single"
         f" trials, and a hollow bar has no valid one{more}",
         ("cell", column.name, "95 % interval", "trials", "valid"),
@@ -58,11 +52,11 @@ def _figure(page: Page, rows: Sequence[Row], column: BulkColumn) -> Figure:
 
 
 def _name(row: Row) -> str:
-    """A cell at the axis, by its levels alone; the axis says of what they are."""
+    """A cell on the axis: its levels alone, as the title has the names of the factors."""
     return shown(", ".join(level for _, level in row.cell.levels) or cell_name(row.cell))
 
 
-def _said(row: Row, column: BulkColumn) -> tuple[str, str]:
+def _texts(row: Row, column: BulkColumn) -> tuple[str, str]:
     estimate = row.estimate(column.key)
     if estimate is None:
         return "-", "-"
@@ -83,9 +77,8 @@ def _chart(rows: Sequence[Row], column: BulkColumn) -> Chart:
             low, high = max(0.0, estimate.low) * column.scale, estimate.high * column.scale
             ends.append(Point(y=name, low=low, high=high))
         for digest in row.trials:
-            did = bulk.of_digest(digest)
-            of_trial = did and number(did, column.key)
-            if of_trial:
+            command = bulk.of_digest(digest)
+            if of_trial := command and number(command, column.key):
                 dots.append(Point(of_trial.value * column.scale, name, filled=sound(digest)))
     farthest: dict[Place, float] = {}
     for point in (*cells, *ends, *dots):
@@ -93,7 +86,7 @@ def _chart(rows: Sequence[Row], column: BulkColumn) -> Chart:
         if isinstance(place, float):
             farthest[point.y] = max(place, farthest.get(point.y, 0.0))
     top = max(farthest.values(), default=0.0) or 1.0
-    # Above the bars: beside few of them there is no room for the name of a factor.
+    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
     factors = ", ".join(factor_name(name) for name, _ in rows[0].cell.levels)
     title = tuple(wrap(shown(factors), WIDTH // 7))
     form = "~s" if top >= 1e4 else ""

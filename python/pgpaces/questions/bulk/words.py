@@ -1,6 +1,6 @@
-"""What a command did, in words and as a table: seconds, rows, input and WAL. Values in, texts out.
+"""The results of a command in words and as columns: seconds, rows, input and WAL.
 
-Its charts are in bars.py. Texts are as others wrote them: whoever renders them escapes.
+Values in, unescaped texts out. The charts are in bars.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgpaces.units import size_text
 
 
 def span(value: float) -> str:
-    """How long something took, with three digits: `22.1 s`, `674 ms`, or in hours and minutes."""
+    """A duration with three digits: `22.1 s`, `674 ms`, or in hours and minutes."""
     if value >= 5400:
         minutes = round(value / 60)
         return f"{minutes // 60} h {minutes % 60} min"
@@ -41,45 +41,49 @@ def of_bytes(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def sentence(found: Bulk) -> str:
-    """What a command did in one trial, the whole of it in one sentence."""
-    if not found.counts.due:
-        return "no execution has come to an end"
-    took = _took(found)
-    if not found.whole:
-        lost = found.counts.due - found.done
-        only = f"; {found.done} succeeded, {took}" if found.done else ""
-        ends = _ends(found)
-        of = f"{lost} of {found.counts.due} executions" if found.counts.due > 1 else "the command"
+def sentence(command: Bulk) -> str:
+    """The result of a command in one trial, in one sentence."""
+    if not command.counts.due:
+        return "no execution has ended"
+    took = _took(command)
+    if not command.whole:
+        lost = command.counts.due - command.done
+        only = f"; {command.done} succeeded, {took}" if command.done else ""
+        ends = _ends(command)
+        of = (
+            f"{lost} of {command.counts.due} executions"
+            if command.counts.due > 1
+            else "the command"
+        )
         return f"{of} {ends}{only}"
-    parts = ", ".join(_speeds(found))
-    return f"{_loaded(found)} {took}" + (f": {parts}" if parts else "")
+    parts = ", ".join(_speeds(command))
+    return f"{_loaded(command)} {took}" + (f": {parts}" if parts else "")
 
 
-def _ends(found: Bulk) -> str:
-    counts = found.counts
-    how = f" ({', '.join(found.failures)})" if found.failures else ""
+def _ends(command: Bulk) -> str:
+    counts = command.counts
+    how = f" ({', '.join(command.failures)})" if command.failures else ""
     cut = "was ended before its end" if counts.unfinished else ""
     return " or ".join(filter(None, (f"failed{how}" if counts.failed else "", cut)))
 
 
-def _loaded(found: Bulk) -> str:
-    if not found.rows or not found.told:
-        return "ran" if found.done == 1 else f"ran {found.done} times"
-    each = found.rows / found.runs
-    return f"loaded {rows_of(each)}" + (f" {found.done} times" if found.done > 1 else "")
+def _loaded(command: Bulk) -> str:
+    if not command.rows or not command.told:
+        return "ran" if command.done == 1 else f"ran {command.done} times"
+    each = command.rows / command.runs
+    return f"loaded {rows_of(each)}" + (f" {command.done} times" if command.done > 1 else "")
 
 
-def _took(found: Bulk) -> str:
-    if found.seconds is None:
+def _took(command: Bulk) -> str:
+    if command.seconds is None:
         return ""
-    ends = interval(found.seconds, span, " to ") if found.seconds.estimable else ""
-    each = " each" if found.done > 1 else ""
-    return f"in {span(found.seconds.value)}{each}" + (f" ({ends})" if ends else "")
+    ends = interval(command.seconds, span, " to ") if command.seconds.estimable else ""
+    each = " each" if command.done > 1 else ""
+    return f"in {span(command.seconds.value)}{each}" + (f" ({ends})" if ends else "")
 
 
-def _speeds(found: Bulk) -> Iterator[str]:
-    values = {name: bulk.number(found, name) for name in bulk.NUMBERS}
+def _speeds(command: Bulk) -> Iterator[str]:
+    values = {name: bulk.number(command, name) for name in bulk.NUMBERS}
     if (rows := values["rows_s"]) and rows.value:
         yield f"{rate(rows.value)} rows/s"
     if each := values["input_s"]:
@@ -95,26 +99,26 @@ def _wal_of(values: dict[str, Estimate | None]) -> str:
     return f" ({of_bytes(by_row.value)} B of WAL per row)" if by_row else ""
 
 
-def lines(trial: Trial, found: Bulk) -> Iterator[str]:
-    """What else is known of a command in a trial, as lines."""
-    if found.main:
+def lines(trial: Trial, command: Bulk) -> Iterator[str]:
+    """The other measurements of a command in a trial, as lines."""
+    if command.main:
         yield f"{trial.workload.scripts[0].text}, {load_text(trial)}"
-    if each := bulk.number(found, "us_row"):
+    if each := bulk.number(command, "us_row"):
         yield f"a row took {of_bytes(each.value)} us on average"
-    if found.before_bytes is not None and found.behind_bytes is not None:
-        grown = f"{size_text(found.before_bytes)} before, {size_text(found.behind_bytes)} behind"
-        yield f"database: {grown}"
-    if found.cpu_s is not None and found.spent_s:
-        share = 100 * found.cpu_s / found.spent_s
-        yield f"the command itself used {span(found.cpu_s)} of CPU ({share:.0f} % of one)"
-    if found.broken and found.whole:
-        yield "one execution or more had no good end, so rows and WAL of the others are not known"
-    if found.shared:
-        yield "rows and WAL are of all that wrote meanwhile, not of the command alone"
+    if command.before_bytes is not None and command.behind_bytes is not None:
+        after = size_text(command.behind_bytes)
+        yield f"database: {size_text(command.before_bytes)} before, {after} after"
+    if command.cpu_s is not None and command.spent_s:
+        share = 100 * command.cpu_s / command.spent_s
+        yield f"the command itself used {span(command.cpu_s)} of CPU ({share:.0f} % of one)"
+    if command.broken and command.whole:
+        yield "an execution did not complete, so rows and WAL of the others are unknown"
+    if command.shared:
+        yield "rows and WAL include other sessions that wrote meanwhile, not the command alone"
 
 
 def load_text(trial: Trial) -> str:
-    """How often it was run."""
+    """How often the command was run."""
     plan = trial.plan
     if (times := plan.transactions) is not None:
         return "once" if times == 1 else f"{times} times, one after the other"
@@ -122,7 +126,7 @@ def load_text(trial: Trial) -> str:
 
 
 class BulkColumn(Struct, frozen=True):
-    """A number of cells: its key, its name in tables and on axes, what it is, and how it reads."""
+    """A number of cells: its key, its name in tables and on axes, its meaning, its format."""
 
     key: str
     name: str
@@ -137,8 +141,8 @@ class BulkColumn(Struct, frozen=True):
 
 COLUMNS = (
     BulkColumn("seconds", "seconds", "from the start of the command to its end", 1, ""),
-    BulkColumn("rows_s", "rows/s", "rows that were loaded, a second", 1, "rate"),
-    BulkColumn("input_s", "input MB/s", "bytes of the files that were read, a second", 1e-6, ""),
+    BulkColumn("rows_s", "rows/s", "rows loaded per second", 1, "rate"),
+    BulkColumn("input_s", "input MB/s", "bytes read from files per second", 1e-6, ""),
     BulkColumn("wal_s", "WAL MB/s", "write-ahead log that the server wrote meanwhile", 1e-6, ""),
     BulkColumn("us_row", "us a row", "seconds over rows, so that sizes compare", 1, ""),
     BulkColumn("wal_row", "WAL B a row", "write-ahead log over rows", 1, ""),
@@ -150,12 +154,12 @@ COLUMNS = (
 
 def columns(rows: Iterable[Row]) -> tuple[BulkColumn, ...]:
     """The columns of which any cell has a number."""
-    known = {name for row in rows for name in row.bulk}
-    return tuple(column for column in COLUMNS if column.key in known)
+    keys = {name for row in rows for name in row.bulk}
+    return tuple(column for column in COLUMNS if column.key in keys)
 
 
 def sentences(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
-    """What the cells did, the most important first; and whether one tells it the boss."""
+    """Sentences about the cells, the most important first, each with whether it is a main one."""
     able = [row for row in rows if row.bulk]
     main = _compared(able)
     if main is None:
@@ -163,56 +167,51 @@ def sentences(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
     elif len(able) == 1:
         yield f"{_did(able[0])}.", True
     else:
-        best, worst = _ends_of(able, main)
+        ranked = sorted(able, key=lambda row: row.bulk[main.key].value)
+        best, worst = ranked[0], ranked[-1]
         yield f"Fastest: {cell_name(best.cell)}. {_did(best)}.", True
         yield _worst(best, worst, main), True
         if main.key == "us_row":
-            yield "Cells are compared by the time that a row took, so that sizes compare.", False
+            yield "Cells are compared by the time per row, as they loaded different sizes.", False
     lost, due, why = failed(rows)
     if lost:
-        yield f"{lost} of {due} executions did not succeed. The first that failed: {why}", True
+        yield f"{lost} of {due} executions did not succeed. First failure: {why}", True
 
 
 def _compared(rows: Sequence[Row]) -> BulkColumn | None:
-    """What cells are compared by: seconds, or where they loaded different numbers of rows, us."""
-    known = [column for column in COLUMNS if rows and all(column.key in row.bulk for row in rows)]
-    found = {column.key: column for column in known}
-    seconds, us_row = found.get("seconds"), found.get("us_row")
+    """The column to compare cells by: seconds, or us a row where they loaded different numbers."""
+    common = {each.key: each for each in COLUMNS if rows and all(each.key in r.bulk for r in rows)}
+    seconds, us_row = common.get("seconds"), common.get("us_row")
     if us_row is None or seconds is None:
         return seconds
     loads = [row.bulk["seconds"].value / row.bulk["us_row"].value for row in rows]
     return us_row if max(loads) > 1.02 * min(loads) else seconds
 
 
-def _ends_of(rows: Sequence[Row], column: BulkColumn) -> tuple[Row, Row]:
-    ranked = sorted(rows, key=lambda row: row.bulk[column.key].value)
-    return ranked[0], ranked[-1]
-
-
 def _worst(best: Row, worst: Row, column: BulkColumn) -> str:
-    """How much longer the slowest took, where that can be told."""
+    """How much longer the slowest took than the fastest."""
     fast, slow = best.bulk[column.key], worst.bulk[column.key]
     times = slow.value / fast.value if fast.value else math.inf
     each = " for a row" if column.key == "us_row" else ""
-    said = f"Slowest: {cell_name(worst.cell)}, {times:.3g} times as long{each}"
+    text = f"Slowest: {cell_name(worst.cell)}, {times:.3g} times as long{each}"
     if not (fast.estimable and slow.estimable):
-        return f"{said}; with one execution of each it is not known how much the next would differ."
+        return f"{text}; with one execution of each, the spread between executions is unknown."
     if fast.high >= slow.low:
-        return f"{said}; but their intervals overlap, so the two cannot be told apart."
-    return f"{said} ({slow.low / fast.high:.3g} to {slow.high / fast.low:.3g})."
+        return f"{text}; but their intervals overlap, so the difference may be noise."
+    return f"{text} ({slow.low / fast.high:.3g} to {slow.high / fast.low:.3g})."
 
 
 def _did(row: Row) -> str:
     """`22.1 s (21.8 to 22.4), 108,597 rows/s, 18.3 MB/s of input, WAL 41.2 MB/s`."""
 
-    def told(key: str, form: Callable[[float], str], unit: str) -> str:
+    def text(key: str, form: Callable[[float], str], unit: str) -> str:
         each = row.bulk[key]
         ends = interval(each, form, " to ") if each.estimable else ""
         return f"{form(each.value)}{unit}" + (f" ({ends})" if ends else "")
 
-    parts = [told("seconds", span, "")]
+    parts = [text("seconds", span, "")]
     if "rows_s" in row.bulk and row.bulk["rows_s"].value:
-        parts.append(told("rows_s", rate, " rows/s"))
+        parts.append(text("rows_s", rate, " rows/s"))
     if "input_s" in row.bulk:
         parts.append(f"{size_text(row.bulk['input_s'].value)}/s of input")
     if "wal_s" in row.bulk:
@@ -221,40 +220,40 @@ def _did(row: Row) -> str:
 
 
 def about_commands(rows: Sequence[Row]) -> bool:
-    """Whether all that was run is about a command."""
-    ran = [digest.trial for row in rows for digest in row.trials]
-    return bool(ran) and all(bulk.about_command(trial) for trial in ran)
+    """Whether each trial is about a command."""
+    trials = [digest.trial for row in rows for digest in row.trials]
+    return bool(trials) and all(bulk.about_command(trial) for trial in trials)
 
 
 def nothing_else(rows: Sequence[Row]) -> bool:
-    """Whether that is all there is to say: no queries beside them, and no latency limit."""
+    """Whether the trials have neither queries besides the command nor a latency limit."""
     trials = [digest.trial for row in rows for digest in row.trials]
     limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
     return all(bulk.alone(trial) for trial in trials) and not limited
 
 
 def of_digest(digest: Digest) -> Bulk | None:
-    """What the command of a trial did."""
+    """The result of the command of a trial."""
     return bulk.of(digest.trial, digest.summary)
 
 
 def median_s(row: Row) -> float | None:
-    """The middle one of the trials' medians, seconds."""
-    found = [each.median_s for d in row.trials if (each := of_digest(d)) and each.median_s]
-    return median(found) if found else None
+    """The median of the trials' medians, seconds."""
+    medians = [each.median_s for d in row.trials if (each := of_digest(d)) and each.median_s]
+    return median(medians) if medians else None
 
 
 def failed(rows: Iterable[Row]) -> tuple[int, int, str]:
-    """How many executions had no good end, of how many, and what the first of them said."""
+    """The number of executions that did not succeed, of how many, and the first failure."""
     lost = due = 0
     first = ""
     for row in rows:
         for digest in row.trials:
-            found = of_digest(digest)
-            if found is None:
+            command = of_digest(digest)
+            if command is None:
                 continue
-            due += found.counts.due
-            lost += found.counts.due - found.done
+            due += command.counts.due
+            lost += command.counts.due - command.done
             for state, text in digest.summary.messages.items():
-                first = first or f"{state}: {text.splitlines()[-1] if text else 'it said nothing'}"
+                first = first or f"{state}: {text.splitlines()[-1] if text else 'no message'}"
     return lost, due, first

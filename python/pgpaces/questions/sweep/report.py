@@ -20,7 +20,7 @@ from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.charts import Measure
 from pgpaces.questions.sweep.page import Page
-from pgpaces.questions.trials import cell_name, judgement
+from pgpaces.questions.trials import cell_name, judgment
 from pgpaces.report.numbers import interval
 from pgpaces.section import Bar, Bars, Block, Figure, Headline, Rank, Report, Section, Sentence
 
@@ -263,7 +263,7 @@ def _said(row: Row) -> Iterator[str]:
 
 def _of_trial(digest: Digest) -> Iterable[str]:
     trial, summary = digest.trial, digest.summary
-    yield from (text for text in judgement(summary.validity) if text != "valid")
+    yield from (text for text in judgment(summary.validity) if text != "valid")
     if trial.error:
         yield f"ended with: {trial.error}"
     for state, count in sorted(summary.failures.items()):
